@@ -1,0 +1,46 @@
+// The one exception type of the C++ side. torch/ maps the code to a Python exception.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace mpigdr {
+
+enum class ErrorCode {
+  InvalidUsage,    // the caller passed something wrong; nothing was sent
+  NotImplemented,  // a legal request that this version does not serve
+  Timeout,         // a deadline passed
+  Aborted,         // the group was aborted or failed before
+  Remote,          // another rank failed or disagrees
+  System,          // the operating system or the MPI library reported an error
+  Internal,        // a bug of ours
+};
+
+const char* name(ErrorCode code);
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  ErrorCode code() const noexcept { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+// fail(ErrorCode::InvalidUsage, "root=", root, " is not in 0..", size - 1);
+template <typename... Parts>
+[[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Error(code, text.str());
+}
+
+// A broken promise inside our own code.
+#define MPIGDR_CHECK(condition)                                                                      \
+  do {                                                                                               \
+    if (!(condition))                                                                                \
+      ::mpigdr::fail(::mpigdr::ErrorCode::Internal, __FILE__, ":", __LINE__, ": " #condition " is false"); \
+  } while (0)
+
+}  // namespace mpigdr

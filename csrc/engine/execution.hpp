@@ -1,0 +1,41 @@
+// One running schedule. The engine polls it; who owns what:
+//  - constructed and launched on the issuing thread,
+//  - advance() is called by the holder of the progress role only, never concurrently with itself,
+//  - destroyed by whoever drops the operation, after completion, or never (leaked on purpose) after a failure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+#include "transport/transport.hpp"
+
+namespace mpigdr {
+
+// Where the buffers of a schedule are, and what its messages are stamped with.
+struct Binding {
+  const void* input = nullptr;
+  void* output = nullptr;
+  void* scratch = nullptr;
+  DataType dtype = DataType::UInt8;
+  ReduceOp op = ReduceOp::Sum;
+  double factor = 1.0;        // PreMulSum
+  std::uint32_t divisor = 1;  // Avg: size of the group
+  Channel channel = Channel::Collective;
+  int tag_base = 0;  // message tag = tag_base + lane
+  SendMode send_mode = SendMode::Standard;
+};
+
+class Execution {
+ public:
+  virtual ~Execution() = default;
+  // Does what can be done without blocking; true when everything is done. Throws mpigdr::Error.
+  virtual bool advance() = 0;
+  // Ranks that this rank still waits for, for the timeout message.
+  virtual std::vector<int> pending_peers() const = 0;
+  // Gives up outstanding requests. Buffers must then be leaked.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace mpigdr

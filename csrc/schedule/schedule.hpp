@@ -1,0 +1,108 @@
+// A collective is a schedule: what ONE rank does, as data. Builders (collectives/) make it, the checker proves
+// it, the cost model prices it, the engine runs it. A schedule is immutable once built and may be shared by
+// any number of threads and operations.
+//
+//   schedule = lanes that progress independently of each other
+//   lane     = rounds, one after the other
+//   round    = steps without order among them; the round is over when all its steps are
+//
+// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers.
+//
+// Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b meets
+// the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mpigdr {
+
+enum class Buffer : std::uint8_t {
+  Input,    // the caller's source, read only
+  Output,   // the caller's destination
+  Scratch,  // the operation's own memory, Schedule::scratch_count elements, uninitialised
+};
+
+struct Slice {
+  Buffer buffer = Buffer::Output;
+  std::uint64_t offset = 0;  // elements
+  std::uint64_t count = 0;   // elements
+  bool operator==(const Slice&) const = default;
+};
+
+enum class StepKind : std::uint8_t {
+  Send,    // source(0) -> peer
+  Recv,    // peer -> dst
+  Copy,    // dst = source(0)
+  Reduce,  // dst = op(source(0), source(1), ...) elementwise, folded from the left; dst may equal one source
+};
+
+// What a Copy or Reduce does to the values on the way, so that AVG and PREMUL_SUM cost no pass of their own.
+enum class Scale : std::uint8_t {
+  None,
+  PreMul,   // Copy only: multiply by the operation's factor (ReduceOp::PreMulSum)
+  Average,  // Reduce and Copy: divide the result by the number of ranks (ReduceOp::Avg); integers truncate
+};
+
+struct Step {
+  StepKind kind = StepKind::Copy;
+  Scale scale = Scale::None;
+  std::int32_t peer = -1;         // Send, Recv: rank in the group
+  Slice dst;                      // Recv, Copy, Reduce
+  std::uint32_t first_source = 0;  // into Schedule::sources: Send, Copy take one, Reduce `source_count`
+  std::uint32_t source_count = 0;
+};
+
+struct Round {
+  std::uint32_t first_step = 0;  // into Schedule::steps
+  std::uint32_t step_count = 0;
+};
+
+struct Lane {
+  std::uint32_t first_round = 0;  // into Schedule::rounds
+  std::uint32_t round_count = 0;
+};
+
+inline constexpr int kMaxLanes = 16;  // a lane's number travels in the message tag
+
+struct Schedule {
+  std::string algorithm;  // "ring", "recursive_doubling", ...
+  std::vector<Lane> lanes;
+  std::vector<Round> rounds;
+  std::vector<Step> steps;
+  std::vector<Slice> sources;
+  std::uint64_t scratch_count = 0;  // elements
+  // True if some rank can finish without having heard from the ranks that it sends to (broadcast, reduce):
+  // the engine then throttles senders, lest a loop of them floods the receiver.
+  bool one_way = false;
+
+  const Slice& source(const Step& step, std::uint32_t k = 0) const { return sources[step.first_source + k]; }
+};
+
+using SchedulePtr = std::shared_ptr<const Schedule>;
+
+// Appends lanes, rounds and steps in order. Empty slices are dropped (on both sides alike, since both sides of a
+// message name the same count), empty rounds and empty lanes too. Not thread-safe: one writer builds, then calls
+// finish() once.
+class ScheduleWriter {
+ public:
+  explicit ScheduleWriter(std::string algorithm);
+  void lane();   // begins a new lane (its number is its position, also when it stays empty)
+  void round();  // begins a new round in the current lane
+  void send(int peer, Slice source);
+  void recv(int peer, Slice dst);
+  void copy(Slice dst, Slice source, Scale scale = Scale::None);
+  void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
+  // Reserves `count` elements of scratch and returns the slice.
+  Slice scratch(std::uint64_t count);
+  void one_way() { schedule_.one_way = true; }
+  SchedulePtr finish();
+
+ private:
+  void append(Step step, const std::vector<Slice>& sources);
+  Schedule schedule_;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,88 @@
+// How bytes reach other ranks of one group. Implementations: mpi/ (production), loopback/ (all ranks in one
+// process, for tests of the engine), later shm/ and ipc/.
+//
+// Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over of
+// the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request is done.
+// Errors are thrown as mpigdr::Error with the library's own message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "common/types.hpp"
+
+namespace mpigdr {
+
+inline constexpr int kAnySource = -1;
+// Longer messages are cut by the caller: MPI counts are 32-bit.
+inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
+
+// An outstanding transfer. A value the caller keeps and passes back by reference; meaning is the transport's.
+struct Request {
+  std::uint64_t handle = 0;
+  bool active = false;
+};
+
+struct RecvStatus {
+  int source = -1;
+  int tag = -1;
+  std::size_t bytes = 0;
+};
+
+enum class SendMode : std::uint8_t {
+  Standard,
+  Synchronous,  // done only once the receiver has matched it: back-pressure for one-way collectives
+};
+
+// Traffic that must never match each other. Tags are per channel.
+enum class Channel : std::uint8_t {
+  Collective,   // schedules on host tensors; tags are the engine's
+  Accelerator,  // schedules on accelerator tensors, issued in an order of their own
+  PointToPoint  // user's send/recv; tags are the user's
+};
+inline constexpr int kChannelCount = 3;
+
+// A collective that the library runs as a whole ("native" algorithm).
+struct NativeCollective {
+  Collective collective = Collective::Barrier;
+  const void* input = nullptr;  // == output: in place
+  void* output = nullptr;
+  std::uint64_t count = 0;  // as in CollectiveSpec
+  DataType dtype = DataType::UInt8;
+  ReduceOp op = ReduceOp::Sum;
+  int root = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Largest tag accepted on a channel (MPI guarantees 32767).
+  virtual int max_tag() const = 0;
+
+  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too.
+  virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag,
+                        SendMode mode = SendMode::Standard) = 0;
+  // `peer` may be kAnySource. A message longer than `bytes` is an error, reported by test().
+  virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;
+  // True once done; the request is then inactive. Testing an inactive request is true. `status` may be null and
+  // is filled for receives only.
+  virtual bool test(Request& request, RecvStatus* status = nullptr) = 0;
+  // Gives up a pending receive or send as far as the library allows; the request becomes inactive. The buffer may
+  // still be written afterwards: the caller leaks it.
+  virtual void abandon(Request& request) = 0;
+
+  // True if istart_native() serves this collective with exactly our semantics (type, op, NaN rules aside).
+  // Depends only on what is equal on all ranks.
+  virtual bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const = 0;
+  // Natives of one channel start in the same order on all ranks.
+  virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
+
+  virtual std::string description() const = 0;
+};
+
+}  // namespace mpigdr
