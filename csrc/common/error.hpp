@@ -37,9 +37,9 @@ template <typename... Parts>
 }
 
 // A broken promise inside our own code.
-#define MPIGDR_CHECK(condition)                                                                      \
-  do {                                                                                               \
-    if (!(condition))                                                                                \
+#define MPIGDR_CHECK(condition)                                                                            \
+  do {                                                                                                     \
+    if (!(condition))                                                                                      \
       ::mpigdr::fail(::mpigdr::ErrorCode::Internal, __FILE__, ":", __LINE__, ": " #condition " is false"); \
   } while (0)
 

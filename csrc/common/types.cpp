@@ -3,13 +3,14 @@
 namespace mpigdr {
 
 std::string_view name(DataType t) {
-  static constexpr std::string_view names[kDataTypeCount] = {"float64", "float32", "float16", "bfloat16", "int64",
-                                                             "int32",   "int16",   "int8",    "uint8",    "bool"};
+  static constexpr std::string_view names[kDataTypeCount] = {
+      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"};
   return names[static_cast<int>(t)];
 }
 
 std::string_view name(ReduceOp op) {
-  static constexpr std::string_view names[kReduceOpCount] = {"sum", "avg", "premul_sum", "product", "min", "max"};
+  static constexpr std::string_view names[kReduceOpCount] = {"sum",     "avg", "premul_sum",
+                                                             "product", "min", "max"};
   return names[static_cast<int>(op)];
 }
 

@@ -59,7 +59,8 @@ constexpr std::size_t item_size(DataType t) {
 }
 
 constexpr bool is_floating(DataType t) {
-  return t == DataType::Float64 || t == DataType::Float32 || t == DataType::Float16 || t == DataType::BFloat16;
+  return t == DataType::Float64 || t == DataType::Float32 || t == DataType::Float16 ||
+         t == DataType::BFloat16;
 }
 
 // Names as torch spells them ("float32", "bfloat16", ...) and as torch.distributed spells them

@@ -1,0 +1,179 @@
+#include "common/env.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "common/error.hpp"
+
+extern char** environ;
+
+namespace mpigdr {
+namespace {
+
+// One row per variable: how to parse it into an Env and how to print what is in force.
+struct Row {
+  std::string name, default_value, allowed, description;
+  std::function<void(Env&, const std::string&)> parse;
+};
+
+[[noreturn]] void bad(const Row& row, const std::string& value) {
+  fail(ErrorCode::InvalidUsage, row.name, "=", value, " is not valid: expected ", row.allowed);
+}
+
+std::uint64_t parse_bytes(const Row& row, const std::string& value) {
+  char* end = nullptr;
+  errno = 0;
+  const unsigned long long number = std::strtoull(value.c_str(), &end, 10);
+  std::uint64_t unit = 1;
+  if (*end == 'k' || *end == 'K')
+    unit = std::uint64_t{1} << 10, ++end;
+  else if (*end == 'm' || *end == 'M')
+    unit = std::uint64_t{1} << 20, ++end;
+  else if (*end == 'g' || *end == 'G')
+    unit = std::uint64_t{1} << 30, ++end;
+  const bool digits = !value.empty() && std::isdigit(static_cast<unsigned char>(value[0]));
+  if (!digits || *end || errno || number == 0 || number > (std::uint64_t{1} << 40) / unit) bad(row, value);
+  return number * unit;
+}
+
+int parse_int(const Row& row, const std::string& value, int low, int high) {
+  char* end = nullptr;
+  errno = 0;
+  const long number = std::strtol(value.c_str(), &end, 10);
+  if (value.empty() || *end || errno || number < low || number > high) bad(row, value);
+  return static_cast<int>(number);
+}
+
+double parse_seconds(const Row& row, const std::string& value) {
+  char* end = nullptr;
+  const double number = std::strtod(value.c_str(), &end);
+  if (value.empty() || *end || !(number > 0) || number > 1e9) bad(row, value);
+  return number;
+}
+
+template <typename Enum>
+Enum parse_choice(const Row& row, const std::string& value,
+                  std::initializer_list<std::pair<const char*, Enum>> choices) {
+  for (const auto& [text, choice] : choices)
+    if (strcasecmp(value.c_str(), text) == 0) return choice;
+  bad(row, value);
+}
+
+// The rows refer to themselves in messages, so each parser is given its row.
+template <typename Parse>
+Row row(std::string name, std::string fallback, std::string allowed, std::string description, Parse parse) {
+  Row r{std::move(name), std::move(fallback), std::move(allowed), std::move(description), nullptr};
+  r.parse = [names = Row{r.name, r.default_value, r.allowed, r.description, nullptr}, parse](
+                Env& env, const std::string& value) { parse(env, names, value); };
+  return r;
+}
+
+std::vector<Row> make_rows() {
+  using R = const Row&;
+  using S = const std::string&;
+  std::vector<Row> rows;
+  rows.push_back(row("MPI_GDR_DEBUG", "WARN", "WARN, INFO or TRACE",
+                     "log level; INFO: start-up block, TRACE: every operation", [](Env& e, R r, S v) {
+                       e.debug = parse_choice<LogLevel>(
+                           r, v,
+                           {{"WARN", LogLevel::Warn}, {"INFO", LogLevel::Info}, {"TRACE", LogLevel::Trace}});
+                     }));
+  rows.push_back(row("MPI_GDR_DEBUG_FILE", "", "a path; %h = host, %p = process id",
+                     "where the log goes (default: stderr)", [](Env& e, R, S v) { e.debug_file = v; }));
+  rows.push_back(row("MPI_GDR_TIMEOUT", "", "seconds > 0",
+                     "deadline of every operation (default: the group's timeout)",
+                     [](Env& e, R r, S v) { e.timeout_seconds = parse_seconds(r, v); }));
+  rows.push_back(
+      row("MPI_GDR_BOOTSTRAP", "auto", "auto, launcher or store", "how MPI starts", [](Env& e, R r, S v) {
+        e.bootstrap = parse_choice<BootstrapMode>(r, v,
+                                                  {{"auto", BootstrapMode::Auto},
+                                                   {"launcher", BootstrapMode::Launcher},
+                                                   {"store", BootstrapMode::Store}});
+      }));
+  rows.push_back(row("MPI_GDR_MASTER_ADDR", "", "a host name or address",
+                     "address that rank 0 announces when MASTER_ADDR is not set",
+                     [](Env& e, R, S v) { e.master_addr = v; }));
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    rows.push_back(row(Env::algorithm_variable(collective), "", "a name listed by `mpi-gdr info`",
+                       "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
+                       [c](Env& e, R, S v) { e.algorithm[c] = v; }));
+  }
+  rows.push_back(row("MPI_GDR_CHUNK_BYTES", "256K", "bytes > 0, suffix K, M or G",
+                     "message size of pipelined algorithms",
+                     [](Env& e, R r, S v) { e.chunk_bytes = parse_bytes(r, v); }));
+  rows.push_back(row("MPI_GDR_LANES", "4", "1..16", "independent lanes per operation at most",
+                     [](Env& e, R r, S v) { e.lanes = parse_int(r, v, 1, 16); }));
+  rows.push_back(row("MPI_GDR_MAX_IN_FLIGHT", "32", "1..1024",
+                     "collectives of a group that run at the same time",
+                     [](Env& e, R r, S v) { e.max_in_flight = parse_int(r, v, 1, 1024); }));
+  rows.push_back(row("MPI_GDR_NAP_US", "200", "1..100000",
+                     "longest nap of the progress thread in microseconds",
+                     [](Env& e, R r, S v) { e.nap_us = parse_int(r, v, 1, 100000); }));
+  return rows;
+}
+
+const std::vector<Row>& rows() {
+  static const std::vector<Row> table = make_rows();
+  return table;
+}
+
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> previous(b.size() + 1), current(b.size() + 1);
+  std::iota(previous.begin(), previous.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    current[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j)
+      current[j] = std::min({previous[j] + 1, current[j - 1] + 1, previous[j - 1] + (a[i - 1] != b[j - 1])});
+    std::swap(previous, current);
+  }
+  return previous[b.size()];
+}
+
+}  // namespace
+
+std::string Env::algorithm_variable(Collective collective) {
+  static constexpr const char* names[kCollectiveCount] = {
+      "ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "ALLTOALL", "BARRIER"};
+  return std::string("MPI_GDR_") + names[static_cast<int>(collective)] + "_ALGO";
+}
+
+Env::Env(const Lookup& lookup) : lookup_(lookup) {
+  for (const Row& r : rows())
+    if (const char* value = lookup(r.name.c_str()); value && *value) r.parse(*this, value);
+}
+
+const Env& Env::get() {
+  static const Env env([](const char* variable) { return std::getenv(variable); });
+  return env;
+}
+
+std::vector<Env::Variable> Env::table() const {
+  std::vector<Variable> out;
+  for (const Row& r : rows()) {
+    const char* value = lookup_(r.name.c_str());
+    const bool set = value && *value;
+    out.push_back({r.name, r.default_value, r.allowed, r.description, set ? value : r.default_value, set});
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, std::string>> Env::unknown_variables(const char* const* environment) {
+  std::vector<std::pair<std::string, std::string>> unknown;
+  for (; environment && *environment; ++environment) {
+    const char* end = std::strchr(*environment, '=');
+    const std::string variable(*environment, end ? end - *environment : std::strlen(*environment));
+    if (variable.rfind("MPI_GDR_", 0) != 0) continue;
+    const Row* nearest = nullptr;
+    std::size_t best = SIZE_MAX;
+    for (const Row& r : rows())
+      if (const std::size_t d = edit_distance(variable, r.name); d < best) best = d, nearest = &r;
+    if (best != 0) unknown.emplace_back(variable, nearest->name);
+  }
+  return unknown;
+}
+
+}  // namespace mpigdr

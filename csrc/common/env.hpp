@@ -1,0 +1,69 @@
+// Every MPI_GDR_* variable, in one place. Read once, at the first get(); immutable and thread-safe
+// afterwards. A bad value is an Error(InvalidUsage) that names the variable; an unknown MPI_GDR_* name is
+// reported by unknown_variables() with the nearest known one, and warned about once per process.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/types.hpp"
+
+namespace mpigdr {
+
+enum class LogLevel : std::uint8_t { Warn, Info, Trace };
+enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
+
+class Env {
+ public:
+  static const Env& get();
+
+  // MPI_GDR_DEBUG=WARN|INFO|TRACE. INFO prints one block at start-up, TRACE one line per operation.
+  LogLevel debug = LogLevel::Warn;
+  // MPI_GDR_DEBUG_FILE: where the log goes; %h is the host name, %p the process id. Default: standard error.
+  std::string debug_file;
+  // MPI_GDR_TIMEOUT: seconds; overrides the timeout of every group. Default: what init_process_group was
+  // given.
+  std::optional<double> timeout_seconds;
+  // MPI_GDR_BOOTSTRAP=auto|launcher|store: how MPI starts, see docs/bootstrap.md.
+  BootstrapMode bootstrap = BootstrapMode::Auto;
+  // MPI_GDR_MASTER_ADDR: the address that rank 0 announces under an MPI launcher when MASTER_ADDR is not set.
+  // Read by the Python side.
+  std::string master_addr;
+  // MPI_GDR_<COLLECTIVE>_ALGO: the algorithm to use instead of the table's choice, see docs/algorithms.md.
+  std::string algorithm[kCollectiveCount];
+  // MPI_GDR_CHUNK_BYTES: target size of one message of a pipelined algorithm. Must be equal on all ranks.
+  std::uint64_t chunk_bytes = 256 * 1024;
+  // MPI_GDR_LANES: at most this many independent lanes per operation, 1..16. Must be equal on all ranks.
+  int lanes = 4;
+  // MPI_GDR_MAX_IN_FLIGHT: collectives of one group that may run at the same time on a rank; later ones wait
+  // in order.
+  int max_in_flight = 32;
+  // MPI_GDR_NAP_US: longest nap of the progress thread while the training thread computes, in microseconds.
+  int nap_us = 200;
+
+  struct Variable {
+    std::string name, default_value, allowed, description;
+    std::string value;  // in force
+    bool from_environment = false;
+  };
+  // All known variables with what is in force, for `mpi-gdr info` and docs/environment.md.
+  std::vector<Variable> table() const;
+
+  // Reads from `lookup` (name -> value or nullptr) instead of the process environment: for tests.
+  using Lookup = std::function<const char*(const char*)>;
+  explicit Env(const Lookup& lookup);
+
+  // {unknown name, nearest known name} for each MPI_GDR_* in a NULL-terminated environment block.
+  static std::vector<std::pair<std::string, std::string>> unknown_variables(const char* const* environment);
+
+  // The variable that overrides a collective's algorithm, e.g. "MPI_GDR_ALLREDUCE_ALGO".
+  static std::string algorithm_variable(Collective collective);
+
+ private:
+  Lookup lookup_;
+};
+
+}  // namespace mpigdr

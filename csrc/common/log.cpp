@@ -1,0 +1,70 @@
+#include "common/log.hpp"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace mpigdr {
+namespace {
+
+std::atomic<int> log_rank{-1}, log_size{0};
+
+std::string host_name() {
+  char buffer[256] = "?";
+  gethostname(buffer, sizeof buffer - 1);
+  return buffer;
+}
+
+int open_log() {
+  std::string path = Env::get().debug_file;
+  if (path.empty()) return STDERR_FILENO;
+  for (const auto& [mark, text] :
+       {std::pair<std::string, std::string>{"%h", host_name()}, {"%p", std::to_string(getpid())}})
+    for (std::size_t at; (at = path.find(mark)) != std::string::npos;) path.replace(at, mark.size(), text);
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  return fd < 0 ? STDERR_FILENO : fd;
+}
+
+int log_fd() {
+  static const int fd = open_log();
+  return fd;
+}
+
+std::string format(const char* level, const char* subsystem, const std::string& text) {
+  static const std::string host = host_name();
+  std::ostringstream line;
+  line << host << ':' << getpid() << ':' << syscall(SYS_gettid);
+  if (const int rank = log_rank.load(std::memory_order_relaxed); rank >= 0)
+    line << " [" << rank << '/' << log_size.load(std::memory_order_relaxed) << ']';
+  line << " mpi-gdr " << level << ' ' << subsystem << ' ' << text << '\n';
+  return line.str();
+}
+
+void write_all(int fd, const std::string& line) {
+  // A log line that cannot be written is dropped: logging must never fail the caller.
+  [[maybe_unused]] const ssize_t written = write(fd, line.data(), line.size());
+}
+
+}  // namespace
+
+void set_log_rank(int rank, int size) {
+  log_rank.store(rank, std::memory_order_relaxed);
+  log_size.store(size, std::memory_order_relaxed);
+}
+
+bool log_enabled(LogLevel level) { return level <= Env::get().debug; }
+
+void log_line(LogLevel level, const char* subsystem, const std::string& text) {
+  static constexpr const char* names[] = {"WARN", "INFO", "TRACE"};
+  write_all(log_fd(), format(names[static_cast<int>(level)], subsystem, text));
+}
+
+void log_fatal(const std::string& text) {
+  const std::string line = format("FATAL", "ENGINE", text);
+  write_all(log_fd(), line);
+  if (log_fd() != STDERR_FILENO) write_all(STDERR_FILENO, line);
+}
+
+}  // namespace mpigdr

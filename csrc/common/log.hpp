@@ -1,0 +1,27 @@
+// One line per message: "host:pid:tid [rank/size] mpi-gdr LEVEL SUBSYSTEM text". Thread-safe; a line is one
+// write.
+#pragma once
+
+#include <sstream>
+#include <string>
+
+#include "common/env.hpp"
+
+namespace mpigdr {
+
+// Known once the world is: before that lines carry no [rank/size].
+void set_log_rank(int rank, int size);
+bool log_enabled(LogLevel level);
+void log_line(LogLevel level, const char* subsystem, const std::string& text);
+// For the watchdog, when nothing else may be trusted: goes to stderr too if the log goes to a file.
+void log_fatal(const std::string& text);
+
+template <typename... Parts>
+void log(LogLevel level, const char* subsystem, const Parts&... parts) {
+  if (!log_enabled(level)) return;
+  std::ostringstream text;
+  (text << ... << parts);
+  log_line(level, subsystem, text.str());
+}
+
+}  // namespace mpigdr
