@@ -25,8 +25,8 @@ const std::vector<Algorithm>& algorithms();
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-// The default choice, from what is equal on all ranks only. `native_exact` tells that the transport has a native
-// collective with exactly our semantics for this spec (see DESIGN section 3).
+// The default choice, from what is equal on all ranks only. `native_exact` tells that the transport has a
+// native collective with exactly our semantics for this spec (see DESIGN section 3).
 const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact);
 
 // One line of the default table for a given group size, for `mpi-gdr info`.

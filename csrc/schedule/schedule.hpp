@@ -1,6 +1,6 @@
-// A collective is a schedule: what ONE rank does, as data. Builders (collectives/) make it, the checker proves
-// it, the cost model prices it, the engine runs it. A schedule is immutable once built and may be shared by
-// any number of threads and operations.
+// A collective is a schedule: what ONE rank does, as data. Builders (collectives/) make it, the checker
+// proves it, the cost model prices it, the engine runs it. A schedule is immutable once built and may be
+// shared by any number of threads and operations.
 //
 //   schedule = lanes that progress independently of each other
 //   lane     = rounds, one after the other
@@ -49,8 +49,8 @@ enum class Scale : std::uint8_t {
 struct Step {
   StepKind kind = StepKind::Copy;
   Scale scale = Scale::None;
-  std::int32_t peer = -1;         // Send, Recv: rank in the group
-  Slice dst;                      // Recv, Copy, Reduce
+  std::int32_t peer = -1;          // Send, Recv: rank in the group
+  Slice dst;                       // Recv, Copy, Reduce
   std::uint32_t first_source = 0;  // into Schedule::sources: Send, Copy take one, Reduce `source_count`
   std::uint32_t source_count = 0;
 };
@@ -83,14 +83,15 @@ struct Schedule {
 
 using SchedulePtr = std::shared_ptr<const Schedule>;
 
-// Appends lanes, rounds and steps in order. Empty slices are dropped (on both sides alike, since both sides of a
-// message name the same count), empty rounds and empty lanes too. Not thread-safe: one writer builds, then calls
-// finish() once.
+// Appends lanes, rounds and steps in order. Empty slices are dropped (on both sides alike, since both sides
+// of a message name the same count), and so are empty rounds. An empty lane keeps its place with round_count
+// 0: a lane's number is equal on all ranks. Not thread-safe: one writer builds, then calls finish() once.
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm);
   void lane();   // begins a new lane (its number is its position, also when it stays empty)
   void round();  // begins a new round in the current lane
+  // Without a lane() or round() before them, steps open the first ones.
   void send(int peer, Slice source);
   void recv(int peer, Slice dst);
   void copy(Slice dst, Slice source, Scale scale = Scale::None);

@@ -8,23 +8,24 @@
 
 namespace mpigdr {
 
-// All fields but `rank`, `send_counts` and `recv_counts` are equal on all ranks of the group, and only those may
-// choose the algorithm (DESIGN section 3).
+// All fields but `rank`, `send_counts` and `recv_counts` are equal on all ranks of the group, and only those
+// may choose the algorithm (DESIGN section 3).
 //
 // `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
 //   AllGather                      one rank's contribution; output holds size * count
 //   ReduceScatter                  one rank's result;       input  holds size * count
-//   AllToAll                       unused: send_counts[r] go to rank r, recv_counts[r] come from it, packed in
+//   AllToAll                       unused: send_counts[r] go to rank r, recv_counts[r] come from it, packed
+//   in
 //                                  rank order without gaps
 //   Barrier                        0
 //
-// Buffers that a schedule may name, and the aliasing that it must survive (the executor skips a Copy whose two
-// sides are the same memory):
+// Buffers that a schedule may name, and the aliasing that it must survive (the executor skips a Copy with
+// Scale::None whose two sides are the same memory):
 //   AllReduce      Input, Output      Input may be Output
 //   Broadcast      Output on all      (root's data stands in Output already; Input is not named)
-//   Reduce         Input on all, Output on the root only; Input may be Output there. Other ranks' memory is not written
-//   AllGather      Input, Output      Input may be Output's own block (offset rank * count)
+//   Reduce         Input on all, Output on the root only; Input may be Output there. Other ranks' memory is
+//   not written AllGather      Input, Output      Input may be Output's own block (offset rank * count)
 //   ReduceScatter  Input, Output      Output may be Input's own block (offset rank * count)
 //   AllToAll       Input, Output      never alias
 struct CollectiveSpec {

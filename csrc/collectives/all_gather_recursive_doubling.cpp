@@ -1,0 +1,54 @@
+// All-gather by recursive doubling; for p not a power of two by Bruck's pattern, without its rotation.
+//   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
+//   steps ceil(lg p), bytes sent per rank (p-1)/p n, reductions 0
+// Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
+// systems", IEEE TPDS 1997; Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+//
+// Bruck stores blocks relative to the own rank and rotates at the end. Here every block goes to its final
+// place at once; a run of blocks that passes the end of the buffer then is two messages instead of a copy of
+// everything.
+#include <bit>
+
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_gather_recursive_doubling(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("recursive_doubling", spec);
+  ScheduleWriter writer("recursive_doubling");
+  writer.lane();
+  const int p = spec.size, rank = spec.rank;
+  const Slice input{Buffer::Input, 0, spec.count};
+  const auto blocks = [&](int first, int number) {
+    return Slice{Buffer::Output, static_cast<std::uint64_t>(first) * spec.count,
+                 static_cast<std::uint64_t>(number) * spec.count};
+  };
+  const bool power_of_two = std::has_single_bit(static_cast<unsigned>(p));
+  for (int distance = 1; distance < p; distance *= 2) {
+    writer.round();
+    int to = rank ^ distance, from = to;
+    int number = distance, first_sent = rank - rank % distance, first_received = from - from % distance;
+    if (!power_of_two) {
+      to = wrap(rank - distance, p);
+      from = wrap(rank + distance, p);
+      number = std::min(distance, p - distance);
+      first_sent = rank;
+      first_received = from;
+    }
+    const int until_end = std::min(number, p - first_received);
+    writer.recv(from, blocks(first_received, until_end));
+    writer.recv(from, blocks(0, number - until_end));
+    if (distance == 1) {  // leaves from Input, so that it need not wait for the copy
+      writer.send(to, input);
+      writer.copy(blocks(rank, 1), input);
+    } else {
+      const int sent_until_end = std::min(number, p - first_sent);
+      writer.send(to, blocks(first_sent, sent_until_end));
+      writer.send(to, blocks(0, number - sent_until_end));
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,34 @@
+// All-gather around a ring: every step passes on the block that came in the step before.
+//   T = (p-1) (alpha + n/p beta), n = all blocks together; lanes keep several messages in flight
+//   steps p-1, bytes sent per rank (p-1)/p n, reductions 0
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+// 2005.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_gather_ring(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("ring", spec);
+  ScheduleWriter writer("ring");
+  const Slice input{Buffer::Input, 0, spec.count};
+  const Pipeline pipeline(spec.count, spec, tuning);
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    const auto part = [&](int owner) {
+      const auto block = static_cast<std::uint64_t>(wrap(owner, spec.size));
+      return pipeline.lane_slice({Buffer::Output, block * spec.count, spec.count}, lane);
+    };
+    const Slice mine = pipeline.lane_slice(input, lane);
+    for (int s = 0; s < spec.size - 1; ++s) {
+      writer.round();
+      writer.recv(wrap(spec.rank - 1, spec.size), part(spec.rank - s - 1));
+      // The first message leaves from Input, so that it need not wait for the copy.
+      writer.send(wrap(spec.rank + 1, spec.size), s == 0 ? mine : part(spec.rank - s));
+      if (s == 0) writer.copy(part(spec.rank), mine);
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

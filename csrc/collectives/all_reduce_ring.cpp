@@ -1,0 +1,75 @@
+// All-reduce as a ring reduce-scatter followed by a ring all-gather.
+//   T = 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma; gamma is hidden behind beta by lanes and chunks,
+//       which multiply alpha
+//   steps 2(p-1), bytes sent per rank 2(p-1)/p n, reductions (p-1)/p n
+// Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
+//
+// Block b of p is folded along the ranks b+1, b+2, ..., b, and then travels as bytes: one expression for all
+// ranks.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_reduce_ring(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("ring", spec);
+  ScheduleWriter writer("ring");
+  const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
+  const auto blocks = static_cast<std::uint64_t>(p);
+  const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
+  std::uint64_t smallest = spec.count;
+  for (std::uint64_t b = 0; b < blocks; ++b) smallest = std::min(smallest, piece(input, blocks, b).count);
+  const Pipeline pipeline(smallest, spec, tuning);
+  const std::uint64_t chunks = pipeline.chunks;
+  const auto scatter_steps = static_cast<std::uint64_t>(p - 1);
+
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    const auto chunk = [&](const Slice& buffer, int block, std::uint64_t i) {
+      return pipeline.chunk(piece(buffer, blocks, static_cast<std::uint64_t>(wrap(block, p))), lane, i);
+    };
+    Slice own = input;
+    if (spec.op == ReduceOp::PreMulSum) {
+      writer.round();
+      for (int b = 0; b < p; ++b)
+        writer.copy(pipeline.lane_slice(piece(output, blocks, static_cast<std::uint64_t>(b)), lane),
+                    pipeline.lane_slice(piece(input, blocks, static_cast<std::uint64_t>(b)), lane),
+                    Scale::PreMul);
+      own = output;
+    }
+    const Slots incoming(writer, 2, pipeline.largest_chunk(largest_piece(spec.count, blocks)));
+
+    // Message k of the lane is chunk i of step s. It is reduced while message k + 1 is in flight.
+    const auto reduce = [&](std::uint64_t k) {
+      const std::uint64_t s = k / chunks, i = k % chunks;
+      if (s >= scatter_steps) return;
+      const int block = spec.rank - static_cast<int>(s) - 2;
+      const Slice dst = chunk(output, block, i);
+      writer.reduce(dst, {incoming.at(k, dst.count), chunk(own, block, i)},
+                    s + 1 == scatter_steps ? final_scale(spec.op) : Scale::None);
+    };
+    for (std::uint64_t k = 0; k < 2 * scatter_steps * chunks; ++k) {
+      const std::uint64_t s = k / chunks, i = k % chunks;
+      const int step = static_cast<int>(s);
+      writer.round();
+      if (s < scatter_steps) {
+        const Slice arriving = chunk(output, spec.rank - step - 2, i);
+        writer.recv(previous, incoming.at(k, arriving.count));
+        writer.send(next, chunk(s == 0 ? own : output, spec.rank - step - 1, i));
+      } else {
+        const int t = step - (p - 1);
+        writer.recv(previous, chunk(output, spec.rank - t - 1, i));
+        writer.send(next, chunk(output, spec.rank - t, i));
+      }
+      if (chunks == 1) {  // the next message carries what this one brings: nothing to overlap inside the lane
+        writer.round();
+        reduce(k);
+      } else if (k > 0) {
+        reduce(k - 1);
+      }
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

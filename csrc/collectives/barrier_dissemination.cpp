@@ -1,0 +1,27 @@
+// Barrier by dissemination: in step k every rank tells rank + 2^k that it, and all it has heard of, has
+// arrived.
+//   T = ceil(lg p) alpha
+//   steps ceil(lg p), messages of one element, reductions 0
+// Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", IJPP 1988.
+//
+// A message of a barrier carries one element of scratch whose value nobody looks at: a schedule has no empty
+// messages, and so no executor needs a rule for them.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr barrier_dissemination(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("dissemination", spec);
+  ScheduleWriter writer("dissemination");
+  writer.lane();
+  const Slice token = writer.scratch(1), incoming = writer.scratch(1);
+  for (int distance = 1; distance < spec.size; distance *= 2) {
+    writer.round();
+    writer.recv(wrap(spec.rank - distance, spec.size), incoming);
+    writer.send(wrap(spec.rank + distance, spec.size), token);
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,31 @@
+// Broadcast along a chain of ranks, in k chunks: a rank passes chunk i on while chunk i + 1 arrives.
+//   T = (p - 2 + k) (alpha + n/k beta)
+//   steps p - 2 + k, bytes sent per rank n, reductions 0
+// Source: Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations", Cluster Computing
+// 2007.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr broadcast_chain(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("chain", spec);
+  ScheduleWriter writer("chain");
+  writer.one_way();
+  const Slice data{Buffer::Output, 0, spec.count};
+  const int relative = wrap(spec.rank - spec.root, spec.size);
+  const bool first = relative == 0, last = relative == spec.size - 1;
+  const Pipeline pipeline(spec.count, spec, tuning);
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    for (std::uint64_t i = 0; i <= pipeline.chunks; ++i) {
+      writer.round();
+      if (!first && i < pipeline.chunks)
+        writer.recv(wrap(spec.rank - 1, spec.size), pipeline.chunk(data, lane, i));
+      if (!last && i > 0) writer.send(wrap(spec.rank + 1, spec.size), pipeline.chunk(data, lane, i - 1));
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

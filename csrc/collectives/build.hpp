@@ -1,0 +1,93 @@
+// What the builders share: argument checks, the cutting of buffers into blocks, lanes and chunks, and the
+// declarations that the registry lists. Pure functions, thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "collectives/collectives.hpp"
+#include "schedule/schedule.hpp"
+#include "schedule/spec.hpp"
+
+namespace mpigdr::collectives {
+
+// Throws Error(InvalidUsage) that names the argument if the spec or the tuning makes no sense.
+void validate(const CollectiveSpec& spec, const Tuning& tuning);
+
+// The schedule of a group of one: the result is the (scaled) input, if the collective has one.
+SchedulePtr alone(const char* algorithm, const CollectiveSpec& spec);
+
+// a modulo size, for a that may be negative.
+constexpr int wrap(int a, int size) { return ((a % size) + size) % size; }
+
+// The scale of the Reduce that completes an element.
+constexpr Scale final_scale(ReduceOp op) { return op == ReduceOp::Avg ? Scale::Average : Scale::None; }
+
+// Piece k of a slice cut into `parts` nearly equal pieces. Pieces of large slices start at multiples of 64
+// elements, so that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
+inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
+  const std::uint64_t each = slice.count / parts, extra = slice.count % parts;
+  const std::uint64_t grain = each >= 4096 ? 64 : 1;
+  const auto cut = [&](std::uint64_t i) {
+    if (i == parts) return slice.count;
+    const std::uint64_t even = each * i + std::min(i, extra);
+    return even - even % grain;
+  };
+  return {slice.buffer, slice.offset + cut(k), cut(k + 1) - cut(k)};
+}
+
+// An upper bound of the count of any piece(), to size scratch.
+constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) {
+  const std::uint64_t largest = (count + parts - 1) / parts;
+  return std::min(count, largest + 64);
+}
+
+// How a block that travels in one step is cut: into lanes that run side by side, and inside a lane into
+// chunks that follow each other, so that one message has about Tuning::chunk_bytes. Both counts follow from
+// what is equal on all ranks. With more than one lane or chunk no piece is empty, so that all lanes have the
+// same shape: a queue that holds the reductions of all lanes in round order (DESIGN section 5) can then not
+// deadlock.
+struct Pipeline {
+  int lanes = 1;
+  std::uint64_t chunks = 1;
+
+  // `block`: elements of the smallest block that is cut this way.
+  Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning);
+  Slice lane_slice(const Slice& block, int lane) const {
+    return piece(block, static_cast<std::uint64_t>(lanes), static_cast<std::uint64_t>(lane));
+  }
+  Slice chunk(const Slice& block, int lane, std::uint64_t i) const {
+    return piece(lane_slice(block, lane), chunks, i);
+  }
+  std::uint64_t largest_chunk(std::uint64_t block) const {
+    return largest_piece(largest_piece(block, static_cast<std::uint64_t>(lanes)), chunks);
+  }
+};
+
+// A ring of reusable scratch slices.
+class Slots {
+ public:
+  Slots(ScheduleWriter& writer, std::uint64_t slots, std::uint64_t count)
+      : base_(writer.scratch(slots * count)), slots_(slots), count_(count) {}
+  Slice at(std::uint64_t k, std::uint64_t count) const {
+    return {Buffer::Scratch, base_.offset + (k % slots_) * count_, count};
+  }
+
+ private:
+  Slice base_;
+  std::uint64_t slots_, count_;
+};
+
+SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_reduce_ring(const CollectiveSpec&, const Tuning&);
+SchedulePtr broadcast_binomial(const CollectiveSpec&, const Tuning&);
+SchedulePtr broadcast_chain(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_binomial(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_recursive_doubling(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_ring(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_scatter_pairwise(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_scatter_ring(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_to_all_pairwise(const CollectiveSpec&, const Tuning&);
+SchedulePtr barrier_dissemination(const CollectiveSpec&, const Tuning&);
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,40 @@
+#include "collectives/collectives.hpp"
+
+#include "collectives/build.hpp"
+
+namespace mpigdr {
+
+const std::vector<Algorithm>& algorithms() {
+  using namespace collectives;
+  using C = Collective;
+  static const std::vector<Algorithm> all = {
+      {C::AllReduce, "recursive_doubling", all_reduce_recursive_doubling,
+       "lg p steps, n lg p bytes; p not a power of two: 2 steps more"},
+      {C::AllReduce, "ring", all_reduce_ring, "2(p-1) steps, 2(p-1)/p n bytes, reduction overlapped"},
+      {C::AllReduce, "native", nullptr, "MPI_Iallreduce"},
+      {C::Broadcast, "binomial", broadcast_binomial, "lg p steps, n lg p bytes at the root"},
+      {C::Broadcast, "chain", broadcast_chain, "p - 2 + k steps for k chunks, n bytes per rank"},
+      {C::Broadcast, "native", nullptr, "MPI_Ibcast"},
+      {C::Reduce, "binomial", reduce_binomial, "lg p + k - 1 steps for k chunks, n bytes per rank"},
+      {C::Reduce, "native", nullptr, "MPI_Ireduce"},
+      {C::AllGather, "recursive_doubling", all_gather_recursive_doubling, "lg p steps, (p-1)/p n bytes"},
+      {C::AllGather, "ring", all_gather_ring, "p-1 steps, (p-1)/p n bytes"},
+      {C::AllGather, "native", nullptr, "MPI_Iallgather"},
+      {C::ReduceScatter, "pairwise", reduce_scatter_pairwise,
+       "p-1 steps, (p-1)/p n bytes, one fold over all ranks"},
+      {C::ReduceScatter, "ring", reduce_scatter_ring, "p-1 steps, (p-1)/p n bytes, reduction overlapped"},
+      {C::ReduceScatter, "native", nullptr, "MPI_Ireduce_scatter_block"},
+      {C::AllToAll, "pairwise", all_to_all_pairwise, "p-1 steps, n bytes; counts may differ"},
+      {C::Barrier, "dissemination", barrier_dissemination, "lg p steps of one element"},
+      {C::Barrier, "native", nullptr, "MPI_Ibarrier"},
+  };
+  return all;
+}
+
+const Algorithm* find_algorithm(Collective collective, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
+  return nullptr;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,73 @@
+// Reduce along a binomial tree, in k chunks: a rank reduces chunk i while chunk i + 1 arrives from all its
+// children.
+//   T = ceil(lg p) (alpha + n beta + n gamma) for k = 1; the root takes in n ceil(lg p) bytes whatever k is
+//   steps ceil(lg p) + k - 1, bytes sent per rank n, reductions n times the number of children
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+// 2005.
+//
+// A rank folds its own values and its children's, in the order of ranks as seen from the root, in ONE Reduce:
+// 16-bit floats are rounded once a level. Only the root's Output is written.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr reduce_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("binomial", spec);
+  ScheduleWriter writer("binomial");
+  writer.one_way();
+  const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
+  const bool is_root = spec.rank == spec.root, premul = spec.op == ReduceOp::PreMulSum;
+  const int relative = wrap(spec.rank - spec.root, spec.size);
+  int reach = 1;  // this rank's subtree holds the relative ranks [relative, relative + reach)
+  while (reach < spec.size && relative % (2 * reach) == 0) reach *= 2;
+  const int parent = wrap(relative - reach + spec.root, spec.size);
+  std::vector<int> children;  // in rank order as seen from the root
+  for (int distance = 1; distance < reach && relative + distance < spec.size; distance *= 2)
+    children.push_back(wrap(relative + distance + spec.root, spec.size));
+
+  const Pipeline pipeline(spec.count, spec, tuning);
+  const std::uint64_t most = pipeline.largest_chunk(spec.count);
+  const bool partial =
+      !is_root && (!children.empty() || premul);  // something other than Input goes to the parent
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    // Two of each: one is filled while the other is read.
+    std::vector<Slots> incoming;
+    for (std::size_t c = 0; c < children.size(); ++c) incoming.emplace_back(writer, 2, most);
+    const Slots own(writer, premul && !children.empty() ? 2 : 0, most), result(writer, partial ? 2 : 0, most);
+
+    const auto take = [&](std::uint64_t i) {
+      const Slice mine = pipeline.chunk(input, lane, i);
+      for (std::size_t c = 0; c < children.size(); ++c)
+        writer.recv(children[c], incoming[c].at(i, mine.count));
+      if (premul && !children.empty()) writer.copy(own.at(i, mine.count), mine, Scale::PreMul);
+    };
+    const auto combine = [&](std::uint64_t i) {
+      const Slice mine = pipeline.chunk(input, lane, i);
+      if (children.empty()) {
+        if (premul) writer.copy(result.at(i, mine.count), mine, Scale::PreMul);
+        return;
+      }
+      std::vector<Slice> sources{premul ? own.at(i, mine.count) : mine};
+      for (const Slots& slots : incoming) sources.push_back(slots.at(i, mine.count));
+      if (is_root)
+        writer.reduce(pipeline.chunk(output, lane, i), sources, final_scale(spec.op));
+      else
+        writer.reduce(result.at(i, mine.count), sources);
+    };
+    const auto pass_on = [&](std::uint64_t i) {
+      const Slice mine = pipeline.chunk(input, lane, i);
+      writer.send(parent, partial ? result.at(i, mine.count) : mine);
+    };
+    for (std::uint64_t i = 0; i < pipeline.chunks + 2; ++i) {
+      writer.round();
+      if (i < pipeline.chunks) take(i);
+      if (i >= 1 && i - 1 < pipeline.chunks) combine(i - 1);
+      if (i >= 2 && !is_root) pass_on(i - 2);
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

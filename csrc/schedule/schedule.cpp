@@ -1,0 +1,94 @@
+#include "schedule/schedule.hpp"
+
+#include <utility>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+ScheduleWriter::ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
+
+void ScheduleWriter::lane() {
+  if (schedule_.lanes.size() == static_cast<std::size_t>(kMaxLanes))
+    fail(ErrorCode::Internal, schedule_.algorithm, ": more than ", kMaxLanes, " lanes");
+  schedule_.lanes.push_back({static_cast<std::uint32_t>(schedule_.rounds.size()), 0});
+}
+
+void ScheduleWriter::round() {
+  if (schedule_.lanes.empty()) lane();
+  Lane& current = schedule_.lanes.back();
+  if (current.round_count > 0 && schedule_.rounds.back().step_count == 0) return;  // reuse the empty one
+  schedule_.rounds.push_back({static_cast<std::uint32_t>(schedule_.steps.size()), 0});
+  ++current.round_count;
+}
+
+void ScheduleWriter::append(Step step, const std::vector<Slice>& sources) {
+  if (schedule_.lanes.empty() || schedule_.lanes.back().round_count == 0) round();
+  step.first_source = static_cast<std::uint32_t>(schedule_.sources.size());
+  step.source_count = static_cast<std::uint32_t>(sources.size());
+  schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());
+  schedule_.steps.push_back(step);
+  ++schedule_.rounds.back().step_count;
+}
+
+void ScheduleWriter::send(int peer, Slice source) {
+  if (source.count == 0) return;
+  Step step;
+  step.kind = StepKind::Send;
+  step.peer = peer;
+  append(step, {source});
+}
+
+void ScheduleWriter::recv(int peer, Slice dst) {
+  if (dst.count == 0) return;
+  Step step;
+  step.kind = StepKind::Recv;
+  step.peer = peer;
+  step.dst = dst;
+  append(step, {});
+}
+
+void ScheduleWriter::copy(Slice dst, Slice source, Scale scale) {
+  MPIGDR_CHECK(dst.count == source.count);
+  if (dst.count == 0) return;
+  Step step;
+  step.kind = StepKind::Copy;
+  step.scale = scale;
+  step.dst = dst;
+  append(step, {source});
+}
+
+void ScheduleWriter::reduce(Slice dst, const std::vector<Slice>& sources, Scale scale) {
+  MPIGDR_CHECK(!sources.empty() && scale != Scale::PreMul);
+  for (const Slice& source : sources) MPIGDR_CHECK(source.count == dst.count);
+  if (dst.count == 0) return;
+  Step step;
+  step.kind = StepKind::Reduce;
+  step.scale = scale;
+  step.dst = dst;
+  append(step, sources);
+}
+
+Slice ScheduleWriter::scratch(std::uint64_t count) {
+  Slice slice{Buffer::Scratch, schedule_.scratch_count, count};
+  schedule_.scratch_count += count;
+  return slice;
+}
+
+SchedulePtr ScheduleWriter::finish() {
+  // round() never leaves an empty round behind another, so at most the last one of each lane is empty.
+  Schedule result = std::move(schedule_);
+  std::vector<Round> rounds;
+  for (Lane& lane : result.lanes) {
+    const auto first = static_cast<std::uint32_t>(rounds.size());
+    for (std::uint32_t k = 0; k < lane.round_count; ++k) {
+      const Round& round = result.rounds[lane.first_round + k];
+      if (round.step_count > 0) rounds.push_back(round);
+    }
+    lane = {first, static_cast<std::uint32_t>(rounds.size()) - first};
+  }
+  result.rounds = std::move(rounds);
+  return std::make_shared<const Schedule>(std::move(result));
+}
+
+}  // namespace mpigdr
