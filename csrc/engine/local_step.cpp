@@ -1,0 +1,37 @@
+#include "engine/local_step.hpp"
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+std::byte* target_address(const Slice& slice, const Binding& binding) {
+  MPIGDR_CHECK(slice.buffer != Buffer::Input);
+  void* base = slice.buffer == Buffer::Output ? binding.output : binding.scratch;
+  return static_cast<std::byte*>(base) + slice.offset * item_size(binding.dtype);
+}
+
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
+                  std::vector<const void*>& sources) {
+  MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
+  sources.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k)
+    sources.push_back(source_address(schedule.source(step, k), binding));
+  LocalStep local;
+  local.bytes = byte_count(step.dst, binding);
+  local.args.dtype = binding.dtype;
+  local.args.op = binding.op;
+  local.args.dst = target_address(step.dst, binding);
+  local.args.sources = sources.data();
+  local.args.source_count = static_cast<int>(sources.size());
+  local.args.count = static_cast<std::size_t>(step.dst.count);
+  if (step.scale == Scale::PreMul) local.args.factor = binding.factor;
+  if (step.scale == Scale::Average) local.args.divisor = binding.divisor;
+  const bool scaled = local.args.factor != 1.0 || local.args.divisor != 1;
+  if (step.kind == StepKind::Reduce || scaled)
+    local.kind = LocalStep::Kind::Reduce;
+  else if (local.args.dst != sources[0])
+    local.kind = LocalStep::Kind::Copy;
+  return local;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,45 @@
+// What a schedule's slices and local steps mean on a Binding's memory: addresses, lengths, and which kernel
+// (if any) a Copy or Reduce needs. Shared by the host and the stream execution. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/types.hpp"
+#include "device/device.hpp"
+#include "engine/execution.hpp"
+#include "schedule/schedule.hpp"
+
+namespace mpigdr {
+
+inline std::size_t byte_count(const Slice& slice, const Binding& binding) {
+  return static_cast<std::size_t>(slice.count) * item_size(binding.dtype);
+}
+
+inline const std::byte* source_address(const Slice& slice, const Binding& binding) {
+  const void* base = slice.buffer == Buffer::Input    ? binding.input
+                     : slice.buffer == Buffer::Output ? binding.output
+                                                      : binding.scratch;
+  return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
+}
+
+// Throws if the slice is of Input, which no step may write.
+std::byte* target_address(const Slice& slice, const Binding& binding);
+
+// A Copy or Reduce, resolved.
+struct LocalStep {
+  enum class Kind : std::uint8_t {
+    Nothing,  // a plain copy of a slice onto itself
+    Copy,     // args.dst, args.sources[0], bytes
+    Reduce,   // args: also a copy that scales
+  };
+  Kind kind = Kind::Nothing;
+  std::size_t bytes = 0;
+  ReduceArgs args;
+};
+
+// `sources` holds the addresses that the result's args point to, until the next call.
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
+                  std::vector<const void*>& sources);
+
+}  // namespace mpigdr
