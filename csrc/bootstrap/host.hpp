@@ -1,0 +1,32 @@
+// Which ranks share a node and its cores. Pure functions but for the three that ask the operating system.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpigdr {
+
+// Equal on two ranks exactly if they can meet in shared memory: "hostname|boot id|device of /dev/shm". The
+// host name alone is not enough (containers share names), nor is the boot id (containers share a kernel, not
+// /dev/shm).
+std::string host_identity();
+
+// The processors that this process may run on, as "0,1,5".
+std::string usable_cpus();
+
+// 64 random bits in hexadecimal: makes names unique per job, and not guessable by other users.
+std::string random_nonce();
+
+// Node number of each rank, numbered by first appearance.
+std::vector<int> number_nodes(const std::vector<std::string>& identities);
+
+// True if on some node more ranks run than the processors that they may use together.
+bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std::string>& cpus_of_rank);
+
+// PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)"; a pattern that repeats over all
+// ranks is given once, since readers start over at its end. Nothing if it is longer than a PMI value may be:
+// MPI then compares host names.
+std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank);
+
+}  // namespace mpigdr

@@ -1,0 +1,32 @@
+// All-gather of one byte string per rank over a KvStore, with a deadline: what precedes every blocking MPI
+// call. Costs per rank: one set, one add, a few checks, one get; the last to arrive reads all and publishes
+// them as one key. Stateless; thread-safe as far as the store is (see there).
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "bootstrap/kv_store.hpp"
+
+namespace mpigdr {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+// `prefix` names this one meeting: it must never be used twice. Element r of the result is rank r's blob.
+// Throws Timeout naming the ranks that did not arrive, InvalidUsage if the prefix was used before, System if
+// the store fails.
+std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
+                                    const std::string& blob, Deadline deadline);
+
+// Ranks that have not arrived at the rendezvous `prefix`: `size` store operations, for messages only.
+std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int size);
+
+// "1, 3, 7", at most 32 of them.
+std::string rank_list(const std::vector<int>& ranks);
+
+// Strings of any content as one, and back. unpack() throws Internal on text that pack() did not make.
+std::string pack(const std::vector<std::string>& fields);
+std::vector<std::string> unpack(const std::string& text);
+
+}  // namespace mpigdr

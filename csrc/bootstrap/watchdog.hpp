@@ -1,0 +1,46 @@
+// Ends the process when a call that cannot be interrupted (MPI_Init, MPI_Finalize, communicator creation) is
+// still running at its deadline. MPI itself has no timeouts, and a thread stuck in it can raise nothing.
+//
+//   { Watchdog guard("MPI_Init", deadline, rank, [] { return "what peers are missing"; });  MPI_Init(...); }
+//
+// At the deadline: one line on stderr, then what `details` adds (it may talk to a store; it is given 3
+// seconds), then _exit(kExitStuck). Nothing else is run: destructors and atexit handlers could hang as well.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "bootstrap/rendezvous.hpp"
+
+namespace mpigdr {
+
+inline constexpr int kExitStuck = 124;  // as timeout(1) does
+
+class Watchdog {
+ public:
+  Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {});
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void run(Deadline deadline, int rank);
+
+  const std::string what_;
+  const std::function<std::string()> details_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+// Writes "[mpi-gdr] rank R: text" to stderr in one piece; safe from any thread.
+void report(int rank, const std::string& text);
+
+// Starts a thread that takes no signals: handlers belong to the threads of the application.
+std::thread quiet_thread(std::function<void()> body);
+
+}  // namespace mpigdr
