@@ -1,0 +1,119 @@
+"""A small GPT: token and position embeddings, a stack of pre-norm transformer blocks, one tied output matrix.
+
+Nothing in this file knows about ranks or devices; train.py wraps the model for data parallelism.
+Shapes: B sequences, T tokens each, C channels, H heads, V vocabulary size.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class GPTConfig:
+    vocab_size: int
+    block_size: int = 128
+    layers: int = 4
+    heads: int = 4
+    channels: int = 128
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.channels % self.heads:
+            raise ValueError(f"channels={self.channels} is not a multiple of heads={self.heads}")
+
+
+class SelfAttention(nn.Module):
+    """Causal multi-head attention: a token sees itself and what stands before it."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.dropout = config.dropout
+        # One matrix for queries, keys and values: one large product is faster than three small ones.
+        self.qkv = nn.Linear(config.channels, 3 * config.channels, bias=False)
+        self.out = nn.Linear(config.channels, config.channels, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, channels = x.shape
+        # (B, T, 3C) -> three of (B, H, T, C/H)
+        qkv = self.qkv(x).view(batch, length, 3, self.heads, channels // self.heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        dropout = self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        y = y.transpose(1, 2).reshape(batch, length, channels)
+        return F.dropout(self.out(y), self.dropout, self.training)
+
+
+class MLP(nn.Module):
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.up = nn.Linear(config.channels, 4 * config.channels, bias=False)
+        self.down = nn.Linear(4 * config.channels, config.channels, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): norms in front let deep stacks train."""
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(config.channels)
+        self.attention = SelfAttention(config)
+        self.norm2 = nn.LayerNorm(config.channels)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocab_size, config.channels)
+        self.positions = nn.Embedding(config.block_size, config.channels)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.channels)
+        self.head = nn.Linear(config.channels, config.vocab_size, bias=False)
+        self._initialise()
+        # Tied: the vector that stands for a token is also the one that predicts it.
+        self.head.weight = self.tokens.weight
+
+    def _initialise(self) -> None:
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+        # Every block adds two terms to the residual stream: keep its variance independent of the depth.
+        for block in self.blocks:
+            for linear in (block.attention.out, block.mlp.down):
+                nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * self.config.layers))
+
+    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Logits (B, T, V) of tokens x (B, T); with targets (B, T), the mean cross-entropy in nats."""
+        length = x.shape[1]
+        if length > self.config.block_size:
+            raise ValueError(f"x has {length} tokens, block_size={self.config.block_size} is the most")
+        y = self.tokens(x) + self.positions(torch.arange(length, device=x.device))
+        y = F.dropout(y, self.config.dropout, self.training)
+        for block in self.blocks:
+            y = block(y)
+        logits = self.head(self.norm(y))
+        if targets is None:
+            return logits
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    def parameter_groups(self, weight_decay: float) -> list[dict]:
+        """Matrices decay towards zero; gains and biases do not."""
+        parameters = list(self.parameters())
+        return [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]

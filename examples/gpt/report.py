@@ -1,0 +1,114 @@
+"""What a run shows and leaves behind: progress, a JSON-lines log, loss curves.
+
+A log holds one JSON object a line. "kind" is "run" (first line: backend, ranks, settings), "train" or "val"
+(iteration and loss in nats a character), "end" (last line: totals). Only rank 0 makes these objects.
+"""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Progressbar:
+    """A bar on a terminal, plain lines elsewhere. Modes: "auto", "bar" (even into a pipe), "plain"."""
+
+    def __init__(self, mode: str, total: int, done: int) -> None:
+        console = Console(force_terminal=True if mode == "bar" else None, highlight=False, soft_wrap=True)
+        self._bar, self._total = None, total
+        if mode == "bar" or (mode == "auto" and console.is_terminal):
+            columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=console)
+            self._task = self._bar.add_task("train", total=total, completed=done, state="")
+            self._bar.start()
+
+    def line(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        if self._bar:
+            self._bar.console.print(text, markup=False)
+        else:
+            print(text, flush=True)
+
+    def update(self, iteration: int, state: str) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=iteration, state=state)
+        else:
+            print(f"iteration {iteration}: {state}", flush=True)
+
+    def finish(self) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=self._total)
+            self._bar.stop()
+
+
+class Log:
+    """Appends records to a file, each flushed: a run that was killed leaves whole lines."""
+
+    def __init__(self, path: Path, header: dict, resume_at: int | None) -> None:
+        kept = []
+        if resume_at is not None and path.exists():
+            # What was logged after the checkpoint happens again: drop it. A train record of iteration i comes
+            # after the checkpoint of iteration i, a validation record before it.
+            last = {"run": resume_at, "train": resume_at - 1, "val": resume_at}
+            kept = [r for r in read_log(path) if r["iteration"] <= last.get(r["kind"], -1)]
+        self._file = path.open("w", encoding="utf-8")
+        for record in kept or [{"kind": "run", "iteration": 0, **header}]:
+            self._put(record)
+
+    def write(self, kind: str, iteration: int, **values: object) -> None:
+        self._put({"kind": kind, "iteration": iteration, **values})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _put(self, record: dict) -> None:
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+
+def read_log(path: Path) -> list[dict]:
+    records = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}, line {number}: expected one JSON object, got {line[:60]!r}") from error
+    if not records or records[0].get("kind") != "run":
+        raise ValueError(f'{path}: expected a log whose first line has kind "run"')
+    return records
+
+
+def curve(records: list[dict], kind: str) -> dict[int, float]:
+    """Iteration -> loss of the records of one kind."""
+    return {r["iteration"]: r["loss"] for r in records if r["kind"] == kind}
+
+
+def points(records: list[dict], kind: str) -> tuple[list[int], list[float]]:
+    losses = curve(records, kind)
+    return list(losses), list(losses.values())
+
+
+def plot(logs: list[list[dict]], path: Path) -> None:
+    """Training (thin) and validation (dots) losses of one or more runs in one picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # no display on a compute node
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 5))
+    labels = [f"{log[0]['backend']}, {log[0]['ranks']} ranks" for log in logs]
+    for number, (log, label) in enumerate(zip(logs, labels, strict=True)):
+        prefix = f"{label}: " if len(logs) > 1 else ""
+        # Later runs are dashed, or one of two equal curves would hide the other.
+        style, colour = ("-", "--", ":", "-.")[number % 4], f"C{number}"
+        axes.plot(*points(log, "train"), style, color=colour, linewidth=1, label=prefix + "train")
+        axes.plot(*points(log, "val"), "o" + style, color=colour, linewidth=2, label=prefix + "validation")
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("loss (nats per character)")
+    axes.set_title("GPT on the Python standard library: " + " against ".join(labels))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

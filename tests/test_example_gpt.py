@@ -1,0 +1,147 @@
+"""The example trains over Gloo and over mpi-gdr with the same curve, and goes on exactly where it stopped."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt"
+BACKENDS = ("gloo", "mpi-gdr")
+ITERATIONS = 20
+TIMEOUT = 60  # seconds a run; it takes a tenth of that
+
+
+def launch(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [
+        str(EXAMPLE / "train.py"),
+        "--preset=tiny",
+        "--device=cpu",
+        f"--iterations={ITERATIONS}",
+        *arguments,
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def train(*arguments: str, ranks: int = 2) -> str:
+    result = launch(*arguments, ranks=ranks)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def read(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def losses(out: Path) -> list[tuple[str, int, float]]:
+    return [(r["kind"], r["iteration"], r["loss"]) for r in read(out) if "loss" in r]
+
+
+def compare(a: Path, b: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [
+        sys.executable,
+        str(EXAMPLE / "compare.py"),
+        str(a / "log.jsonl"),
+        str(b / "log.jsonl"),
+        *arguments,
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Backend -> (folder, output) of an uninterrupted run; each backend runs once."""
+    runs = {}
+
+    def get(backend: str) -> tuple[Path, str]:
+        if backend not in runs:
+            out = tmp_path_factory.mktemp(backend)
+            runs[backend] = out, train(f"--backend={backend}", f"--out={out}", "--keep-checkpoints")
+        return runs[backend]
+
+    return get
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_trains(finished, backend):
+    out, output = finished(backend)
+    log = read(out)
+    assert log[0]["backend"] == backend
+    assert log[0]["ranks"] == 2
+    validation = [r["loss"] for r in log if r["kind"] == "val"]
+    assert validation[0] > 4.3  # the logarithm of 97 characters is 4.57
+    assert validation[-1] < 3.5
+    assert [r["iteration"] for r in log if r["kind"] == "train"] == list(range(ITERATIONS))
+    end = log[-1]
+    assert end["kind"] == "end"
+    assert end["equal"]
+    assert len(end["parameters"]) == 2
+    assert len(set(end["parameters"])) == 1
+    assert isinstance(end["exposed_ms"], float)
+    assert f"bitwise equal on all 2 ranks, SHA-256 {end['parameters'][0]}" in output
+    assert "exposed communication" in output
+    assert (out / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_resumes_exactly(finished, backend, tmp_path):
+    whole, _ = finished(backend)
+    out = tmp_path / "resumed"
+    # The log still holds what came after the checkpoint, as after a crash.
+    shutil.copytree(whole, out)
+    train(f"--backend={backend}", f"--out={out}", "--resume=checkpoint-10.pt")
+    assert losses(out) == losses(whole)
+    assert read(out)[-1]["parameters"] == read(whole)[-1]["parameters"]
+
+
+def test_backends_agree(finished, tmp_path):
+    (gloo, _), (mpi_gdr, _) = finished("gloo"), finished("mpi-gdr")
+    picture = tmp_path / "both.png"
+    result = compare(gloo, mpi_gdr, "--tolerance=1e-3", f"--plot={picture}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_finds_a_difference(finished, tmp_path):
+    whole, _ = finished("gloo")
+    lines = (whole / "log.jsonl").read_text().splitlines()
+    record = json.loads(lines[5])
+    changed = json.dumps(record | {"loss": record["loss"] + 0.01})
+    for name, text in (("changed", [*lines[:5], changed, *lines[6:]]), ("short", lines[:5])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text("\n".join(text) + "\n")
+    result = compare(whole, tmp_path / "changed")
+    assert result.returncode == 1
+    assert (
+        f"largest difference: 0.01 ({record['kind']} loss of iteration {record['iteration']})"
+        in result.stdout
+    )
+    assert compare(whole, tmp_path / "changed", "--tolerance=0.1").returncode == 0
+    assert compare(whole, tmp_path / "short").returncode == 1
+    assert compare(whole, tmp_path / "short", "--partial").returncode == 0
+
+
+def test_other_settings_do_not_resume(finished, tmp_path):
+    whole, _ = finished("gloo")
+    before = (whole / "log.jsonl").read_bytes()
+    result = launch("--backend=gloo", f"--out={whole}", "--resume", "--seed=1", ranks=1)
+    assert result.returncode != 0
+    assert "seed=1337, now 1" in result.stderr
+    assert "ranks=2, now 1" in result.stderr
+    assert (whole / "log.jsonl").read_bytes() == before
+
+
+def test_one_process_without_launcher(tmp_path):
+    launcher = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    environment = {name: value for name, value in os.environ.items() if name not in launcher}
+    command = [sys.executable, str(EXAMPLE / "train.py"), "--preset=tiny", "--device=cpu", "--iterations=5"]
+    command += [f"--out={tmp_path}"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "bitwise equal on all 1 ranks" in result.stdout
+    assert read(tmp_path)[-1]["exposed_ms"] is None
