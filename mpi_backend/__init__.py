@@ -1,0 +1,46 @@
+"""mpi-gdr: torch.distributed over MPI, beside a stock torch wheel.
+
+`dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
+Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options` and
+`mpi4py_comm`. Neither the extension nor MPI is loaded before the first process group, or the first use of those two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ._version import __version__
+
+if TYPE_CHECKING:
+    from ._creator import mpi4py_comm
+
+__all__ = ["Options", "__version__", "mpi4py_comm"]
+
+
+def _register_now() -> bool:
+    """Whether this import must register the backend itself. Not while torch's own hook is the one importing us
+    (it goes on to call the entry point), and not before torch is imported: the command line need not wait for it."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return not getattr(torch.__spec__, "_initializing", False)
+    return os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1"
+
+
+if _register_now():
+    from . import _autoload
+
+    _autoload.register()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Options":
+        from ._creator import load_extension
+
+        return load_extension().Options
+    if name == "mpi4py_comm":
+        from ._creator import mpi4py_comm
+
+        return mpi4py_comm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

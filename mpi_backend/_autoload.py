@@ -1,0 +1,115 @@
+"""What runs at the end of every `import torch`: environment and registration, nothing else.
+
+torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import torch` for
+every program on the machine, so nothing leaves this file. The hook never loads the extension, never touches MPI or
+a GPU, and costs well below a millisecond. It runs in agents, compile workers and DataLoader workers too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+
+NAME = "mpi-gdr"
+_warned = False
+
+
+def autoload() -> None:
+    """Entry point of torch.backends."""
+    try:
+        _prepare()
+        # From 2.14 on, torch asks the group torch.distributed.backends for a backend when somebody names it.
+        # Until then it must be there already, at a price: see docs/launch.md, "What autoloading changes".
+        if _torch_minor() < (2, 14):
+            _register()
+    except Exception as error:
+        _warn_once(error)
+
+
+def register() -> None:
+    """Entry point of torch.distributed.backends, and what `import mpi_backend` calls. Idempotent, never raises."""
+    try:
+        _prepare()
+        _register()
+    except Exception as error:
+        _warn_once(error)
+
+
+def _prepare() -> None:
+    from . import launch
+
+    launch.fill_environment(os.environ)
+    _wrap_env_rendezvous()
+
+
+def _warn_once(error: Exception) -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"mpi-gdr is not available in this process: {error!r}", stacklevel=3)
+
+
+def _torch_minor() -> tuple[int, int]:
+    major, minor = sys.modules["torch"].__version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def _register() -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    plugins = dist.Backend._plugins
+    if NAME.upper() in plugins:
+        return
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_devices(dist.Backend))
+    if _torch_minor() < (2, 14):
+        # Up to 2.13 torch compares the key of the *first* plugin, upper case, with a lower-case backend name.
+        # Without a lower-case key in front, "cpu:mpi-gdr,cuda:mpi-gdr" has no default backend.
+        plugin = plugins[NAME.upper()]
+        others = {key: value for key, value in plugins.items() if key not in (NAME, NAME.upper())}
+        plugins.clear()
+        plugins.update({NAME: plugin, NAME.upper(): plugin, **others})
+
+
+def _devices(backend_class: type) -> list[str]:
+    """Device types that a plain "mpi-gdr" serves. A list: a string would be read letter by letter."""
+    import torch
+
+    devices = ["cpu", "cuda"]
+    accelerator = (
+        torch.accelerator.current_accelerator()
+    )  # compiled in or registered; does not start the device
+    # A type that torch has no default backend for is left out: registering it would make us that default.
+    if (
+        accelerator is not None
+        and accelerator.type not in devices
+        and accelerator.type in backend_class.default_device_backend_map
+    ):
+        devices.append(accelerator.type)
+    return devices
+
+
+def _create(dist_backend_opts, pg_options):
+    from ._creator import create
+
+    return create(dist_backend_opts, pg_options)
+
+
+def _wrap_env_rendezvous() -> None:
+    """Puts ours in front of torch's handler of env://, which needs MASTER_ADDR and MASTER_PORT."""
+    module = sys.modules.get("torch.distributed.rendezvous")
+    if module is None:
+        return
+    original = module._rendezvous_handlers.get("env")
+    if original is None or getattr(original, "_mpi_gdr", False):
+        return
+
+    def env_rendezvous(url, *args, **kwargs):
+        from .rendezvous import env_handler
+
+        return env_handler(original, url, *args, **kwargs)
+
+    env_rendezvous._mpi_gdr = True
+    module._rendezvous_handlers["env"] = env_rendezvous

@@ -1,0 +1,201 @@
+"""Which launcher started this process, and the rank variables of torch that follow from it.
+
+Everything here is a function of an environment mapping, so that each row of the table is tested without its launcher.
+docs/launch.md shows the table to the user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, replace
+
+Environment = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one process stands. `local_rank` and `local_size` are None where the launcher does not tell."""
+
+    launcher: str
+    rank: int
+    size: int
+    local_rank: int | None = None
+    local_size: int | None = None
+
+    def is_consistent(self) -> bool:
+        local_size = self.size if self.local_size is None else self.local_size
+        local_rank = 0 if self.local_rank is None else self.local_rank
+        return 0 <= self.rank < self.size and 0 <= local_rank < local_size <= self.size
+
+
+def _always(env: Environment) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """One row of the table: the variables to read, first one present wins, and when the row applies at all."""
+
+    name: str
+    rank: tuple[str, ...]
+    size: tuple[str, ...]
+    local_rank: tuple[str, ...] = ()
+    local_size: tuple[str, ...] | Callable[[Environment], int | None] = ()
+    applies: Callable[[Environment], bool] = _always
+
+    def read(self, env: Environment) -> Placement | None:
+        """The placement that this launcher's variables describe; None where they are absent or make no sense."""
+        rank = _first_number(env, self.rank)
+        # Some launchers tell the size only over PMI. A WORLD_SIZE that the user exported fills that gap.
+        size = _first_number(env, (*self.size, "WORLD_SIZE"))
+        if rank is None or size is None or not self.applies(env):
+            return None
+        local_size = (
+            self.local_size(env) if callable(self.local_size) else _first_number(env, self.local_size)
+        )
+        placement = Placement(self.name, rank, size, _first_number(env, self.local_rank), local_size)
+        return placement if placement.is_consistent() else None
+
+
+def _first_number(env: Environment, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        if (value := env.get(name, "").strip()).isdecimal():
+            return int(value)
+    return None
+
+
+def _has_any(*prefixes: str) -> Callable[[Environment], bool]:
+    return lambda env: any(name.startswith(prefixes) for name in env)
+
+
+def _in_slurm_step(env: Environment) -> bool:
+    """True only in a task of `srun`. In a batch script and in an interactive shell Slurm sets SLURM_PROCID=0 and
+    SLURM_NTASKS=N as well, though one process runs: to believe them would make it wait for the others for ever."""
+    step = env.get("SLURM_STEP_ID", env.get("SLURM_STEPID", ""))
+    # The numbers from 0xfffffff0 on are reserved for the batch script, the interactive shell and the extern step.
+    return step.isdecimal() and int(step) < 0xFFFFFFF0
+
+
+def _slurm_local_size(env: Environment) -> int | None:
+    """Tasks on this node, from a list such as "4(x2),1" that is indexed by SLURM_NODEID."""
+    node = _first_number(env, ("SLURM_NODEID",))
+    counts = env.get("SLURM_STEP_TASKS_PER_NODE", env.get("SLURM_TASKS_PER_NODE", ""))
+    if node is not None:
+        for count, repeat in re.findall(r"(\d+)(?:\(x(\d+)\))?", counts):
+            node -= int(repeat or 1)
+            if node < 0:
+                return int(count)
+    return _first_number(env, ("SLURM_NTASKS_PER_NODE",))
+
+
+_HYDRA = dict(
+    rank=("PMI_RANK",), size=("PMI_SIZE",), local_rank=("MPI_LOCALRANKID",), local_size=("MPI_LOCALNRANKS",)
+)
+
+# The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun: the ranks
+# then inherit the Slurm variables of the daemon. PALS and Flux set PMI_RANK too and come before Hydra to be told apart.
+LAUNCHERS = (
+    Launcher(
+        "Open MPI mpirun",
+        rank=("OMPI_COMM_WORLD_RANK",),
+        size=("OMPI_COMM_WORLD_SIZE",),
+        local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+        local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    Launcher(
+        "MVAPICH2 mpirun_rsh",
+        rank=("MV2_COMM_WORLD_RANK",),
+        size=("MV2_COMM_WORLD_SIZE",),
+        local_rank=("MV2_COMM_WORLD_LOCAL_RANK",),
+        local_size=("MV2_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    Launcher(
+        "MVAPICH mpirun_rsh",
+        rank=("MVP_COMM_WORLD_RANK", "PMI_ID"),
+        size=("MVP_COMM_WORLD_SIZE", "PMI_SIZE"),
+        local_rank=("MVP_COMM_WORLD_LOCAL_RANK",),
+        local_size=("MVP_COMM_WORLD_LOCAL_SIZE",),
+        applies=_has_any("MVP_COMM_WORLD_"),
+    ),
+    Launcher(
+        "PALS mpiexec",
+        rank=("PALS_RANKID",),
+        size=("PMI_SIZE", "PALS_SIZE"),
+        local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        local_size=("PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
+    ),
+    Launcher(
+        "Flux",
+        rank=("FLUX_TASK_RANK",),
+        size=("FLUX_JOB_SIZE",),
+        local_rank=("FLUX_TASK_LOCAL_ID",),
+    ),
+    Launcher("Intel mpirun", **_HYDRA, applies=_has_any("HYDRA_BSTRAP_", "I_MPI_HYDRA_")),
+    Launcher("Hydra mpiexec", **_HYDRA),
+    Launcher(
+        "Hydra mpiexec -pmi-port",
+        rank=("PMI_ID",),
+        size=(),
+        local_rank=("MPI_LOCALRANKID",),
+        local_size=("MPI_LOCALNRANKS",),
+        applies=lambda env: "PMI_PORT" in env,
+    ),
+    Launcher(
+        "Slurm srun",
+        rank=("SLURM_PROCID",),
+        size=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
+        local_rank=("SLURM_LOCALID",),
+        local_size=_slurm_local_size,
+        applies=_in_slurm_step,
+    ),
+)
+
+
+def detect(env: Environment) -> Placement | None:
+    """The placement told by the MPI launcher or resource manager; None under none of them, and under torchrun.
+
+    The first row that fits decides. What it leaves open about the node comes from a later row, if that row agrees
+    on rank and size: `srun --mpi=pmi2` tells the rank as PMI_RANK and the local rank as SLURM_LOCALID.
+    """
+    if "TORCHELASTIC_RUN_ID" in env:
+        return None  # the variables below belong to whoever started torchrun
+    found = [placement for row in LAUNCHERS if (placement := row.read(env)) is not None]
+    if not found:
+        return None
+    result = found[0]
+    for other in found[1:]:
+        if (other.rank, other.size) == (result.rank, result.size):
+            merged = replace(
+                result,
+                local_rank=other.local_rank if result.local_rank is None else result.local_rank,
+                local_size=other.local_size if result.local_size is None else result.local_size,
+            )
+            result = merged if merged.is_consistent() else result
+    return result
+
+
+def rank_variables(env: Environment) -> dict[str, str]:
+    """The variables of torch to add to `env`: those that are missing, and none where somebody else settled the ranks
+    (RANK or TORCHELASTIC_RUN_ID is set) or where WORLD_SIZE contradicts the launcher."""
+    placement = None if "RANK" in env else detect(env)
+    if placement is None or env.get("WORLD_SIZE", str(placement.size)) != str(placement.size):
+        return {}
+    wanted = {
+        "RANK": placement.rank,
+        "WORLD_SIZE": placement.size,
+        "LOCAL_RANK": placement.local_rank,
+        "LOCAL_WORLD_SIZE": placement.local_size,
+    }
+    return {name: str(value) for name, value in wanted.items() if value is not None and name not in env}
+
+
+def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) -> None:
+    """Adds the rank variables to `env`.
+
+    A job of one rank gets them only on request (`lone_rank`, at init_process_group): many scripts take the mere
+    presence of RANK for a distributed job, and `srun python x.py` with one task is how they run without one.
+    """
+    placement = detect(env)
+    if placement is not None and (placement.size > 1 or lone_rank):
+        env.update(rank_variables(env))

@@ -1,0 +1,306 @@
+"""Builds the extension `mpi_backend._C` with CMake against the torch and the MPI that are installed.
+
+pyproject.toml does not list torch as a build requirement on purpose: in an isolated build pip would fetch
+the newest torch, gigabytes of it, and the extension would not fit the torch that the user runs.
+Everything that the build needs is looked for first; what is missing is said in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.dist_info import dist_info
+
+OLDEST_TORCH = (2, 11)
+INSTALL = "pip install --no-build-isolation ."
+BUILD_INFO = (
+    "_build_info.json"  # what the Python side must know about the build without loading the extension
+)
+PROBE = "#include <mpi.h>\nint main(int argc, char** argv) { return MPI_Init(&argc, &argv); }\n"
+
+
+def give_up(sentence: str) -> NoReturn:
+    """Ends the build with one sentence and no traceback."""
+    raise SystemExit(f"mpi-gdr: {sentence}")
+
+
+def find_program(name: str) -> str | None:
+    """Path of a program: beside this Python first (a venv need not be activated), then on PATH."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+# ---- torch ------------------------------------------------------------------------------------------------
+
+
+def torch_version() -> str:
+    """Version of the installed torch, without importing it."""
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        give_up(
+            "torch is not installed where the build can see it: install torch first, "
+            f"then build with `{INSTALL}` (--no-build-isolation lets the build see it)."
+        )
+    if minor_version(version) < OLDEST_TORCH:
+        give_up(f"torch {version} is too old: install torch {'.'.join(map(str, OLDEST_TORCH))} or newer.")
+    return version
+
+
+def minor_version(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+def torch_settings() -> dict[str, object]:
+    """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a toolkit."""
+    torch_version()
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an installed copy of this package must not be loaded
+    import torch
+    from torch.utils import cpp_extension
+
+    return {
+        "TORCH_INCLUDE_DIRS": cpp_extension.include_paths(),
+        "TORCH_LIBRARY_DIRS": cpp_extension.library_paths(),
+        "TORCH_VERSION": torch.__version__,
+        "TORCH_CXX11_ABI": int(torch.compiled_with_cxx11_abi()),
+    }
+
+
+# ---- MPI --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MpiFlags:
+    """What a compiler wrapper adds to the command line."""
+
+    include_dirs: list[str] = field(default_factory=list)
+    library_dirs: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
+    rpaths: list[str] = field(default_factory=list)
+
+
+def find_mpicc() -> str:
+    """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on PATH."""
+    asked = os.environ.get("MPICC", "").strip()
+    if asked:
+        found = shutil.which(asked)
+        if not found:
+            give_up(
+                f"MPICC={asked} is not an executable file: set MPICC to the full path of your MPI's mpicc."
+            )
+        return os.path.abspath(found)
+    found = find_program("mpicc")
+    if not found:
+        give_up(
+            "no mpicc found in $MPICC, beside this Python or on PATH: set MPICC to your MPI's mpicc, "
+            "or `pip install mpich` for one that needs no system packages."
+        )
+    return os.path.abspath(found)
+
+
+def wrapper_command(mpicc: str) -> list[str]:
+    """The compiler command that `mpicc` stands for (-show: MPICH family, -showme: Open MPI)."""
+    for option in ("-show", "-showme"):
+        try:
+            result = subprocess.run([mpicc, option], capture_output=True, text=True, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        words = shlex.split(result.stdout) if result.returncode == 0 else []
+        if any(word.startswith(("-l", "-I", "-L")) for word in words):
+            return words
+    give_up(f"{mpicc} answers neither -show nor -showme: set MPICC to the mpicc of an MPI installation.")
+
+
+def parse_flags(words: list[str]) -> MpiFlags:
+    """Sorts the words of a wrapper's command. Linker words come as -Wl,a,b or as -Xlinker a -Xlinker b."""
+    flags = MpiFlags()
+    linker: list[str] = []
+    rest = iter(words[1:])
+    for word in rest:
+        if word == "-Xlinker":
+            linker.append(next(rest, ""))
+        elif word.startswith("-Wl,"):
+            linker += word[4:].split(",")
+        elif word.startswith("-I"):
+            flags.include_dirs.append(word[2:] or next(rest, ""))
+        elif word == "-isystem":
+            flags.include_dirs.append(next(rest, ""))
+        elif word.startswith("-L"):
+            flags.library_dirs.append(word[2:] or next(rest, ""))
+        elif word.startswith("-l"):
+            flags.libraries.append(word[2:])
+        elif re.search(r"\.(a|so)(\.\d+)*$", word):
+            flags.libraries.append(word)
+    rest = iter(linker)
+    for word in rest:
+        if word in ("-rpath", "--rpath"):
+            flags.rpaths.append(next(rest, ""))
+        elif match := re.match(r"--?rpath=(.+)", word):
+            flags.rpaths.append(match.group(1))
+    if not flags.rpaths:  # a wrapper without run path still names the directory to link from
+        flags.rpaths = [d for d in flags.library_dirs if list(Path(d).glob("libmpi*.so*"))]
+    for name in ("include_dirs", "library_dirs", "libraries", "rpaths"):
+        setattr(flags, name, list(dict.fromkeys(getattr(flags, name))))
+    return flags
+
+
+def cxx_compiler() -> str:
+    for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        if shutil.which(shlex.split(name)[0]):
+            return name
+    give_up(
+        "no C++ compiler found (tried $CXX, c++, g++, clang++): install one that knows C++20, such as g++ 11."
+    )
+
+
+def check_mpi(mpicc: str, flags: MpiFlags) -> None:
+    """Compiles and links a two-line MPI program with the flags found."""
+    command = [*shlex.split(cxx_compiler()), "-std=c++20", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.cpp")
+        source.write_text(PROBE)
+        command += [f"-I{d}" for d in flags.include_dirs] + [str(source), "-o", str(Path(folder, "probe"))]
+        command += [f"-L{d}" for d in flags.library_dirs]
+        command += [n if "/" in n else f"-l{n}" for n in flags.libraries]
+        result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if "error" in line or "cannot find" in line]
+        give_up(
+            f"a two-line MPI program does not build with {mpicc} ({(lines or ['no message'])[0].strip()}): "
+            "set MPICC to a working mpicc and use a compiler that knows C++20."
+        )
+
+
+def find_mpiexec(mpicc: str) -> str:
+    """The launcher beside mpicc; Debian adds a suffix to both (mpicc.openmpi, mpiexec.openmpi). "" if none."""
+    folder, name = os.path.split(mpicc)
+    suffix = name[len("mpicc") :] if name.startswith("mpicc.") else ""
+    for launcher in (f"mpiexec{suffix}", f"mpirun{suffix}", "mpiexec", "mpirun"):
+        path = os.path.join(folder, launcher)
+        if os.access(path, os.X_OK):
+            return path
+    return ""
+
+
+def mpi_settings() -> dict[str, object]:
+    """What CMake must know about MPI."""
+    mpicc = find_mpicc()
+    flags = parse_flags(wrapper_command(mpicc))
+    check_mpi(mpicc, flags)
+    return {
+        "MPI_INCLUDE_DIRS": flags.include_dirs,
+        "MPI_LIBRARY_DIRS": flags.library_dirs,
+        "MPI_LIBRARIES": flags.libraries,
+        "MPI_RPATHS": flags.rpaths,
+        "MPICC": mpicc,
+        "MPIEXEC": find_mpiexec(mpicc),
+    }
+
+
+# ---- commands ---------------------------------------------------------------------------------------------
+
+
+class CMakeBuild(build_ext):
+    """Configures and builds in build/, which is kept: only what changed is compiled again."""
+
+    def build_extension(self, ext: Extension) -> None:
+        settings: dict[str, object] = {
+            "PACKAGE_VERSION": self.distribution.get_version(),
+            "PYTHON_INCLUDE_DIR": sysconfig.get_path("include"),
+            "PYTHON_MODULE_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
+            **torch_settings(),
+            **mpi_settings(),
+        }
+        cmake = find_program("cmake")
+        if not cmake:
+            give_up(
+                "CMake is not found beside this Python or on PATH: `pip install cmake ninja`, then build again."
+            )
+        ninja = find_program("ninja")
+        source = Path(__file__).resolve().parent
+        folder = source / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
+        discard_moved_cache(folder, source)
+        configure = [cmake, "-S", str(source), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
+        if ninja:
+            configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        else:
+            configure += ["-G", "Unix Makefiles"]
+        for name, value in settings.items():
+            text = ";".join(value) if isinstance(value, list) else str(value)
+            configure.append(f"-DMPI_GDR_{name}={text}")
+        jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
+        for command in (configure, [cmake, "--build", str(folder), "--target", "_C", "--parallel", jobs]):
+            if subprocess.call(command) != 0:
+                give_up(f"the build failed at `{shlex.join(command[:4])} ...`: its first error is above.")
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / f"_C{settings['PYTHON_MODULE_SUFFIX']}", target)
+        record = {
+            "torch_version": settings["TORCH_VERSION"],
+            "mpicc": settings["MPICC"],
+            "mpiexec": settings["MPIEXEC"],
+            "mpi_library_dirs": settings["MPI_RPATHS"] or settings["MPI_LIBRARY_DIRS"],
+        }
+        (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+
+    def copy_extensions_to_source(self) -> None:
+        """Editable installs only: the folder of the sources gets the extension and the record beside it."""
+        for ext in self.extensions:
+            built = Path(self.build_lib, *ext.name.split(".")[:-1])
+            source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
+            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO):
+                replace_file(built / name, source / name)
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """Copies by way of a new file: a running process may have the old one mapped."""
+    fresh = target.with_name(target.name + ".new")
+    shutil.copy2(source, fresh)
+    os.replace(fresh, target)
+
+
+def discard_moved_cache(folder: Path, source: Path) -> None:
+    """CMake refuses a build folder that was made for another path (a copied or moved checkout)."""
+    cache = folder / "CMakeCache.txt"
+    if cache.exists() and f"CMAKE_HOME_DIRECTORY:INTERNAL={source}\n" not in cache.read_text():
+        shutil.rmtree(folder)
+
+
+class CheckedDistInfo(dist_info):
+    """Looks for torch before pip resolves the requirements: otherwise an isolated build downloads a torch first."""
+
+    def run(self) -> None:
+        torch_version()
+        super().run()
+
+
+def requirements() -> list[str]:
+    """The extension fits one torch minor version only, so the wheel asks for exactly that one."""
+    try:
+        major, minor = minor_version(importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return ["torch"]  # a source distribution; everything else stops in CheckedDistInfo
+    return [f"torch=={major}.{minor}.*"]
+
+
+if __name__ == "__main__":
+    setup(
+        ext_modules=[Extension("mpi_backend._C", sources=[])],
+        cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo},
+        install_requires=requirements(),
+    )
