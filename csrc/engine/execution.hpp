@@ -36,6 +36,11 @@ class Execution {
   virtual std::vector<int> pending_peers() const = 0;
   // Gives up outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
+  // Rounds finished so far: tells the engine that something moved, so that it keeps polling eagerly.
+  std::uint64_t rounds_done() const { return rounds_done_; }
+
+ protected:
+  std::uint64_t rounds_done_ = 0;
 };
 
 }  // namespace mpigdr
