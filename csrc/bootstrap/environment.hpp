@@ -1,0 +1,19 @@
+// Environment variables around MPI_Init. setenv is not safe beside getenv in other threads: these run once,
+// when the first process group is created.
+#pragma once
+
+namespace mpigdr {
+
+// Removes what an MPI launcher told this process or its parent: it belongs to another job, or to torchrun's
+// agent. With both PMI_* and PMIX_* present MPICH 5 even aborts.
+void scrub_launcher_environment();
+
+// Lets a process fork (DataLoader workers) although a network library has registered its memory. Values that
+// the user has set stay.
+void set_fork_safe_environment();
+
+// For ranks that outnumber the cores: MPICH's default shared-memory collectives wait without yielding the
+// processor and become 100 times slower then. Values that the user has set stay.
+void set_oversubscribed_environment();
+
+}  // namespace mpigdr

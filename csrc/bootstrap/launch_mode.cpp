@@ -1,0 +1,205 @@
+#include "bootstrap/launch_mode.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "bootstrap/host.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "common/error.hpp"
+
+namespace mpigdr {
+namespace {
+
+bool has(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// -1 unless the variable holds a number that a rank or size can be.
+int number(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (!text || !*text) return -1;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *end == '\0' && value >= 0 && value <= 1 << 30 ? static_cast<int>(value) : -1;
+}
+
+const char* pmi_launcher_name() {
+  if (has("PALS_RANKID")) return "Cray PALS";
+  if (has("SLURM_PROCID")) return "srun";
+  if (has("I_MPI_HYDRA_BOOTSTRAP") || has("I_MPI_MPIRUN")) return "mpirun (Intel)";
+  if (has("MVP_COMM_WORLD_LOCAL_RANK") || has("MV2_COMM_WORLD_LOCAL_RANK")) return "mpirun_rsh";
+  return "mpiexec";
+}
+
+// A process that a rank has spawned inherits PMI_FD's value but not the descriptor.
+bool pmi_descriptor_is_open() {
+  return !has("PMI_FD") || (number("PMI_FD") >= 0 && ::fcntl(number("PMI_FD"), F_GETFD) != -1);
+}
+
+std::string launch_command(int size) {
+  const std::string n = std::to_string(size);
+  return "`mpirun -n " + n + " python script.py` or `mpi-gdr run -n " + n + " script.py`";
+}
+
+std::string describe(const std::optional<Launcher>& launcher) {
+  if (!launcher) return "none";
+  return launcher->name + " (rank " + std::to_string(launcher->rank) + ", size " +
+         (launcher->size < 0 ? "unknown" : std::to_string(launcher->size)) + ")";
+}
+
+// The launcher started exactly these ranks, in whatever order.
+bool launcher_covers(const std::vector<Proposal>& proposals) {
+  const int size = static_cast<int>(proposals.size());
+  std::vector<bool> seen(proposals.size(), false);
+  for (const Proposal& p : proposals) {
+    if (p.initialised) continue;
+    if (!p.launcher || (p.launcher->size != -1 && p.launcher->size != size)) return false;
+    const int r = p.launcher->rank;
+    if (r < 0 || r >= size || seen[static_cast<std::size_t>(r)]) return false;
+    seen[static_cast<std::size_t>(r)] = true;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* name(BootstrapRequest request) {
+  switch (request) {
+    case BootstrapRequest::Auto:
+      return "auto";
+    case BootstrapRequest::Launcher:
+      return "launcher";
+    case BootstrapRequest::Store:
+      return "store";
+  }
+  return "?";
+}
+
+const char* name(Bootstrap bootstrap) {
+  switch (bootstrap) {
+    case Bootstrap::Launcher:
+      return "launcher";
+    case Bootstrap::Store:
+      return "store";
+    case Bootstrap::Singleton:
+      return "singleton";
+  }
+  return "?";
+}
+
+BootstrapRequest parse_bootstrap_request(const std::string& text) {
+  for (auto request : {BootstrapRequest::Auto, BootstrapRequest::Launcher, BootstrapRequest::Store})
+    if (text == name(request)) return request;
+  fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP='", text, "' is none of auto, launcher, store");
+}
+
+std::optional<Launcher> find_launcher(MpiFamily family) {
+  const bool open_mpi_launcher = number("OMPI_COMM_WORLD_RANK") >= 0 && number("OMPI_COMM_WORLD_SIZE") > 0;
+  if (open_mpi_launcher) {
+    // Its PMIx daemon cannot start an MPI of the MPICH family; our own server can, under any launcher.
+    if (family == MpiFamily::Mpich) return std::nullopt;
+    return Launcher{"mpirun (Open MPI)", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")};
+  }
+  if (has("PMIX_NAMESPACE") && number("PMIX_RANK") >= 0)
+    return Launcher{has("SLURM_PROCID") ? "srun (PMIx)" : "PMIx launcher", number("PMIX_RANK"), -1};
+  // Open MPI up to version 4 speaks Slurm's PMI-2, but never that of hydra.
+  if (family == MpiFamily::OpenMpi && !has("SLURM_PROCID")) return std::nullopt;
+  if (number("PMI_RANK") >= 0 && number("PMI_SIZE") > 0) {
+    if (!pmi_descriptor_is_open()) return std::nullopt;
+    return Launcher{pmi_launcher_name(), number("PMI_RANK"), number("PMI_SIZE")};
+  }
+  if (has("PMI_PORT") && number("PMI_ID") >= 0)
+    return Launcher{pmi_launcher_name(), number("PMI_ID"),
+                    std::max(number("MVP_COMM_WORLD_SIZE"), number("MV2_COMM_WORLD_SIZE"))};
+  // Cray's PMI reads Slurm's rank and a file of the job step, and sets no PMI_RANK.
+  const bool cray = has("PALS_APID") || has("PALS_APINFO") || has("PMI_SHARED_SECRET");
+  if (cray && number("PALS_RANKID") >= 0) return Launcher{"Cray PALS", number("PALS_RANKID"), -1};
+  if (cray && number("SLURM_PROCID") >= 0 && has("SLURM_STEP_NUM_TASKS"))
+    return Launcher{"srun (Cray PMI)", number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS")};
+  return std::nullopt;
+}
+
+Proposal propose(MpiFamily family, BootstrapRequest request) {
+  Proposal p;
+  p.request = request;
+  p.launcher = find_launcher(family);
+  p.elastic = has("TORCHELASTIC_RUN_ID");
+  p.host = host_identity();
+  p.cpus = usable_cpus();
+  p.nonce = random_nonce();
+  return p;
+}
+
+std::string serialise(const Proposal& p) {
+  const Launcher none;
+  const Launcher& l = p.launcher ? *p.launcher : none;
+  return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
+               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.library});
+}
+
+Proposal parse_proposal(const std::string& text) {
+  const auto f = unpack(text);
+  if (f.size() != 11)
+    fail(ErrorCode::Remote, "a rank runs another version of mpi-gdr: its bootstrap record has ", f.size(),
+         " fields, not 11. Install the same version on all nodes");
+  Proposal p;
+  p.error = f[0];
+  p.request = parse_bootstrap_request(f[1]);
+  if (!f[2].empty()) p.launcher = Launcher{f[2], std::stoi(f[3]), std::stoi(f[4])};
+  p.elastic = f[5] == "1";
+  p.initialised = f[6] == "1";
+  p.host = f[7];
+  p.cpus = f[8];
+  p.nonce = f[9];
+  p.library = f[10];
+  return p;
+}
+
+Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
+  const int size = static_cast<int>(proposals.size());
+  bool elastic = false, initialised = false;
+  for (int r = 0; r < size; ++r) {
+    const Proposal& p = proposals[static_cast<std::size_t>(r)];
+    if (!p.error.empty()) fail(ErrorCode::Remote, "rank ", r, " cannot start MPI: ", p.error);
+    if (p.request != proposals[0].request)
+      fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP is '", name(p.request), "' on rank ", r, " and '",
+           name(proposals[0].request), "' on rank 0; it must be the same on all ranks");
+    if (p.library != proposals[0].library)
+      fail(ErrorCode::InvalidUsage, "rank ", r, " loaded '", p.library, "' and rank 0 '",
+           proposals[0].library,
+           "'; all ranks must load the same MPI library: check LD_LIBRARY_PATH on all nodes");
+    elastic = elastic || p.elastic;
+    initialised = initialised || p.initialised;
+  }
+  const BootstrapRequest request = proposals[0].request;
+  const bool covered = launcher_covers(proposals);
+  if (initialised) {
+    // That MPI came from a launcher, or is a single rank; the others can only join it the same way.
+    if (!covered)
+      fail(ErrorCode::InvalidUsage,
+           "MPI was initialised before init_process_group on some ranks only, and the others were not "
+           "started by the "
+           "same MPI launcher. Import mpi4py.MPI on all ranks or after init_process_group");
+    return Bootstrap::Launcher;
+  }
+  if (request == BootstrapRequest::Launcher) {
+    if (covered) return Bootstrap::Launcher;
+    for (int r = 0; r < size; ++r) {
+      const auto& launcher = proposals[static_cast<std::size_t>(r)].launcher;
+      if (!launcher || launcher->size != size)
+        fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP=launcher, but rank ", r,
+             " finds this MPI launcher in its environment: ", describe(launcher), "; expected size ", size,
+             ". Start with ", launch_command(size), ", or unset MPI_GDR_BOOTSTRAP");
+    }
+    fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP=launcher, but two ranks have the same launcher rank");
+  }
+  if (request == BootstrapRequest::Auto && covered && !elastic) return Bootstrap::Launcher;
+  if (size == 1) return Bootstrap::Singleton;
+  if (family == MpiFamily::OpenMpi)
+    fail(ErrorCode::InvalidUsage, "Open MPI can only be started by an MPI launcher, and these ", size,
+         " ranks were not (rank 0 finds: ", describe(proposals[0].launcher), "). Start with ",
+         launch_command(size), "; torchrun and spawn need an MPI of the MPICH ABI");
+  return Bootstrap::Store;
+}
+
+}  // namespace mpigdr

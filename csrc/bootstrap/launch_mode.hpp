@@ -1,0 +1,57 @@
+// How MPI shall be started: by the launcher's own interface, or by our PMI server over the store.
+//
+// Every rank makes a Proposal from its environment; all proposals are gathered; decide() is a pure function
+// of them and so gives the same answer, or the same error, on all ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpigdr {
+
+enum class MpiFamily {
+  Mpich,    // the MPICH ABI: MPICH, MVAPICH, Intel MPI, Cray MPICH. Starts from our PMI server
+  OpenMpi,  // speaks PMIx only: needs a launcher
+};
+
+enum class BootstrapRequest { Auto, Launcher, Store };  // MPI_GDR_BOOTSTRAP
+enum class Bootstrap {
+  Launcher,   // the environment of an MPI launcher, as it stands
+  Store,      // our PMI server
+  Singleton,  // one rank: plain MPI_Init without any launcher's variables
+};
+
+const char* name(BootstrapRequest request);
+const char* name(Bootstrap bootstrap);
+// Throws InvalidUsage, naming MPI_GDR_BOOTSTRAP, for anything but auto, launcher, store.
+BootstrapRequest parse_bootstrap_request(const std::string& text);
+
+// A launcher whose process-management interface this MPI can use from this process.
+struct Launcher {
+  std::string name;
+  int rank = -1;
+  int size = -1;  // -1: it does not say
+};
+std::optional<Launcher> find_launcher(MpiFamily family);
+
+struct Proposal {
+  std::string error;  // this rank cannot go on, and why; all ranks then raise
+  BootstrapRequest request = BootstrapRequest::Auto;
+  std::optional<Launcher> launcher;
+  bool elastic = false;      // started by torchrun: launcher variables belong to its agent
+  bool initialised = false;  // somebody in this process (mpi4py) has initialised an MPI of the right size
+  std::string host;          // host_identity()
+  std::string cpus;          // usable_cpus()
+  std::string nonce;         // that of rank 0 names the job
+  std::string library;       // first line of the library's version
+};
+Proposal propose(MpiFamily family, BootstrapRequest request);
+
+std::string serialise(const Proposal& proposal);
+Proposal parse_proposal(const std::string& text);
+
+// For those ranks where MPI is not initialised yet. Throws InvalidUsage or Remote.
+Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals);
+
+}  // namespace mpigdr

@@ -1,0 +1,203 @@
+#include "bootstrap/pmi_server.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "bootstrap/watchdog.hpp"
+#include "common/error.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kMaxLine = 1 << 16;
+// Even on purpose: MPICH cuts long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
+constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
+constexpr char kFinalizeAck[] = "cmd=finalize_ack rc=0\n";
+
+// "key=value" out of "cmd=put kvsname=x key=k value=v w"; the last field, `value`, may hold blanks.
+std::string field(const std::string& line, const std::string& key) {
+  std::size_t at = line.rfind(key + "=", 0) == 0 ? 0 : line.find(" " + key + "=");
+  if (at == std::string::npos) return "";
+  at = line.find('=', at) + 1;
+  return line.substr(at, key == "value" ? std::string::npos : line.find(' ', at) - at);
+}
+
+// Plain data for the child handler, which may only make system calls.
+int shielded_fd = -1;
+dev_t shielded_device;
+ino_t shielded_inode;
+
+void shield_in_child() {
+  struct stat now{};
+  if (shielded_fd < 0 || ::fstat(shielded_fd, &now) != 0 || now.st_dev != shielded_device ||
+      now.st_ino != shielded_inode)
+    return;  // the MPI library closed it, and the number may be a file of the application by now
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+    ::close(shielded_fd);
+    return;
+  }
+  // What the library may say here is "finalize", from its atexit handler: the answer is there before the
+  // question, and pair[1] stays open so that the question has a place to go.
+  const ssize_t written = ::write(pair[1], kFinalizeAck, sizeof kFinalizeAck - 1);
+  (void)written;
+  ::dup3(pair[0], shielded_fd, O_CLOEXEC);
+  ::close(pair[0]);
+}
+
+}  // namespace
+
+void shield_pmi_from_forks(int fd) {
+  struct stat now{};
+  if (::fstat(fd, &now) != 0 || !S_ISSOCK(now.st_mode)) return;
+  const bool first = shielded_fd < 0;
+  shielded_fd = fd;
+  shielded_device = now.st_dev;
+  shielded_inode = now.st_ino;
+  if (first) ::pthread_atfork(nullptr, nullptr, shield_in_child);
+}
+
+PmiServer& PmiServer::start(std::unique_ptr<KvStore> store, PmiServerOptions options) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    fail(ErrorCode::System, "socketpair for the PMI server: ", std::strerror(errno));
+  auto* server = new PmiServer(std::move(store), std::move(options), pair[0], pair[1]);  // leaked, see above
+  shield_pmi_from_forks(server->client_);
+  quiet_thread([server] { server->serve(); }).detach();
+  return *server;
+}
+
+PmiServer::PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, int client, int server)
+    : store_(std::move(store)), options_(std::move(options)), client_(client), server_(server) {
+  if (options_.process_mapping) values_["PMI_process_mapping"] = *options_.process_mapping;
+}
+
+void PmiServer::serve() {
+  std::string pending;
+  char buffer[4096];
+  for (;;) {
+    pollfd ready{server_, POLLIN, 0};
+    const bool init = in_init_.load(std::memory_order_acquire);
+    const int n = ::poll(&ready, 1, init ? 500 : -1);
+    if (n == 0 && init) watch_for_abort();
+    if (n <= 0) continue;
+    const ssize_t got = ::recv(server_, buffer, sizeof buffer, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return;  // the MPI library closed its end
+    pending.append(buffer, static_cast<std::size_t>(got));
+    for (std::size_t end; (end = pending.find('\n')) != std::string::npos;) {
+      const std::string reply = answer(pending.substr(0, end));
+      pending.erase(0, end + 1);
+      if (!reply.empty()) {
+        const std::string text = reply + "\n";
+        if (::send(server_, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
+          return;
+      }
+    }
+    if (pending.size() > kMaxLine) {
+      report(options_.rank, "the MPI library sent a PMI line of more than 64 KiB; the PMI server stops");
+      return;
+    }
+  }
+}
+
+std::string PmiServer::answer(const std::string& line) {
+  const std::string command = field(line, "cmd");
+  if (command == "init") {
+    if (field(line, "pmi_version") != "1") return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1";
+    return "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1";
+  }
+  if (command == "get_maxes") return kMaxes;
+  if (command == "get_appnum") return "cmd=appnum rc=0 appnum=0";
+  if (command == "get_my_kvsname") return "cmd=my_kvsname rc=0 kvsname=" + options_.kvsname;
+  if (command == "get_universe_size") return "cmd=universe_size rc=0 size=" + std::to_string(options_.size);
+  if (command == "put") {
+    put(line);
+    return "cmd=put_result rc=0 msg=success";
+  }
+  if (command == "get") {
+    const auto found = values_.find(field(line, "key"));
+    if (found == values_.end()) return "cmd=get_result rc=-1 msg=key_not_found value=unknown";
+    return "cmd=get_result rc=0 msg=success value=" + found->second;
+  }
+  if (command == "barrier_in") {
+    barrier();
+    return "cmd=barrier_out rc=0";
+  }
+  if (command == "finalize") return std::string(kFinalizeAck, sizeof kFinalizeAck - 2);
+  if (command == "abort") abort_job(line);
+  return "cmd=" + (command.empty() ? "unknown" : command) + "_result rc=-1 msg=not_supported";
+}
+
+void PmiServer::put(const std::string& line) {
+  const std::string key = field(line, "key"), value = field(line, "value");
+  values_[key] = value;
+  fresh_.push_back(key);
+  fresh_.push_back(value);
+}
+
+void PmiServer::barrier() {
+  const bool init = in_init_.load(std::memory_order_acquire);
+  const Deadline deadline =
+      init ? options_.init_deadline : std::chrono::steady_clock::now() + options_.later_timeout;
+  const std::string key = options_.prefix + "/barrier" + std::to_string(barriers_++);
+  try {
+    for (const auto& blob : rendezvous(*store_, key, options_.rank, options_.size, pack(fresh_), deadline)) {
+      const auto pairs = unpack(blob);
+      for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) values_[pairs[i]] = pairs[i + 1];
+    }
+  } catch (const std::exception& e) {
+    if (init) {
+      // No error code reaches the caller of MPI_Init through MPICH, so the process says why and ends.
+      report(options_.rank, std::string("MPI_Init cannot go on: ") + e.what());
+      ::_exit(kExitStuck);
+    }
+  }
+  fresh_.clear();
+}
+
+void PmiServer::watch_for_abort() {
+  try {
+    const auto text = store_->try_get(options_.abort_key);
+    if (!text) return;
+    report(options_.rank, "another rank called MPI_Abort during MPI_Init: " + *text);
+    ::_exit(1);
+  } catch (const std::exception&) {
+    // A store that fails now is reported by whoever needs it; MPI_Init may still succeed without.
+  }
+}
+
+void PmiServer::abort_job(const std::string& line) {
+  // PMI leaves it to the launcher to end the job, and MPI_Abort returns: so this is the launcher's part.
+  const std::string code_text = field(line, "exitcode");
+  int code = std::atoi(code_text.c_str()) & 0xff;
+  if (code == 0) code = 1;
+  const std::string text =
+      "rank " + std::to_string(options_.rank) + " called MPI_Abort with code " + code_text;
+  report(options_.rank, text);
+  // The store may hang; the end of the process must not depend on it.
+  auto noted = std::make_shared<std::promise<void>>();
+  quiet_thread([this, text, noted] {
+    try {
+      store_->set(options_.abort_key, text);
+    } catch (const std::exception&) {
+    }
+    noted->set_value();
+  }).detach();
+  noted->get_future().wait_for(std::chrono::seconds(3));
+  ::_exit(code);
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,70 @@
+// An in-process PMI-1 server: it lets an MPI of the MPICH family start from a KvStore, without a launcher.
+//
+// One detached thread answers the MPI library of this process on one end of a socketpair; PMI_FD names the
+// other end. Values that this rank puts are kept here and travel with the next barrier, which is a rendezvous
+// over the store, so a get never waits. The server lives until the process ends and is never freed: MPICH
+// sends its last command from an atexit handler of libc, after Python and all static destructors of others
+// may be gone.
+//
+// The client end is never closed by us (MPICH 4 closes it itself, MPICH 5 does not); both ends are
+// close-on-exec. A forked child gets a socket of its own in its place and so never speaks on its parent's.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bootstrap/kv_store.hpp"
+#include "bootstrap/rendezvous.hpp"
+
+namespace mpigdr {
+
+struct PmiServerOptions {
+  int rank = 0;
+  int size = 1;
+  std::string prefix;     // of all store keys: unique per job and attempt
+  std::string kvsname;    // unique per job on its nodes: MPICH names shared memory after it
+  std::string abort_key;  // set when MPI_Abort is called on some rank
+  std::optional<std::string> process_mapping;
+  Deadline init_deadline;                   // for barriers inside MPI_Init: beyond it the process ends
+  std::chrono::milliseconds later_timeout;  // for those of MPI_Finalize: beyond it they are answered as done
+};
+
+class PmiServer {
+ public:
+  // Starts the thread. Throws System. One per process.
+  static PmiServer& start(std::unique_ptr<KvStore> store, PmiServerOptions options);
+
+  int client_fd() const { return client_; }
+  // MPI_Init has returned: from now on a barrier that a dead peer or a dead store makes impossible is
+  // answered as done, because MPICH would end the process over it in MPI_Finalize.
+  void init_finished() { in_init_.store(false, std::memory_order_release); }
+
+ private:
+  PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, int client, int server);
+  void serve();
+  std::string answer(const std::string& line);
+  void put(const std::string& line);
+  void barrier();
+  void watch_for_abort();
+  [[noreturn]] void abort_job(const std::string& line);
+
+  const std::unique_ptr<KvStore> store_;
+  const PmiServerOptions options_;
+  const int client_, server_;
+  std::map<std::string, std::string> values_;
+  std::vector<std::string> fresh_;  // key, value, key, value: put since the last barrier
+  int barriers_ = 0;
+  std::atomic<bool> in_init_{true};
+};
+
+// In forked children, replaces descriptor `fd` (a PMI connection) by a private socket that holds the answer
+// to "finalize". Only while it is still the same socket as now. Call once per process; later calls replace
+// the descriptor watched.
+void shield_pmi_from_forks(int fd);
+
+}  // namespace mpigdr
