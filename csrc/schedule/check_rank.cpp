@@ -1,0 +1,146 @@
+// The part of the checker that looks at one rank alone: bounds, the read-only input, races.
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "schedule/checker.hpp"
+#include "schedule/expression.hpp"
+#include "schedule/layout.hpp"
+
+namespace mpigdr {
+namespace {
+
+struct Access {
+  Extent extent;
+  bool write;
+  std::size_t owner;  // a step of a round, or a lane
+};
+
+// Two accesses of different owners to the same memory, one of them a write.
+std::optional<std::pair<Access, Access>> find_conflict(std::vector<Access> accesses) {
+  std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
+    return std::pair(a.extent.region, a.extent.begin) < std::pair(b.extent.region, b.extent.begin);
+  });
+  std::vector<Access> open;
+  for (const Access& access : accesses) {
+    std::erase_if(open, [&](const Access& o) { return !o.extent.overlaps(access.extent); });
+    for (const Access& other : open)
+      if (other.owner != access.owner && (other.write || access.write)) return std::pair(other, access);
+    open.push_back(access);
+  }
+  return std::nullopt;
+}
+
+// Joins overlapping and adjacent extents: what is left of a lane's accesses when the order does not matter.
+void join(std::vector<Access>& accesses) {
+  std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
+    return std::tuple(a.write, a.extent.region, a.extent.begin) <
+           std::tuple(b.write, b.extent.region, b.extent.begin);
+  });
+  std::vector<Access> joined;
+  for (const Access& access : accesses) {
+    Access* last = joined.empty() ? nullptr : &joined.back();
+    if (last && last->write == access.write && last->extent.region == access.extent.region &&
+        access.extent.begin <= last->extent.end)
+      last->extent.end = std::max(last->extent.end, access.extent.end);
+    else
+      joined.push_back(access);
+  }
+  accesses = std::move(joined);
+}
+
+std::string common(const std::pair<Access, Access>& conflict) {
+  const Extent &a = conflict.first.extent, &b = conflict.second.extent;
+  const std::uint64_t begin = std::max(a.begin, b.begin);
+  return text({a.region, begin, std::min(a.end, b.end) - begin});
+}
+
+void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step& step,
+                const Layout& layout) {
+  const auto inside = [&](const Slice& slice) {
+    const std::string wrong = layout.out_of_bounds(slice);
+    if (!wrong.empty()) throw CheckFailure(wrong);
+  };
+  const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
+  if (message && (step.peer < 0 || step.peer >= spec.size || step.peer == spec.rank))
+    throw CheckFailure("names peer " + std::to_string(step.peer) + " in a group of " +
+                       std::to_string(spec.size));
+  const std::uint32_t sources = step.kind == StepKind::Recv     ? 0
+                                : step.kind == StepKind::Reduce ? step.source_count
+                                                                : 1;
+  if (step.source_count != sources || (step.kind == StepKind::Reduce && sources == 0) ||
+      step.first_source + std::uint64_t{sources} > schedule.sources.size())
+    throw CheckFailure("has " + std::to_string(step.source_count) + " sources");
+  if (step.scale != Scale::None &&
+      (message || (step.kind == StepKind::Reduce && step.scale == Scale::PreMul)))
+    throw CheckFailure("has a scale that this kind of step cannot apply");
+  for (std::uint32_t k = 0; k < sources; ++k) inside(schedule.source(step, k));
+  if (step.kind == StepKind::Send) {
+    if (schedule.source(step).count == 0) throw CheckFailure("sends nothing");
+    return;
+  }
+  inside(step.dst);
+  if (step.dst.count == 0) throw CheckFailure("writes nothing");
+  if (step.dst.buffer == Buffer::Input) throw CheckFailure("writes " + text(step.dst));
+  const Extent dst = layout.locate(step.dst);
+  for (std::uint32_t k = 0; k < sources; ++k) {
+    const Slice& source = schedule.source(step, k);
+    if (source.count != step.dst.count)
+      throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
+                         ", which is not as long");
+    const Extent extent = layout.locate(source);
+    if (extent.overlaps(dst) && !(extent == dst))
+      throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
+                         ", which overlaps it in part");
+  }
+}
+
+}  // namespace
+
+bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout) {
+  return step.kind == StepKind::Copy && step.scale == Scale::None &&
+         layout.locate(schedule.source(step)) == layout.locate(step.dst);
+}
+
+void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased) {
+  const Layout layout(spec, schedule.scratch_count, aliased);
+  const std::string rank = "rank " + std::to_string(spec.rank);
+  if (schedule.lanes.size() > static_cast<std::size_t>(kMaxLanes))
+    throw CheckFailure(rank + " has " + std::to_string(schedule.lanes.size()) + " lanes");
+  std::vector<Access> all;
+  for (std::size_t l = 0; l < schedule.lanes.size(); ++l) {
+    const Lane& lane = schedule.lanes[l];
+    std::vector<Access> in_lane;
+    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
+      const std::string round_text = rank + ", lane " + std::to_string(l) + ", round " + std::to_string(r);
+      const Round& round = schedule.rounds.at(lane.first_round + r);
+      std::vector<Access> in_round;
+      for (std::uint32_t s = 0; s < round.step_count; ++s) {
+        const Step& step = schedule.steps.at(round.first_step + s);
+        try {
+          check_step(spec, schedule, step, layout);
+        } catch (const CheckFailure& failure) {
+          throw CheckFailure(round_text + ", step " + std::to_string(s) + " " + failure.what());
+        }
+        if (is_skipped(schedule, step, layout)) continue;
+        for (std::uint32_t k = 0; k < step.source_count; ++k)
+          in_round.push_back({layout.locate(schedule.source(step, k)), false, s});
+        if (step.kind != StepKind::Send) in_round.push_back({layout.locate(step.dst), true, s});
+      }
+      if (const auto conflict = find_conflict(in_round))
+        throw CheckFailure(round_text + ": steps " + std::to_string(conflict->first.owner) + " and " +
+                           std::to_string(conflict->second.owner) + " race for " + common(*conflict));
+      for (Access& access : in_round) access.owner = l;
+      in_lane.insert(in_lane.end(), in_round.begin(), in_round.end());
+      if (in_lane.size() > 4096) join(in_lane);
+    }
+    join(in_lane);
+    all.insert(all.end(), in_lane.begin(), in_lane.end());
+  }
+  if (const auto conflict = find_conflict(std::move(all)))
+    throw CheckFailure(rank + ": lanes " + std::to_string(conflict->first.owner) + " and " +
+                       std::to_string(conflict->second.owner) + " race for " + common(*conflict));
+}
+
+}  // namespace mpigdr

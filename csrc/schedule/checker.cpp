@@ -1,0 +1,158 @@
+#include "schedule/checker.hpp"
+
+#include <numeric>
+
+#include "common/error.hpp"
+#include "schedule/simulation.hpp"
+
+namespace mpigdr {
+namespace {
+
+void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
+  if (specs.empty() || specs.size() != schedules.size())
+    fail(ErrorCode::InvalidUsage, "check: ", specs.size(), " specs and ", schedules.size(),
+         " schedules, expected as many of both as there are ranks");
+  for (std::size_t r = 0; r < specs.size(); ++r) {
+    const CollectiveSpec& spec = specs[r];
+    const CollectiveSpec& first = specs[0];
+    if (spec.rank != static_cast<int>(r) || spec.size != static_cast<int>(specs.size()))
+      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has rank=", spec.rank, ", size=", spec.size);
+    if (spec.collective != first.collective || spec.root != first.root || spec.count != first.count ||
+        spec.dtype != first.dtype || spec.op != first.op)
+      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] describes another collective than specs[0]");
+    if (spec.collective == Collective::AllToAll &&
+        (spec.send_counts.size() != specs.size() || spec.recv_counts.size() != specs.size()))
+      fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has not one count for each of ", specs.size(),
+           " ranks");
+    if (!schedules[r]) fail(ErrorCode::InvalidUsage, "check: schedules[", r, "] is empty");
+  }
+}
+
+[[noreturn]] void wrong_output(int rank, std::uint64_t at, const Value& value, const std::string& what) {
+  throw CheckFailure("rank " + std::to_string(rank) + " ends with " +
+                     text({Buffer::Output, at, value.count}) + " " + what);
+}
+
+// `slice` of the output must hold rank `source`'s input from element `index` on.
+void expect_copy(Simulation& run, int rank, const Slice& slice, int source, std::uint64_t index) {
+  if (slice.count == 0) return;
+  std::uint64_t at = slice.offset;
+  for (const Value& value : run.output(rank, slice)) {
+    if (value.expression != run.expressions().input(source) || value.index != index + (at - slice.offset))
+      wrong_output(rank, at, value,
+                   "from input element " + std::to_string(value.index) + " of rank " +
+                       run.expressions()[value.expression].ranks.text() + " instead of element " +
+                       std::to_string(index + (at - slice.offset)) + " of rank " + std::to_string(source));
+    at += value.count;
+  }
+}
+
+// `slice` of the output must hold the complete reduction of elements from `index` on.
+void expect_reduction(const Simulation& run, const CollectiveSpec& spec, const Slice& slice,
+                      std::uint64_t index) {
+  if (slice.count == 0) return;
+  std::uint64_t at = slice.offset;
+  for (const Value& value : run.output(spec.rank, slice)) {
+    const Expression& expression = run.expressions()[value.expression];
+    if (value.index != index + (at - slice.offset))
+      wrong_output(spec.rank, at, value, "computed from input element " + std::to_string(value.index));
+    if (!expression.ranks.complete(spec.size))
+      wrong_output(spec.rank, at, value,
+                   "holding the contributions of ranks " + expression.ranks.text() + " only");
+    if (expression.multiplied != (spec.op == ReduceOp::PreMulSum))
+      wrong_output(spec.rank, at, value, "not multiplied by the factor");
+    if (expression.averaged != (spec.op == ReduceOp::Avg)) wrong_output(spec.rank, at, value, "not averaged");
+    at += value.count;
+  }
+}
+
+void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
+  for (const CollectiveSpec& spec : specs) {
+    const Slice whole{Buffer::Output, 0, spec.count};
+    switch (spec.collective) {
+      case Collective::AllReduce:
+        expect_reduction(run, spec, whole, 0);
+        if (spec.count > 0 && spec.rank > 0) {
+          const Values first = run.output(0, whole), mine = run.output(spec.rank, whole);
+          std::size_t k = 0;
+          while (k < first.size() && k < mine.size() && first[k].count == mine[k].count &&
+                 first[k].expression == mine[k].expression)
+            ++k;
+          if (k < first.size() || k < mine.size())
+            throw CheckFailure("rank " + std::to_string(spec.rank) + " reduces element " +
+                               std::to_string(first[k].index) + " in another order than rank 0");
+        }
+        break;
+      case Collective::Reduce:
+        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0);
+        break;
+      case Collective::ReduceScatter:
+        expect_reduction(run, spec, whole, static_cast<std::uint64_t>(spec.rank) * spec.count);
+        break;
+      case Collective::Broadcast:
+        expect_copy(run, spec.rank, whole, spec.root, 0);
+        break;
+      case Collective::AllGather:
+        for (int source = 0; source < spec.size; ++source)
+          expect_copy(run, spec.rank,
+                      {Buffer::Output, static_cast<std::uint64_t>(source) * spec.count, spec.count}, source,
+                      0);
+        break;
+      case Collective::AllToAll: {
+        std::uint64_t offset = 0;
+        const auto rank = static_cast<std::size_t>(spec.rank);
+        for (std::size_t source = 0; source < specs.size(); ++source) {
+          const auto& sent = specs[source].send_counts;
+          expect_copy(run, spec.rank, {Buffer::Output, offset, spec.recv_counts[source]},
+                      static_cast<int>(source),
+                      std::accumulate(sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(rank),
+                                      std::uint64_t{0}));
+          offset += spec.recv_counts[source];
+        }
+        break;
+      }
+      case Collective::Barrier:
+        if (!run.heard(spec.rank).complete(spec.size))
+          throw CheckFailure("rank " + std::to_string(spec.rank) +
+                             " leaves the barrier knowing only of ranks " + run.heard(spec.rank).text());
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
+                  const CheckMode& mode) {
+  check_arguments(specs, schedules);
+  CheckResult result;
+  try {
+    for (std::size_t r = 0; r < specs.size(); ++r) check_rank(specs[r], *schedules[r], mode.aliased);
+    Simulation run(specs, schedules, mode);
+    run.run();
+    result = run.costs();
+    check_outcome(run, specs);
+  } catch (const CheckFailure& failure) {
+    result.ok = false;
+    result.error = schedules[0]->algorithm;
+    if (mode.synchronous_sends) result.error += ", synchronous sends";
+    if (mode.device_queue) result.error += ", device queue";
+    if (mode.aliased) result.error += ", in place";
+    result.error += ": ";
+    result.error += failure.what();
+  }
+  return result;
+}
+
+CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
+  CheckResult result;
+  for (const bool aliased : {false, true})
+    for (const bool device_queue : {false, true})
+      for (const bool synchronous : {false, true}) {
+        result = check(specs, schedules, {synchronous, device_queue, aliased});
+        if (!result.ok) return result;
+      }
+  return result;
+}
+
+}  // namespace mpigdr

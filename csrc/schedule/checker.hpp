@@ -1,0 +1,55 @@
+// Proves the schedules of all ranks of a group right, by running them symbolically in one process. It proves
+// that
+//  - every slice is inside its buffer, Input is never written, no uninitialised element is read;
+//  - no two steps of one round, and no two lanes, touch the same memory if one of them writes: so the result
+//  does
+//    not depend on timing, and running the steps in any one order is enough;
+//  - messages match in pairs of equal length, none is left over, nothing waits for ever;
+//  - every element of every output is what the collective promises: every contribution once, the factor of
+//    PreMulSum and the division of Avg applied once, and the same ordered expression on all ranks;
+//  - for a barrier, that no rank leaves before all have entered.
+// The cost depends on the number of steps and slices, not on the count. Pure functions, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+#include "schedule/spec.hpp"
+
+namespace mpigdr {
+
+struct CheckMode {
+  // A Send is over only when its Recv has begun (rendezvous), instead of at once (eager).
+  bool synchronous_sends = false;
+  // Copy and Reduce of all lanes of a rank wait for each other in one queue, ordered by round, then lane
+  // (DESIGN section 5), instead of running as soon as their own lane lets them.
+  bool device_queue = false;
+  // The in-place variant of schedule/spec.hpp.
+  bool aliased = false;
+};
+
+struct CheckResult {
+  bool ok = true;
+  std::string error;  // names rank, lane, round and step, all counted from 0
+  // What the algorithm costs, over all ranks.
+  std::uint64_t messages = 0, elements_sent = 0, elements_reduced = 0;
+  std::uint64_t steps = 0;  // messages that follow each other on the longest chain of dependent ones
+};
+
+// specs[r] and schedules[r] belong to rank r; specs must describe one collective. Throws Error(InvalidUsage)
+// if not.
+CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
+                  const CheckMode& mode);
+
+// All eight modes; the first failure, or the costs.
+CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules);
+
+// What one rank's schedule shows by itself (bounds, read-only input, races). Throws CheckFailure.
+void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
+
+// True if the executor skips this step because both sides are the same memory.
+bool is_skipped(const Schedule& schedule, const Step& step, const struct Layout& layout);
+
+}  // namespace mpigdr

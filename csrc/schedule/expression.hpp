@@ -1,0 +1,63 @@
+// Values of the checker: expressions over the inputs of all ranks, with equal expressions stored once, so
+// that "the same ordered expression" is "the same number". An expression says nothing about WHICH element it
+// is computed from: that is the index of the Value that refers to it. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+#include "schedule/spec.hpp"
+
+namespace mpigdr {
+
+// What the checker found; the text ends up in CheckResult::error.
+struct CheckFailure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A set of ranks as sorted, disjoint, non-adjacent intervals [first, second): collectives combine neighbours,
+// so that a set stays small for thousands of ranks.
+class RankSet {
+ public:
+  RankSet() = default;
+  explicit RankSet(int rank) : intervals_{{rank, rank + 1}} {}
+  // Adds `other`; returns a rank that was in both, or -1.
+  int merge(const RankSet& other);
+  bool complete(int size) const { return intervals_ == std::vector<std::pair<int, int>>{{0, size}}; }
+  std::string text() const;
+
+ private:
+  std::vector<std::pair<int, int>> intervals_;
+};
+
+using ExpressionId = std::int32_t;
+
+struct Expression {
+  std::vector<ExpressionId> operands;  // empty: the input of a rank
+  RankSet ranks;                       // whose inputs are in it, each once
+  bool multiplied = false;             // every input was multiplied by the factor
+  bool averaged = false;
+};
+
+class ExpressionTable {
+ public:
+  explicit ExpressionTable(ReduceOp op) : op_(op) {}
+  ExpressionId input(int rank);
+  // Throw CheckFailure if the values may not be used like this.
+  ExpressionId scaled(ExpressionId operand, Scale scale);
+  ExpressionId reduced(const std::vector<ExpressionId>& operands, Scale scale);
+  const Expression& operator[](ExpressionId id) const { return expressions_[static_cast<std::size_t>(id)]; }
+
+ private:
+  ExpressionId intern(std::vector<ExpressionId> key, Expression expression);
+  ReduceOp op_;
+  std::vector<Expression> expressions_;
+  std::map<std::vector<ExpressionId>, ExpressionId> known_;  // {kind, operands ...}
+};
+
+}  // namespace mpigdr

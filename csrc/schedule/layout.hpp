@@ -1,0 +1,40 @@
+// How long the buffers of a collective are on one rank, and which of them are the same memory. Pure,
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "schedule/schedule.hpp"
+#include "schedule/spec.hpp"
+
+namespace mpigdr {
+
+// A slice as memory: two slices are the same memory if region, begin and end agree.
+struct Extent {
+  Buffer region = Buffer::Output;
+  std::uint64_t begin = 0, end = 0;  // elements
+  bool operator==(const Extent&) const = default;
+  bool overlaps(const Extent& other) const {
+    return region == other.region && begin < other.end && other.begin < end;
+  }
+};
+
+struct Layout {
+  std::uint64_t input = 0, output = 0, scratch = 0;  // elements; 0: the schedule may not name it
+  // The in-place variant of schedule/spec.hpp: Input starts at element `offset` of Output, or the other way
+  // round.
+  enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
+  std::uint64_t offset = 0;
+
+  // `aliased`: the in-place variant, where the collective has one on this rank.
+  Layout(const CollectiveSpec& spec, std::uint64_t scratch_count, bool aliased);
+  Extent locate(const Slice& slice) const;
+  // "" or what is wrong with the slice.
+  std::string out_of_bounds(const Slice& slice) const;
+};
+
+// "output[3..7)"
+std::string text(const Slice& slice);
+
+}  // namespace mpigdr

@@ -1,0 +1,234 @@
+#include "schedule/simulation.hpp"
+
+#include <algorithm>
+
+namespace mpigdr {
+
+Simulation::Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
+                       const CheckMode& mode)
+    : specs_(specs), schedules_(schedules), mode_(mode), table_(specs[0].op), ranks_(specs.size()) {
+  for (std::size_t r = 0; r < specs.size(); ++r) {
+    layouts_.emplace_back(specs[r], schedules[r]->scratch_count, mode.aliased);
+    initialise(r);
+    for (std::size_t l = 0; l < schedules[r]->lanes.size(); ++l) {
+      LaneState lane;
+      lane.rank = static_cast<int>(r);
+      lane.number = static_cast<int>(l);
+      lane.heard = lane.heard_next = RankSet(lane.rank);
+      ranks_[r].lanes.push_back(lanes_.size());
+      ready_.push_back(lanes_.size());
+      lanes_.push_back(std::move(lane));
+    }
+  }
+}
+
+void Simulation::initialise(std::size_t rank) {
+  const CollectiveSpec& spec = specs_[rank];
+  const Layout& layout = layouts_[rank];
+  RankState& state = ranks_[rank];
+  const auto fill = [&](Buffer buffer, std::uint64_t count) {
+    if (count > 0)
+      state.memory.write(layout.locate({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
+  };
+  fill(Buffer::Input, layout.input);
+  if (spec.collective == Collective::Broadcast && spec.rank == spec.root) fill(Buffer::Output, layout.output);
+  if (spec.collective == Collective::Barrier)
+    fill(Buffer::Scratch, layout.scratch);  // nobody looks at the values
+  if (!mode_.device_queue) return;
+
+  const Schedule& schedule = *schedules_[rank];
+  for (std::size_t l = 0; l < schedule.lanes.size(); ++l)
+    for (std::uint32_t r = 0; r < schedule.lanes[l].round_count; ++r) {
+      const Round& round = schedule.rounds[schedule.lanes[l].first_round + r];
+      for (std::uint32_t s = 0; s < round.step_count; ++s) {
+        const Step& step = schedule.steps[round.first_step + s];
+        const bool on_device = step.kind == StepKind::Copy || step.kind == StepKind::Reduce;
+        if (on_device && !is_skipped(schedule, step, layout))
+          state.queue.push_back({r, lanes_.size() + l, s});
+      }
+    }
+  std::sort(state.queue.begin(), state.queue.end(), [](const DeviceStep& a, const DeviceStep& b) {
+    return std::tie(a.round, a.lane, a.step) < std::tie(b.round, b.lane, b.step);
+  });
+}
+
+const Round& Simulation::round_of(const LaneState& lane) const {
+  const Schedule& schedule = *schedules_[static_cast<std::size_t>(lane.rank)];
+  return schedule.rounds[schedule.lanes[static_cast<std::size_t>(lane.number)].first_round + lane.round];
+}
+
+const Step& Simulation::step_of(const LaneState& lane, std::uint32_t step) const {
+  return schedules_[static_cast<std::size_t>(lane.rank)]->steps[round_of(lane).first_step + step];
+}
+
+std::string Simulation::where(std::size_t lane, std::uint32_t step) const {
+  const LaneState& state = lanes_[lane];
+  return "rank " + std::to_string(state.rank) + ", lane " + std::to_string(state.number) + ", round " +
+         std::to_string(state.round) + ", step " + std::to_string(step);
+}
+
+void Simulation::run() {
+  while (!ready_.empty()) {
+    const std::size_t lane = ready_.front();
+    ready_.pop_front();
+    LaneState& state = lanes_[lane];
+    const Schedule& schedule = *schedules_[static_cast<std::size_t>(state.rank)];
+    if (state.started) ++state.round;
+    state.started = true;
+    state.heard = state.heard_next;
+    state.depth = state.depth_next;
+    costs_.steps = std::max(costs_.steps, state.depth);
+    if (state.round < schedule.lanes[static_cast<std::size_t>(state.number)].round_count) begin_round(lane);
+  }
+  report_deadlock_or_leftovers();
+}
+
+void Simulation::begin_round(std::size_t lane) {
+  LaneState& state = lanes_[lane];
+  const auto rank = static_cast<std::size_t>(state.rank);
+  const Schedule& schedule = *schedules_[rank];
+  const Round& round = round_of(state);
+  state.remaining = round.step_count;
+  state.done.assign(round.step_count, false);
+  for (std::uint32_t s = 0; s < round.step_count; ++s) {
+    const Step& step = step_of(state, s);
+    switch (step.kind) {
+      case StepKind::Send: {
+        Message message{lane, s, {}, state.heard, state.depth};
+        try {
+          message.values = ranks_[rank].memory.read(layouts_[rank].locate(schedule.source(step)));
+        } catch (const CheckFailure& failure) {
+          throw CheckFailure(where(lane, s) + " " + failure.what());
+        }
+        ++costs_.messages;
+        costs_.elements_sent += schedule.source(step).count;
+        Channel& channel = channels_[{state.rank, step.peer, state.number}];
+        channel.sends.push_back(std::move(message));
+        if (!mode_.synchronous_sends) complete(lane, s);
+        match(channel);
+        break;
+      }
+      case StepKind::Recv: {
+        Channel& channel = channels_[{step.peer, state.rank, state.number}];
+        channel.recvs.push_back({lane, s, {}, {}, 0});
+        match(channel);
+        break;
+      }
+      case StepKind::Copy:
+      case StepKind::Reduce:
+        if (is_skipped(schedule, step, layouts_[rank]))
+          complete(lane, s);
+        else if (!mode_.device_queue)
+          execute(lane, s);
+        break;
+    }
+  }
+  serve_queue(rank);
+}
+
+void Simulation::match(Channel& channel) {
+  while (!channel.sends.empty() && !channel.recvs.empty()) {
+    const Message sent = std::move(channel.sends.front()), received = std::move(channel.recvs.front());
+    channel.sends.pop_front();
+    channel.recvs.pop_front();
+    LaneState& receiver = lanes_[received.lane];
+    const auto rank = static_cast<std::size_t>(receiver.rank);
+    const Slice dst = step_of(receiver, received.step).dst;
+    std::uint64_t length = 0;
+    for (const Value& value : sent.values) length += value.count;
+    if (length != dst.count)
+      throw CheckFailure(where(received.lane, received.step) + " receives " + std::to_string(dst.count) +
+                         " elements, but rank " + std::to_string(lanes_[sent.lane].rank) + " sends " +
+                         std::to_string(length));
+    ranks_[rank].memory.write(layouts_[rank].locate(dst), sent.values);
+    receiver.heard_next.merge(sent.heard);
+    receiver.depth_next = std::max(receiver.depth_next, sent.depth + 1);
+    if (mode_.synchronous_sends) complete(sent.lane, sent.step);
+    complete(received.lane, received.step);
+  }
+}
+
+void Simulation::execute(std::size_t lane, std::uint32_t s) {
+  const LaneState& state = lanes_[lane];
+  const auto rank = static_cast<std::size_t>(state.rank);
+  const Schedule& schedule = *schedules_[rank];
+  const Step& step = step_of(state, s);
+  SymbolicMemory& memory = ranks_[rank].memory;
+  try {
+    std::vector<Values> sources;
+    for (std::uint32_t k = 0; k < step.source_count; ++k)
+      sources.push_back(memory.read(layouts_[rank].locate(schedule.source(step, k))));
+    if (step.kind == StepKind::Reduce) {
+      const Collective collective = specs_[rank].collective;
+      if (collective != Collective::AllReduce && collective != Collective::Reduce &&
+          collective != Collective::ReduceScatter)
+        throw CheckFailure("reduces, but the collective only moves data");
+      costs_.elements_reduced += step.dst.count * (step.source_count - 1);
+      memory.write(layouts_[rank].locate(step.dst), reduce(sources, step.scale, table_));
+    } else {
+      memory.write(layouts_[rank].locate(step.dst), scaled(std::move(sources[0]), step.scale, table_));
+    }
+  } catch (const CheckFailure& failure) {
+    throw CheckFailure(where(lane, s) + " " + failure.what());
+  }
+  complete(lane, s);
+}
+
+void Simulation::serve_queue(std::size_t rank) {
+  RankState& state = ranks_[rank];
+  for (; state.head < state.queue.size(); ++state.head) {
+    const DeviceStep& next = state.queue[state.head];
+    const LaneState& lane = lanes_[next.lane];
+    if (!lane.started || lane.round != next.round || lane.remaining == 0) return;
+    execute(next.lane, next.step);
+  }
+}
+
+void Simulation::complete(std::size_t lane, std::uint32_t step) {
+  LaneState& state = lanes_[lane];
+  state.done[step] = true;
+  if (--state.remaining == 0) ready_.push_back(lane);
+}
+
+void Simulation::report_deadlock_or_leftovers() const {
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    const LaneState& state = lanes_[l];
+    if (state.remaining == 0) continue;
+    const auto s = static_cast<std::uint32_t>(
+        std::distance(state.done.begin(), std::find(state.done.begin(), state.done.end(), false)));
+    const Step& step = step_of(state, s);
+    std::string what = " waits for ever ";
+    if (step.kind == StepKind::Send)
+      what += "to send to rank " + std::to_string(step.peer);
+    else if (step.kind == StepKind::Recv)
+      what += "to receive from rank " + std::to_string(step.peer);
+    else
+      what += "for its turn in the device queue";
+    throw CheckFailure(where(l, s) + what);
+  }
+  for (const auto& [key, channel] : channels_)
+    if (!channel.sends.empty())
+      throw CheckFailure("rank " + std::to_string(std::get<0>(key)) + ", lane " +
+                         std::to_string(std::get<2>(key)) + " sends " + std::to_string(channel.sends.size()) +
+                         " messages to rank " + std::to_string(std::get<1>(key)) +
+                         " that are never received");
+}
+
+Values Simulation::output(int rank, const Slice& slice) const {
+  const auto r = static_cast<std::size_t>(rank);
+  try {
+    return ranks_[r].memory.read(layouts_[r].locate(slice));
+  } catch (const CheckFailure&) {
+    throw CheckFailure("rank " + std::to_string(rank) + " ends with part of " + text(slice) +
+                       " never written");
+  }
+}
+
+RankSet Simulation::heard(int rank) const {
+  RankSet all(rank);
+  for (const std::size_t lane : ranks_[static_cast<std::size_t>(rank)].lanes)
+    all.merge(lanes_[lane].heard_next);
+  return all;
+}
+
+}  // namespace mpigdr

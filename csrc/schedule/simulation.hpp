@@ -1,0 +1,89 @@
+// Runs the schedules of all ranks of a group step by step on symbolic memory. Used by one thread; the specs
+// and schedules must outlive it and must have passed check_rank().
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "schedule/checker.hpp"
+#include "schedule/expression.hpp"
+#include "schedule/layout.hpp"
+#include "schedule/symbolic_memory.hpp"
+
+namespace mpigdr {
+
+class Simulation {
+ public:
+  Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
+             const CheckMode& mode);
+  // To the end of all lanes. Throws CheckFailure: deadlock, lengths that differ, left-over messages, bad
+  // values.
+  void run();
+  // The costs, valid after run().
+  const CheckResult& costs() const { return costs_; }
+  Values output(int rank, const Slice& slice) const;
+  // The ranks whose start the end of `rank` depends on.
+  RankSet heard(int rank) const;
+  const ExpressionTable& expressions() const { return table_; }
+  ExpressionTable& expressions() { return table_; }
+
+ private:
+  struct LaneState {
+    int rank = 0, number = 0;
+    bool started = false;
+    std::uint32_t round = 0, remaining = 0;
+    std::vector<bool> done;  // steps of the current round
+    // As of the start of the current round, and what its receives add.
+    RankSet heard, heard_next;
+    std::uint64_t depth = 0, depth_next = 0;
+  };
+  struct Message {  // a posted Send or Recv
+    std::size_t lane;
+    std::uint32_t step;
+    Values values;
+    RankSet heard;
+    std::uint64_t depth = 0;
+  };
+  struct Channel {
+    std::deque<Message> sends, recvs;
+  };
+  struct DeviceStep {
+    std::uint32_t round;
+    std::size_t lane;
+    std::uint32_t step;
+  };
+  struct RankState {
+    SymbolicMemory memory;
+    std::vector<DeviceStep> queue;  // Copy and Reduce in the order of submission
+    std::size_t head = 0;
+    std::vector<std::size_t> lanes;
+  };
+
+  void initialise(std::size_t rank);
+  void begin_round(std::size_t lane);
+  void match(Channel& channel);
+  void execute(std::size_t lane, std::uint32_t step);
+  void serve_queue(std::size_t rank);
+  void complete(std::size_t lane, std::uint32_t step);
+  const Round& round_of(const LaneState& lane) const;
+  const Step& step_of(const LaneState& lane, std::uint32_t step) const;
+  std::string where(std::size_t lane, std::uint32_t step) const;
+  void report_deadlock_or_leftovers() const;
+
+  const std::vector<CollectiveSpec>& specs_;
+  const std::vector<SchedulePtr>& schedules_;
+  const CheckMode mode_;
+  ExpressionTable table_;
+  std::vector<Layout> layouts_;
+  std::vector<RankState> ranks_;
+  std::vector<LaneState> lanes_;
+  std::map<std::tuple<int, int, int>, Channel> channels_;  // source, destination, lane
+  std::deque<std::size_t> ready_;                          // lanes whose current round is over
+  CheckResult costs_;
+};
+
+}  // namespace mpigdr

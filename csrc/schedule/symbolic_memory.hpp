@@ -1,0 +1,37 @@
+// The memory of one rank as the checker sees it: a few stretches of elements that hold the same expression.
+// The cost of an access depends on the number of stretches, not of elements. Used by one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "schedule/expression.hpp"
+#include "schedule/layout.hpp"
+
+namespace mpigdr {
+
+// `count` elements; the k-th is `expression` computed from element index + k of the ranks' inputs.
+struct Value {
+  std::uint64_t count = 0;
+  ExpressionId expression = 0;
+  std::uint64_t index = 0;
+};
+using Values = std::vector<Value>;
+
+class SymbolicMemory {
+ public:
+  // Throws CheckFailure if part of the extent was never written.
+  Values read(const Extent& extent) const;
+  void write(const Extent& extent, const Values& values);
+
+ private:
+  std::array<std::map<std::uint64_t, Value>, 3> regions_;  // by first element; gaps are uninitialised
+};
+
+// The elementwise fold of equally long sources. Throws CheckFailure.
+Values reduce(const std::vector<Values>& sources, Scale scale, ExpressionTable& table);
+Values scaled(Values values, Scale scale, ExpressionTable& table);
+
+}  // namespace mpigdr

@@ -1,0 +1,92 @@
+// Shared by the tests of schedules: building for a whole group, and breaking a schedule on purpose.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "schedule/checker.hpp"
+#include "test.hpp"
+
+namespace unit {
+
+struct Group {
+  std::vector<mpigdr::CollectiveSpec> specs;
+  std::vector<mpigdr::SchedulePtr> schedules;
+};
+
+inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec) {
+  std::vector<mpigdr::CollectiveSpec> specs;
+  for (int r = 0; r < spec.size; ++r) {
+    spec.rank = r;
+    if (spec.collective == mpigdr::Collective::AllToAll) {
+      // Uneven, with zeros, and the same numbers seen from both sides.
+      const auto count = [&](int from, int to) {
+        return (spec.count * static_cast<unsigned>((from * 7 + to * 3) % 5)) / 2;
+      };
+      spec.send_counts.clear();
+      spec.recv_counts.clear();
+      for (int other = 0; other < spec.size; ++other) {
+        spec.send_counts.push_back(count(r, other));
+        spec.recv_counts.push_back(count(other, r));
+      }
+    }
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+inline Group build(const mpigdr::Algorithm& algorithm, const mpigdr::CollectiveSpec& spec,
+                   const mpigdr::Tuning& tuning = {}) {
+  Group group{specs_for(spec), {}};
+  for (const auto& s : group.specs) group.schedules.push_back(algorithm.build(s, tuning));
+  return group;
+}
+
+inline void expect_right(const Group& group) {
+  const mpigdr::CheckResult result = mpigdr::check(group.specs, group.schedules);
+  if (result.ok) return;
+  const auto& spec = group.specs[0];
+  throw std::runtime_error(std::string(name(spec.collective)) + " p=" + std::to_string(spec.size) +
+                           " count=" + std::to_string(spec.count) + " root=" + std::to_string(spec.root) +
+                           " op=" + std::string(name(spec.op)) + ": " + result.error);
+}
+
+// A copy of the schedule in which `edit` has seen every step, numbered in order; false drops the step.
+using Edit = std::function<bool(std::size_t, mpigdr::Step&, std::vector<mpigdr::Slice>&)>;
+inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edit) {
+  mpigdr::ScheduleWriter writer(from.algorithm);
+  writer.scratch(from.scratch_count);
+  std::size_t number = 0;
+  for (const auto& lane : from.lanes) {
+    writer.lane();
+    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
+      const auto& round = from.rounds[lane.first_round + r];
+      writer.round();
+      for (std::uint32_t s = 0; s < round.step_count; ++s) {
+        mpigdr::Step step = from.steps[round.first_step + s];
+        std::vector<mpigdr::Slice> sources;
+        for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(from.source(step, k));
+        if (!edit(number++, step, sources)) continue;
+        switch (step.kind) {
+          case mpigdr::StepKind::Send:
+            writer.send(step.peer, sources[0]);
+            break;
+          case mpigdr::StepKind::Recv:
+            writer.recv(step.peer, step.dst);
+            break;
+          case mpigdr::StepKind::Copy:
+            writer.copy(step.dst, sources[0], step.scale);
+            break;
+          case mpigdr::StepKind::Reduce:
+            writer.reduce(step.dst, sources, step.scale);
+            break;
+        }
+      }
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace unit
