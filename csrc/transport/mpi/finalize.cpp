@@ -1,0 +1,69 @@
+// The end of MPI: only when it is certain that it will not hang.
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "bootstrap/watchdog.hpp"
+#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/runtime_state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+using std::chrono::steady_clock;
+
+// MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
+bool all_ranks_come(const RuntimeState& s) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return false;
+  const auto start = steady_clock::now();
+  const auto notice = start + std::chrono::seconds(10);
+  bool noticed = false;
+  std::chrono::microseconds pause(10);
+  for (;;) {
+    int done = 0;
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done) return true;
+    const auto now = steady_clock::now();
+    if (now > start + s.finalize_timeout) {
+      report(s.rank, "not all ranks came to MPI_Finalize within " +
+                         std::to_string(std::chrono::duration<double>(s.finalize_timeout).count()) +
+                         " s; this rank ends without it");
+      return false;
+    }
+    if (!noticed && now > notice) {
+      noticed = true;
+      report(s.rank, "waits for the other ranks to finish before it ends MPI");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::microseconds(2000));
+  }
+}
+
+}  // namespace
+
+void finalize() noexcept {
+  RuntimeState& s = state();
+  if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return;
+  if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return;
+  s.ready.store(false, std::memory_order_release);
+  try {
+    constexpr std::chrono::seconds kStuck(30);
+    {
+      // Polling may still get stuck inside MPI when a peer has vanished.
+      Watchdog guard("the last barrier before MPI_Finalize",
+                     steady_clock::now() + s.finalize_timeout + kStuck, s.rank);
+      if (!all_ranks_come(s)) return;
+    }
+    Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
+    MPI_Comm_free(&s.base);
+    MPI_Finalize();
+  } catch (const std::exception& e) {
+    report(s.rank, std::string("MPI is not finalised: ") + e.what());
+  }
+}
+
+}  // namespace mpigdr::mpi

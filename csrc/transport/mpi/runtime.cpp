@@ -1,0 +1,250 @@
+#include "transport/mpi/runtime.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "bootstrap/environment.hpp"
+#include "bootstrap/host.hpp"
+#include "bootstrap/pmi_server.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/watchdog.hpp"
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/runtime_state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace(
+    2);  // a peer's watchdog fires first, so that its rank can be named here
+
+// What is wrong with an MPI that somebody else has initialised, or "".
+std::string objection_to_existing(int expected_size) {
+  if (mpi_is_finalized()) return "MPI was finalised in this process, and it cannot be started twice";
+  int level = 0, size = 0;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_MULTIPLE)
+    return std::string("MPI was initialised before init_process_group with thread level ") +
+           thread_level_name(level) +
+           ", and mpi-gdr needs 'multiple'. With mpi4py: set `mpi4py.rc.thread_level = \"multiple\"` before "
+           "`from mpi4py import MPI`, or import it after init_process_group";
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  if (size != expected_size)
+    return "MPI was initialised before init_process_group and has " + std::to_string(size) +
+           " rank(s), but torch's world_size is " + std::to_string(expected_size) +
+           ". Import mpi4py.MPI after init_process_group, or start all ranks with one MPI launcher";
+  return "";
+}
+
+std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& mine) {
+  if (o.size == 1) return {mine};
+  std::vector<Proposal> all;
+  const auto deadline = steady_clock::now() + o.rendezvous_timeout;
+  for (const auto& text : rendezvous(*o.store, o.key + "/start", o.rank, o.size, serialise(mine), deadline))
+    all.push_back(parse_proposal(text));
+  return all;
+}
+
+PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>& all,
+                            const std::vector<int>& nodes, Deadline deadline) {
+  PmiServerOptions p;
+  p.rank = o.rank;
+  p.size = o.size;
+  p.prefix = o.key + "/" + all[0].nonce;
+  p.kvsname = "mpigdr_" + all[0].nonce;
+  p.abort_key = p.prefix + "/abort";
+  p.process_mapping = process_mapping(nodes);
+  p.init_deadline = deadline;
+  p.later_timeout = std::chrono::seconds(10);
+  PmiServer& server = PmiServer::start(o.store->clone(), std::move(p));
+  ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
+  ::setenv("PMI_RANK", std::to_string(o.rank).c_str(), 1);
+  ::setenv("PMI_SIZE", std::to_string(o.size).c_str(), 1);
+  return server;
+}
+
+void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
+  RuntimeState& s = state();
+  std::vector<std::string> hosts, cpus;
+  for (const Proposal& p : all) {
+    hosts.push_back(p.host);
+    cpus.push_back(p.cpus);
+  }
+  const std::vector<int> nodes = number_nodes(hosts);
+  if (oversubscribed(nodes, cpus)) set_oversubscribed_environment();
+  set_fork_safe_environment();
+  PmiServer* server = nullptr;
+  if (how == Bootstrap::Launcher) {
+    // A child that runs exit handlers must not tell the launcher that this rank is done.
+    if (const char* fd = std::getenv("PMI_FD")) shield_pmi_from_forks(std::atoi(fd));
+  } else {
+    scrub_launcher_environment();
+    if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
+  }
+
+  std::function<std::string()> who_is_missing;
+  if (o.store)
+    who_is_missing = [store = std::shared_ptr<KvStore>(o.store->clone()), key = o.key + "/up",
+                      size = o.size] {
+      return "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
+             ". If one of them has ended, its own output says why";
+    };
+  int provided = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
+  {
+    Watchdog guard("MPI_Init_thread", deadline, o.rank, std::move(who_is_missing));
+    code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  }
+  if (server) {
+    server->init_finished();
+    // Programs that this one starts are no part of the job.
+    for (const char* variable : {"PMI_FD", "PMI_RANK", "PMI_SIZE"}) ::unsetenv(variable);
+  }
+  check(code, "MPI_Init_thread");
+  s.started_by_us = true;
+  s.under_launcher = how == Bootstrap::Launcher;
+  s.bootstrap = name(how);
+  if (how == Bootstrap::Launcher)
+    s.bootstrap += " (" + all[static_cast<std::size_t>(o.rank)].launcher->name + ")";
+}
+
+// All ranks learn what every rank got, and raise the same error.
+void verify_world(const RuntimeOptions& o, Deadline deadline) {
+  int level = 0, size = 0;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  std::vector<std::string> all = {pack({std::to_string(size), std::to_string(level)})};
+  if (o.size > 1) all = rendezvous(*o.store, o.key + "/up", o.rank, o.size, all[0], deadline + kGrace);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto fields = unpack(all[r]);
+    MPIGDR_CHECK(fields.size() == 2);
+    if (std::stoi(fields[0]) != o.size)
+      fail(ErrorCode::InvalidUsage, "MPI started with ", fields[0], " rank(s) on rank ", r,
+           ", but torch's world_size is ", o.size, " (bootstrap: ", state().bootstrap,
+           ", library: ", library_version(),
+           "). This library does not start from the environment it was given: start with `mpirun -n ", o.size,
+           " python script.py` of the same MPI, or set MPI_GDR_BOOTSTRAP=",
+           state().under_launcher ? "store" : "launcher");
+    if (std::stoi(fields[1]) < MPI_THREAD_MULTIPLE)
+      fail(ErrorCode::InvalidUsage, "MPI gives thread level '", thread_level_name(std::stoi(fields[1])),
+           "' on rank ", r, ", and mpi-gdr needs 'multiple'. Use an MPI that was built with it (",
+           library_version(), "), or unset the variable that lowers it");
+  }
+}
+
+// MPICH keeps the file of its shared memory until MPI_Finalize, so a killed job leaves it behind. Once all
+// ranks have it mapped the name serves nobody. Only files that are mapped here and have MPICH's name are
+// touched.
+void unlink_shared_memory() {
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> paths;
+  for (std::string line; std::getline(maps, line);) {
+    const auto at = line.find("/dev/shm/mpich_shm_");
+    if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
+  }
+  for (const auto& path : paths) ::unlink(path.c_str());
+}
+
+void build_base(const RuntimeOptions& o) {
+  RuntimeState& s = state();
+  // Ordered by torch's rank, whatever the launcher's order was.
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split(MPI_COMM_WORLD, 0, o.rank, &s.base), "MPI_Comm_split");
+  check(MPI_Comm_set_errhandler(s.base, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_set_name(s.base, "mpi-gdr base"), "MPI_Comm_set_name");
+  check(MPI_Comm_rank(s.base, &s.rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(s.base, &s.size), "MPI_Comm_size");
+  if (s.rank != o.rank)
+    fail(ErrorCode::InvalidUsage, "torch's rank ", o.rank, " is rank ", s.rank,
+         " after sorting by torch's ranks: two processes were given the same rank");
+
+  check(MPI_Comm_split_type(s.base, MPI_COMM_TYPE_SHARED, o.rank, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  int leader = s.rank, rank_on_node = 0;
+  check(MPI_Comm_rank(node, &rank_on_node), "MPI_Comm_rank");
+  check(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
+  std::vector<int> leaders(static_cast<std::size_t>(s.size));
+  check(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, s.base), "MPI_Allgather");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  std::vector<std::string> names;
+  for (int l : leaders) names.push_back(std::to_string(l));
+  s.node_of_rank = number_nodes(names);
+  if (s.started_by_us && rank_on_node == 0) unlink_shared_memory();
+}
+
+void check_again(const RuntimeOptions& o) {
+  const RuntimeState& s = state();
+  if (s.pid != ::getpid())
+    fail(ErrorCode::InvalidUsage,
+         "this process was forked from one that uses MPI, and MPI does not survive a fork. Start ",
+         "it with torch.multiprocessing.spawn (or the 'spawn' start method)");
+  if (o.rank != s.rank || o.size != s.size)
+    fail(ErrorCode::InvalidUsage, "MPI was started in this process as rank ", s.rank, " of ", s.size,
+         " and cannot be started again as rank ", o.rank, " of ", o.size, "; use a new process");
+}
+
+}  // namespace
+
+void initialize(const RuntimeOptions& o) {
+  RuntimeState& s = state();
+  if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
+    fail(ErrorCode::InvalidUsage, "rank=", o.rank, " is not in 0..", o.size - 1);
+  if (o.size > 1 && !o.store) fail(ErrorCode::InvalidUsage, "world_size=", o.size, " needs a store");
+  if (s.ready.load(std::memory_order_acquire)) return check_again(o);
+  if (s.pid && s.pid != ::getpid()) return check_again(o);
+
+  Proposal mine = propose(family(), o.bootstrap);
+  mine.library = library_version();
+  if (mpi_is_finalized() || mpi_is_initialized()) {
+    mine.error = objection_to_existing(o.size);
+    mine.initialised = true;
+  }
+  const std::string own_error = mine.error;
+  std::vector<Proposal> all;
+  try {
+    all = gather_proposals(o, mine);
+  } catch (const Error&) {
+    if (own_error.empty()) throw;
+  }
+  if (!own_error.empty()) fail(ErrorCode::InvalidUsage, own_error);
+  const Bootstrap how = decide(family(), all);
+
+  s.pid = ::getpid();
+  const Deadline deadline = steady_clock::now() + o.init_timeout;
+  if (!mine.initialised)
+    start_mpi(o, how, all, deadline);
+  else if (!s.started_by_us)
+    s.bootstrap = "taken over";
+  verify_world(o, deadline);
+  {
+    Watchdog guard("set-up of communicators after MPI_Init", deadline + kGrace, o.rank);
+    build_base(o);
+  }
+  s.finalize_timeout =
+      s.under_launcher ? std::max(o.rendezvous_timeout, o.finalize_timeout) : o.finalize_timeout;
+  s.ready.store(true, std::memory_order_release);
+}
+
+bool initialized() { return state().ready.load(std::memory_order_acquire); }
+
+int rank() { return state().rank; }
+int size() { return state().size; }
+const std::vector<int>& node_of_rank() { return state().node_of_rank; }
+
+MPI_Comm base_communicator() {
+  if (!initialized()) fail(ErrorCode::InvalidUsage, "MPI is not started yet; call initialize() first");
+  if (state().pid != ::getpid())
+    fail(ErrorCode::InvalidUsage,
+         "this process was forked from one that uses MPI, and MPI does not survive a fork");
+  return state().base;
+}
+
+}  // namespace mpigdr::mpi

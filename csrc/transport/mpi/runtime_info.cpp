@@ -1,0 +1,102 @@
+// State and queries of the runtime: what is answered without starting MPI.
+#include <dlfcn.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/runtime_state.hpp"
+
+namespace mpigdr::mpi {
+
+RuntimeState& state() {
+  static auto* s = new RuntimeState;
+  return *s;
+}
+
+bool mpi_is_initialized() {
+  int flag = 0;
+  MPI_Initialized(&flag);
+  return flag != 0;
+}
+
+bool mpi_is_finalized() {
+  int flag = 0;
+  MPI_Finalized(&flag);
+  return flag != 0;
+}
+
+std::string library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string line(text);
+  line = line.substr(0, line.find('\n'));
+  for (char& c : line)
+    if (c == '\t') c = ' ';
+  return line;
+}
+
+const char* thread_level_name(int level) {
+  if (level == MPI_THREAD_SINGLE) return "single";
+  if (level == MPI_THREAD_FUNNELED) return "funneled";
+  if (level == MPI_THREAD_SERIALIZED) return "serialized";
+  return level == MPI_THREAD_MULTIPLE ? "multiple" : "unknown";
+}
+
+MpiFamily family() {
+#ifdef OPEN_MPI
+  return MpiFamily::OpenMpi;
+#else
+  return MpiFamily::Mpich;
+#endif
+}
+
+RuntimeInfo info() {
+  const RuntimeState& s = state();
+  RuntimeInfo i;
+  i.library = library_version();
+  Dl_info where{};
+  if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
+    i.library_path = where.dli_fname;
+  i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
+  int major = 0, minor = 0;
+  MPI_Get_version(&major, &minor);
+  i.standard = std::to_string(major) + "." + std::to_string(minor);
+  i.finalized = mpi_is_finalized();
+  if (mpi_is_initialized() && !i.finalized) {
+    int level = 0, length = 0;
+    char processor[MPI_MAX_PROCESSOR_NAME] = "";
+    if (MPI_Query_thread(&level) == MPI_SUCCESS) i.thread_level = thread_level_name(level);
+    if (MPI_Get_processor_name(processor, &length) == MPI_SUCCESS) i.processor = processor;
+    i.initialized_by = s.started_by_us ? "mpi-gdr" : "another library in this process";
+  }
+  if (s.ready.load(std::memory_order_acquire)) {
+    i.bootstrap = s.bootstrap;
+    i.rank = s.rank;
+    i.size = s.size;
+    i.node = s.node_of_rank[static_cast<std::size_t>(s.rank)];
+    i.nodes = 1 + *std::max_element(s.node_of_rank.begin(), s.node_of_rank.end());
+    const auto self = s.node_of_rank.begin() + s.rank;
+    i.rank_on_node = static_cast<int>(std::count(s.node_of_rank.begin(), self, i.node));
+    i.ranks_on_node = static_cast<int>(std::count(s.node_of_rank.begin(), s.node_of_rank.end(), i.node));
+  }
+  return i;
+}
+
+void mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
+
+void raise(int code, const std::string& operation) {
+  mark_failed();
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;
+  fail(ErrorCode::System, "rank ", state().rank, ": ", operation, " failed: ",
+       length ? std::string(text, static_cast<std::size_t>(length)) : "error code " + std::to_string(code));
+}
+
+}  // namespace mpigdr::mpi
