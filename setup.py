@@ -27,9 +27,8 @@ from setuptools.command.dist_info import dist_info
 
 OLDEST_TORCH = (2, 11)
 INSTALL = "pip install --no-build-isolation ."
-BUILD_INFO = (
-    "_build_info.json"  # what the Python side must know about the build without loading the extension
-)
+# What the Python side must know about the build without loading the extension.
+BUILD_INFO = "_build_info.json"
 PROBE = "#include <mpi.h>\nint main(int argc, char** argv) { return MPI_Init(&argc, &argv); }\n"
 
 
@@ -67,7 +66,8 @@ def minor_version(version: str) -> tuple[int, int]:
 
 
 def torch_settings() -> dict[str, object]:
-    """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a toolkit."""
+    """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a
+    toolkit."""
     torch_version()
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an installed copy of this package must not be loaded
     import torch
@@ -95,7 +95,8 @@ class MpiFlags:
 
 
 def find_mpicc() -> str:
-    """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on PATH."""
+    """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on
+    PATH."""
     asked = os.environ.get("MPICC", "").strip()
     if asked:
         found = shutil.which(asked)
@@ -187,7 +188,8 @@ def check_mpi(mpicc: str, flags: MpiFlags) -> None:
 
 
 def find_mpiexec(mpicc: str) -> str:
-    """The launcher beside mpicc; Debian adds a suffix to both (mpicc.openmpi, mpiexec.openmpi). "" if none."""
+    """The launcher beside mpicc; Debian adds a suffix to both (mpicc.openmpi, mpiexec.openmpi). "" if
+    none."""
     folder, name = os.path.split(mpicc)
     suffix = name[len("mpicc") :] if name.startswith("mpicc.") else ""
     for launcher in (f"mpiexec{suffix}", f"mpirun{suffix}", "mpiexec", "mpirun"):
@@ -229,7 +231,7 @@ class CMakeBuild(build_ext):
         cmake = find_program("cmake")
         if not cmake:
             give_up(
-                "CMake is not found beside this Python or on PATH: `pip install cmake ninja`, then build again."
+                "CMake is not found beside this Python or on PATH: `pip install cmake ninja`, then try again."
             )
         ninja = find_program("ninja")
         source = Path(__file__).resolve().parent
@@ -282,7 +284,8 @@ def discard_moved_cache(folder: Path, source: Path) -> None:
 
 
 class CheckedDistInfo(dist_info):
-    """Looks for torch before pip resolves the requirements: otherwise an isolated build downloads a torch first."""
+    """Looks for torch before pip resolves the requirements: otherwise an isolated build downloads a torch
+    first."""
 
     def run(self) -> None:
         torch_version()

@@ -2,7 +2,8 @@
 
 `dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
 Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options` and
-`mpi4py_comm`. Neither the extension nor MPI is loaded before the first process group, or the first use of those two.
+`mpi4py_comm`. Neither the extension nor MPI is loaded before the first process group, or the first use of
+those two.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ __all__ = ["Options", "__version__", "mpi4py_comm"]
 
 
 def _register_now() -> bool:
-    """Whether this import must register the backend itself. Not while torch's own hook is the one importing us
-    (it goes on to call the entry point), and not before torch is imported: the command line need not wait for it."""
+    """Whether this import must register the backend itself. Not while torch's own hook is the one importing
+    us (it goes on to call the entry point), and not before torch is imported: the command line need not wait
+    for it."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return not getattr(torch.__spec__, "_initializing", False)

@@ -1,8 +1,9 @@
 """What runs at the end of every `import torch`: environment and registration, nothing else.
 
-torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import torch` for
-every program on the machine, so nothing leaves this file. The hook never loads the extension, never touches MPI or
-a GPU, and costs well below a millisecond. It runs in agents, compile workers and DataLoader workers too.
+torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import
+torch` for every program on the machine, so nothing leaves this file. The hook never loads the extension,
+never touches MPI or a GPU, and costs well below a millisecond. It runs in agents, compile workers and
+DataLoader workers too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Entry point of torch.distributed.backends, and what `import mpi_backend` calls. Idempotent, never raises."""
+    """Entry point of torch.distributed.backends, and what `import mpi_backend` calls. Idempotent, never
+    raises."""
     try:
         _prepare()
         _register()
@@ -78,9 +80,8 @@ def _devices(backend_class: type) -> list[str]:
     import torch
 
     devices = ["cpu", "cuda"]
-    accelerator = (
-        torch.accelerator.current_accelerator()
-    )  # compiled in or registered; does not start the device
+    # Compiled in or registered; asking for it does not start the device.
+    accelerator = torch.accelerator.current_accelerator()
     # A type that torch has no default backend for is left out: registering it would make us that default.
     if (
         accelerator is not None

@@ -1,7 +1,7 @@
 """Which launcher started this process, and the rank variables of torch that follow from it.
 
-Everything here is a function of an environment mapping, so that each row of the table is tested without its launcher.
-docs/launch.md shows the table to the user.
+Everything here is a function of an environment mapping, so that each row of the table is tested without its
+launcher. docs/launch.md shows the table to the user.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _always(env: Environment) -> bool:
 
 @dataclass(frozen=True)
 class Launcher:
-    """One row of the table: the variables to read, first one present wins, and when the row applies at all."""
+    """One row of the table: the variables to read, first one present wins, and when the row applies at
+    all."""
 
     name: str
     rank: tuple[str, ...]
@@ -45,7 +46,8 @@ class Launcher:
     applies: Callable[[Environment], bool] = _always
 
     def read(self, env: Environment) -> Placement | None:
-        """The placement that this launcher's variables describe; None where they are absent or make no sense."""
+        """The placement that this launcher's variables describe; None where they are absent or make no
+        sense."""
         rank = _first_number(env, self.rank)
         # Some launchers tell the size only over PMI. A WORLD_SIZE that the user exported fills that gap.
         size = _first_number(env, (*self.size, "WORLD_SIZE"))
@@ -70,10 +72,12 @@ def _has_any(*prefixes: str) -> Callable[[Environment], bool]:
 
 
 def _in_slurm_step(env: Environment) -> bool:
-    """True only in a task of `srun`. In a batch script and in an interactive shell Slurm sets SLURM_PROCID=0 and
-    SLURM_NTASKS=N as well, though one process runs: to believe them would make it wait for the others for ever."""
+    """True only in a task of `srun`. In a batch script and in an interactive shell Slurm sets SLURM_PROCID=0
+    and SLURM_NTASKS=N as well, though one process runs: to believe them would make it wait for the others for
+    ever."""
     step = env.get("SLURM_STEP_ID", env.get("SLURM_STEPID", ""))
-    # The numbers from 0xfffffff0 on are reserved for the batch script, the interactive shell and the extern step.
+    # The numbers from 0xfffffff0 on are reserved for the batch script, the interactive shell and the extern
+    # step.
     return step.isdecimal() and int(step) < 0xFFFFFFF0
 
 
@@ -93,8 +97,9 @@ _HYDRA = dict(
     rank=("PMI_RANK",), size=("PMI_SIZE",), local_rank=("MPI_LOCALRANKID",), local_size=("MPI_LOCALNRANKS",)
 )
 
-# The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun: the ranks
-# then inherit the Slurm variables of the daemon. PALS and Flux set PMI_RANK too and come before Hydra to be told apart.
+# The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun:
+# the ranks then inherit the Slurm variables of the daemon. PALS and Flux set PMI_RANK too and come before
+# Hydra to be told apart.
 LAUNCHERS = (
     Launcher(
         "Open MPI mpirun",
@@ -153,10 +158,11 @@ LAUNCHERS = (
 
 
 def detect(env: Environment) -> Placement | None:
-    """The placement told by the MPI launcher or resource manager; None under none of them, and under torchrun.
+    """The placement told by the MPI launcher or resource manager; None under none of them, and under
+    torchrun.
 
-    The first row that fits decides. What it leaves open about the node comes from a later row, if that row agrees
-    on rank and size: `srun --mpi=pmi2` tells the rank as PMI_RANK and the local rank as SLURM_LOCALID.
+    The first row that fits decides. What it leaves open about the node comes from a later row, if that row
+    agrees on rank and size: `srun --mpi=pmi2` tells the rank as PMI_RANK and the local rank as SLURM_LOCALID.
     """
     if "TORCHELASTIC_RUN_ID" in env:
         return None  # the variables below belong to whoever started torchrun
@@ -176,8 +182,8 @@ def detect(env: Environment) -> Placement | None:
 
 
 def rank_variables(env: Environment) -> dict[str, str]:
-    """The variables of torch to add to `env`: those that are missing, and none where somebody else settled the ranks
-    (RANK or TORCHELASTIC_RUN_ID is set) or where WORLD_SIZE contradicts the launcher."""
+    """The variables of torch to add to `env`: those that are missing, and none where somebody else settled
+    the ranks (RANK or TORCHELASTIC_RUN_ID is set) or where WORLD_SIZE contradicts the launcher."""
     placement = None if "RANK" in env else detect(env)
     if placement is None or env.get("WORLD_SIZE", str(placement.size)) != str(placement.size):
         return {}
@@ -193,8 +199,9 @@ def rank_variables(env: Environment) -> dict[str, str]:
 def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) -> None:
     """Adds the rank variables to `env`.
 
-    A job of one rank gets them only on request (`lone_rank`, at init_process_group): many scripts take the mere
-    presence of RANK for a distributed job, and `srun python x.py` with one task is how they run without one.
+    A job of one rank gets them only on request (`lone_rank`, at init_process_group): many scripts take the
+    mere presence of RANK for a distributed job, and `srun python x.py` with one task is how they run without
+    one.
     """
     placement = detect(env)
     if placement is not None and (placement.size > 1 or lone_rank):

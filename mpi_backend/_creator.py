@@ -1,0 +1,154 @@
+"""Creates the c10d backend: loads the extension, checks what the user passed, picks the accelerator, calls
+C++.
+
+Imported only when a process group with this backend is made, or when `Options` or `mpi4py_comm` is used.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
+_extension: ModuleType | None = None
+
+
+def build_info() -> dict[str, Any]:
+    """The record that setup.py left beside the extension; empty if there is none."""
+    try:
+        return json.loads(Path(__file__).with_name("_build_info.json").read_text())
+    except OSError:
+        return {}
+
+
+def load_extension() -> ModuleType:
+    """The extension `mpi_backend._C`. Raises ImportError with the reason and the cure where it cannot be
+    loaded."""
+    global _extension
+    if _extension is None:
+        import torch  # first: the extension finds the symbols of torch in what this loads
+
+        # The record is asked before the extension is: with another torch it would fail on a mangled symbol.
+        check_torch_version(build_info().get("torch_version"), torch.__version__)
+        try:
+            from . import _C
+        except ImportError as error:
+            raise ImportError(explain_import_error(str(error), build_info())) from error
+        check_torch_version(_C.__torch_version__, torch.__version__)
+        _finalize_at_exit(_C)
+        _extension = _C
+    return _extension
+
+
+def check_torch_version(built_for: str | None, running: str) -> None:
+    """torch keeps no binary interface across minor versions: the extension fits the one that it was built
+    for."""
+    if built_for is not None and built_for.split(".")[:2] != str(running).split(".")[:2]:
+        raise ImportError(
+            f"mpi-gdr was built for torch {built_for} and this is torch {running}: "
+            f"rebuild it with {REBUILD}, or install torch {'.'.join(built_for.split('.')[:2])}.*."
+        )
+
+
+def explain_import_error(message: str, record: dict[str, Any]) -> str:
+    """Turns what the dynamic loader says into what the user can do about it."""
+    if "No module named" in message or "cannot import name" in message:
+        return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
+    library = message.split(":", 1)[0]
+    if "cannot open shared object file" in message and "mpi" in library:
+        return (
+            f"mpi-gdr cannot load the MPI library {library}: put its folder on LD_LIBRARY_PATH (the "
+            f"extension was built with {record.get('mpicc', 'an unknown mpicc')}), "
+            f"or set MPICC and rebuild with {REBUILD}."
+        )
+    return f"mpi-gdr cannot load its extension ({message}): rebuild it with {REBUILD}."
+
+
+def _finalize_at_exit(extension: ModuleType) -> None:
+    owner = os.getpid()
+
+    def finalize() -> None:
+        if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
+            extension.finalize()
+
+    atexit.register(finalize)
+
+
+def create(dist_backend_opts: Any, pg_options: Any) -> Any:
+    """The creator that c10d calls for each new process group (extended API)."""
+    extension = load_extension()
+    options = checked_options(extension, pg_options)
+    select_accelerator(os.environ)
+    return extension.create_backend(dist_backend_opts, options)
+
+
+def checked_options(extension: ModuleType, pg_options: Any) -> Any:
+    """None, or options of our own type. torch hands over whatever the user passed."""
+    from torch._C._distributed_c10d import Backend
+
+    if pg_options is None or isinstance(pg_options, extension.Options):
+        return pg_options
+    if type(pg_options) is Backend.Options:  # what generic code passes to set nothing but the timeout
+        options = extension.Options()
+        options._timeout = pg_options._timeout
+        return options
+    raise TypeError(
+        f"pg_options is a {type(pg_options).__module__}.{type(pg_options).__qualname__}; "
+        'backend "mpi-gdr" expects mpi_backend.Options'
+    )
+
+
+def select_accelerator(env: Any) -> None:
+    """Selects device LOCAL_RANK modulo the visible ones, unless the program has chosen one.
+
+    It must happen before MPI starts: a GPU-aware MPI opens the device that is current then, and scripts call
+    set_device only later. Without LOCAL_RANK nothing is known, and nothing is selected.
+    """
+    import torch
+
+    local_rank = env.get("LOCAL_RANK", "")
+    if not local_rank.isdecimal() or not torch.accelerator.is_available():
+        return
+    module = torch.get_device_module(torch.accelerator.current_accelerator())
+    is_initialized = getattr(module, "is_initialized", lambda: False)
+    if not is_initialized() and torch.accelerator.current_device_index() == 0:
+        torch.accelerator.set_device_index(int(local_rank) % torch.accelerator.device_count())
+
+
+def mpi4py_comm(group: Any = None) -> Any:
+    """A communicator of mpi4py over the ranks of `group` (default: the world), for MPI calls beside torch's.
+
+    It belongs to the group: do not free it, and do not use it after destroy_process_group. The group must use
+    the backend "mpi-gdr". Raises ValueError where it does not, ImportError without mpi4py.
+    """
+    import torch
+    import torch.distributed as dist
+
+    extension = load_extension()
+    group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("mpi4py_comm: there is no process group yet; call init_process_group first")
+    for device in group._device_types:
+        backend = group._get_backend(torch.device(device.type))
+        if backend.name() == "mpi-gdr":
+            break
+    else:
+        raise ValueError(f'mpi4py_comm: the group uses {dist.get_backend(group)!r}, expected "mpi-gdr"')
+    import mpi4py
+
+    mpi4py.rc.initialize = False  # the process group has initialised MPI, with the thread level that it needs
+    mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    handle = extension.mpi4py_handle(backend)
+    library = extension.mpi_info()["library"]
+    if not MPI.Is_initialized():
+        raise ImportError(
+            f"mpi4py uses another MPI library ({MPI.Get_library_version().strip()!r}) than mpi-gdr "
+            f"({library!r}): set MPI4PY_LIBMPI to the one of mpi-gdr, which `mpi-gdr info` shows"
+        )
+    return MPI.Comm.f2py(handle)
