@@ -7,7 +7,7 @@ import argparse
 import math
 from pathlib import Path
 
-from report import curve, plot, read_log
+from report import curve, label, plot, read_log
 
 
 def compare(a: list[dict], b: list[dict]) -> tuple[float, str, int]:
@@ -39,7 +39,7 @@ def main() -> int:
 
     a, b = read_log(args.a), read_log(args.b)
     for path, log in ((args.a, a), (args.b, b)):
-        print(f"{path}: {log[0]['backend']}, {log[0]['ranks']} ranks")
+        print(f"{path}: {label(log)}")
     settings = [log[0]["settings"] for log in (a, b)]
     for name in sorted(settings[0].keys() | settings[1].keys()):
         values = [s.get(name) for s in settings]

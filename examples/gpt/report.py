@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
 class Progressbar:
@@ -18,7 +18,7 @@ class Progressbar:
         console = Console(force_terminal=True if mode == "bar" else None, highlight=False, soft_wrap=True)
         self._bar, self._total = None, total
         if mode == "bar" or (mode == "auto" and console.is_terminal):
-            columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+            columns = (BarColumn(bar_width=10), TaskProgressColumn(), TextColumn("{task.fields[state]}"))
             self._bar = Progress(*columns, TimeRemainingColumn(), console=console)
             self._task = self._bar.add_task("train", total=total, completed=done, state="")
             self._bar.start()
@@ -30,11 +30,16 @@ class Progressbar:
         else:
             print(text, flush=True)
 
-    def update(self, iteration: int, state: str) -> None:
-        if self._bar:
-            self._bar.update(self._task, completed=iteration, state=state)
+    def update(self, iteration: int, loss: float, ms: float, rate: float, exposed_ms: float | None) -> None:
+        """Milliseconds an iteration, tokens a second, milliseconds of exposed communication (None: not known)."""
+        if self._bar:  # short, to fit beside the bar on 80 columns
+            state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"
+            state += "" if exposed_ms is None else f" comm +{exposed_ms:.1f} ms"
+            self._bar.update(self._task, completed=iteration + 1, state=state)
         else:
-            print(f"iteration {iteration}: {state}", flush=True)
+            line = f"iteration {iteration}: loss {loss:.4f}, {ms:.1f} ms/iter, {rate:,.0f} tokens/s"
+            line += "" if exposed_ms is None else f", exposed communication {exposed_ms:.1f} ms"
+            print(line, flush=True)
 
     def finish(self) -> None:
         if self._bar:
@@ -84,6 +89,11 @@ def curve(records: list[dict], kind: str) -> dict[int, float]:
     return {r["iteration"]: r["loss"] for r in records if r["kind"] == kind}
 
 
+def label(records: list[dict]) -> str:
+    backend, ranks = records[0]["backend"], records[0]["ranks"]
+    return f"{backend}, {ranks} rank{'s' if ranks > 1 else ''}"
+
+
 def points(records: list[dict], kind: str) -> tuple[list[int], list[float]]:
     losses = curve(records, kind)
     return list(losses), list(losses.values())
@@ -97,9 +107,9 @@ def plot(logs: list[list[dict]], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 5))
-    labels = [f"{log[0]['backend']}, {log[0]['ranks']} ranks" for log in logs]
-    for number, (log, label) in enumerate(zip(logs, labels, strict=True)):
-        prefix = f"{label}: " if len(logs) > 1 else ""
+    labels = [label(log) for log in logs]
+    for number, log in enumerate(logs):
+        prefix = f"{labels[number]}: " if len(logs) > 1 else ""
         # Later runs are dashed, or one of two equal curves would hide the other.
         style, colour = ("-", "--", ":", "-.")[number % 4], f"C{number}"
         axes.plot(*points(log, "train"), style, color=colour, linewidth=1, label=prefix + "train")

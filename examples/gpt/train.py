@@ -195,6 +195,10 @@ class Trainer:
         return [bytes(part.tolist()).hex() for part in parts]
 
 
+def median_ms(seconds: list[float]) -> float | None:
+    return 1e3 * statistics.median(seconds) if seconds else None
+
+
 def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
     """True if all ranks end with the same parameters."""
     if settings.batch_size % ranks.size:
@@ -227,7 +231,7 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
             bar.line(f"iteration {iteration}: validation loss {loss:.4f}")
 
     exposed: list[float] = []
-    window, steps, rate = 0.0, 0, 0.0  # since the last report; tokens a second in it
+    window, steps = 0.0, 0  # seconds and iterations since the last report
     for iteration in range(begin, settings.iterations):
         if iteration % settings.eval_every == 0 and (iteration > begin or not args.resume):
             evaluate(iteration)
@@ -242,12 +246,9 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
         mean_loss = ranks.mean(loss) if report else 0.0
         window, steps = window + time.perf_counter() - start, steps + 1
         if report and ranks.first:
-            rate = settings.batch_size * settings.block_size * steps / window
-            state = f"loss {mean_loss:.4f}, {1e3 * window / steps:.1f} ms/iter, {rate:,.0f} tokens/s"
-            if exposed:
-                state += f", exposed communication {1e3 * statistics.median(exposed):.1f} ms"
-            log.write("train", iteration, loss=mean_loss, ms=1e3 * window / steps, tokens_per_second=rate)
-            bar.update(iteration + 1, state)
+            ms, rate = 1e3 * window / steps, settings.batch_size * settings.block_size * steps / window
+            log.write("train", iteration, loss=mean_loss, ms=ms, tokens_per_second=rate)
+            bar.update(iteration, mean_loss, ms, rate, median_ms(exposed))
         if report:
             window, steps = 0.0, 0
     evaluate(settings.iterations)
@@ -257,8 +258,7 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
     equal = len(set(hashes)) == 1
     if ranks.first:
         bar.finish()
-        median = 1e3 * statistics.median(exposed) if exposed else None
-        log.write("end", settings.iterations, parameters=hashes, equal=equal, exposed_ms=median)
+        log.write("end", settings.iterations, parameters=hashes, equal=equal, exposed_ms=median_ms(exposed))
         log.close()
         plot([read_log(args.out / "log.jsonl")], args.out / "loss.png")
         if equal:
