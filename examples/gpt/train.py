@@ -275,8 +275,8 @@ def main() -> int:
     ranks = Ranks(args.backend, args.device)
     equal = train(ranks, args, settings)
     if ranks.distributed:
-        # Leave together, and not right behind a gather: Gloo's thread may still hold a tensor of it, and aborts
-        # if it has to release that while Python shuts down.
+        # Leave together, and not right behind a gather: Gloo's thread may still hold a tensor of it, and
+        # aborts if it has to release that while Python shuts down.
         dist.barrier()
         dist.destroy_process_group()
     return 0 if equal else 1
