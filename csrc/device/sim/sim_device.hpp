@@ -1,0 +1,92 @@
+// A device made of host memory and threads, to prove device programs without a GPU. It is as unhelpful as a
+// real one may be: queues that share a hardware FIFO block each other, work starts late, and allocate/release
+// wait for the whole device and shut out every other submission meanwhile, as cudaMalloc and cudaFree may.
+//
+// Threads: every call is thread-safe. Each hardware queue has a worker thread that runs one item at a time.
+// Errors: an item that waits longer than SimOptions::deadline fails the device; so does a kernel that throws.
+// From then on all work is dropped, and check(), synchronize() and allocate() throw what happened.
+// Lifetime: DeviceQueues must not outlive their SimDevice; memory and flags must outlive the work that uses
+// them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/error.hpp"
+#include "device/device.hpp"
+
+namespace mpigdr {
+
+struct SimOptions {
+  // 1: all DeviceQueues share one FIFO (CUDA_DEVICE_MAX_CONNECTIONS=1); n: they are dealt round robin.
+  int hardware_queues = 1;
+  // Each item starts after a random delay of 0..max_delay.
+  std::chrono::microseconds max_delay{0};
+  std::uint64_t seed = 1;
+  std::chrono::milliseconds deadline{20000};
+};
+
+class SimDevice : public Device {
+ public:
+  explicit SimDevice(SimOptions options = {});
+  // Runs what was submitted, then ends the workers.
+  ~SimDevice() override;
+
+  std::unique_ptr<DeviceQueue> make_queue() override;
+  void* allocate(std::size_t bytes) override;
+  void release(void* memory) override;
+  std::shared_ptr<Flag[]> make_flags(std::size_t count) override;
+  void order(DeviceQueue& before, DeviceQueue& after) override;
+
+  // Blocks until every queue is idle; other threads cannot submit meanwhile.
+  void synchronize_all();
+  // Throws mpigdr::Error if the device has failed.
+  void check();
+
+ private:
+  friend class SimQueue;
+  // Runs on a worker; returns false while it must wait (it is then called again), describes what for in the
+  // string.
+  using Item = std::function<bool(std::string* waits_for)>;
+
+  struct HardwareQueue {
+    std::deque<Item> items;
+    std::uint64_t submitted = 0, finished = 0;
+    std::mt19937_64 random;
+    std::thread worker;
+  };
+
+  void submit(int hardware_queue, Item item);
+  void synchronize(int hardware_queue);
+  void work(HardwareQueue& queue);
+  void run(HardwareQueue& queue, const Item& item);
+  void set_failure(ErrorCode code, const std::string& text);
+  void throw_failure_locked() const;
+  std::string flag_name(const Flag* flag);
+
+  const SimOptions options_;
+  std::mutex submission_;  // held by every submission, and by whoever waits for the whole device
+  std::mutex state_;       // guards everything below; taken after submission_
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<HardwareQueue>> queues_;
+  std::set<void*> allocations_;
+  std::map<const Flag*, std::size_t> flag_blocks_;  // first flag of a block -> count
+  int next_queue_ = 0;
+  bool stopping_ = false;
+  bool failed_ = false;
+  ErrorCode failure_code_ = ErrorCode::Internal;
+  std::string failure_;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,91 @@
+// A schedule on the memory of a device with streams, which the transport can reach (DESIGN section 5).
+//
+// The schedule is split per lane: Copy and Reduce form the device program, submitted as a whole by launch();
+// Send and Recv form the host program, carried by advance(). Counters in flags join them: a round of one side
+// starts when all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot
+// deadlock.
+//
+// Threads: constructor, launch() and join() on the issuing thread; advance(), pending_peers() and abandon()
+// by the holder of the progress role, from before launch() on. Apart from flags the two share only constant
+// data. advance() and abandon() touch the transport and flags, never the device.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.hpp"
+#include "engine/execution.hpp"
+#include "engine/round_messages.hpp"
+#include "engine/stream_flags.hpp"
+
+namespace mpigdr {
+
+class StreamExecution : public Execution {
+ public:
+  // May synchronise the device (see StreamFlagPool::acquire), so construct before posting to the engine.
+  StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
+                  std::shared_ptr<StreamFlagPool> flags);
+  // The device program must be over, or never launched, or the operation abandoned.
+  ~StreamExecution() override;
+  StreamExecution(const StreamExecution&) = delete;
+  StreamExecution& operator=(const StreamExecution&) = delete;
+
+  // Submits the whole device program behind what `caller` holds now; call once, after the operation was
+  // posted to the engine. Lanes are spread over `queues`, at least one and none of them `caller`; with fewer
+  // queues than lanes the lanes share, which costs overlap but is safe. The lists may differ between ranks;
+  // all ranks must launch the operations of a group in the same order.
+  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller);
+
+  // Later work of `consumer` sees the results. After launch(), any number of times.
+  void join(Device& device, DeviceQueue& consumer) const;
+
+  // True once the device program is over as well: buffers are free, scratch may be reused.
+  bool advance() override;
+  std::vector<int> pending_peers() const override;
+  // Releases every flag that the device waits for, so that its queues drain; what is in the buffers is
+  // undefined.
+  void abandon() noexcept override;
+
+ private:
+  // Which sides a round has, after plain copies of a slice onto itself were dropped.
+  struct Sides {
+    bool host = false, device = false;
+  };
+  // Where advance() stands in a lane.
+  struct Cursor {
+    std::uint32_t round = 0;  // index in the lane
+    std::uint32_t host_done = 0, device_before = 0;
+    bool posted = false;
+    RoundMessages messages;
+  };
+
+  Sides sides_of(const Round& round);
+  void submit_lane(int lane, DeviceQueue& queue);
+  void submit_round(const Round& round, DeviceQueue& queue);
+  void advance_lane(int lane);
+
+  // Constant after construction.
+  const SchedulePtr schedule_;
+  const Binding binding_;
+  Transport& transport_;
+  const std::shared_ptr<StreamFlagPool> pool_;
+  std::vector<Sides> sides_;               // per round of the schedule
+  std::vector<std::uint32_t> host_total_;  // per lane
+  StreamFlags flags_;
+
+  // Issuing thread.
+  std::vector<const void*> sources_;
+  DeviceQueue* last_queue_ = nullptr;
+
+  // Progress role.
+  std::vector<Cursor> cursors_;
+  bool started_ = false;
+  bool done_ = false;
+
+  std::atomic<bool> launched_{false};  // read by the destructor, on whichever thread
+};
+
+}  // namespace mpigdr

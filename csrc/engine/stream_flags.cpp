@@ -1,0 +1,73 @@
+#include "engine/stream_flags.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+namespace {
+
+// Memory of leaked blocks, reachable until the process ends and never destroyed.
+void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;
+  std::lock_guard lock(mutex);
+  for (const auto& slab : memory)
+    if (std::find(kept->begin(), kept->end(), slab) == kept->end()) kept->push_back(slab);
+}
+
+}  // namespace
+
+StreamFlagPool::StreamFlagPool(Device& device, std::size_t blocks) : device_(device) {
+  std::lock_guard lock(mutex_);
+  grow(std::max<std::size_t>(blocks, 1));
+}
+
+void StreamFlagPool::grow(std::size_t blocks) {
+  memory_.push_back(device_.make_flags(blocks * StreamFlags::kCount));
+  Flag* const first = memory_.back().get();
+  for (std::size_t b = 0; b < blocks; ++b) {
+    free_.push_back(blocks_.size());
+    blocks_.push_back({first + b * StreamFlags::kCount, 0});
+  }
+}
+
+StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
+  std::lock_guard lock(mutex_);
+  if (free_.empty()) grow(blocks_.size());
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  Block& block = blocks_[index];
+  // Before the counters wrap they start over: the block is idle, so nobody sees them fall.
+  if (block.next_base > UINT32_MAX - span) {
+    for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
+    block.next_base = 0;
+  }
+  const StreamFlags flags{block.flags, block.next_base};
+  block.next_base += span;
+  return flags;
+}
+
+void StreamFlagPool::release(const StreamFlags& flags) {
+  std::lock_guard lock(mutex_);
+  for (std::size_t index = 0; index < blocks_.size(); ++index) {
+    if (blocks_[index].flags != flags.flags) continue;
+    free_.push_back(index);
+    return;
+  }
+  MPIGDR_CHECK(!"flags of another pool");
+}
+
+void StreamFlagPool::leak() {
+  std::lock_guard lock(mutex_);
+  keep_for_good(memory_);
+}
+
+std::size_t StreamFlagPool::blocks() const {
+  std::lock_guard lock(mutex_);
+  return blocks_.size();
+}
+
+}  // namespace mpigdr

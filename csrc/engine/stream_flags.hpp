@@ -1,0 +1,60 @@
+// Flags for stream executions, made up front: making them may synchronise the device, which no operation in
+// flight may meet. A block serves one operation at a time and many in turn: the flags are never cleared
+// between operations, each operation counts on from where the last one ended.
+//
+// Threads: acquire() by issuing threads, release() by anyone; the pool locks. Flags outlive the pool and any
+// operation that still uses them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.hpp"
+#include "schedule/schedule.hpp"
+
+namespace mpigdr {
+
+// One operation's flags. Every value it writes or awaits lies in (base, base + span].
+struct StreamFlags {
+  Flag* flags = nullptr;
+  std::uint32_t base = 0;
+
+  Flag* start() const { return flags; }    // the caller's data is ready; written by the device
+  Flag* end() const { return flags + 1; }  // the device program is over; written by the device
+  Flag* host(int lane) const { return flags + 2 + 2 * lane; }    // host rounds done; written by advance()
+  Flag* device(int lane) const { return flags + 3 + 2 * lane; }  // device rounds done; written by the device
+  static constexpr std::size_t kCount = 2 + 2 * kMaxLanes;
+};
+
+class StreamFlagPool {
+ public:
+  StreamFlagPool(Device& device, std::size_t blocks);
+
+  // A block nobody uses. Makes more when all are taken, which may synchronise the device: call it before the
+  // operation is posted to the engine.
+  StreamFlags acquire(std::uint32_t span);
+  // Only once the device has written end(): nothing will touch the flags again.
+  void release(const StreamFlags& flags);
+  // For an operation that failed and was never released: the device may still touch its flags, so all memory
+  // of the pool is kept for good.
+  void leak();
+
+  std::size_t blocks() const;
+
+ private:
+  struct Block {
+    Flag* flags;
+    std::uint32_t next_base;
+  };
+  void grow(std::size_t blocks);
+
+  Device& device_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<Flag[]>> memory_;
+  std::vector<Block> blocks_;
+  std::vector<std::size_t> free_;  // indices into blocks_
+};
+
+}  // namespace mpigdr
