@@ -218,6 +218,8 @@ void initialize(const RuntimeOptions& o) {
   const Bootstrap how = decide(family(), all);
 
   s.pid = ::getpid();
+  s.rank = o.rank;
+  s.size = o.size;
   const Deadline deadline = steady_clock::now() + o.init_timeout;
   if (!mine.initialised)
     start_mpi(o, how, all, deadline);

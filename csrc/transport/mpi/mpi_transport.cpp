@@ -1,0 +1,253 @@
+#include "transport/mpi/mpi_transport.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "bootstrap/rendezvous.hpp"
+#include "bootstrap/watchdog.hpp"
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/native.hpp"
+#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/runtime_state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+// Request::handle is the MPI_Request (an int or a pointer, by library) with its kind in the two top bits,
+// which neither uses. MPI cannot tell what a request is, and only receives may be cancelled.
+enum class Kind : std::uint64_t { Send = 0, Recv = 1, Native = 2 };
+constexpr int kKindShift = 62;
+constexpr std::uint64_t kHandleMask = (std::uint64_t{1} << kKindShift) - 1;
+static_assert(sizeof(MPI_Request) <= sizeof(std::uint64_t));
+
+Request wrap(MPI_Request request, Kind kind) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &request, sizeof request);
+  MPIGDR_CHECK((bits & ~kHandleMask) == 0);
+  return {bits | static_cast<std::uint64_t>(kind) << kKindShift, true};
+}
+
+MPI_Request unwrap(const Request& request) {
+  const std::uint64_t bits = request.handle & kHandleMask;
+  MPI_Request mpi;
+  std::memcpy(&mpi, &bits, sizeof mpi);
+  return mpi;
+}
+
+Kind kind_of(const Request& request) { return static_cast<Kind>(request.handle >> kKindShift); }
+
+const char* name(Channel channel) {
+  switch (channel) {
+    case Channel::Collective:
+      return "collective";
+    case Channel::Accelerator:
+      return "accelerator";
+    case Channel::PointToPoint:
+      return "p2p";
+  }
+  return "?";
+}
+
+class MpiTransport final : public GroupTransport {
+ public:
+  MpiTransport(MPI_Comm group, int tag, bool accelerator) : group_(group) {
+    std::fill(std::begin(channels_), std::end(channels_), MPI_COMM_NULL);
+    check(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
+    const std::string label = "mpi-gdr group " + std::to_string(tag);
+    set_up(group_, label);
+    for (Channel c : {Channel::Collective, Channel::Accelerator, Channel::PointToPoint}) {
+      if (c == Channel::Accelerator && !accelerator) continue;
+      MPI_Comm& comm = channels_[static_cast<int>(c)];
+      check(MPI_Comm_dup(group_, &comm), "MPI_Comm_dup");
+      set_up(comm, label + " " + name(c));
+    }
+    void* value = nullptr;
+    int found = 0;
+    check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+    max_tag_ = found ? *static_cast<int*>(value) : 32767;
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int max_tag() const override { return max_tag_; }
+  int mpi_handle() const override { return static_cast<int>(MPI_Comm_c2f(group_)); }
+
+  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag,
+                SendMode mode) override {
+    MPI_Comm comm = checked(channel, "isend", bytes, peer, tag);
+    MPI_Request request = MPI_REQUEST_NULL;
+    const int count = static_cast<int>(bytes);
+    if (mode == SendMode::Synchronous)
+      check(MPI_Issend(data, count, MPI_BYTE, peer, tag, comm, &request), "MPI_Issend");
+    else
+      check(MPI_Isend(data, count, MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
+    return wrap(request, Kind::Send);
+  }
+
+  Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
+    MPI_Comm comm = checked(channel, "irecv", bytes, peer == kAnySource ? 0 : peer, tag);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer == kAnySource ? MPI_ANY_SOURCE : peer, tag,
+                    comm, &request),
+          "MPI_Irecv");
+    return wrap(request, Kind::Recv);
+  }
+
+  bool test(Request& request, RecvStatus* status) override {
+    if (!request.active) return true;
+    const Kind kind = kind_of(request);
+    MPI_Request mpi = unwrap(request);
+    MPI_Status mpi_status;
+    int done = 0;
+    const int code = MPI_Test(&mpi, &done, &mpi_status);
+    if (code != MPI_SUCCESS) {
+      request.active = false;
+      raise(code, kind == Kind::Recv   ? "MPI_Test of a receive"
+                  : kind == Kind::Send ? "MPI_Test of a send"
+                                       : "MPI_Test of a collective");
+    }
+    if (!done) return false;
+    request.active = false;
+    if (kind == Kind::Native) deliver(request);
+    if (status && kind == Kind::Recv) {
+      int bytes = 0;
+      check(MPI_Get_count(&mpi_status, MPI_BYTE, &bytes), "MPI_Get_count");
+      *status = {mpi_status.MPI_SOURCE, mpi_status.MPI_TAG, static_cast<std::size_t>(bytes)};
+    }
+    return true;
+  }
+
+  void abandon(Request& request) override {
+    if (!request.active) return;
+    request.active = false;
+    mark_failed();
+    if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
+    MPI_Request mpi = unwrap(request);
+    if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
+    // A cancelled receive completes locally, but with some fabrics only after a few turns of their progress
+    // engine.
+    for (int turn = 0, done = 0; turn < 100 && !done; ++turn)
+      if (MPI_Test(&mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+  }
+
+  bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const override {
+    return native_is_exact(collective, dtype, op, count);
+  }
+
+  Request istart_native(Channel channel, const NativeCollective& c) override {
+    MPI_Comm comm = communicator(channel);
+    // Ours lets the result lie inside the input of a reduce_scatter; MPI forbids that they overlap.
+    if (c.collective == Collective::ReduceScatter && overlap(c)) {
+      std::vector<char> apart(c.count * item_size(c.dtype));
+      Request request = wrap(start_native(c, apart.data(), rank_, comm), Kind::Native);
+      deliveries_[request.handle] = {std::move(apart), c.output};
+      return request;
+    }
+    return wrap(start_native(c, c.output, rank_, comm), Kind::Native);
+  }
+
+  std::string description() const override {
+    return "MPI (" + library_version() + "), rank " + std::to_string(rank_) + " of " + std::to_string(size_);
+  }
+
+  void close() noexcept override {
+    const RuntimeState& s = state();
+    if (group_ == MPI_COMM_NULL) return;
+    const bool freeable =
+        !s.failed.load(std::memory_order_acquire) && s.pid == ::getpid() && !mpi_is_finalized();
+    for (MPI_Comm* comm : {&channels_[0], &channels_[1], &channels_[2], &group_}) {
+      if (freeable && *comm != MPI_COMM_NULL) MPI_Comm_free(comm);
+      *comm = MPI_COMM_NULL;
+    }
+  }
+
+ private:
+  struct Delivery {
+    std::vector<char> data;
+    void* destination = nullptr;
+  };
+
+  static void set_up(MPI_Comm comm, const std::string& label) {
+    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_set_name(comm, label.c_str()), "MPI_Comm_set_name");
+  }
+
+  MPI_Comm communicator(Channel channel) const {
+    MPI_Comm comm = channels_[static_cast<int>(channel)];
+    if (comm == MPI_COMM_NULL)
+      fail(ErrorCode::InvalidUsage, "channel '", name(channel), "' of this group ",
+           group_ == MPI_COMM_NULL ? "is closed" : "was not asked for when the group was made");
+    return comm;
+  }
+
+  // MPI checks the same, but its messages do not show the values.
+  MPI_Comm checked(Channel channel, const char* operation, std::size_t bytes, int peer, int tag) const {
+    if (bytes > kMaxMessageBytes)
+      fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
+           kMaxMessageBytes);
+    if (peer < 0 || peer >= size_)
+      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not in 0..", size_ - 1);
+    if (tag < 0 || tag > max_tag_)
+      fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag_,
+           ", the largest tag of this MPI library (MPI_TAG_UB)");
+    return communicator(channel);
+  }
+
+  bool overlap(const NativeCollective& c) const {
+    const std::size_t block = c.count * item_size(c.dtype);
+    const auto in = reinterpret_cast<std::uintptr_t>(c.input),
+               out = reinterpret_cast<std::uintptr_t>(c.output);
+    return out < in + block * static_cast<std::size_t>(size_) && in < out + block;
+  }
+
+  void deliver(const Request& request) {
+    const auto found = deliveries_.find(request.handle);
+    if (found == deliveries_.end()) return;
+    std::memcpy(found->second.destination, found->second.data.data(), found->second.data.size());
+    deliveries_.erase(found);
+  }
+
+  MPI_Comm group_;
+  MPI_Comm channels_[kChannelCount];
+  int rank_ = 0, size_ = 1, max_tag_ = 32767;
+  std::unordered_map<std::uint64_t, Delivery> deliveries_;
+};
+
+}  // namespace
+
+std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, int tag,
+                                           bool accelerator_channel, std::chrono::milliseconds timeout) {
+  MPI_Comm base = base_communicator();
+  std::vector<int> sorted(world_ranks);
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty() || sorted.front() < 0 || sorted.back() >= size() ||
+      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    fail(ErrorCode::InvalidUsage, "group of ranks ", rank_list(world_ranks),
+         ": expected distinct ranks in 0..", size() - 1);
+  if (!std::binary_search(sorted.begin(), sorted.end(), rank()))
+    fail(ErrorCode::InvalidUsage, "rank ", rank(), " is not a member of the group of ranks ",
+         rank_list(world_ranks));
+  if (tag < 0 || tag > 32767) fail(ErrorCode::InvalidUsage, "group tag ", tag, " is not in 0..32767");
+
+  Watchdog guard("creation of the communicators for ranks " + rank_list(world_ranks),
+                 std::chrono::steady_clock::now() + timeout, rank());
+  MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
+  MPI_Comm comm = MPI_COMM_NULL;
+  check(MPI_Comm_group(base, &everyone), "MPI_Comm_group");
+  check(MPI_Group_incl(everyone, static_cast<int>(world_ranks.size()), world_ranks.data(), &members),
+        "MPI_Group_incl");
+  check(MPI_Comm_create_group(base, members, tag, &comm), "MPI_Comm_create_group");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&everyone), "MPI_Group_free");
+  return std::make_unique<MpiTransport>(comm, tag, accelerator_channel);
+}
+
+}  // namespace mpigdr::mpi

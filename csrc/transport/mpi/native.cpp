@@ -1,0 +1,114 @@
+#include "transport/mpi/native.hpp"
+
+#include <climits>
+#include <cstddef>
+
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+// MPI_DATATYPE_NULL where MPI has no type of the same meaning: 16-bit floats round differently or are
+// missing.
+MPI_Datatype datatype(DataType t) {
+  switch (t) {
+    case DataType::Float64:
+      return MPI_DOUBLE;
+    case DataType::Float32:
+      return MPI_FLOAT;
+    case DataType::Int64:
+      return MPI_INT64_T;
+    case DataType::Int32:
+      return MPI_INT32_T;
+    case DataType::Int16:
+      return MPI_INT16_T;
+    case DataType::Int8:
+      return MPI_INT8_T;
+    case DataType::UInt8:
+    case DataType::Bool:  // with the logical operations below
+      return MPI_UINT8_T;
+    case DataType::Float16:
+    case DataType::BFloat16:
+      break;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+MPI_Op operation(ReduceOp op, DataType t) {
+  const bool logical = t == DataType::Bool;
+  switch (op) {
+    case ReduceOp::Sum:
+      return logical ? MPI_LOR : MPI_SUM;
+    case ReduceOp::Max:
+      return logical ? MPI_LOR : MPI_MAX;
+    case ReduceOp::Product:
+      return logical ? MPI_LAND : MPI_PROD;
+    case ReduceOp::Min:
+      return logical ? MPI_LAND : MPI_MIN;
+    case ReduceOp::Avg:
+    case ReduceOp::PreMulSum:
+      break;
+  }
+  return MPI_OP_NULL;
+}
+
+bool reduces(Collective c) {
+  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
+}
+
+}  // namespace
+
+bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) {
+  if (collective == Collective::Barrier) return true;
+  if (collective == Collective::AllToAll) return false;  // its counts differ per rank
+  if (reduces(collective))
+    return count <= INT_MAX && datatype(dtype) != MPI_DATATYPE_NULL && operation(op, dtype) != MPI_OP_NULL;
+  return count <= INT_MAX / item_size(dtype);  // moved as bytes
+}
+
+MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_Comm comm) {
+  if (!native_is_exact(c.collective, c.dtype, c.op, c.count))
+    fail(ErrorCode::InvalidUsage, "no native ", name(c.collective), " for ", c.count, " elements of ",
+         name(c.dtype), " with ", name(c.op));
+  MPI_Request request = MPI_REQUEST_NULL;
+  const int count = static_cast<int>(c.count);
+  const std::size_t bytes = c.count * item_size(c.dtype);
+  const int int_bytes = static_cast<int>(bytes);
+  const void* input = c.input == result ? MPI_IN_PLACE : c.input;
+  switch (c.collective) {
+    case Collective::Barrier:
+      check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+      break;
+    case Collective::Broadcast:
+      check(MPI_Ibcast(result, int_bytes, MPI_BYTE, c.root, comm, &request), "MPI_Ibcast");
+      break;
+    case Collective::AllReduce:
+      check(MPI_Iallreduce(input, result, count, datatype(c.dtype), operation(c.op, c.dtype), comm, &request),
+            "MPI_Iallreduce");
+      break;
+    case Collective::Reduce:
+      // In place is for the root only; the others' result is not looked at.
+      check(MPI_Ireduce(rank == c.root ? input : c.input, rank == c.root ? result : nullptr, count,
+                        datatype(c.dtype), operation(c.op, c.dtype), c.root, comm, &request),
+            "MPI_Ireduce");
+      break;
+    case Collective::AllGather: {
+      const bool in_place = c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
+      check(MPI_Iallgather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result, int_bytes,
+                           MPI_BYTE, comm, &request),
+            "MPI_Iallgather");
+      break;
+    }
+    case Collective::ReduceScatter:
+      check(MPI_Ireduce_scatter_block(c.input, result, count, datatype(c.dtype), operation(c.op, c.dtype),
+                                      comm, &request),
+            "MPI_Ireduce_scatter_block");
+      break;
+    case Collective::AllToAll:
+      fail(ErrorCode::Internal, "native all_to_all was refused above");
+  }
+  return request;
+}
+
+}  // namespace mpigdr::mpi

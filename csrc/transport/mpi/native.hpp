@@ -1,0 +1,20 @@
+// Private to transport/mpi: which of the library's collectives mean exactly what ours mean, and how they are
+// called.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+
+#include "transport/transport.hpp"
+
+namespace mpigdr::mpi {
+
+// MPI counts are 32-bit here: larger ones are refused and left to our schedules, which cut messages.
+bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);
+
+// `result` is where the library shall write; it never overlaps the input unless it is equal to c.input (in
+// place).
+MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_Comm comm);
+
+}  // namespace mpigdr::mpi
