@@ -1,0 +1,37 @@
+"""The command `mpi-gdr`. Each subcommand is a module with main(argv), imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from ._version import __version__
+
+COMMANDS = {
+    "run": ("mpi_backend.run", "start a program on N ranks with the launcher of the MPI this was built for"),
+    "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
+    "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
+    "bench": ("mpi_backend.bench", "measure collectives, in the columns of nccl-tests or OSU"),
+}
+
+
+def usage() -> str:
+    lines = ["usage: mpi-gdr [--version] COMMAND ...", "", "commands:"]
+    lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
+    return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Returns the exit status; 2 for a wrong command line, as argparse does."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"mpi-gdr {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        expected = ", ".join(COMMANDS)
+        print(f"mpi-gdr: unknown command {argv[0]!r}, expected one of {expected}", file=sys.stderr)
+        return 2
+    return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0

@@ -1,0 +1,135 @@
+"""`mpi-gdr info`: all that a bug report needs, in one paste. MPI is not started, unless --init asks for
+it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+from . import launch
+from ._version import __version__
+
+# Variables of others that change what this package does.
+NEIGHBOURS = (
+    "MPIR_CVAR_",
+    "MVP_",
+    "MPICH_",
+    "OMPI_MCA_",
+    "I_MPI_",
+    "UCX_",
+    "FI_",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "HIP_VISIBLE_DEVICES",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "TORCHELASTIC_RUN_ID",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+    "LD_LIBRARY_PATH",
+)
+
+
+def main(argv: list[str]) -> int:
+    """Prints on rank 0 only. Status 1 where the extension cannot be loaded; the rest is shown all the
+    same."""
+    parser = argparse.ArgumentParser(prog="mpi-gdr info", description="Show what a bug report needs.")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument(
+        "--init", action="store_true", help="start MPI, to show the thread level that it grants"
+    )
+    parser.add_argument("--size", type=int, metavar="N", help="show the algorithms for N ranks")
+    options = parser.parse_args(argv)
+    if options.size is not None and options.size < 1:
+        parser.error(f"--size {options.size} is less than 1")
+    placement = launch.detect(os.environ)
+    report = collect(placement, options.init, options.size)
+    if placement is None or placement.rank == 0:
+        print(json.dumps(report, indent=2) if options.json else as_text(report), flush=True)
+    return 1 if "error" in report["extension"] else 0
+
+
+def collect(placement: launch.Placement | None, init: bool, size: int | None) -> dict[str, Any]:
+    """The report. Its keys are documented in docs/launch.md; --json prints it as it is."""
+    import torch
+
+    from ._creator import build_info, load_extension
+    from .run import find_mpiexec
+
+    record = build_info()
+    size = size or (placement.size if placement else 2)
+    report: dict[str, Any] = {
+        "mpi_gdr": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "platform": f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores",
+        "torch": {
+            "version": torch.__version__,
+            "cuda": torch.version.cuda,
+            "hip": torch.version.hip,
+            "built_for": record.get("torch_version"),
+        },
+        "launcher": {
+            "started_by": placement.launcher if placement else None,
+            "rank": placement.rank if placement else None,
+            "size": placement.size if placement else None,
+            "mpiexec": find_mpiexec(record),
+        },
+        "extension": {"mpicc": record.get("mpicc")},
+        "accelerator": accelerator(torch),
+        "mpi": {},
+        "variables": [],
+        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
+        "algorithms": {"size": size, "table": []},
+    }
+    try:
+        extension = load_extension()
+        report["extension"]["path"] = extension.__file__
+        if init:
+            rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
+            extension.init_mpi_from_launcher(*rank_and_size, 60.0)
+        report["mpi"] = dict(extension.mpi_info())
+        report["variables"] = [dict(row) for row in extension.env_table()]
+        report["algorithms"]["table"] = [dict(row) for row in extension.selection_table(size)]
+    except (ImportError, RuntimeError, ValueError) as error:
+        report["extension"]["error"] = str(error)
+    return report
+
+
+def accelerator(torch: Any) -> dict[str, Any]:
+    """The devices that torch sees, without starting one."""
+    if not torch.accelerator.is_available():
+        return {"type": None, "count": 0}
+    return {"type": torch.accelerator.current_accelerator().type, "count": torch.accelerator.device_count()}
+
+
+def as_text(report: dict[str, Any]) -> str:
+    lines: list[str] = []
+    for key, value in report.items():
+        if key in ("variables", "environment", "algorithms"):
+            continue
+        if isinstance(value, dict):
+            lines.append(f"{key}:")
+            lines += [f"  {name:<16} {'-' if item is None else item}" for name, item in value.items()]
+        else:
+            lines.append(f"{key}: {value}")
+    lines += ["variables in force (* = set by the user):"]
+    for row in report["variables"]:
+        mark = " " if row["source"] == "default" else "*"
+        lines.append(f" {mark}{row['name']:<32} {row['value'] or '-'}")
+    lines += ["environment:"]
+    lines += [f"  {name}={value}" for name, value in report["environment"].items()]
+    lines += [f"algorithms for {report['algorithms']['size']} ranks:"]
+    for row in report["algorithms"]["table"]:
+        upper = row["to_bytes"]
+        upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
+        lines.append(f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}")
+    return "\n".join(lines)

@@ -1,0 +1,250 @@
+"""`mpi-gdr run`: starts a program with the launcher that belongs to the MPI that the extension was built for.
+
+The launcher replaces this process, so signals and the exit status are its own. torch is not imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from ._creator import build_info
+
+EPILOG = """\
+PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words after it are its own arguments.
+Options of the launcher itself go before a `--`:
+  mpi-gdr run -n 4 -genv UCX_TLS tcp,self -- train.py --lr 1e-3
+"""
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID")
+
+
+@dataclass(frozen=True)
+class Host:
+    name: str
+    slots: int
+
+
+def main(argv: list[str]) -> int:
+    """Does not return if all goes well."""
+    options, launcher_options, program = parse(argv)
+    mpiexec = options.mpiexec or find_mpiexec(build_info())
+    if mpiexec is None:
+        return complain(
+            "no mpiexec found beside the MPI this was built for or on PATH: name one with --mpiexec", 127
+        )
+    hosts = None
+    if options.hostfile:
+        try:
+            hosts = read_hostfile(Path(options.hostfile).read_text())
+        except OSError as error:
+            return complain(f"--hostfile {options.hostfile}: {error.strerror}", 2)
+    if hosts is None and any(name in os.environ for name in ALLOCATIONS):
+        print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
+        fullest = options.ranks_per_node or average_per_node(options.n, os.environ)
+    else:
+        counts = place(options.n, hosts, options.ranks_per_node)
+        for name, count in counts.items():  # on stderr: stdout belongs to the program
+            print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
+        fullest = max(counts.values())
+    added = added_variables(os.environ, options.n, fullest, len(os.sched_getaffinity(0)))
+    command = [
+        mpiexec,
+        *launcher_arguments(is_open_mpi(mpiexec), options, [*added, *os.environ]),
+        *launcher_options,
+        *program_command(program),
+    ]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execve(mpiexec, command, {**os.environ, **added})
+    except OSError as error:
+        return complain(f"cannot start {mpiexec}: {error.strerror}", 126)
+
+
+def complain(sentence: str, status: int) -> int:
+    print(f"mpi-gdr run: {sentence}", file=sys.stderr)
+    return status
+
+
+# ---- command line -----------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
+def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
+    """(our options, options for the launcher, the program with its arguments)."""
+    parser = _Parser(
+        prog="mpi-gdr run",
+        usage="mpi-gdr run -n N [options] [launcher options --] PROGRAM [arguments]",
+        description="Start PROGRAM on N ranks over MPI.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "-np", type=positive, metavar="N", help="number of ranks")
+    parser.add_argument(
+        "--hostfile", metavar="FILE", help="nodes, one per line: `node`, `node:4`, `node slots=4`"
+    )
+    parser.add_argument("--ranks-per-node", type=positive, metavar="K", help="ranks on each node")
+    parser.add_argument("--mpiexec", metavar="PATH", type=executable, help="use this launcher instead")
+    ours, rest = split_own_options(argv)
+    options = parser.parse_args(ours)
+    launcher_options: list[str] = []
+    if rest and rest[0] == "--":
+        rest = rest[1:]
+    elif rest and rest[0].startswith("-") and rest[0] != "-m":
+        if "--" not in rest:
+            parser.error(
+                f"{rest[0]} is none of its options; options for the launcher itself need a -- after them"
+            )
+        cut = rest.index("--")
+        launcher_options, rest = rest[:cut], rest[cut + 1 :]
+    if not rest or rest == ["-m"]:
+        parser.error("a program is missing")
+    if options.n is None:
+        parser.error("-n is missing")
+    return options, launcher_options, rest
+
+
+def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Cuts where our own options end: argparse would also eat those of the program."""
+    i = 0
+    while i < len(argv):
+        word = argv[i]
+        if word in ("-n", "-np", "--hostfile", "--ranks-per-node", "--mpiexec"):
+            i += 2
+        elif word in ("-h", "--help") or re.match(r"(-n\d+$|--(hostfile|ranks-per-node|mpiexec)=)", word):
+            i += 1
+        else:
+            break
+    return argv[:i], argv[i:]
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def executable(text: str) -> str:
+    path = shutil.which(text)
+    if path is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an executable file")
+    return os.path.abspath(path)
+
+
+def program_command(program: list[str]) -> list[str]:
+    """Python for scripts and modules, unbuffered: a launcher reads output through a pipe, and lines that wait
+    in a buffer are lost when a rank is killed."""
+    if program[0] == "-m":
+        return [sys.executable, "-u", *program]
+    is_script = program[0].endswith(".py") or (
+        os.path.isfile(program[0]) and not os.access(program[0], os.X_OK)
+    )
+    return [sys.executable, "-u", *program] if is_script else program
+
+
+# ---- launcher ---------------------------------------------------------------------------------------------
+
+
+def find_mpiexec(record: Mapping[str, object]) -> str | None:
+    """The launcher recorded by the build; else one beside the MPI library, beside this Python, or on PATH."""
+    candidates = [str(record.get("mpiexec") or "")]
+    folders = [Path(str(folder)).parent / "bin" for folder in record.get("mpi_library_dirs") or ()]
+    for folder in (*folders, Path(sys.executable).parent):
+        candidates += [str(folder / "mpiexec"), str(folder / "mpirun")]
+    for candidate in candidates:
+        if candidate and os.access(candidate, os.X_OK):
+            return candidate
+    return shutil.which("mpiexec") or shutil.which("mpirun")
+
+
+def is_open_mpi(mpiexec: str) -> bool:
+    """Open MPI spells some options its own way; all others follow Hydra."""
+    try:
+        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", result.stdout + result.stderr, re.IGNORECASE))
+
+
+def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:
+    """Our options in the launcher's spelling. Hydra hands the environment to other nodes, Open MPI must be
+    told."""
+    arguments = ["-n", str(options.n)]
+    if options.hostfile:
+        arguments += ["--hostfile" if open_mpi else "-f", options.hostfile]
+    if options.ranks_per_node:
+        k = options.ranks_per_node
+        arguments += ["--map-by", f"ppr:{k}:node"] if open_mpi else ["-ppn", str(k)]
+    if open_mpi:
+        arguments.append("--oversubscribe")
+        forwarded = [name for name in variables if name.startswith("MPI_GDR_") or name == "OMP_NUM_THREADS"]
+        for name in dict.fromkeys(forwarded):
+            arguments += ["-x", name]
+    return arguments
+
+
+def added_variables(env: Mapping[str, str], size: int, ranks_per_node: int, cores: int) -> dict[str, str]:
+    """What the ranks need and the user has not settled."""
+    added = {}
+    if "OMP_NUM_THREADS" not in env and size > 1:
+        added["OMP_NUM_THREADS"] = (
+            "1"  # as torchrun does: N ranks with a thread per core would fight for them
+        )
+    # MPICH's shared-memory collectives spin without giving up the core: 8 ms for 8 bytes with 4 ranks on 2
+    # cores. One variable has three names, see the CVAR documentation of MVAPICH.
+    names = [f"{prefix}_DEVICE_COLLECTIVES" for prefix in ("MPIR_CVAR", "MVP", "MPICH")]
+    if ranks_per_node > cores and not any(name in env for name in names):
+        added[names[0]] = "none"
+    return added
+
+
+# ---- placement --------------------------------------------------------------------------------------------
+
+
+def read_hostfile(text: str) -> list[Host]:
+    """Nodes of a host file in Hydra's (`node:4`) or Open MPI's (`node slots=4`) spelling."""
+    hosts = []
+    for line in text.splitlines():
+        words = line.split("#", 1)[0].split()
+        if not words:
+            continue
+        name, _, slots = words[0].partition(":")
+        match = re.search(r"\bslots\s*=\s*(\d+)", " ".join(words[1:]))
+        hosts.append(Host(name, int(match.group(1)) if match else int(slots) if slots.isdecimal() else 1))
+    return hosts
+
+
+def place(size: int, hosts: list[Host] | None, ranks_per_node: int | None) -> dict[str, int]:
+    """Ranks on each node: the launchers fill the nodes in turn, and start again at the first when all are
+    full."""
+    if not hosts:
+        return {socket.gethostname(): size}
+    counts = dict.fromkeys((host.name for host in hosts), 0)
+    left = size
+    while left > 0:
+        for host in hosts:
+            taken = min(left, ranks_per_node or max(host.slots, 1))
+            counts[host.name] += taken
+            left -= taken
+    return {name: count for name, count in counts.items() if count}
+
+
+def average_per_node(size: int, env: Mapping[str, str]) -> int:
+    """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
+    for it."""
+    nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", ""))
+    return -(-size // int(nodes)) if nodes.isdecimal() and int(nodes) > 0 else 1
