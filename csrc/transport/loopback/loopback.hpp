@@ -48,7 +48,7 @@ struct LoopbackOptions {
   unsigned max_late_tests = 0;
   std::uint64_t seed = 1;
   // Empty, or one per rank; entries may be null.
-  std::vector<std::shared_ptr<LoopbackFaults>> faults;
+  std::vector<std::shared_ptr<LoopbackFaults>> faults = {};
 };
 
 // Endpoints of ranks 0..size-1. They share one world, which lives as long as any of them.

@@ -1,0 +1,263 @@
+// The loopback transport: matching as MPI matches, faults as asked for.
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "common/error.hpp"
+#include "test.hpp"
+#include "transport/loopback/loopback.hpp"
+
+using namespace mpigdr;
+
+namespace {
+
+constexpr Channel kChannel = Channel::Collective;
+
+void finish(Transport& transport, Request& request, RecvStatus* status = nullptr) {
+  while (!transport.test(request, status)) std::this_thread::yield();
+}
+
+int receive(Transport& transport, int peer, int tag, Channel channel = kChannel,
+            RecvStatus* status = nullptr) {
+  int value = -1;
+  Request request = transport.irecv(channel, &value, sizeof value, peer, tag);
+  finish(transport, request, status);
+  return value;
+}
+
+void send(Transport& transport, int value, int peer, int tag, Channel channel = kChannel) {
+  Request request = transport.isend(channel, &value, sizeof value, peer, tag);
+  finish(transport, request);
+}
+
+std::vector<std::shared_ptr<LoopbackFaults>> make_faults(int size) {
+  std::vector<std::shared_ptr<LoopbackFaults>> faults;
+  for (int r = 0; r < size; ++r) faults.push_back(std::make_shared<LoopbackFaults>());
+  return faults;
+}
+
+}  // namespace
+
+TEST(messages_match_by_channel_source_and_tag_in_order) {
+  const auto ranks = make_loopback(3);
+  send(*ranks[0], 1, 2, 5);
+  send(*ranks[0], 2, 2, 5);
+  send(*ranks[1], 3, 2, 5);
+  send(*ranks[0], 4, 2, 6);
+  send(*ranks[0], 5, 2, 5, Channel::Accelerator);
+  CHECK(receive(*ranks[2], 0, 6) == 4);
+  CHECK(receive(*ranks[2], 1, 5) == 3);
+  CHECK(receive(*ranks[2], 0, 5, Channel::Accelerator) == 5);
+  CHECK(receive(*ranks[2], 0, 5) == 1);
+  CHECK(receive(*ranks[2], 0, 5) == 2);
+}
+
+TEST(posted_receives_match_in_order_too) {
+  const auto ranks = make_loopback(2);
+  int a = 0, b = 0;
+  Request first = ranks[1]->irecv(kChannel, &a, sizeof a, 0, 1),
+          second = ranks[1]->irecv(kChannel, &b, sizeof b, 0, 1);
+  CHECK(!ranks[1]->test(first) && first.active);
+  send(*ranks[0], 10, 1, 1);
+  send(*ranks[0], 20, 1, 1);
+  finish(*ranks[1], second);
+  finish(*ranks[1], first);
+  CHECK(a == 10 && b == 20 && !first.active && ranks[1]->test(first));
+}
+
+TEST(any_source_takes_the_first_arrival_and_says_whose) {
+  const auto ranks = make_loopback(3);
+  send(*ranks[2], 7, 0, 4, Channel::PointToPoint);
+  send(*ranks[1], 8, 0, 4, Channel::PointToPoint);
+  RecvStatus status;
+  CHECK(receive(*ranks[0], kAnySource, 4, Channel::PointToPoint, &status) == 7);
+  CHECK(status.source == 2 && status.tag == 4 && status.bytes == sizeof(int));
+  CHECK(receive(*ranks[0], kAnySource, 4, Channel::PointToPoint, &status) == 8 && status.source == 1);
+}
+
+TEST(short_sends_are_buffered_long_and_synchronous_ones_wait) {
+  const auto ranks = make_loopback(2, {.eager_bytes = 8});
+  std::vector<char> brief(8, 'a'), longer(9, 'b'), got(9);
+  Request eager = ranks[0]->isend(kChannel, brief.data(), brief.size(), 1, 0);
+  CHECK(ranks[0]->test(eager));
+  std::fill(brief.begin(), brief.end(), 'x');  // buffered: ours again
+  Request rendezvous = ranks[0]->isend(kChannel, longer.data(), longer.size(), 1, 0);
+  Request synchronous = ranks[0]->isend(kChannel, brief.data(), 1, 1, 0, SendMode::Synchronous);
+  CHECK(!ranks[0]->test(rendezvous) && !ranks[0]->test(synchronous));
+  for (const std::size_t expected : {8u, 9u, 1u}) {
+    RecvStatus status;
+    Request request = ranks[1]->irecv(kChannel, got.data(), got.size(), 0, 0);
+    finish(*ranks[1], request, &status);
+    CHECK(status.bytes == expected && got[0] == (expected == 8 ? 'a' : expected == 9 ? 'b' : 'x'));
+  }
+  CHECK(ranks[0]->test(rendezvous) && ranks[0]->test(synchronous));
+}
+
+TEST(empty_messages_are_messages) {
+  const auto ranks = make_loopback(2);
+  Request request = ranks[1]->irecv(kChannel, nullptr, 0, 0, 3);
+  CHECK(!ranks[1]->test(request));
+  Request sent = ranks[0]->isend(kChannel, nullptr, 0, 1, 3);
+  CHECK(ranks[0]->test(sent) && ranks[1]->test(request));
+}
+
+TEST(a_message_longer_than_its_receive_is_an_error) {
+  const auto ranks = make_loopback(2);
+  int values[2] = {1, 2}, got[2] = {0, 99};
+  Request sent = ranks[0]->isend(kChannel, values, sizeof values, 1, 0);
+  Request request = ranks[1]->irecv(kChannel, got, sizeof got[0], 0, 0);
+  CHECK_THROWS(ranks[1]->test(request), Error, "message truncated: 8 bytes from rank 0");
+  CHECK(!request.active && got[1] == 99 && ranks[0]->test(sent));
+}
+
+TEST(arguments_out_of_range_are_named) {
+  const auto ranks = make_loopback(2, {.max_tag = 100});
+  int v = 0;
+  CHECK_THROWS(ranks[0]->isend(kChannel, &v, sizeof v, 2, 0), Error, "peer=2 is not in 0..1");
+  CHECK_THROWS(ranks[0]->isend(kChannel, &v, sizeof v, kAnySource, 0), Error, "peer=-1");
+  CHECK_THROWS(ranks[0]->irecv(kChannel, &v, sizeof v, 1, 101), Error, "tag=101 is not in 0..100");
+  CHECK_THROWS(ranks[0]->irecv(kChannel, &v, kMaxMessageBytes + 1, 1, 0), Error, "bytes=1073741825");
+  CHECK_THROWS(make_loopback(0), Error, "size=0");
+}
+
+TEST(late_tests_delay_completion_but_not_for_ever) {
+  const auto ranks = make_loopback(2, {.max_late_tests = 50, .seed = 3});
+  unsigned late = 0;
+  for (int i = 0; i < 20; ++i) {
+    send(*ranks[0], i, 1, 0);
+    int value = -1;
+    Request request = ranks[1]->irecv(kChannel, &value, sizeof value, 0, 0);
+    unsigned tries = 0;
+    while (!ranks[1]->test(request)) ++tries;
+    CHECK(tries <= 50 && value == i);
+    late += tries;
+  }
+  CHECK(late > 0);
+}
+
+TEST(a_dead_rank_is_never_heard) {
+  const auto faults = make_faults(2);
+  const auto ranks = make_loopback(2, {.faults = faults});
+  send(*ranks[0], 1, 1, 0);
+  faults[0]->dead.store(true, std::memory_order_release);
+  send(*ranks[0], 2, 1, 0);
+  CHECK(receive(*ranks[1], 0, 0) == 1);
+  int value = -1;
+  Request request = ranks[1]->irecv(kChannel, &value, sizeof value, 0, 0);
+  CHECK(!ranks[1]->test(request) && value == -1);
+  ranks[1]->abandon(request);
+  CHECK(!request.active);
+}
+
+TEST(an_abandoned_receive_takes_no_message) {
+  const auto ranks = make_loopback(2, {.eager_bytes = 0});
+  int given_up = -1, value = 5;
+  Request request = ranks[1]->irecv(kChannel, &given_up, sizeof given_up, 0, 0);
+  ranks[1]->abandon(request);
+  Request sent = ranks[0]->isend(kChannel, &value, sizeof value, 1, 0);
+  CHECK(!ranks[0]->test(sent));
+  CHECK(receive(*ranks[1], 0, 0) == 5 && given_up == -1 && ranks[0]->test(sent));
+  Request withdrawn = ranks[0]->isend(kChannel, &value, sizeof value, 1, 0);
+  ranks[0]->abandon(withdrawn);
+  Request late = ranks[1]->irecv(kChannel, &given_up, sizeof given_up, 0, 0);
+  CHECK(!ranks[1]->test(late) && given_up == -1);
+}
+
+TEST(a_stuck_rank_blocks_inside_test_until_released) {
+  const auto faults = make_faults(2);
+  const auto ranks = make_loopback(2, {.faults = faults});
+  faults[1]->stick();
+  std::atomic<bool> returned{false};
+  std::thread other([&] {
+    Request nothing;
+    ranks[1]->test(nothing);
+    returned.store(true, std::memory_order_release);
+  });
+  while (!faults[1]->held()) std::this_thread::yield();
+  const bool early = returned.load(std::memory_order_acquire);
+  faults[1]->release();
+  other.join();
+  CHECK(!early && !faults[1]->held());
+}
+
+TEST(the_nth_call_throws) {
+  const auto faults = make_faults(2);
+  const auto ranks = make_loopback(2, {.faults = faults});
+  faults[0]->calls_before_error.store(2, std::memory_order_release);
+  send(*ranks[0], 1, 1, 0);  // isend and test
+  int v = 0;
+  CHECK_THROWS(ranks[0]->isend(kChannel, &v, sizeof v, 1, 0), Error, "injected error in isend on rank 0");
+  CHECK(receive(*ranks[1], 0, 0) == 1);
+}
+
+TEST(native_collectives) {
+  constexpr int kSize = 3;
+  const auto ranks = make_loopback(kSize);
+  const auto all = [&](auto make) {
+    std::vector<Request> requests;
+    for (int r = 0; r < kSize; ++r) {
+      requests.push_back(ranks[r]->istart_native(kChannel, make(r)));
+      if (r + 1 < kSize) CHECK(!ranks[0]->test(requests[0]));
+    }
+    for (int r = 0; r < kSize; ++r) CHECK(ranks[r]->test(requests[r]));
+  };
+  std::int64_t values[kSize][2] = {{1, -5}, {2, -6}, {3, 7}}, gathered[kSize][2 * kSize];
+  all([&](int r) {
+    return NativeCollective{Collective::AllGather, values[r], gathered[r], 2, DataType::Int64};
+  });
+  for (int r = 0; r < kSize; ++r) CHECK(std::memcmp(gathered[r], values, sizeof values) == 0);
+  all([&](int r) {  // in place
+    return NativeCollective{Collective::AllReduce, values[r], values[r], 2, DataType::Int64, ReduceOp::Min};
+  });
+  for (int r = 0; r < kSize; ++r) CHECK(values[r][0] == 1 && values[r][1] == -6);
+  values[2][0] = 50;
+  all([&](int r) {
+    return NativeCollective{Collective::Broadcast, nullptr, values[r], 2, DataType::Int64, ReduceOp::Sum, 2};
+  });
+  for (int r = 0; r < kSize; ++r) CHECK(values[r][0] == 50 && values[r][1] == -6);
+  float f[kSize] = {1, 2, 3.5f}, sum[kSize];
+  all([&](int r) {
+    return NativeCollective{Collective::AllReduce, &f[r], &sum[r], 1, DataType::Float32, ReduceOp::Sum};
+  });
+  for (int r = 0; r < kSize; ++r) CHECK(sum[r] == 6.5f);
+  all([&](int) { return NativeCollective{}; });
+  CHECK(!ranks[0]->has_native(Collective::AllReduce, DataType::BFloat16, ReduceOp::Sum, 1));
+  CHECK(!ranks[0]->has_native(Collective::AllToAll, DataType::Float32, ReduceOp::Sum, 1));
+  CHECK_THROWS(ranks[0]->istart_native(kChannel, {Collective::Reduce}), Error, "no native reduce");
+}
+
+TEST(native_collectives_that_differ_are_an_error_on_all) {
+  const auto ranks = make_loopback(2);
+  float f = 0;
+  Request barrier = ranks[0]->istart_native(kChannel, {});
+  Request other =
+      ranks[1]->istart_native(kChannel, {Collective::Broadcast, nullptr, &f, 1, DataType::Float32});
+  CHECK_THROWS(ranks[0]->test(barrier), Error, "different native collectives");
+  CHECK_THROWS(ranks[1]->test(other), Error, "different native collectives");
+}
+
+TEST(ranks_on_threads_of_their_own) {
+  constexpr int kSize = 4, kMessages = 200;
+  const auto ranks = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 3});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r)
+    threads.emplace_back([&, r] {
+      const int next = (r + 1) % kSize, previous = (r + kSize - 1) % kSize;
+      std::vector<int> out(30), in(30);
+      for (int m = 0; m < kMessages; ++m) {
+        std::fill(out.begin(), out.end(), r * 1000 + m);
+        Request recv = ranks[r]->irecv(kChannel, in.data(), in.size() * sizeof(int), previous, m % 3);
+        Request sent = ranks[r]->isend(kChannel, out.data(), out.size() * sizeof(int), next, m % 3);
+        finish(*ranks[r], recv);
+        finish(*ranks[r], sent);
+        for (const int v : in)
+          if (v != previous * 1000 + m) wrong.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong.load(std::memory_order_relaxed) == 0);
+}
+
+UNIT_MAIN()
