@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/layout.hpp"
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
@@ -43,13 +44,13 @@ struct CheckResult {
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
                   const CheckMode& mode);
 
-// All eight modes; the first failure, or the costs.
+// In every mode. A failure is reported for the least demanding mode that shows it.
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules);
 
 // What one rank's schedule shows by itself (bounds, read-only input, races). Throws CheckFailure.
 void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
 
 // True if the executor skips this step because both sides are the same memory.
-bool is_skipped(const Schedule& schedule, const Step& step, const struct Layout& layout);
+bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout);
 
 }  // namespace mpigdr

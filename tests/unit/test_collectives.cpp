@@ -43,7 +43,8 @@ void each_builder(Body body) {
 TEST(every_size_up_to_64) {
   each_builder([](const Algorithm& a) {
     for (int p = 1; p <= 64; ++p)
-      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t(p) + 1, std::uint64_t{1000003}})
+      for (const std::uint64_t count :
+           {std::uint64_t{1}, static_cast<std::uint64_t>(p) + 1, std::uint64_t{1000003}})
         expect_right(build(a, make(a.collective, p, count, ReduceOp::Sum, p / 2)));
   });
 }

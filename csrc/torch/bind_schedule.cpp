@@ -1,0 +1,256 @@
+// Python's view of schedules (module mpi_backend._C.schedule): build, look at, edit, check. For the property
+// tests, the cost model and `mpi-gdr info`; nothing of it is used while collectives run. Wrong arguments
+// raise ValueError.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "common/error.hpp"
+#include "schedule/checker.hpp"
+
+namespace py = pybind11;
+
+namespace mpigdr {
+namespace {
+
+constexpr const char* kBuffers[] = {"input", "output", "scratch"};
+constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce"};
+constexpr const char* kScales[] = {"none", "premul", "average"};
+
+using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t>;  // buffer, offset, count
+
+// A step by itself, without the index into Schedule::sources.
+struct PyStep {
+  std::string kind, scale;
+  int peer = -1;
+  std::optional<PySlice> dst;
+  std::vector<PySlice> sources;
+};
+using PyLanes = std::vector<std::vector<std::vector<PyStep>>>;
+
+// A schedule together with what it was built for.
+struct PySchedule {
+  CollectiveSpec spec;
+  SchedulePtr schedule;
+};
+
+// The enumerator whose name is `text`.
+template <typename Enum, typename Name>
+Enum parse(const char* argument, const std::string& text, int count, Name name) {
+  std::string known;
+  for (int k = 0; k < count; ++k) {
+    if (text == name(k)) return static_cast<Enum>(k);
+    known += (k ? ", " : "") + std::string(name(k));
+  }
+  throw py::value_error(std::string(argument) + "='" + text + "', expected one of: " + known);
+}
+
+Collective parse_collective(const std::string& text) {
+  return parse<Collective>("collective", text, kCollectiveCount,
+                           [](int k) { return name(static_cast<Collective>(k)); });
+}
+DataType parse_dtype(const std::string& text) {
+  return parse<DataType>("dtype", text, kDataTypeCount, [](int k) { return name(static_cast<DataType>(k)); });
+}
+ReduceOp parse_op(const std::string& text) {
+  return parse<ReduceOp>("op", text, kReduceOpCount, [](int k) { return name(static_cast<ReduceOp>(k)); });
+}
+
+PySlice to_python(const Slice& slice) {
+  return {kBuffers[static_cast<int>(slice.buffer)], slice.offset, slice.count};
+}
+Slice from_python(const PySlice& slice) {
+  return {parse<Buffer>("buffer", std::get<0>(slice), 3, [](int k) { return kBuffers[k]; }),
+          std::get<1>(slice), std::get<2>(slice)};
+}
+
+PyLanes lanes_of(const PySchedule& self) {
+  const Schedule& schedule = *self.schedule;
+  PyLanes lanes;
+  for (const Lane& lane : schedule.lanes) {
+    auto& rounds = lanes.emplace_back();
+    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
+      const Round& round = schedule.rounds[lane.first_round + r];
+      auto& steps = rounds.emplace_back();
+      for (std::uint32_t s = 0; s < round.step_count; ++s) {
+        const Step& from = schedule.steps[round.first_step + s];
+        PyStep step{
+            kKinds[static_cast<int>(from.kind)], kScales[static_cast<int>(from.scale)], from.peer, {}, {}};
+        if (from.kind != StepKind::Send) step.dst = to_python(from.dst);
+        for (std::uint32_t k = 0; k < from.source_count; ++k)
+          step.sources.push_back(to_python(schedule.source(from, k)));
+        steps.push_back(std::move(step));
+      }
+    }
+  }
+  return lanes;
+}
+
+// Not through ScheduleWriter: its checks would refuse the mistakes that the checker is to be tested with.
+PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
+  Schedule schedule;
+  schedule.algorithm = self.schedule->algorithm;
+  schedule.scratch_count = self.schedule->scratch_count;
+  schedule.one_way = self.schedule->one_way;
+  const auto size = [](const auto& vector) { return static_cast<std::uint32_t>(vector.size()); };
+  for (const auto& rounds : lanes) {
+    schedule.lanes.push_back({size(schedule.rounds), size(rounds)});
+    for (const auto& steps : rounds) {
+      schedule.rounds.push_back({size(schedule.steps), size(steps)});
+      if (steps.empty()) throw py::value_error("with_lanes: a round without steps");
+      for (const PyStep& from : steps) {
+        Step step;
+        step.kind = parse<StepKind>("kind", from.kind, 4, [](int k) { return kKinds[k]; });
+        step.scale = parse<Scale>("scale", from.scale, 3, [](int k) { return kScales[k]; });
+        step.peer = from.peer;
+        if (from.dst) step.dst = from_python(*from.dst);
+        step.first_source = size(schedule.sources);
+        step.source_count = size(from.sources);
+        for (const PySlice& source : from.sources) schedule.sources.push_back(from_python(source));
+        schedule.steps.push_back(step);
+      }
+    }
+  }
+  return {self.spec, std::make_shared<const Schedule>(std::move(schedule))};
+}
+
+// Errors of the caller as ValueError, whatever else the module does with mpigdr::Error.
+template <typename Body>
+auto guarded(Body body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    throw py::value_error(error.what());
+  }
+}
+
+PySchedule build(const std::string& collective, const std::string& algorithm, int rank, int size,
+                 std::uint64_t count, const std::string& dtype, const std::string& op, int root,
+                 std::uint64_t chunk_bytes, int max_lanes, std::vector<std::uint64_t> send_counts,
+                 std::vector<std::uint64_t> recv_counts) {
+  CollectiveSpec spec;
+  spec.collective = parse_collective(collective);
+  spec.rank = rank;
+  spec.size = size;
+  spec.root = root;
+  spec.count = count;
+  spec.dtype = parse_dtype(dtype);
+  spec.op = parse_op(op);
+  spec.send_counts = std::move(send_counts);
+  spec.recv_counts = std::move(recv_counts);
+  const Algorithm* found = find_algorithm(spec.collective, algorithm);
+  if (!found || !found->build)
+    throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
+  return guarded([&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes})}; });
+}
+
+CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool> synchronous_sends,
+                        std::optional<bool> device_queue, std::optional<bool> aliased) {
+  std::vector<CollectiveSpec> specs;
+  std::vector<SchedulePtr> schedules;
+  for (const PySchedule& member : group) {
+    specs.push_back(member.spec);
+    schedules.push_back(member.schedule);
+  }
+  const bool every_mode = !synchronous_sends && !device_queue && !aliased;
+  return guarded([&] {
+    py::gil_scoped_release release;
+    if (every_mode) return check(specs, schedules);
+    return check(specs, schedules,
+                 {synchronous_sends.value_or(false), device_queue.value_or(false), aliased.value_or(false)});
+  });
+}
+
+}  // namespace
+
+void bind_schedule(py::module_& module) {
+  py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, look at, edit, check");
+
+  py::class_<PyStep>(m, "Step")
+      .def_readwrite("kind", &PyStep::kind)
+      .def_readwrite("scale", &PyStep::scale)
+      .def_readwrite("peer", &PyStep::peer)
+      .def_readwrite("dst", &PyStep::dst, "(buffer, offset, count) or None")
+      .def_readwrite("sources", &PyStep::sources, "a copy; assign the whole list to change it")
+      .def("__repr__", [](const PyStep& step) {
+        std::string text = "Step(" + step.kind;
+        if (step.peer >= 0) text += ", peer=" + std::to_string(step.peer);
+        const auto slice = [](const PySlice& s) {
+          return std::get<0>(s) + "[" + std::to_string(std::get<1>(s)) + ":" +
+                 std::to_string(std::get<1>(s) + std::get<2>(s)) + "]";
+        };
+        if (step.dst) text += ", dst=" + slice(*step.dst);
+        for (const PySlice& source : step.sources) text += ", " + slice(source);
+        return text + (step.scale == "none" ? ")" : ", " + step.scale + ")");
+      });
+
+  py::class_<PySchedule>(m, "Schedule")
+      .def_property_readonly("algorithm", [](const PySchedule& s) { return s.schedule->algorithm; })
+      .def_property_readonly("rank", [](const PySchedule& s) { return s.spec.rank; })
+      .def_property_readonly("scratch_count", [](const PySchedule& s) { return s.schedule->scratch_count; })
+      .def_property_readonly("one_way", [](const PySchedule& s) { return s.schedule->one_way; })
+      .def("lanes", &lanes_of, "a fresh copy: a list of lanes, each a list of rounds, each a list of Step")
+      .def("with_lanes", &with_lanes, py::arg("lanes"), "the same schedule with other lanes");
+
+  py::class_<CheckResult>(m, "CheckResult")
+      .def_readonly("ok", &CheckResult::ok)
+      .def_readonly("error", &CheckResult::error)
+      .def_readonly("messages", &CheckResult::messages)
+      .def_readonly("elements_sent", &CheckResult::elements_sent)
+      .def_readonly("elements_reduced", &CheckResult::elements_reduced)
+      .def_readonly("steps", &CheckResult::steps);
+
+  m.def("algorithms", [] {
+    py::list all;
+    for (const Algorithm& a : algorithms()) {
+      py::dict entry;
+      entry["collective"] = std::string(name(a.collective));
+      entry["name"] = a.name;
+      entry["native"] = a.build == nullptr;
+      entry["summary"] = a.summary;
+      all.append(entry);
+    }
+    return all;
+  });
+  m.def("build", &build, py::arg("collective"), py::arg("algorithm"), py::arg("rank"), py::arg("size"),
+        py::arg("count") = 0, py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
+        py::arg("chunk_bytes") = Tuning{}.chunk_bytes, py::arg("max_lanes") = Tuning{}.max_lanes,
+        py::arg("send_counts") = std::vector<std::uint64_t>{},
+        py::arg("recv_counts") = std::vector<std::uint64_t>{});
+  m.def("check", &check_group, py::arg("schedules"), py::arg("synchronous_sends") = py::none(),
+        py::arg("device_queue") = py::none(), py::arg("aliased") = py::none(),
+        "Checks the schedules of all ranks, in rank order. Without a mode: in every mode.");
+  m.def(
+      "select",
+      [](const std::string& collective, int size, std::uint64_t count, const std::string& dtype,
+         const std::string& op, bool native_exact) {
+        CollectiveSpec spec;
+        spec.collective = parse_collective(collective);
+        spec.size = size;
+        spec.count = count;
+        spec.dtype = parse_dtype(dtype);
+        spec.op = parse_op(op);
+        return guarded([&] { return std::string(select_algorithm(spec, native_exact).name); });
+      },
+      py::arg("collective"), py::arg("size"), py::arg("count"), py::arg("dtype") = "float32",
+      py::arg("op") = "sum", py::arg("native_exact") = false);
+  m.def("selection_table", [](int size) {
+    py::list rows;
+    for (const SelectionRange& range : selection_table(size)) {
+      py::dict row;
+      row["collective"] = std::string(name(range.collective));
+      row["from_bytes"] = range.from_bytes;
+      row["to_bytes"] = range.to_bytes;
+      row["algorithm"] = range.algorithm;
+      rows.append(row);
+    }
+    return rows;
+  });
+}
+
+}  // namespace mpigdr
