@@ -200,10 +200,9 @@ def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: l
 def added_variables(env: Mapping[str, str], size: int, ranks_per_node: int, cores: int) -> dict[str, str]:
     """What the ranks need and the user has not settled."""
     added = {}
+    # As torchrun does: N ranks with one thread per core each would fight for the cores.
     if "OMP_NUM_THREADS" not in env and size > 1:
-        added["OMP_NUM_THREADS"] = (
-            "1"  # as torchrun does: N ranks with a thread per core would fight for them
-        )
+        added["OMP_NUM_THREADS"] = "1"
     # MPICH's shared-memory collectives spin without giving up the core: 8 ms for 8 bytes with 4 ranks on 2
     # cores. One variable has three names, see the CVAR documentation of MVAPICH.
     names = [f"{prefix}_DEVICE_COLLECTIVES" for prefix in ("MPIR_CVAR", "MVP", "MPICH")]

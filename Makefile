@@ -1,0 +1,65 @@
+# From nothing to a trained model, or to all tests passed, in a local .venv:
+#   make train   the main job: the GPT example on 2 ranks
+#   make test    all tests
+# docs/install.md explains the variables below, for another torch or another MPI.
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+PIP_TORCH_ARGS ?=
+RANKS ?= 2
+ARGS ?=
+
+BIN := $(VENV)/bin
+CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
+PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
+
+.PHONY: train test unit test-tsan test-asan lint package clean distclean
+
+train: $(VENV)/.package
+	$(BIN)/mpi-gdr run -n $(RANKS) examples/gpt/train.py $(ARGS)
+
+# The C++ tests first: pytest has the last word.
+test: unit $(VENV)/.package
+	$(BIN)/python -m pytest tests $(ARGS)
+
+package: $(VENV)/.package
+
+# Stamps: the environment again only if its list changed, the package only if something compiled changed. The Python
+# files are used in place (an editable install), so changing them needs no build.
+$(VENV)/.tools: requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mpi-gdr needs Python 3.10 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
+	$(BIN)/python -m pip install --quiet -r requirements.txt
+	touch $@
+
+$(VENV)/.package: $(VENV)/.tools $(PACKAGE_INPUTS)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
+	touch $@
+
+unit: $(VENV)/.tools
+	$(CMAKE) -S . -B build/unit -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON
+	$(CMAKE_BUILD) build/unit
+	$(CTEST) --test-dir build/unit
+
+test-tsan: SANITIZER = thread
+test-asan: SANITIZER = address
+test-tsan test-asan: $(VENV)/.tools
+	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER)
+	$(CMAKE_BUILD) build/$@
+	$(CTEST) --test-dir build/$@
+
+CMAKE_BUILD := $(BIN)/cmake --build
+CTEST := $(BIN)/ctest --output-on-failure --timeout 300
+
+lint: $(VENV)/.tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+
+clean:
+	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/_build_info.json $(VENV)/.package
+
+distclean: clean
+	rm -rf $(VENV)
