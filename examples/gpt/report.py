@@ -31,7 +31,7 @@ class Progressbar:
             print(text, flush=True)
 
     def update(self, iteration: int, loss: float, ms: float, rate: float, exposed_ms: float | None) -> None:
-        """`ms` an iteration, `rate` in tokens a second; `exposed_ms` of communication is None if not known."""
+        """`ms` an iteration, `rate` tokens a second; the exposed communication may be unknown (None)."""
         if self._bar:  # short, to fit beside the bar on 80 columns
             state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"
             state += "" if exposed_ms is None else f" comm +{exposed_ms:.1f} ms"
