@@ -15,10 +15,12 @@ ITERATIONS = 20
 TIMEOUT = 60  # seconds a run; it takes a tenth of that
 
 
-def launch(*arguments: str, ranks: int = 2) -> subprocess.CompletedProcess:
+def launch(
+    *arguments: str, ranks: int = 2, script: Path = EXAMPLE / "train.py"
+) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [
-        str(EXAMPLE / "train.py"),
+        str(script),
         "--preset=tiny",
         "--device=cpu",
         f"--iterations={ITERATIONS}",
@@ -134,6 +136,29 @@ def test_other_settings_do_not_resume(finished, tmp_path):
     assert "seed=1337, now 1" in result.stderr
     assert "ranks=2, now 1" in result.stderr
     assert (whole / "log.jsonl").read_bytes() == before
+
+
+def test_unequal_parameters_are_an_error(tmp_path):
+    script = tmp_path / "broken.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {str(EXAMPLE)!r})
+import train
+
+hashes = train.Trainer.parameter_hashes
+
+def off_by_a_little(self):
+    if self.ranks.rank == 1:
+        next(self.raw_model.parameters()).data[0, 0] *= 1 + 1e-6
+    return hashes(self)
+
+train.Trainer.parameter_hashes = off_by_a_little
+sys.exit(train.main())
+""")
+    result = launch("--backend=gloo", f"--out={tmp_path}", "--iterations=1", script=script)
+    assert result.returncode != 0
+    assert "parameters: DIFFERENT" in result.stdout
+    assert not read(tmp_path)[-1]["equal"]
 
 
 def test_one_process_without_launcher(tmp_path):
