@@ -1,7 +1,8 @@
 // One running schedule. The engine polls it; who owns what:
 //  - constructed and launched on the issuing thread,
 //  - advance() is called by the holder of the progress role only, never concurrently with itself,
-//  - destroyed by whoever drops the operation, after completion, or never (leaked on purpose) after a failure.
+//  - destroyed by whoever drops the operation, after completion, or never (leaked on purpose) after a
+//  failure.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,286 @@
+#include "engine/engine.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+
+namespace mpigdr {
+namespace {
+
+// What a waiter does between two polls that moved nothing.
+class Backoff {
+ public:
+  explicit Backoff(bool oversubscribed) : oversubscribed_(oversubscribed) {}
+  void moved() { idle_ = 0; }
+  void idle() {
+    ++idle_;
+    if (!oversubscribed_ && idle_ < kSpins) return;
+    if (idle_ < kYields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  static constexpr int kSpins = 4000;     // some 500 us of polling
+  static constexpr int kYields = 200000;  // some 50 ms and more: by then a nap costs nothing that matters
+  const bool oversubscribed_;
+  int idle_ = 0;
+};
+
+std::exception_ptr make_error(ErrorCode code, const std::string& text) {
+  return std::make_exception_ptr(Error(code, text));
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::ostringstream text;
+  for (std::size_t i = 0; i < ranks.size() && i < 32; ++i) text << (i ? ", " : "") << ranks[i];
+  if (ranks.size() > 32) text << ", and " << ranks.size() - 32 << " more";
+  return text.str();
+}
+
+std::string timeout_text(const Operation& operation, const std::vector<int>* peers) {
+  std::ostringstream text;
+  const OperationInfo& info = operation.info();
+  text << "timed out after " << std::chrono::duration<double>(Clock::now() - info.issued).count()
+       << " s: " << operation.describe();
+  if (!peers) {
+    text << "; another thread is stuck inside the MPI library";
+  } else if (peers->empty()) {
+    text << "; the library's own collective did not finish, or it had not started";
+  } else if (peers->size() == 1 && peers->front() == kAnySource) {
+    text << "; nothing arrived from any rank";
+  } else {
+    text << "; still waiting for rank" << (peers->size() > 1 ? "s " : " ") << list(*peers);
+  }
+  return text.str();
+}
+
+}  // namespace
+
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)), progress_thread_(*this, options_.longest_nap), watch_(*this) {}
+
+Engine::~Engine() { shutdown(); }
+
+std::shared_ptr<Group> Engine::make_group(GroupOptions options, std::unique_ptr<Transport> transport,
+                                          std::shared_ptr<Planner> planner) {
+  return std::make_shared<Group>(*this, std::move(options), std::move(transport), std::move(planner));
+}
+
+void Engine::submit(const OperationPtr& operation) {
+  if (stopped_.load(std::memory_order_acquire))
+    fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
+  {
+    std::lock_guard lock(intake_mutex_);
+    intake_.push_back(operation);
+    intake_filled_.store(true, std::memory_order_release);
+  }
+  if (!operation->background()) return;
+  background_.fetch_add(1, std::memory_order_seq_cst);
+  progress_thread_.wake();
+}
+
+bool Engine::try_pass() {
+  std::unique_lock lock(role_, std::try_to_lock);
+  return lock && pass();
+}
+
+bool Engine::take_intake() {
+  if (!intake_filled_.load(std::memory_order_acquire)) return false;
+  {
+    std::lock_guard lock(intake_mutex_);
+    arrived_.swap(intake_);
+    intake_filled_.store(false, std::memory_order_relaxed);
+  }
+  for (OperationPtr& operation : arrived_) operation->group().enqueue(operation);
+  for (OperationPtr& operation : arrived_) start(operation->group());
+  arrived_.clear();
+  return true;
+}
+
+void Engine::start(Group& group) {
+  const auto now = Clock::now();
+  do {
+    started_.clear();
+    group.start_ready(started_);
+    // In order: what a first advance() posts is posted in the order of issue.
+    for (OperationPtr& operation : started_)
+      if (!advance(operation, now)) active_.push_back(std::move(operation));
+  } while (!started_.empty());  // those that ended at once made room
+}
+
+bool Engine::pass() {
+  const auto now = Clock::now();
+  pass_began_.store(now.time_since_epoch().count(), std::memory_order_release);
+  bool moved = take_intake();
+  for (std::size_t i = 0; i < active_.size();) {
+    const std::uint64_t before = active_[i]->rounds_done();
+    if (advance(active_[i], now)) {
+      const OperationPtr ended = std::move(active_[i]);
+      active_[i] = std::move(active_.back());
+      active_.pop_back();
+      moved = true;
+      start(ended->group());  // its place in the window is free
+    } else {
+      moved |= active_[i]->rounds_done() != before;
+      ++i;
+    }
+  }
+  pass_began_.store(0, std::memory_order_release);
+  return moved;
+}
+
+void Engine::set_current(const OperationPtr& operation) {
+  if (current_ == operation) return;  // only the role holder writes: it may read without the mutex
+  OperationPtr before = operation;
+  std::lock_guard lock(current_mutex_);
+  current_.swap(before);
+}
+
+// True if the operation is over, well or not.
+bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
+  set_current(operation);
+  Group& group = operation->group();
+  std::exception_ptr error;
+  try {
+    if (operation->finished()) {
+      error = operation->error();  // a waiter gave up while the role was elsewhere
+    } else if (group.failed()) {
+      fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
+    } else if (operation->advance()) {
+      operation->retire();
+      set_current(nullptr);
+      finish(*operation, nullptr);
+      return true;
+    } else if (now > operation->info().deadline) {
+      const std::vector<int> peers = operation->pending_peers();
+      fail(ErrorCode::Timeout, timeout_text(*operation, &peers));
+    } else {
+      return false;
+    }
+  } catch (const Error& e) {
+    error = std::make_exception_ptr(e);
+    group.fail_with(std::string("the group failed earlier: ") + e.what());
+  } catch (const std::exception& e) {
+    error = make_error(ErrorCode::Internal, operation->describe() + ": " + e.what());
+    group.fail_with(std::string("the group failed earlier: ") + e.what());
+  }
+  fail_operation(operation, error);
+  set_current(nullptr);
+  return true;
+}
+
+void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
+  operation->abandon();
+  // Its buffers may still be written by a peer or by the library: they are never given back.
+  new OperationPtr(operation);
+  finish(*operation, std::move(error));
+}
+
+void Engine::finish(Operation& operation, std::exception_ptr error) {
+  std::vector<Callback> callbacks;
+  const bool failed = error != nullptr;
+  if (!operation.try_finish(std::move(error), callbacks)) return;
+  operation.group().one_finished();
+  if (operation.background()) background_.fetch_sub(1, std::memory_order_seq_cst);
+  for (Callback& callback : callbacks) completer_.push(callback.depth, std::move(callback.run));
+  if (!failed && operation.has_buffers() && operation.waiters.load(std::memory_order_acquire) == 0) {
+    // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
+    completer_.push(0, [held = operation.shared_from_this()] { held->release_buffers(); });
+  }
+}
+
+void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience) {
+  operation.waiters.fetch_add(1, std::memory_order_acq_rel);
+  callers_.fetch_add(1, std::memory_order_acq_rel);
+  const auto deadline =
+      patience ? std::min(operation.info().deadline, Clock::now() + *patience) : operation.info().deadline;
+  Backoff backoff(options_.oversubscribed);
+  for (unsigned polls = 0; !operation.finished(); ++polls) {
+    try_pass() ? backoff.moved() : backoff.idle();
+    if (polls % 64 != 63 || operation.finished()) continue;
+    if (operation.group().failed()) give_up(operation, ErrorCode::Aborted);
+    if (Clock::now() > deadline) give_up(operation, ErrorCode::Timeout);
+  }
+  callers_.fetch_sub(1, std::memory_order_acq_rel);
+  operation.waiters.fetch_sub(1, std::memory_order_acq_rel);
+  if (operation.error()) std::rethrow_exception(operation.error());
+  operation.release_buffers();
+}
+
+void Engine::give_up(Operation& operation, ErrorCode code) {
+  const OperationPtr held = operation.shared_from_this();
+  // A little patience, in case the role holder is about to end it properly.
+  const bool role = take_role(std::chrono::milliseconds(200));
+  if (!operation.finished()) {
+    std::string text;
+    if (code == ErrorCode::Timeout) {
+      std::vector<int> peers;
+      if (role) peers = operation.pending_peers();
+      text = timeout_text(operation, role ? &peers : nullptr);
+      operation.group().fail_with("the group failed earlier: " + text);
+    } else {
+      text = operation.describe() + ": " + operation.group().failure();
+    }
+    finish(operation, make_error(code, text));
+    // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
+    // given back.
+    new OperationPtr(held);
+  }
+  if (role) {
+    pass();  // ends the group's other operations, too
+    role_.unlock();
+  }
+}
+
+bool Engine::take_role(std::chrono::milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  while (!role_.try_lock()) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+void Engine::abort(Group& group, const std::string& reason) {
+  group.fail_with(reason);
+  if (!take_role(std::chrono::milliseconds(500))) return;  // waiters see the failure by themselves
+  pass();
+  role_.unlock();
+}
+
+void Engine::close(Group& group) {
+  group.shut();
+  Backoff backoff(options_.oversubscribed);
+  while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle();
+  if (!take_role(std::chrono::seconds(1))) return;
+  start(group);  // lets go of the finished ones in its window
+  group.drop_transport();
+  role_.unlock();
+}
+
+bool Engine::stuck() const {
+  const std::int64_t began = pass_began_.load(std::memory_order_acquire);
+  return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > options_.stuck_grace;
+}
+
+void Engine::shutdown() {
+  if (stopped_.exchange(true, std::memory_order_acq_rel)) return;
+  progress_thread_.stop(std::chrono::seconds(2));
+  watch_.stop();
+  if (take_role(std::chrono::seconds(1))) {
+    take_intake();
+    for (const OperationPtr& operation : active_) operation->group().fail_with("the engine was shut down");
+    while (!active_.empty()) pass();
+    role_.unlock();
+  }
+  completer_.stop(std::chrono::seconds(2));
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,122 @@
+// Carries operations to their end. One per process (unit tests make one per emulated rank).
+//
+// The progress role. Whoever holds `role_` runs passes: it starts operations, polls the transport, runs local
+// steps and checks deadlines. It is taken with try_lock only, so that nobody ever waits for a thread that may
+// be stuck in the MPI library. Waiters take it first (a blocking collective costs no hand-off); the progress
+// thread takes it for operations that nobody waits for; at most one thread is inside a transport at any time.
+//
+//   issuing threads --intake (mutex, short)--> role holder: waiting -> active -> finished --> waiters (atomic
+//   flag)
+//                                                                                       \--> completer
+//                                                                                       threads
+//
+// All public members are thread-safe.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/error.hpp"
+#include "engine/completer.hpp"
+#include "engine/group.hpp"
+#include "engine/operation.hpp"
+#include "engine/progress_thread.hpp"
+#include "engine/scratch_pool.hpp"
+#include "engine/stuck_watch.hpp"
+
+namespace mpigdr {
+
+struct EngineOptions {
+  bool oversubscribed = false;  // more ranks than cores on this node: give the core away at once when idle
+  std::chrono::microseconds longest_nap{200};
+  // How long past a deadline a thread may sit in one call of the transport before `on_stuck` is told.
+  std::chrono::milliseconds stuck_grace{3000};
+  std::function<void(const std::string&)> on_stuck;  // default: report and end the process
+};
+
+class Engine {
+ public:
+  explicit Engine(EngineOptions options);
+  ~Engine();  // as shutdown()
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  std::shared_ptr<Group> make_group(GroupOptions options, std::unique_ptr<Transport> transport,
+                                    std::shared_ptr<Planner> planner);
+
+  // Makes progress until `operation` is finished; throws its error. At its deadline, or `patience` from now
+  // if that comes first, the operation and its group fail with Timeout. Releases the operation's buffers on
+  // success.
+  void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {});
+
+  // Ends the group: its running and later operations throw Aborted with `reason`. Never needs the transport's
+  // help.
+  void abort(Group& group, const std::string& reason);
+
+  // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
+  // a failed group the transport is leaked: peers may still write to memory it knows.
+  void close(Group& group);
+
+  // Stops the threads. Operations still outstanding fail with Aborted. A thread that is stuck is left behind.
+  void shutdown();
+
+  // True while some thread sits in one pass for longer than `stuck_grace`: MPI must then not be called any
+  // more.
+  bool stuck() const;
+
+  // --- for Group and the threads of the engine ---
+  void submit(const OperationPtr& operation);
+  // One pass if the role is free. True if something moved.
+  bool try_pass();
+  std::shared_ptr<ScratchPool> scratch() { return scratch_; }
+  // Operations that only the progress thread carries.
+  int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
+  int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
+
+ private:
+  friend class StuckWatch;
+  bool pass();  // with the role
+  bool take_intake();
+  void start(Group& group);
+  bool advance(const OperationPtr& operation, Clock::time_point now);
+  // With the role: ends an operation with an error and leaks what a peer may still write to.
+  void fail_operation(const OperationPtr& operation, std::exception_ptr error);
+  void finish(Operation& operation, std::exception_ptr error);
+  // True with the role held (then unlock it), false if it could not be had in time.
+  bool take_role(std::chrono::milliseconds patience);
+  // For a waiter: ends the operation although the role may be stuck.
+  void give_up(Operation& operation, ErrorCode code);
+  void set_current(const OperationPtr& operation);
+
+  const EngineOptions options_;
+  const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
+  Completer completer_;
+
+  std::mutex intake_mutex_;
+  std::vector<OperationPtr> intake_;
+  std::atomic<bool> intake_filled_{false};
+
+  std::mutex role_;
+  // With the role:
+  std::vector<OperationPtr> active_, arrived_, started_;
+
+  std::atomic<int> callers_{0};
+  std::atomic<int> background_{0};
+  std::atomic<bool> stopped_{false};
+
+  // Written by the role holder, read by the watch.
+  std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass
+  std::mutex current_mutex_;
+  OperationPtr current_;  // the operation in whose advance() the role holder is, or was last
+
+  ProgressThread progress_thread_;
+  StuckWatch watch_;
+};
+
+}  // namespace mpigdr

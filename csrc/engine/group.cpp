@@ -1,0 +1,188 @@
+#include "engine/group.hpp"
+
+#include <algorithm>
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "engine/engine.hpp"
+#include "engine/host_execution.hpp"
+
+namespace mpigdr {
+namespace {
+
+// One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
+// further ahead than this plus the window.
+constexpr std::uint64_t kSynchronousEvery = 16;
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+}  // namespace
+
+Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> transport,
+             std::shared_ptr<Planner> planner)
+    : engine_(engine),
+      options_(std::move(options)),
+      transport_(std::move(transport)),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      max_tag_(transport_->max_tag()),
+      planner_(std::move(planner)),
+      scratch_(engine.scratch()),
+      timeout_(options_.timeout) {}
+
+Group::~Group() {
+  // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
+  // any more.
+  [[maybe_unused]] Transport* leaked = transport_.release();
+}
+
+std::uint64_t Group::tag_slots() const { return (static_cast<std::uint64_t>(max_tag_) + 1) / kMaxLanes; }
+
+void Group::check(const Call& call) const {
+  std::visit(Overloaded{
+                 [&](const CollectiveCall& c) {
+                   const CollectiveSpec& spec = c.spec;
+                   if (spec.root < 0 || spec.root >= size_)
+                     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": root=", spec.root,
+                          " is not a rank of group ", name(), ": expected 0..", size_ - 1);
+                   if (!supports(spec.op, spec.dtype))
+                     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective),
+                          ": op=", mpigdr::name(spec.op), " is not defined on ", mpigdr::name(spec.dtype),
+                          " tensors");
+                 },
+                 [&](const MessageCall& m) {
+                   const char* what = m.send ? "send" : "recv";
+                   const bool any = !m.send && m.peer == kAnySource;
+                   if (!any && (m.peer < 0 || m.peer >= size_))
+                     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is not a rank of group ",
+                          name(), ": expected 0..", size_ - 1);
+                   if (m.peer == rank_)
+                     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is this rank itself");
+                   if (m.tag < 0 || m.tag > max_tag_)
+                     fail(ErrorCode::InvalidUsage, what, ": tag=", m.tag, " is out of range: expected 0..",
+                          max_tag_);
+                 },
+             },
+             call);
+}
+
+std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, std::uint64_t sequence,
+                                            std::string& algorithm) {
+  if (const auto* message = std::get_if<MessageCall>(&call))
+    return std::make_unique<MessageExecution>(*message, *transport_);
+  const auto& c = std::get<CollectiveCall>(call);
+  const Plan plan = planner_->plan(c.spec, *transport_);
+  algorithm = plan.algorithm->name;
+  if (!plan.schedule) {
+    const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
+                                  c.spec.dtype,      c.spec.op, c.spec.root};
+    return std::make_unique<NativeExecution>(native, channel, *transport_);
+  }
+  Binding binding;
+  binding.input = c.input;
+  binding.output = c.output;
+  binding.dtype = c.spec.dtype;
+  binding.op = c.spec.op;
+  binding.factor = c.factor;
+  binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
+  binding.channel = channel;
+  binding.tag_base = static_cast<int>(sequence % tag_slots()) * kMaxLanes;
+  if (plan.schedule->one_way && sequence % kSynchronousEvery == 0) binding.send_mode = SendMode::Synchronous;
+  return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
+}
+
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
+  for (const Call& call : calls) check(call);
+  const std::uint64_t collectives = std::count_if(
+      calls.begin(), calls.end(), [](const Call& c) { return std::holds_alternative<CollectiveCall>(c); });
+  const Channel channel = collectives ? options.channel : Channel::PointToPoint;
+  if (collectives > tag_slots() / 4)
+    fail(ErrorCode::InvalidUsage, options.name, ": ", collectives,
+         " collectives in one coalesced operation: at most ", tag_slots() / 4, " are supported");
+
+  OperationInfo info;
+  info.issued = Clock::now();
+  info.deadline = info.issued + options.timeout.value_or(timeout());
+  info.channel = channel;
+  info.sequences = collectives;
+  info.name = std::move(options.name);
+  info.detail = std::move(options.detail);
+
+  std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
+  if (failed()) fail(ErrorCode::Aborted, info.name, ": ", failure());
+  if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
+  std::uint64_t& next = next_sequence_[static_cast<int>(channel)];
+  info.sequence = next;
+  std::vector<std::unique_ptr<Execution>> parts;
+  parts.reserve(calls.size());
+  std::uint64_t sequence = next;
+  for (const Call& call : calls) {
+    parts.push_back(make_part(call, channel, sequence, info.algorithm));
+    if (std::holds_alternative<CollectiveCall>(call)) ++sequence;
+  }
+  next = sequence;
+  auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
+                                               std::move(options.keepalive), options.background);
+  if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
+  outstanding_.fetch_add(1, std::memory_order_acq_rel);
+  engine_.submit(operation);
+  return operation;
+}
+
+std::uint64_t Group::sequence(Channel channel) const {
+  std::lock_guard lock(issue_mutex_);
+  return next_sequence_[static_cast<int>(channel)];
+}
+
+void Group::fail_with(const std::string& reason) {
+  std::lock_guard lock(failure_mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return;
+  failure_ = reason;
+  failed_.store(true, std::memory_order_release);
+}
+
+std::string Group::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+void Group::enqueue(OperationPtr operation) {
+  windows_[static_cast<int>(operation->info().channel)].waiting.push_back(std::move(operation));
+}
+
+void Group::start_ready(std::vector<OperationPtr>& started) {
+  for (int c = 0; c < kChannelCount; ++c) {
+    auto& [waiting, running] = windows_[c];
+    const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
+    while (!running.empty() && running.front()->finished()) running.pop_front();
+    while (!waiting.empty()) {
+      const OperationInfo& info = waiting.front()->info();
+      // A single operation may be wider than the window.
+      if (bounded && !running.empty() &&
+          info.sequence + info.sequences - running.front()->info().sequence >
+              std::max<std::uint64_t>(options_.max_in_flight, info.sequences))
+        break;
+      if (bounded) running.push_back(waiting.front());
+      started.push_back(std::move(waiting.front()));
+      waiting.pop_front();
+    }
+  }
+}
+
+void Group::shut() {
+  std::lock_guard lock(issue_mutex_);
+  shut_ = true;
+}
+
+void Group::drop_transport() {
+  if (failed()) {
+    [[maybe_unused]] Transport* leaked = transport_.release();
+  } else {
+    transport_.reset();
+  }
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,126 @@
+// A group of ranks: its transport, its order of operations, its fate. Made and closed by Engine.
+//
+// Threads. Issuing: any thread; operations of one group get their sequence numbers in the order of issue(),
+// which must be the same on all ranks per channel. The queues of started operations belong to the holder of
+// the progress role.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/operation.hpp"
+#include "engine/planner.hpp"
+#include "engine/scratch_pool.hpp"
+#include "engine/simple_executions.hpp"
+
+namespace mpigdr {
+
+class Engine;
+
+// A collective on host memory. Buffers and their aliasing as in schedule/spec.hpp.
+struct CollectiveCall {
+  CollectiveSpec spec;
+  const void* input = nullptr;
+  void* output = nullptr;
+  double factor = 1.0;  // PreMulSum
+};
+
+using Call = std::variant<CollectiveCall, MessageCall>;
+
+struct IssueOptions {
+  std::string name;                                 // for messages: "all_reduce"
+  std::string detail;                               // for messages: "float32 count=1048576 op=sum"
+  Channel channel = Channel::Collective;            // PointToPoint if all calls are messages
+  std::optional<std::chrono::nanoseconds> timeout;  // else the group's
+  // Owns the buffers; released after success by a waiter or a completer thread, leaked after a failure.
+  std::shared_ptr<void> keepalive;
+  // True: the progress thread carries the operation. False: the caller waits for it at once.
+  bool background = true;
+};
+
+struct GroupOptions {
+  std::string name;
+  std::chrono::nanoseconds timeout = std::chrono::minutes(30);
+  int max_in_flight = 32;
+};
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> transport,
+        std::shared_ptr<Planner> planner);
+  ~Group();
+
+  const std::string& name() const { return options_.name; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int max_tag() const { return max_tag_; }
+  void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
+  std::chrono::nanoseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
+
+  // Starts the calls as ONE operation: they run together and finish together. Does not block. Throws
+  // InvalidUsage for an illegal call, Aborted if the group has failed or is closed; then nothing was sent.
+  OperationPtr issue(std::vector<Call> calls, IssueOptions options);
+
+  // Collectives issued so far on a channel.
+  std::uint64_t sequence(Channel channel) const;
+
+  // The first failure counts. Later operations throw it; running ones are ended by the engine.
+  void fail_with(const std::string& reason);
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  std::string failure() const;
+
+  // --- for Engine ---
+  // No operation is issued from now on.
+  void shut();
+  // Issued and not finished.
+  int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
+  void one_finished() { outstanding_.fetch_sub(1, std::memory_order_acq_rel); }
+
+  // --- for the holder of the progress role (Engine) ---
+  void enqueue(OperationPtr operation);
+  // Moves what may start now to `started`, in order.
+  void start_ready(std::vector<OperationPtr>& started);
+  // Of a failed group the transport is leaked: peers may still write to memory that it knows.
+  void drop_transport();
+
+ private:
+  std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
+                                       std::string& algorithm);
+  void check(const Call& call) const;
+  std::uint64_t tag_slots() const;
+
+  Engine& engine_;
+  const GroupOptions options_;
+  std::unique_ptr<Transport> transport_;
+  const int rank_, size_, max_tag_;
+  const std::shared_ptr<Planner> planner_;
+  std::shared_ptr<ScratchPool> scratch_;
+  std::atomic<std::chrono::nanoseconds> timeout_;
+
+  mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
+  bool shut_ = false;
+  std::atomic<int> outstanding_{0};
+  std::array<std::uint64_t, kChannelCount> next_sequence_{};
+
+  mutable std::mutex failure_mutex_;
+  std::string failure_;
+  std::atomic<bool> failed_{false};
+
+  // Holder of the progress role only. A window holds started operations in order, finished ones behind an
+  // unfinished front included, so that the sequence numbers in flight span a bounded range: tags repeat after
+  // it.
+  struct Window {
+    std::deque<OperationPtr> waiting, running;
+  };
+  std::array<Window, kChannelCount> windows_;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,39 @@
+// Runs a schedule on host memory: messages through the transport, copies and reductions on the polling
+// thread. Lanes advance independently, so that one lane reduces while the messages of the others travel.
+#pragma once
+
+#include <vector>
+
+#include "engine/execution.hpp"
+#include "engine/round_messages.hpp"
+#include "engine/scratch_pool.hpp"
+
+namespace mpigdr {
+
+class HostExecution : public Execution {
+ public:
+  // `binding.scratch` is filled in from `pool`. The transport outlives the execution.
+  HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport, ScratchPool& pool);
+
+  bool advance() override;
+  std::vector<int> pending_peers() const override;
+  void abandon() noexcept override;
+
+ private:
+  struct LaneState {
+    std::uint32_t round = 0;  // the one in work
+    bool posted = false;      // its messages are under way and its local steps done
+    RoundMessages messages;
+  };
+  bool advance_lane(int lane);
+  void run_local_steps(const Round& round);
+
+  const SchedulePtr schedule_;
+  Binding binding_;
+  Transport& transport_;
+  ScratchPool::Block scratch_;
+  std::vector<LaneState> lanes_;
+  std::vector<const void*> sources_;  // of the step in work, kept to save the allocation
+};
+
+}  // namespace mpigdr

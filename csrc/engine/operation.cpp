@@ -1,0 +1,96 @@
+#include "engine/operation.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include "engine/completer.hpp"
+#include "engine/group.hpp"
+
+namespace mpigdr {
+
+Operation::Operation(std::shared_ptr<Group> group, OperationInfo info,
+                     std::vector<std::unique_ptr<Execution>> parts, std::shared_ptr<void> keepalive,
+                     bool background)
+    : group_(std::move(group)),
+      info_(std::move(info)),
+      parts_(std::move(parts)),
+      part_done_(parts_.size(), false),
+      background_(background),
+      keepalive_(std::move(keepalive)),
+      has_buffers_(keepalive_ != nullptr) {}
+
+bool Operation::advance() {
+  bool all = true;
+  for (std::size_t i = first_unfinished_; i < parts_.size(); ++i) {
+    if (part_done_[i]) continue;
+    part_done_[i] = parts_[i]->advance();
+    all &= part_done_[i];
+  }
+  while (first_unfinished_ < parts_.size() && part_done_[first_unfinished_]) ++first_unfinished_;
+  return all;
+}
+
+std::uint64_t Operation::rounds_done() const {
+  std::uint64_t rounds = 0;
+  for (const auto& part : parts_) rounds += part->rounds_done();
+  return rounds;
+}
+
+std::vector<int> Operation::pending_peers() const {
+  std::vector<int> peers;
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (!part_done_[i])
+      for (int peer : parts_[i]->pending_peers()) peers.push_back(peer);
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+void Operation::abandon() noexcept {
+  for (auto& part : parts_) part->abandon();
+}
+
+void Operation::retire() {
+  if (info_.channel != Channel::PointToPoint) parts_.clear();  // messages tell their source afterwards
+}
+
+bool Operation::try_finish(std::exception_ptr error, std::vector<Callback>& callbacks) {
+  std::lock_guard lock(mutex_);
+  if (finished_.load(std::memory_order_relaxed)) return false;
+  error_ = std::move(error);
+  callbacks.swap(callbacks_);
+  finished_.store(true, std::memory_order_release);
+  return true;
+}
+
+void Operation::on_finished(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!finished_.load(std::memory_order_relaxed)) {
+      callbacks_.push_back({Completer::depth_of_caller(), std::move(callback)});
+      return;
+    }
+  }
+  callback();
+}
+
+void Operation::release_buffers() {
+  if (!has_buffers_.exchange(false, std::memory_order_acq_rel)) return;
+  std::shared_ptr<void> buffers;
+  {
+    std::lock_guard lock(mutex_);
+    buffers.swap(keepalive_);
+  }
+}
+
+std::string Operation::describe() const {
+  std::ostringstream text;
+  text << info_.name;
+  if (info_.sequences) text << " seq=" << info_.sequence;
+  if (!info_.detail.empty()) text << ' ' << info_.detail;
+  if (!info_.algorithm.empty()) text << " algorithm=" << info_.algorithm;
+  text << " group=" << group_->name() << " rank=" << group_->rank() << '/' << group_->size();
+  return text.str();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,99 @@
+// One operation in flight: what the caller holds and waits for, and what the engine advances.
+//
+// Threads. `info` never changes. The parts belong to the holder of the progress role. finished(), error() and
+// on_finished() may be called from any thread. Exactly one thread finishes an operation: whoever wins
+// try_finish().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/execution.hpp"
+
+namespace mpigdr {
+
+class Group;
+
+using Clock = std::chrono::steady_clock;
+
+struct OperationInfo {
+  std::string name;       // "all_reduce"
+  std::string detail;     // "float32 count=1048576 op=sum"
+  std::string algorithm;  // "ring"
+  Channel channel = Channel::Collective;
+  std::uint64_t sequence = 0;   // first one of the channel that it uses
+  std::uint64_t sequences = 0;  // how many; 0 for point-to-point
+  Clock::time_point issued, deadline;
+};
+
+// What to run once an operation is finished, and on which completer thread (see completer.hpp).
+struct Callback {
+  int depth = 0;
+  std::function<void()> run;
+};
+
+class Operation : public std::enable_shared_from_this<Operation> {
+ public:
+  Operation(std::shared_ptr<Group> group, OperationInfo info, std::vector<std::unique_ptr<Execution>> parts,
+            std::shared_ptr<void> keepalive, bool background);
+
+  const OperationInfo& info() const { return info_; }
+  Group& group() const { return *group_; }
+  // True: the progress thread carries it. False: only waiters do.
+  bool background() const { return background_; }
+
+  bool finished() const { return finished_.load(std::memory_order_acquire); }
+  // Null if it succeeded. Only after finished().
+  std::exception_ptr error() const { return error_; }
+  // Runs `callback` once finished: on a completer thread, or at once on this thread if that is so already.
+  void on_finished(std::function<void()> callback);
+  // Lets go of the caller's buffers. Only after finished(); idempotent. Never on the progress thread: it may
+  // destroy tensors.
+  void release_buffers();
+  // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
+  std::string describe() const;
+
+  // Part i, to read its result (the source of a receive). Only after finished() without an error.
+  const Execution& part(std::size_t i) const { return *parts_[i]; }
+
+  // A waiter takes the buffers over; without one they go to a completer thread.
+  std::atomic<int> waiters{0};
+
+  // --- for the holder of the progress role ---
+  bool advance();  // true when all parts are done
+  std::uint64_t rounds_done() const;
+  std::vector<int> pending_peers() const;  // sorted, unique
+  void abandon() noexcept;
+  // After advance() said done: gives scratch memory back, which a Work kept by the user would hold on to.
+  void retire();
+
+  // --- for whoever ends it ---
+  // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
+  bool try_finish(std::exception_ptr error, std::vector<Callback>& callbacks);
+  bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
+
+ private:
+  const std::shared_ptr<Group> group_;
+  const OperationInfo info_;
+  std::vector<std::unique_ptr<Execution>> parts_;
+  std::size_t first_unfinished_ = 0;
+  std::vector<bool> part_done_;
+  const bool background_;
+
+  std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
+  std::shared_ptr<void> keepalive_;
+  std::vector<Callback> callbacks_;
+  std::exception_ptr error_;           // written before finished_
+  std::atomic<bool> finished_{false};  // release after error_
+  std::atomic<bool> has_buffers_{false};
+};
+
+using OperationPtr = std::shared_ptr<Operation>;
+
+}  // namespace mpigdr

@@ -1,0 +1,71 @@
+#include "engine/planner.hpp"
+
+#include <string_view>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kMostCached =
+    1024;  // plans; a job that varies its sizes without end must not grow for ever
+
+template <typename T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+std::string key_of(const CollectiveSpec& spec) {
+  std::string key;
+  append(key, spec.collective);
+  append(key, spec.dtype);
+  append(key, spec.op);
+  append(key, spec.rank);
+  append(key, spec.size);
+  append(key, spec.root);
+  append(key, spec.count);
+  for (std::uint64_t count : spec.send_counts) append(key, count);
+  for (std::uint64_t count : spec.recv_counts) append(key, count);
+  return key;
+}
+
+std::string known_names(Collective collective) {
+  std::string names;
+  for (const Algorithm& a : algorithms())
+    if (a.collective == collective) names += (names.empty() ? "" : ", ") + std::string(a.name);
+  return names;
+}
+
+}  // namespace
+
+Planner::Planner(const Env& env) {
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    if (env.algorithm[c].empty()) continue;
+    const auto collective = static_cast<Collective>(c);
+    forced_[c] = find_algorithm(collective, env.algorithm[c]);
+    if (!forced_[c])
+      fail(ErrorCode::InvalidUsage, Env::algorithm_variable(collective), "=", env.algorithm[c],
+           " is not an algorithm of ", name(collective), ": expected one of ", known_names(collective));
+  }
+  tuning_.chunk_bytes = env.chunk_bytes;
+  tuning_.max_lanes = env.lanes;
+}
+
+Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport) {
+  std::string key = key_of(spec);
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = cache_.find(key); found != cache_.end()) return found->second;
+  }
+  const bool native = transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  Plan plan;
+  plan.algorithm = forced_[static_cast<int>(spec.collective)];
+  if (!plan.algorithm || (!plan.algorithm->build && !native))
+    plan.algorithm = &select_algorithm(spec, native);
+  if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
+  std::lock_guard lock(mutex_);
+  if (cache_.size() >= kMostCached) cache_.clear();
+  return cache_.emplace(std::move(key), plan).first->second;
+}
+
+}  // namespace mpigdr

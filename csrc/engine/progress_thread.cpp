@@ -1,0 +1,121 @@
+#include "engine/progress_thread.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "engine/engine.hpp"
+
+namespace mpigdr {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kSampleEvery = microseconds(100);
+constexpr microseconds kShortestNap(50);
+// Without any movement for so long, a nap costs nothing that matters.
+constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
+
+nanoseconds read(clockid_t clock) {
+  timespec t{};
+  if (clock_gettime(clock, &t) != 0) return nanoseconds(0);  // the thread is gone: it computes no more
+  return std::chrono::seconds(t.tv_sec) + nanoseconds(t.tv_nsec);
+}
+
+clockid_t clock_of_this_thread() {
+  clockid_t clock = CLOCK_MONOTONIC;
+  pthread_getcpuclockid(pthread_self(), &clock);
+  return clock;
+}
+
+}  // namespace
+
+ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
+    : engine_(engine), longest_nap_(longest_nap), thread_([this] { run(); }) {}
+
+void ProgressThread::wake() {
+  thread_local const clockid_t clock = clock_of_this_thread();
+  issuer_clock_.store(clock, std::memory_order_relaxed);
+  // Pairs with run(): it raises sleeping_, then looks for work; we add work (before this call), then look at
+  // sleeping_.
+  if (!sleeping_.load(std::memory_order_seq_cst)) return;
+  std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+void ProgressThread::run() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "mpigdr-progress");
+  prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us would double the shortest nap
+  while (!stopping_.load(std::memory_order_acquire)) {
+    {
+      std::unique_lock lock(mutex_);
+      sleeping_.store(true, std::memory_order_seq_cst);
+      changed_.wait(lock, [&] {
+        return stopping_.load(std::memory_order_acquire) || engine_.background_outstanding() > 0;
+      });
+      sleeping_.store(false, std::memory_order_seq_cst);
+    }
+    poll_until_idle();
+  }
+  std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+void ProgressThread::poll_until_idle() {
+  microseconds nap = kShortestNap;
+  nanoseconds last_move = read(CLOCK_MONOTONIC);
+  while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
+    if (engine_.callers_waiting() > 0) {
+      std::this_thread::sleep_for(longest_nap_);
+      continue;
+    }
+    const bool moved = engine_.try_pass();
+    const nanoseconds now = read(CLOCK_MONOTONIC);
+    if (moved) last_move = now;
+    if (issuer_computes()) {
+      if (moved) {
+        nap = kShortestNap;  // a burst of rounds: the next message is likely near
+      } else {
+        nap = std::min(2 * nap, longest_nap_);
+      }
+      std::this_thread::sleep_for(std::min(nap, longest_nap_));
+    } else if (!moved) {
+      // The core goes to the issuer at once if it became ready; its clock then shows it.
+      if (now - last_move > kQuiet) {
+        std::this_thread::sleep_for(kShortestNap);
+      } else {
+        sched_yield();
+      }
+    }
+  }
+}
+
+bool ProgressThread::issuer_computes() {
+  const nanoseconds wall = read(CLOCK_MONOTONIC);
+  if (wall - sampled_wall_ < kSampleEvery) return computes_;
+  const nanoseconds cpu = read(issuer_clock_.load(std::memory_order_relaxed));
+  computes_ = cpu > sampled_cpu_ && (cpu - sampled_cpu_) * 10 > wall - sampled_wall_;
+  sampled_wall_ = wall;
+  sampled_cpu_ = cpu;
+  return computes_;
+}
+
+void ProgressThread::stop(std::chrono::milliseconds patience) {
+  if (!thread_.joinable()) return;
+  std::unique_lock lock(mutex_);
+  stopping_.store(true, std::memory_order_release);
+  changed_.notify_all();
+  const bool ended = changed_.wait_for(lock, patience, [&] { return ended_; });
+  lock.unlock();
+  ended ? thread_.join() : thread_.detach();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,52 @@
+// The thread that carries operations nobody waits for (DDP waits on a Future, which is not ours).
+//
+// Nothing outstanding: it sleeps on a condition variable. A caller waits in the engine: the caller
+// progresses, the thread naps. Otherwise it polls; at full speed while the thread that issued the operations
+// is blocked, with naps of 50 us up to `longest_nap` while that thread computes. The issuing thread's CPU
+// clock tells which: a progress thread that always spins would take the core from the computation.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <thread>
+
+namespace mpigdr {
+
+class Engine;
+
+class ProgressThread {
+ public:
+  ProgressThread(Engine& engine, std::chrono::microseconds longest_nap);
+  ~ProgressThread() { stop(std::chrono::seconds(2)); }
+
+  // Background work was submitted by the calling thread.
+  void wake();
+
+  // Ends the thread; left behind if it is stuck. Idempotent.
+  void stop(std::chrono::milliseconds patience);
+
+ private:
+  void run();
+  void poll_until_idle();
+  bool issuer_computes();
+
+  Engine& engine_;
+  const std::chrono::microseconds longest_nap_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> sleeping_{false};
+  std::atomic<bool> stopping_{false};
+  bool ended_ = false;  // under mutex_
+  std::atomic<clockid_t> issuer_clock_{CLOCK_MONOTONIC};
+
+  // Of the thread itself: the last look at the issuer's clock.
+  std::chrono::nanoseconds sampled_wall_{0}, sampled_cpu_{0};
+  bool computes_ = false;
+
+  std::thread thread_;  // last: starts when all else is there
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,47 @@
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+
+namespace {
+Env one(const char* name, const char* value) {
+  return Env([=](const char* asked) { return std::string(asked) == name ? value : nullptr; });
+}
+}  // namespace
+
+TEST(defaults_hold_when_nothing_is_set) {
+  const Env env([](const char*) -> const char* { return nullptr; });
+  CHECK(env.debug == LogLevel::Warn && env.chunk_bytes == 256 * 1024 && !env.timeout_seconds);
+  for (const Env::Variable& v : env.table()) CHECK(!v.from_environment && v.value == v.default_value);
+}
+
+TEST(values_are_read) {
+  CHECK(one("MPI_GDR_DEBUG", "trace").debug == LogLevel::Trace);
+  CHECK(one("MPI_GDR_TIMEOUT", "1.5").timeout_seconds == 1.5);
+  CHECK(one("MPI_GDR_CHUNK_BYTES", "2M").chunk_bytes == 2u << 20);
+  CHECK(one("MPI_GDR_BOOTSTRAP", "store").bootstrap == BootstrapMode::Store);
+  CHECK(one("MPI_GDR_ALLREDUCE_ALGO", "ring").algorithm[0] == "ring");
+  CHECK(one("MPI_GDR_LANES", "16").lanes == 16);
+}
+
+TEST(bad_values_name_the_variable) {
+  CHECK_THROWS(one("MPI_GDR_DEBUG", "loud"), Error,
+               "MPI_GDR_DEBUG=loud is not valid: expected WARN, INFO or TRACE");
+  CHECK_THROWS(one("MPI_GDR_LANES", "17"), Error, "MPI_GDR_LANES=17 is not valid: expected 1..16");
+  CHECK_THROWS(one("MPI_GDR_LANES", "4x"), Error, "MPI_GDR_LANES=4x");
+  CHECK_THROWS(one("MPI_GDR_CHUNK_BYTES", "-1"), Error, "MPI_GDR_CHUNK_BYTES=-1");
+  CHECK_THROWS(one("MPI_GDR_CHUNK_BYTES", "0"), Error, "MPI_GDR_CHUNK_BYTES=0");
+  CHECK_THROWS(one("MPI_GDR_TIMEOUT", "nan"), Error, "MPI_GDR_TIMEOUT=nan");
+}
+
+TEST(unknown_names_are_reported_with_the_nearest) {
+  const char* environment[] = {"MPI_GDR_DEBUG=INFO", "MPI_GDR_ALGREDUCE_ALGO=ring", "PATH=/bin",
+                               "MPI_GDR_LANE=2", nullptr};
+  const auto unknown = Env::unknown_variables(environment);
+  CHECK(unknown.size() == 2);
+  CHECK(unknown[0].first == "MPI_GDR_ALGREDUCE_ALGO" && unknown[0].second == "MPI_GDR_ALLREDUCE_ALGO");
+  CHECK(unknown[1].second == "MPI_GDR_LANES");
+}
+
+UNIT_MAIN()
