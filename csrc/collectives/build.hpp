@@ -38,8 +38,8 @@ inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
 
 // An upper bound of the count of any piece(), to size scratch.
 constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) {
-  const std::uint64_t largest = (count + parts - 1) / parts;
-  return std::min(count, largest + 64);
+  const std::uint64_t each = count / parts;
+  return std::min(count, each + (each >= 4096 ? 64 : 1));
 }
 
 // How a block that travels in one step is cut: into lanes that run side by side, and inside a lane into
