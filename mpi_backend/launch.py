@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 Environment = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where one process stands. `local_rank` and `local_size` are None where the launcher does not tell."""
 
     launcher: str
@@ -33,8 +32,7 @@ def _always(env: Environment) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """One row of the table: the variables to read, first one present wins, and when the row applies at
     all."""
 
@@ -172,8 +170,7 @@ def detect(env: Environment) -> Placement | None:
     result = found[0]
     for other in found[1:]:
         if (other.rank, other.size) == (result.rank, result.size):
-            merged = replace(
-                result,
+            merged = result._replace(
                 local_rank=other.local_rank if result.local_rank is None else result.local_rank,
                 local_size=other.local_size if result.local_size is None else result.local_size,
             )

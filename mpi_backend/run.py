@@ -13,9 +13,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ._creator import build_info
 
@@ -27,8 +26,7 @@ Options of the launcher itself go before a `--`:
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID")
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     name: str
     slots: int
 

@@ -1,0 +1,184 @@
+"""What setup.py finds, and the one sentence it ends with where something is missing. Nothing is compiled here
+but a two-line program."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def build():
+    """setup.py as a module; it builds nothing unless it is run."""
+    spec = importlib.util.spec_from_file_location("mpi_gdr_setup", ROOT / "setup.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def script(path, body):
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def sentence(call):
+    with pytest.raises(SystemExit) as stop:
+        call()
+    text = str(stop.value)
+    assert text.startswith("mpi-gdr: ") and "\n" not in text
+    return text
+
+
+def test_without_torch(build, monkeypatch):
+    def missing(name):
+        raise build.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(build.importlib.metadata, "version", missing)
+    assert "pip install --no-build-isolation ." in sentence(build.torch_version)
+    assert build.requirements() == ["torch"]
+
+
+def test_metadata_without_torch_stops_before_pip_would_download_one(tmp_path):
+    """pip asks for the metadata first and then fetches what they require: to stop at the build is too late."""
+    code = (
+        "import sys, importlib.metadata as metadata\n"
+        "found = metadata.version\n"
+        "def version(name):\n"
+        "    if name == 'torch': raise metadata.PackageNotFoundError(name)\n"
+        "    return found(name)\n"
+        "metadata.version = version\n"
+        "import setuptools.build_meta\n"
+        "setuptools.build_meta.prepare_metadata_for_build_wheel(sys.argv[1])\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1
+    assert "--no-build-isolation" in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+def test_old_torch(build, monkeypatch):
+    monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "2.4.1+cu121")
+    assert "torch 2.4.1+cu121 is too old" in sentence(build.torch_version)
+
+
+def test_the_wheel_asks_for_the_torch_it_was_built_for(build, monkeypatch):
+    monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "2.13.0+cpu")
+    assert build.requirements() == ["torch==2.13.*"]
+
+
+def test_without_mpi(build, monkeypatch, tmp_path):
+    monkeypatch.delenv("MPICC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    text = sentence(build.find_mpicc)
+    assert "MPICC" in text and "pip install mpich" in text
+
+
+def test_mpicc_that_does_not_exist(build, monkeypatch):
+    monkeypatch.setenv("MPICC", "/nowhere/mpicc")
+    assert "MPICC=/nowhere/mpicc" in sentence(build.find_mpicc)
+
+
+def test_mpicc_in_the_environment_wins_over_all_others(build, monkeypatch, tmp_path):
+    chosen = script(tmp_path / "mpicc", "exit 0")
+    monkeypatch.setenv("MPICC", chosen)
+    assert build.find_mpicc() == chosen
+
+
+def test_the_mpicc_beside_python_wins_over_path(build, monkeypatch, tmp_path):
+    for folder in ("venv", "system"):
+        (tmp_path / folder).mkdir()
+        script(tmp_path / folder / "mpicc", "exit 0")
+    monkeypatch.delenv("MPICC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "system"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    assert build.find_mpicc() == str(tmp_path / "venv" / "mpicc")
+
+
+@pytest.mark.parametrize("body", ["exit 1", "echo hello"])
+def test_mpicc_that_is_none(build, tmp_path, body):
+    mpicc = script(tmp_path / "mpicc", body)
+    assert "neither -show nor -showme" in sentence(lambda: build.wrapper_command(mpicc))
+
+
+def test_open_mpi_spelling(build, tmp_path):
+    mpicc = script(tmp_path / "mpicc", 'test "$1" = -showme && echo gcc -I/o/include -L/o/lib -lmpi')
+    assert build.wrapper_command(mpicc) == ["gcc", "-I/o/include", "-L/o/lib", "-lmpi"]
+
+
+def test_headers_without_a_library(build, tmp_path):
+    mpicc = str(tmp_path / "mpicc")
+    (tmp_path / "mpi.h").write_text("int MPI_Init(int*, char***);\n")
+    flags = build.MpiFlags(include_dirs=[str(tmp_path)], libraries=["no_such_mpi"])
+    text = sentence(lambda: build.check_mpi(mpicc, flags))
+    assert mpicc in text and "no_such_mpi" in text
+
+
+def test_without_a_compiler(build, monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "no C++ compiler" in sentence(build.cxx_compiler)
+
+
+@pytest.mark.parametrize(
+    ("command", "rpaths"),
+    [
+        ("cc -I/m/include -L/m/lib -Wl,-rpath -Wl,/m/lib -Wl,--enable-new-dtags -lmpi", ["/m/lib"]),
+        ("gcc -I /m/include -L/m/lib -Wl,-rpath,/m/lib -Wl,-rpath=/m/more -lmpi", ["/m/lib", "/m/more"]),
+        ("gcc -I/m/include -L/m/lib -Xlinker -rpath -Xlinker /m/lib -lmpi", ["/m/lib"]),
+        ("gcc -O2 -DX=1 -I/m/include -L/m/lib -L/m/lib -lmpi -lmpi", []),
+    ],
+)
+def test_flags_of_wrappers(build, command, rpaths):
+    flags = build.parse_flags(command.split())
+    assert flags.include_dirs == ["/m/include"]
+    assert flags.library_dirs == ["/m/lib"]
+    assert flags.libraries == ["mpi"]
+    assert flags.rpaths == rpaths
+
+
+def test_a_wrapper_without_run_path_gets_the_folder_of_its_library(build, tmp_path):
+    (tmp_path / "libmpi.so.40").touch()
+    assert build.parse_flags(["gcc", f"-L{tmp_path}", "-L/m/other", "-lmpi"]).rpaths == [str(tmp_path)]
+
+
+def test_the_mpi_of_this_environment_is_usable(build):
+    mpicc = build.find_mpicc()
+    build.check_mpi(mpicc, build.parse_flags(build.wrapper_command(mpicc)))
+    assert os.access(build.find_mpiexec(mpicc), os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        (["mpiexec", "mpirun"], "mpiexec"),
+        (["mpirun"], "mpirun"),
+        (["mpiexec", "mpiexec.openmpi"], "mpiexec.openmpi"),
+        ([], ""),
+    ],
+)
+def test_the_launcher_beside_mpicc(build, tmp_path, present, expected):
+    for name in present:
+        script(tmp_path / name, "exit 0")
+    found = build.find_mpiexec(str(tmp_path / "mpicc.openmpi"))
+    assert found == (str(tmp_path / expected) if expected else "")
+
+
+def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):
+    cache = tmp_path / "build" / "CMakeCache.txt"
+    cache.parent.mkdir()
+    cache.write_text("CMAKE_HOME_DIRECTORY:INTERNAL=/elsewhere\n")
+    build.discard_moved_cache(cache.parent, tmp_path)
+    assert not cache.exists()
+    cache.parent.mkdir()
+    cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={tmp_path}\n")
+    build.discard_moved_cache(cache.parent, tmp_path)
+    assert cache.exists()
