@@ -8,6 +8,8 @@
 // Threads: constructor, launch() and join() on the issuing thread; advance(), pending_peers() and abandon()
 // by the holder of the progress role, from before launch() on. Apart from flags the two share only constant
 // data. advance() and abandon() touch the transport and flags, never the device.
+// Ownership: the progress role may see the operation done, and drop it, before launch() has returned: the
+// issuing thread keeps a reference of its own until launch() and its joins are through.
 #pragma once
 
 #include <atomic>

@@ -348,6 +348,7 @@ TEST(sim_queues_block_each_other_only_if_they_share_hardware) {
     if (hardware_queues == 2) second->synchronize();
     CHECK(flags[1].load(std::memory_order_acquire) == (hardware_queues == 2 ? 1u : 0u));
     flags[0].store(1, std::memory_order_release);
+    first->synchronize();  // its wait reads a flag that ends with this scope
     second->synchronize();
     CHECK(flags[1].load(std::memory_order_acquire) == 1);
   }

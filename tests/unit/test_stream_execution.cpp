@@ -1,0 +1,557 @@
+// Device programs and host programs joined by flags: every algorithm on simulated devices, all ranks in one
+// process, each with a device, an issuing thread and a progress thread of its own.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "common/error.hpp"
+#include "device/sim/sim_device.hpp"
+#include "engine/stream_execution.hpp"
+#include "test.hpp"
+#include "transport/loopback/loopback.hpp"
+
+using namespace mpigdr;
+
+namespace {
+
+using Element = std::int32_t;
+
+// One rank: device, transport, and a progress thread that advances what is posted, as the engine would.
+class Rank {
+ public:
+  Rank(std::unique_ptr<Transport> transport, const SimOptions& options, int queue_count,
+       std::size_t flag_blocks = 2)
+      : transport_(std::move(transport)), device(options), caller(device.make_queue()) {
+    for (int q = 0; q < queue_count; ++q) owned_.push_back(device.make_queue());
+    for (const auto& queue : owned_) queues.push_back(queue.get());
+    flags = std::make_shared<StreamFlagPool>(device, flag_blocks);
+    progress_ = std::thread([this] { progress(); });
+  }
+
+  ~Rank() {
+    stop_.store(true, std::memory_order_release);
+    progress_.join();
+  }
+
+  int rank() const { return transport_->rank(); }
+
+  // Posts, launches, and orders the caller's queue behind it.
+  std::shared_ptr<StreamExecution> run(SchedulePtr schedule, const Binding& binding, bool join = true) {
+    auto operation = std::make_shared<StreamExecution>(std::move(schedule), binding, *transport_, flags);
+    {
+      std::lock_guard lock(mutex_);
+      posted_.push_back(operation);
+    }
+    operation->launch(device, queues, *caller);
+    if (join) operation->join(device, *caller);
+    return operation;
+  }
+
+  // Waits until at most `count` operations are in flight. Throws what failed on the device or the transport.
+  void drain(std::size_t count = 0) {
+    while (true) {
+      device.check();
+      {
+        std::lock_guard lock(mutex_);
+        if (error_) std::rethrow_exception(error_);
+        if (posted_.size() <= count) return;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  // Gives up everything in flight, as the engine does after a deadline; the executions are kept.
+  std::vector<std::shared_ptr<StreamExecution>> abandon() {
+    std::lock_guard lock(mutex_);
+    for (auto& operation : posted_) operation->abandon();
+    return std::move(posted_);
+  }
+
+  std::vector<int> pending_peers() {
+    std::lock_guard lock(mutex_);
+    return posted_.empty() ? std::vector<int>{} : posted_.front()->pending_peers();
+  }
+
+ private:
+  void progress() {
+    while (!stop_.load(std::memory_order_acquire)) {
+      {
+        std::lock_guard lock(mutex_);
+        try {
+          std::erase_if(posted_, [](auto& operation) { return operation->advance(); });
+        } catch (...) {
+          error_ = std::current_exception();
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  const std::unique_ptr<Transport> transport_;
+
+ public:
+  SimDevice device;
+  const std::unique_ptr<DeviceQueue> caller;
+  std::vector<DeviceQueue*> queues;
+  std::shared_ptr<StreamFlagPool> flags;
+
+ private:
+  std::vector<std::unique_ptr<DeviceQueue>> owned_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<StreamExecution>> posted_;
+  std::exception_ptr error_;
+  std::atomic<bool> stop_{false};
+  std::thread progress_;
+};
+
+struct Layout {
+  int size = 1;
+  int hardware_queues = 1;
+  int queues = 1;
+  int max_delay_us = 30;
+};
+
+// Runs `body(rank)` on a thread per rank and rethrows the first failure.
+void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>& body,
+                  LoopbackOptions options = {}) {
+  auto transports = make_loopback(layout.size, options);
+  std::vector<std::unique_ptr<Rank>> ranks;
+  for (int r = 0; r < layout.size; ++r) {
+    SimOptions sim;
+    sim.hardware_queues = layout.hardware_queues;
+    sim.max_delay = std::chrono::microseconds(layout.max_delay_us);
+    sim.seed = static_cast<std::uint64_t>(r) + 1;
+    sim.deadline = std::chrono::milliseconds(15000);
+    ranks.push_back(std::make_unique<Rank>(std::move(transports[r]), sim, layout.queues));
+  }
+  std::vector<std::exception_ptr> errors(layout.size);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < layout.size; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        body(*ranks[r]);
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+// ---- what a collective should give ----
+
+Element value(int rank, std::uint64_t i, int salt) {
+  return static_cast<Element>((rank + 2) * 1000 + static_cast<int>(i % 911) + 7 * salt);
+}
+
+std::uint64_t pair_count(int from, int to, std::uint64_t count) {
+  return count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
+}
+
+CollectiveSpec make_spec(Collective collective, int rank, int size, std::uint64_t count, int root) {
+  CollectiveSpec spec;
+  spec.collective = collective;
+  spec.rank = rank;
+  spec.size = size;
+  spec.root = root;
+  spec.count = collective == Collective::Barrier || collective == Collective::AllToAll ? 0 : count;
+  spec.dtype = DataType::Int32;
+  if (collective == Collective::AllToAll)
+    for (int r = 0; r < size; ++r) {
+      spec.send_counts.push_back(pair_count(rank, r, count));
+      spec.recv_counts.push_back(pair_count(r, rank, count));
+    }
+  return spec;
+}
+
+struct Data {
+  std::vector<Element> input, expected;
+  bool in_place = false;  // the collective works on the output alone (broadcast)
+};
+
+Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt) {
+  const int p = spec.size, rank = spec.rank;
+  const auto size = static_cast<std::uint64_t>(p);
+  Data data;
+  const auto fill = [&](std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) data.input.push_back(value(rank, i, salt));
+  };
+  const auto sum = [&](std::uint64_t i) {
+    Element total = 0;
+    for (int r = 0; r < p; ++r) total += value(r, i, salt);
+    return total;
+  };
+  switch (spec.collective) {
+    case Collective::AllReduce:
+      fill(count);
+      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(sum(i));
+      break;
+    case Collective::Broadcast:
+      fill(count);
+      data.in_place = true;
+      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(spec.root, i, salt));
+      break;
+    case Collective::Reduce:
+      fill(count);
+      for (std::uint64_t i = 0; rank == spec.root && i < count; ++i) data.expected.push_back(sum(i));
+      break;
+    case Collective::AllGather:
+      fill(count);
+      for (int r = 0; r < p; ++r)
+        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
+      break;
+    case Collective::ReduceScatter:
+      fill(size * count);
+      for (std::uint64_t i = 0; i < count; ++i)
+        data.expected.push_back(sum(static_cast<std::uint64_t>(rank) * count + i));
+      break;
+    case Collective::AllToAll:
+      for (int r = 0; r < p; ++r) fill(spec.send_counts[r]);
+      for (std::uint64_t i = 0; i < data.input.size(); ++i) data.input[i] = value(rank, i, salt);
+      for (int r = 0; r < p; ++r) {
+        std::uint64_t first = 0;  // where rank r's block for us begins in its input
+        for (int to = 0; to < rank; ++to) first += pair_count(r, to, count);
+        for (std::uint64_t i = 0; i < spec.recv_counts[r]; ++i)
+          data.expected.push_back(value(r, first + i, salt));
+      }
+      break;
+    case Collective::Barrier:
+      break;
+  }
+  return data;
+}
+
+// One operation with memory of its own. The input is produced by an item just before it on the caller's
+// queue, the output is consumed and spoiled right after.
+struct Operation {
+  Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index) {
+    const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3};
+    spec = make_spec(algorithm.collective, rank, size, count, index % size);
+    schedule = algorithm.build(spec, tuning);
+    data = make_data(spec, count, index);
+    input.assign(data.input.size(), -1);
+    output.assign(std::max(data.expected.size(), data.in_place ? data.input.size() : 0), -2);
+    result.assign(data.expected.size(), -3);
+    spoiled.assign(output.size(), -4);
+    scratch.assign(schedule->scratch_count, -5);
+    binding.input = input.data();
+    binding.output = output.data();
+    binding.scratch = scratch.data();
+    binding.dtype = DataType::Int32;
+    binding.channel = Channel::Accelerator;
+    binding.tag_base = (index % 500) * kMaxLanes;
+  }
+
+  void produce(DeviceQueue& caller) {
+    void* const to = data.in_place ? output.data() : input.data();
+    caller.copy(to, data.input.data(), data.input.size() * sizeof(Element));
+  }
+  void consume(DeviceQueue& caller) {
+    caller.copy(result.data(), output.data(), result.size() * sizeof(Element));
+    caller.copy(output.data(), spoiled.data(), spoiled.size() * sizeof(Element));
+  }
+  void issue(Rank& rank, bool join = true) {
+    produce(*rank.caller);
+    execution = rank.run(schedule, binding, join);
+    if (join) consume(*rank.caller);
+  }
+  bool right() const { return result == data.expected; }
+
+  CollectiveSpec spec;
+  SchedulePtr schedule;
+  Data data;
+  std::vector<Element> input, output, result, spoiled, scratch;
+  Binding binding;
+  std::shared_ptr<StreamExecution> execution;
+};
+
+std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {
+  std::vector<Algorithm> found;
+  for (const Algorithm& algorithm : algorithms())
+    if (algorithm.build && (!only || std::strcmp(name(algorithm.collective).data(), only) == 0))
+      found.push_back(algorithm);
+  return found;
+}
+
+// Every algorithm at every count, all of them in flight together.
+void run_everything(const Layout& layout, LoopbackOptions options) {
+  on_all_ranks(
+      layout,
+      [&](Rank& rank) {
+        std::vector<std::unique_ptr<Operation>> operations;
+        int index = 0;
+        for (const std::uint64_t count : {1u, 7u, 100u})
+          for (const Algorithm& algorithm : scheduled_algorithms())
+            operations.push_back(
+                std::make_unique<Operation>(algorithm, rank.rank(), layout.size, count, index++));
+        for (auto& operation : operations) operation->issue(rank);
+        rank.drain();
+        rank.caller->synchronize();
+        for (auto& operation : operations)
+          if (!operation->right())
+            fail(ErrorCode::Internal, "wrong result of ", operation->schedule->algorithm, " ",
+                 name(operation->spec.collective), " on rank ", rank.rank(), " of ", layout.size);
+      },
+      std::move(options));
+}
+
+}  // namespace
+
+TEST(every_algorithm_on_one_shared_hardware_queue) {
+  for (int size = 1; size <= 5; ++size)
+    run_everything({size, 1, 3, 5}, {.eager_bytes = 64, .max_late_tests = 2});
+}
+
+TEST(every_algorithm_on_queues_of_their_own) {
+  for (int size = 1; size <= 5; ++size)
+    run_everything({size, 4, 3, 5}, {.eager_bytes = 64, .max_late_tests = 2});
+}
+
+TEST(every_algorithm_with_fewer_queues_than_lanes) {
+  for (const int size : {2, 5}) run_everything({size, 3, 2, 5}, {.eager_bytes = 0});
+}
+
+TEST(many_in_flight_joined_late_and_out_of_order) {
+  for (const int hardware_queues : {1, 3})
+    on_all_ranks({3, hardware_queues, 2, 20}, [&](Rank& rank) {
+      const auto all = scheduled_algorithms("all_reduce");
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        std::vector<std::unique_ptr<Operation>> operations;
+        for (int i = 0; i < 16; ++i) {
+          operations.push_back(std::make_unique<Operation>(all[i % all.size()], rank.rank(), 3, 50 + i, i));
+          operations.back()->issue(rank, false);
+        }
+        std::vector<std::unique_ptr<DeviceQueue>> consumers;
+        for (std::size_t i = operations.size(); i-- > 0;) {
+          consumers.push_back(rank.device.make_queue());
+          operations[i]->execution->join(rank.device, *consumers.back());
+          operations[i]->consume(*consumers.back());
+        }
+        for (auto& consumer : consumers) consumer->synchronize();
+        rank.drain();
+        for (auto& operation : operations) CHECK(operation->right());
+      }
+    });
+}
+
+TEST(flags_are_reused_over_many_operations) {
+  on_all_ranks({2, 1, 2, 0}, [&](Rank& rank) {
+    const auto all = scheduled_algorithms();
+    for (int i = 0; i < 300; ++i) {
+      Operation operation(all[i % all.size()], rank.rank(), 2, 20, i);
+      operation.issue(rank);
+      rank.drain();
+      rank.caller->synchronize();
+      CHECK(operation.right());
+    }
+    CHECK(rank.flags->blocks() == 2);
+  });
+}
+
+TEST(memory_is_allocated_and_released_meanwhile) {
+  for (const int hardware_queues : {1, 4})
+    on_all_ranks({3, hardware_queues, 3, 20}, [&](Rank& rank) {
+      std::atomic<bool> stop{false};
+      std::atomic<int> rounds{0};
+      std::thread other([&] {
+        try {
+          while (!stop.load(std::memory_order_acquire)) {
+            rank.device.release(rank.device.allocate(1000));
+            rounds.fetch_add(1, std::memory_order_relaxed);
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+          }
+        } catch (const Error&) {
+          // The device has failed; drain() reports it.
+        }
+      });
+      std::exception_ptr error;
+      try {
+        const auto all = scheduled_algorithms();
+        for (int i = 0; i < 40; ++i) {
+          Operation operation(all[i % all.size()], rank.rank(), 3, 60, i);
+          operation.issue(rank);
+          rank.drain();
+          rank.caller->synchronize();
+          CHECK(operation.right());
+        }
+        while (rounds.load(std::memory_order_relaxed) == 0) std::this_thread::yield();
+      } catch (...) {
+        error = std::current_exception();
+      }
+      stop.store(true, std::memory_order_release);
+      other.join();
+      if (error) std::rethrow_exception(error);
+    });
+}
+
+// Lanes whose rounds have different numbers on different ranks: submitted round by round over both lanes,
+// each rank's shared queue would wait for the other's.
+TEST(lanes_of_different_shape_share_a_queue) {
+  on_all_ranks({2, 1, 1, 10}, [&](Rank& rank) {
+    const Slice in{Buffer::Input, 0, 4}, out0{Buffer::Output, 0, 4}, out1{Buffer::Output, 4, 4};
+    ScheduleWriter writer("crossed");
+    const auto receive_then_add = [&](int peer, Slice dst, Slice buffer) {
+      writer.lane();
+      writer.round();
+      writer.recv(peer, buffer);
+      writer.round();
+      writer.reduce(dst, {buffer, in});
+    };
+    const auto work_then_send = [&](int peer, Slice dst, Slice a, Slice b) {
+      writer.lane();
+      writer.round();
+      writer.copy(a, in);
+      writer.round();
+      writer.copy(b, a);
+      writer.round();
+      writer.reduce(dst, {a, b});
+      writer.round();
+      writer.send(peer, dst);
+    };
+    const Slice a = writer.scratch(4), b = writer.scratch(4), c = writer.scratch(4);
+    if (rank.rank() == 0) {
+      receive_then_add(1, out0, c);
+      work_then_send(1, out1, a, b);
+    } else {
+      work_then_send(0, out0, a, b);
+      receive_then_add(0, out1, c);
+    }
+    const std::vector<Element> source(4, rank.rank() == 0 ? 1 : 10);
+    std::vector<Element> input(4), output(8), scratch(12);
+    rank.caller->copy(input.data(), source.data(), sizeof(Element) * 4);
+    Binding binding;
+    binding.input = input.data();
+    binding.output = output.data();
+    binding.scratch = scratch.data();
+    binding.dtype = DataType::Int32;
+    rank.run(writer.finish(), binding);
+    rank.drain();
+    // The sender has twice its own input, the receiver that plus its own.
+    CHECK(output[0] == (rank.rank() == 0 ? 21 : 20) && output[7] == (rank.rank() == 0 ? 2 : 12));
+  });
+}
+
+TEST(a_plain_copy_onto_itself_is_dropped_and_a_scaled_one_is_not) {
+  on_all_ranks({1, 1, 1, 0}, [&](Rank& rank) {
+    for (const Scale scale : {Scale::None, Scale::Average, Scale::PreMul}) {
+      ScheduleWriter writer("scaled");
+      writer.lane();
+      writer.round();
+      writer.copy({Buffer::Output, 0, 3}, {Buffer::Input, 0, 3}, scale);
+      std::vector<float> data{6, 9, -3};
+      Binding binding;
+      binding.input = binding.output = data.data();
+      binding.dtype = DataType::Float32;
+      binding.op = scale == Scale::PreMul ? ReduceOp::PreMulSum : ReduceOp::Avg;
+      binding.divisor = 3;
+      binding.factor = 0.5;
+      rank.run(writer.finish(), binding);
+      rank.drain();
+      CHECK(data[1] == (scale == Scale::None ? 9.f : scale == Scale::Average ? 3.f : 4.5f));
+    }
+  });
+}
+
+TEST(nothing_is_sent_before_the_input_is_ready) {
+  on_all_ranks({2, 1, 1, 0}, [&](Rank& rank) {
+    const auto gate = rank.device.make_flags(1);
+    rank.caller->wait_flag(&gate[0], 1);
+    ScheduleWriter writer("exchange");
+    writer.lane();
+    writer.round();
+    writer.recv(1 - rank.rank(), {Buffer::Output, 0, 1});
+    writer.send(1 - rank.rank(), {Buffer::Input, 0, 1});
+    Element ready = 5 + rank.rank(), input = -1, output = -2;
+    rank.caller->copy(&input, &ready, sizeof input);
+    Binding binding;
+    binding.input = &input;
+    binding.output = &output;
+    binding.dtype = DataType::Int32;
+    rank.run(writer.finish(), binding);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(rank.pending_peers().empty());  // not even the receive is posted: the output may be in use
+    gate[0].store(1, std::memory_order_release);
+    rank.drain();
+    CHECK(output == 6 - rank.rank());
+  });
+}
+
+TEST(abandoning_lets_the_device_drain) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  faults->dead.store(true, std::memory_order_release);
+  const auto algorithms = scheduled_algorithms("all_reduce");
+  for (const Algorithm& algorithm : algorithms) {
+    const auto operations = std::make_shared<std::vector<std::unique_ptr<Operation>>>(2);
+    on_all_ranks({2, 1, 2, 0},
+                 [&](Rank& rank) {
+                   auto& operation = (*operations)[rank.rank()];
+                   operation = std::make_unique<Operation>(algorithm, rank.rank(), 2, 40, 0);
+                   operation->issue(rank);
+                   if (rank.rank() == 0)
+                     while (rank.pending_peers().empty()) std::this_thread::yield();
+                   if (rank.rank() == 0) CHECK(rank.pending_peers() == std::vector<int>{1});
+                   const auto abandoned = rank.abandon();
+                   rank.caller->synchronize();  // throws if a flag is never reached
+                   CHECK(rank.rank() == 1 || abandoned.size() == 1);
+                 },
+                 {.faults = {nullptr, faults}});
+  }
+}
+
+TEST(a_peer_that_sends_less_is_an_error) {
+  bool threw = false;
+  try {
+    on_all_ranks({2, 1, 1, 0}, [&](Rank& rank) {
+      const std::uint64_t count = rank.rank() == 0 ? 4 : 3;
+      ScheduleWriter writer("unequal");
+      writer.lane();
+      writer.round();
+      if (rank.rank() == 0)
+        writer.recv(1, {Buffer::Output, 0, count});
+      else
+        writer.send(0, {Buffer::Input, 0, count});
+      std::vector<Element> memory(4);
+      Binding binding;
+      binding.input = binding.output = memory.data();
+      binding.dtype = DataType::Int32;
+      rank.run(writer.finish(), binding, false);
+      try {
+        rank.drain();
+      } catch (...) {
+        rank.abandon();
+        for (DeviceQueue* queue : rank.queues) queue->synchronize();
+        throw;
+      }
+    });
+  } catch (const Error& error) {
+    threw = error.code() == ErrorCode::Remote &&
+            std::strstr(error.what(), "rank 1 sent 12 bytes where 16 were expected");
+  }
+  CHECK(threw);
+}
+
+TEST(flag_counters_start_over_before_they_wrap) {
+  SimDevice device;
+  StreamFlagPool pool(device, 1);
+  const StreamFlags first = pool.acquire(UINT32_MAX - 10);
+  first.start()->store(first.base + 1, std::memory_order_release);
+  first.host(3)->store(first.base + UINT32_MAX - 10, std::memory_order_release);
+  pool.release(first);
+  const StreamFlags second = pool.acquire(20);
+  CHECK(second.flags == first.flags && second.base == 0);
+  CHECK(second.start()->load(std::memory_order_acquire) == 0 &&
+        second.host(3)->load(std::memory_order_acquire) == 0);
+  const StreamFlags third = pool.acquire(20);
+  CHECK(third.flags != second.flags && pool.blocks() == 2);
+  pool.release(second);
+  CHECK(pool.acquire(5).base == 20);
+}
+
+UNIT_MAIN()
