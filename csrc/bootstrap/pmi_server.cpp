@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <utility>
 
+#include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 
@@ -57,6 +59,8 @@ void shield_in_child() {
   ::close(pair[0]);
 }
 
+PmiServer* exit_server = nullptr;
+
 }  // namespace
 
 void shield_pmi_from_forks(int fd) {
@@ -75,13 +79,28 @@ PmiServer& PmiServer::start(std::unique_ptr<KvStore> store, PmiServerOptions opt
     fail(ErrorCode::System, "socketpair for the PMI server: ", std::strerror(errno));
   auto* server = new PmiServer(std::move(store), std::move(options), pair[0], pair[1]);  // leaked, see above
   shield_pmi_from_forks(server->client_);
+  exit_server = server;
+  std::atexit([] { exit_server->finish_at_exit(); });
   quiet_thread([server] { server->serve(); }).detach();
   return *server;
 }
 
 PmiServer::PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, int client, int server)
-    : store_(std::move(store)), options_(std::move(options)), client_(client), server_(server) {
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      client_(client),
+      server_(server),
+      pid_(::getpid()) {
   if (options_.process_mapping) values_["PMI_process_mapping"] = *options_.process_mapping;
+}
+
+void PmiServer::finish_at_exit() {
+  if (::getpid() != pid_) return;
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  for (int unread = 1; unread > 0 && std::chrono::steady_clock::now() < limit; ::usleep(1000)) {
+    std::lock_guard<std::mutex> idle(busy_);
+    if (::ioctl(server_, FIONREAD, &unread) != 0) return;
+  }
 }
 
 void PmiServer::serve() {
@@ -93,6 +112,7 @@ void PmiServer::serve() {
     const int n = ::poll(&ready, 1, init ? 500 : -1);
     if (n == 0 && init) watch_for_abort();
     if (n <= 0) continue;
+    std::lock_guard<std::mutex> busy(busy_);
     const ssize_t got = ::recv(server_, buffer, sizeof buffer, 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return;  // the MPI library closed its end
@@ -103,7 +123,7 @@ void PmiServer::serve() {
       if (!reply.empty()) {
         const std::string text = reply + "\n";
         if (::send(server_, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
-          return;
+          return;  // it closed its end
       }
     }
     if (pending.size() > kMaxLine) {
@@ -162,6 +182,7 @@ void PmiServer::barrier() {
     if (init) {
       // No error code reaches the caller of MPI_Init through MPICH, so the process says why and ends.
       report(options_.rank, std::string("MPI_Init cannot go on: ") + e.what());
+      unlink_mpich_shared_memory();
       ::_exit(kExitStuck);
     }
   }
@@ -173,6 +194,7 @@ void PmiServer::watch_for_abort() {
     const auto text = store_->try_get(options_.abort_key);
     if (!text) return;
     report(options_.rank, "another rank called MPI_Abort during MPI_Init: " + *text);
+    unlink_mpich_shared_memory();
     ::_exit(1);
   } catch (const std::exception&) {
     // A store that fails now is reported by whoever needs it; MPI_Init may still succeed without.
@@ -197,6 +219,7 @@ void PmiServer::abort_job(const std::string& line) {
     noted->set_value();
   }).detach();
   noted->get_future().wait_for(std::chrono::seconds(3));
+  unlink_mpich_shared_memory();
   ::_exit(code);
 }
 

@@ -10,10 +10,13 @@
 // close-on-exec. A forked child gets a socket of its own in its place and so never speaks on its parent's.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,11 +54,16 @@ class PmiServer {
   void put(const std::string& line);
   void barrier();
   void watch_for_abort();
+  // MPI_Abort only sends a line and returns: without this the process could end with code 0 before the line
+  // is read.
+  void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
   const std::unique_ptr<KvStore> store_;
   const PmiServerOptions options_;
   const int client_, server_;
+  const pid_t pid_;  // a forked child inherits the exit handler, but not the thread
+  std::mutex busy_;  // held while a command is carried out
   std::map<std::string, std::string> values_;
   std::vector<std::string> fresh_;  // key, value, key, value: put since the last barrier
   int barriers_ = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/watchdog.hpp"
@@ -148,7 +149,7 @@ class MpiTransport final : public GroupTransport {
     if (c.collective == Collective::ReduceScatter && overlap(c)) {
       std::vector<char> apart(c.count * item_size(c.dtype));
       Request request = wrap(start_native(c, apart.data(), rank_, comm), Kind::Native);
-      deliveries_[request.handle] = {std::move(apart), c.output};
+      deliveries_.emplace(request.handle, Delivery{std::move(apart), c.output});
       return request;
     }
     return wrap(start_native(c, c.output, rank_, comm), Kind::Native);
@@ -209,16 +210,17 @@ class MpiTransport final : public GroupTransport {
   }
 
   void deliver(const Request& request) {
-    const auto found = deliveries_.find(request.handle);
-    if (found == deliveries_.end()) return;
-    std::memcpy(found->second.destination, found->second.data.data(), found->second.data.size());
-    deliveries_.erase(found);
+    // Requests that are complete when they start may share one handle (MPICH); then all of them are complete.
+    const auto [first, last] = deliveries_.equal_range(request.handle);
+    for (auto d = first; d != last; ++d)
+      std::memcpy(d->second.destination, d->second.data.data(), d->second.data.size());
+    deliveries_.erase(first, last);
   }
 
   MPI_Comm group_;
   MPI_Comm channels_[kChannelCount];
   int rank_ = 0, size_ = 1, max_tag_ = 32767;
-  std::unordered_map<std::uint64_t, Delivery> deliveries_;
+  std::unordered_multimap<std::uint64_t, Delivery> deliveries_;
 };
 
 }  // namespace

@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <functional>
 #include <memory>
-#include <optional>
-#include <set>
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/host.hpp"
 #include "bootstrap/pmi_server.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/mpi_check.hpp"
@@ -91,16 +88,16 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
 
-  std::function<std::string()> who_is_missing;
-  if (o.store)
-    who_is_missing = [store = std::shared_ptr<KvStore>(o.store->clone()), key = o.key + "/up",
-                      size = o.size] {
-      return "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
-             ". If one of them has ended, its own output says why";
-    };
+  std::shared_ptr<KvStore> store = o.store ? o.store->clone() : nullptr;
+  auto at_deadline = [store, key = o.key + "/up", size = o.size]() -> std::string {
+    unlink_mpich_shared_memory();
+    if (!store) return "a single rank";
+    return "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
+           ". If one of them has ended, its own output says why";
+  };
   int provided = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
   {
-    Watchdog guard("MPI_Init_thread", deadline, o.rank, std::move(who_is_missing));
+    Watchdog guard("MPI_Init_thread", deadline, o.rank, at_deadline);
     code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   }
   if (server) {
@@ -140,19 +137,6 @@ void verify_world(const RuntimeOptions& o, Deadline deadline) {
   }
 }
 
-// MPICH keeps the file of its shared memory until MPI_Finalize, so a killed job leaves it behind. Once all
-// ranks have it mapped the name serves nobody. Only files that are mapped here and have MPICH's name are
-// touched.
-void unlink_shared_memory() {
-  std::ifstream maps("/proc/self/maps");
-  std::set<std::string> paths;
-  for (std::string line; std::getline(maps, line);) {
-    const auto at = line.find("/dev/shm/mpich_shm_");
-    if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
-  }
-  for (const auto& path : paths) ::unlink(path.c_str());
-}
-
 void build_base(const RuntimeOptions& o) {
   RuntimeState& s = state();
   // Ordered by torch's rank, whatever the launcher's order was.
@@ -177,7 +161,8 @@ void build_base(const RuntimeOptions& o) {
   std::vector<std::string> names;
   for (int l : leaders) names.push_back(std::to_string(l));
   s.node_of_rank = number_nodes(names);
-  if (s.started_by_us && rank_on_node == 0) unlink_shared_memory();
+  // Everybody has attached: the Allgather is through.
+  if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }
 
 void check_again(const RuntimeOptions& o) {

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Builds the C++ driver against an MPI and runs its scenarios, without Python or torch:
+#   MPICC=mpicc MPIEXEC=mpiexec tests/mpi_cpp/run.sh [BUILD_DIR] [FILTER]
+# Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not as expected.
+set -u
+cd "$(dirname "$0")/../.."
+build=${1:-build/mpi_cpp} filter=${2:-}
+mpicc=${MPICC:-mpicc} mpiexec=${MPIEXEC:-mpiexec}
+mkdir -p "$build"
+flags=$("$mpicc" -show | cut -d' ' -f2-)
+objects=()
+for source in csrc/common/*.cpp csrc/bootstrap/*.cpp csrc/transport/mpi/*.cpp tests/mpi_cpp/driver.cpp; do
+  object=$build/${source//\//_}.o
+  objects+=("$object")
+  [ "$object" -nt "$source" ] && [ -z "$(find csrc tests/mpi_cpp -name '*.hpp' -newer "$object" -print -quit)" ] && continue
+  # shellcheck disable=SC2086
+  ${CXX:-g++} -std=c++20 -O1 -g -fPIC -Wall -Wextra ${CXXFLAGS:-} -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -Icsrc -Itests/mpi_cpp \
+    -c "$source" -o "$object" ${flags%%-L*} || exit 1
+done
+# shellcheck disable=SC2086
+${CXX:-g++} ${CXXFLAGS:-} -o "$build/driver" "${objects[@]}" $flags -pthread -ldl || exit 1
+driver=$build/driver
+store=$(mktemp -d)
+failed=0
+before=$(ls /dev/shm)
+
+verdict() {  # name, expected codes, codes
+  local left
+  left=$(comm -13 <(echo "$before") <(ls /dev/shm) | grep -E 'mpich|ucx' || true)
+  if [ "$2" = "$3" ] && [ -z "$left" ]; then echo "ok      $1"; else
+    failed=1
+    echo "FAILED  $1: exit codes '$3', expected '$2'; left in /dev/shm: '${left}'"
+    cat "$store"/out.*
+  fi
+  # shellcheck disable=SC2086
+  [ -n "$left" ] && (cd /dev/shm && rm -f $left)
+}
+
+selected() { [[ "$1" == *"$filter"* ]]; }
+
+free_store() { rm -rf "$store"; mkdir -p "$store"; }
+
+unsupervised() {  # scenario, size, started ranks, expected codes
+  selected "store $1 p=$2" || return 0
+  free_store
+  local pids=() codes=() r pid
+  mkdir "$store/kv"
+  for ((r = 0; r < $3; ++r)); do
+    timeout 60 "$driver" "$1" "$store/kv" "$r" "$2" >"$store/out.$r" 2>&1 &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do wait "$pid"; codes+=($?); done
+  verdict "store $1 p=$2 ${note:-}" "$4" "${codes[*]}"
+}
+
+launched() {  # scenario, size, expected code
+  selected "launcher $1 p=$2" || return 0
+  free_store
+  mkdir "$store/kv"
+  timeout 90 "$mpiexec" -n "$2" "$driver" "$1" "$store/kv" env env >"$store/out.0" 2>&1
+  verdict "launcher $1 p=$2 ${note:-}" "$3" "$?"
+}
+
+# Whether a killed process or the shell says it first, the code is 128 + 9.
+for p in 1 2 3 4; do
+  zeros=$(yes 0 | head -n $p | paste -sd' ')
+  mode=store
+  [ $p = 1 ] && mode=singleton
+  EXPECT_BOOTSTRAP=$mode unsupervised basic $p $p "$zeros"
+  EXPECT_BOOTSTRAP=launcher launched basic $p 0
+done
+LOSE_STORE=1 note="(store lost before the end)" unsupervised basic 2 2 "0 0"
+PMI_FD=99 PMI_RANK=0 PMI_SIZE=2 PMIX_NAMESPACE=stale PMIX_RANK=0 PMIX_SERVER_URI=stale EXPECT_BOOTSTRAP=store \
+  note="(stale launcher variables)" unsupervised basic 2 2 "0 0"
+TORCHELASTIC_RUN_ID=run EXPECT_BOOTSTRAP=store note="(torchrun inside mpiexec)" launched basic 2 0
+MPI_GDR_BOOTSTRAP=launcher note="(no launcher: an error)" unsupervised basic 2 2 "72 72"
+launched reordered 3 0
+LEVEL=multiple launched existing 2 0
+LEVEL=funneled launched existing 2 0
+LEVEL=multiple note="(a singleton MPI per rank)" unsupervised existing 2 2 "0 0"
+unsupervised missing 3 2 "0 0"
+unsupervised disagree 2 2 "0 0"
+unsupervised dies_in_init 2 2 "124 9"
+unsupervised dies_in_init 3 3 "124 124 9"
+unsupervised aborts 2 2 "42 0"
+unsupervised killed 2 2 "0 137"
+unsupervised killed 3 3 "0 0 137"
+unsupervised leaves_early 2 2 "0 0"
+unsupervised forks 2 2 "0 0"
+launched forks 2 0
+launched leaves_early 1 0
+rm -rf "$store"
+exit $failed
