@@ -1,0 +1,342 @@
+"""The command `mpi-gdr`: command lines, placement, exit status and signals, with launchers that are shell
+scripts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mpi_backend import cli, info, launch, run
+from mpi_backend._version import __version__
+
+MPI_GDR = [sys.executable, "-m", "mpi_backend"]
+LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE")
+
+
+@pytest.fixture
+def clean_env():
+    """The environment of a login shell, though the tests themselves may run under a launcher."""
+    unwanted = (*LAUNCHER_VARIABLES, *run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR")
+    return {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """Makes a launcher that answers --version with a text and otherwise runs a shell line."""
+
+    def make(version, body='printf "%s\\n" "$@"'):
+        path = tmp_path / "mpiexec"
+        path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n{body}\n')
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def mpi_gdr(*arguments, env=None, cwd=None):
+    return subprocess.run(
+        [*MPI_GDR, *arguments], capture_output=True, text=True, timeout=120, env=env, cwd=cwd, check=False
+    )
+
+
+# ---- the command ------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_command(capsys):
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in ("run", "info", "selftest", "bench"))
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"mpi-gdr {__version__}\n"
+
+
+def test_unknown_command(capsys):
+    assert cli.main(["rnu"]) == 2
+    assert "'rnu'" in capsys.readouterr().err
+
+
+def test_no_command_is_an_error(capsys):
+    assert cli.main([]) == 2
+    assert "usage: mpi-gdr" in capsys.readouterr().out
+
+
+def test_run_does_not_wait_for_torch():
+    code = "import sys, mpi_backend.cli, mpi_backend.run; sys.exit('torch' in sys.modules)"
+    env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=env, timeout=120).returncode == 0
+
+
+# ---- run: command line ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "n", "launcher_options", "program"),
+    [
+        (["-n", "2", "x.py"], 2, [], ["x.py"]),
+        (["-n2", "x.py"], 2, [], ["x.py"]),
+        (["-np", "3", "x.py", "-n", "9", "--hostfile"], 3, [], ["x.py", "-n", "9", "--hostfile"]),
+        (["-n", "2", "--", "x.py", "--", "a"], 2, [], ["x.py", "--", "a"]),
+        (["-n", "2", "-m", "pkg.mod", "-n", "1"], 2, [], ["-m", "pkg.mod", "-n", "1"]),
+        (
+            ["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"],
+            2,
+            ["-genv", "A", "1"],
+            ["x.py", "--", "b"],
+        ),
+    ],
+)
+def test_where_our_options_end(argv, n, launcher_options, program):
+    options, for_launcher, rest = run.parse(argv)
+    assert (options.n, for_launcher, rest) == (n, launcher_options, program)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["x.py"], "-n is missing"),
+        (["-n", "2"], "a program is missing"),
+        (["-n", "2", "-m"], "a program is missing"),
+        (["-n", "0", "x.py"], "'0' is not a number of at least 1"),
+        (["-n", "two", "x.py"], "'two' is not a number"),
+        (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
+        (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
+    ],
+)
+def test_wrong_command_lines(argv, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run.parse(argv)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_run_help(capsys):
+    with pytest.raises(SystemExit) as stop:
+        run.main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert all(option in text for option in ("-n N", "--hostfile", "--ranks-per-node", "--mpiexec"))
+
+
+def test_scripts_modules_and_executables(tmp_path):
+    plain = tmp_path / "script_without_suffix"
+    plain.write_text("print(1)\n")
+    python = [sys.executable, "-u"]
+    assert run.program_command(["x.py", "a"]) == [*python, "x.py", "a"]
+    assert run.program_command([str(plain)]) == [*python, str(plain)]
+    assert run.program_command(["-m", "mod", "a"]) == [*python, "-m", "mod", "a"]
+    assert run.program_command(["/bin/echo", "a"]) == ["/bin/echo", "a"]
+    assert run.program_command(["python", "x.py"]) == ["python", "x.py"]
+
+
+# ---- run: launcher ----------------------------------------------------------------------------------------
+
+
+def test_hydra_spelling(launcher, clean_env, tmp_path):
+    (tmp_path / "hosts").write_text("a:2\nb:2\n")
+    mpiexec = launcher("HYDRA build details:\n    Version: 5.0.2")
+    arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", mpiexec)
+    result = mpi_gdr(
+        "run", *arguments, "-genv", "A", "1", "--", "/bin/true", "-x", env=clean_env, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    expected = ["-n", "4", "-f", "hosts", "-ppn", "2", "-genv", "A", "1", "/bin/true", "-x"]
+    assert result.stdout.split("\n")[:-1] == expected
+    assert result.stderr == "mpi-gdr run: a: 2 of 4 ranks\nmpi-gdr run: b: 2 of 4 ranks\n"
+
+
+@pytest.mark.parametrize("version", ["mpirun (Open MPI) 5.0.11", "mpiexec (OpenRTE) 4.1.4"])
+def test_open_mpi_spelling(launcher, clean_env, tmp_path, version):
+    (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
+    arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", launcher(version))
+    env = {**clean_env, "MPI_GDR_DEBUG": "INFO"}
+    result = mpi_gdr("run", *arguments, "/bin/true", env=env, cwd=tmp_path)
+    words = result.stdout.split()
+    assert words[:7] == ["-n", "4", "--hostfile", "hosts", "--map-by", "ppr:2:node", "--oversubscribe"]
+    assert words[-1] == "/bin/true"
+    assert sorted(words[7:-1]) == ["-x", "-x", "MPI_GDR_DEBUG", "OMP_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    ("env", "size", "per_node", "added"),
+    [
+        ({}, 2, 2, {"OMP_NUM_THREADS": "1"}),
+        ({}, 1, 1, {}),
+        ({"OMP_NUM_THREADS": "8"}, 2, 2, {}),
+        ({}, 4, 3, {"OMP_NUM_THREADS": "1", "MPIR_CVAR_DEVICE_COLLECTIVES": "none"}),
+        ({"MPIR_CVAR_DEVICE_COLLECTIVES": "all", "OMP_NUM_THREADS": "2"}, 4, 4, {}),
+        ({"MVP_DEVICE_COLLECTIVES": "all", "OMP_NUM_THREADS": "2"}, 4, 4, {}),
+    ],
+)
+def test_what_is_set_for_the_ranks(env, size, per_node, added):
+    assert run.added_variables(env, size, per_node, cores=2) == added
+
+
+def test_the_recorded_launcher_comes_first(tmp_path):
+    for folder in ("built", "lib_side/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "mpiexec").touch(mode=0o755)
+    record = {
+        "mpiexec": str(tmp_path / "built" / "mpiexec"),
+        "mpi_library_dirs": [str(tmp_path / "lib_side" / "lib")],
+    }
+    assert run.find_mpiexec(record) == record["mpiexec"]
+    os.unlink(record["mpiexec"])
+    assert run.find_mpiexec(record) == str(tmp_path / "lib_side" / "bin" / "mpiexec")
+
+
+@pytest.mark.parametrize(
+    ("size", "hosts", "per_node", "expected"),
+    [
+        (4, [("a", 2), ("b", 2)], None, {"a": 2, "b": 2}),
+        (3, [("a", 2), ("b", 2)], None, {"a": 2, "b": 1}),
+        (2, [("a", 2), ("b", 2)], None, {"a": 2}),
+        (5, [("a", 1), ("b", 1)], None, {"a": 3, "b": 2}),
+        (4, [("a", 8), ("b", 8)], 2, {"a": 2, "b": 2}),
+    ],
+)
+def test_placement(size, hosts, per_node, expected):
+    assert run.place(size, [run.Host(*host) for host in hosts], per_node) == expected
+
+
+def test_hostfile_in_both_spellings():
+    text = "# nodes\na:4\n\nb slots=2 max_slots=4  # comment\nc\n"
+    assert run.read_hostfile(text) == [("a", 4), ("b", 2), ("c", 1)]
+
+
+def test_missing_hostfile(launcher):
+    result = mpi_gdr("run", "-n", "2", "--hostfile", "/nowhere", "--mpiexec", launcher("HYDRA"), "x.py")
+    assert result.returncode == 2
+    assert result.stderr == "mpi-gdr run: --hostfile /nowhere: No such file or directory\n"
+
+
+def test_inside_an_allocation_the_launcher_places(launcher, clean_env):
+    env = {**clean_env, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
+    result = mpi_gdr("run", "-n", "4", "--mpiexec", launcher("HYDRA"), "/bin/true", env=env)
+    assert result.stderr == "mpi-gdr run: 4 ranks, placed by the launcher in this allocation\n"
+    assert run.average_per_node(5, env) == 3
+    assert run.average_per_node(5, {}) == 1
+
+
+# ---- run: exit status and signals -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 255])
+def test_the_exit_status_of_the_launcher(launcher, status):
+    mpiexec = launcher("HYDRA", f"exit {status}")
+    assert mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true").returncode == status
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_reach_the_launcher(launcher, signum):
+    mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
+    command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signum)
+        assert process.wait(timeout=60) == -signum
+
+
+def test_ranks_of_the_real_launcher(clean_env, tmp_path):
+    """The launcher of this environment: every rank runs, and the exit status of a rank comes through."""
+    script = tmp_path / "x.py"
+    script.write_text(
+        "import os, sys\nfrom mpi_backend import launch\n"
+        "p = launch.detect(os.environ)\n"
+        "threads = os.environ['OMP_NUM_THREADS']\n"
+        "print(f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}', threads, sys.argv[1:])\n"
+        "sys.exit(5)\n"
+    )
+    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=clean_env)
+    assert result.returncode == 5, result.stderr
+    lines = sorted(line for line in result.stdout.splitlines() if "--lr" in line)
+    assert lines == ["0/2 0/2 1 ['--lr', '1']", "1/2 1/2 1 ['--lr', '1']"]
+
+
+# ---- info -------------------------------------------------------------------------------------------------
+
+
+def test_info_json(clean_env):
+    env = {**clean_env, "UCX_TLS": "tcp,self"}
+    result = mpi_gdr("info", "--json", "--size", "4", env=env)
+    report = json.loads(result.stdout)
+    assert set(report) == {
+        "mpi_gdr",
+        "python",
+        "platform",
+        "torch",
+        "launcher",
+        "extension",
+        "accelerator",
+        "mpi",
+        "variables",
+        "environment",
+        "algorithms",
+    }
+    assert report["mpi_gdr"] == __version__
+    assert report["environment"]["UCX_TLS"] == "tcp,self"
+    assert report["algorithms"]["size"] == 4
+    assert report["launcher"]["started_by"] is None
+    assert "error" not in report["extension"], report["extension"]["error"]
+    assert result.returncode == 0
+    assert report["torch"]["version"].split(".")[:2] == report["torch"]["built_for"].split(".")[:2]
+    assert report["mpi"]["library"] and report["mpi"]["library_path"]
+    assert {"MPI_GDR_DEBUG", "MPI_GDR_TIMEOUT"} <= {row["name"] for row in report["variables"]}
+    assert {"allreduce"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
+
+
+def test_info_text_shows_every_variable_and_algorithm():
+    report = {
+        "mpi_gdr": "1.0",
+        "mpi": {"library": "MPICH 5", "thread_level": None},
+        "variables": [
+            {"name": "MPI_GDR_DEBUG", "value": "INFO", "source": "environment"},
+            {"name": "MPI_GDR_LANES", "value": "4", "source": "default"},
+        ],
+        "environment": {"UCX_TLS": "tcp"},
+        "algorithms": {
+            "size": 2,
+            "table": [
+                {"collective": "allreduce", "from_bytes": 0, "to_bytes": 4096, "algorithm": "flag"},
+                {"collective": "allreduce", "from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
+            ],
+        },
+    }
+    text = info.as_text(report)
+    for line in (
+        "mpi_gdr: 1.0",
+        "  library          MPICH 5",
+        "  thread_level     -",
+        " *MPI_GDR_DEBUG                    INFO",
+        "  MPI_GDR_LANES                    4",
+        "  UCX_TLS=tcp",
+        "  allreduce                from 0 B to 4096 B: flag",
+        "  allreduce                from 4096 B and more: ring",
+    ):
+        assert line in text.splitlines()
+
+
+def test_info_speaks_on_rank_0_only(monkeypatch, capsys):
+    report = {"extension": {}, "variables": [], "environment": {}, "algorithms": {"size": 2, "table": []}}
+    monkeypatch.setattr(info, "collect", lambda *arguments: report)
+    for rank in (0, 1):
+        monkeypatch.setattr(launch, "detect", lambda env, rank=rank: launch.Placement("x", rank, 2))
+        assert info.main([]) == 0
+        assert bool(capsys.readouterr().out) == (rank == 0)
+
+
+def test_info_without_an_extension_shows_the_rest(monkeypatch, capsys):
+    def missing():
+        raise ImportError("no libmpi")
+
+    monkeypatch.setattr("mpi_backend._creator.load_extension", missing)
+    monkeypatch.setattr(launch, "detect", lambda env: None)
+    assert info.main(["--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["extension"]["error"] == "no libmpi"
+    assert report["torch"]["version"]
