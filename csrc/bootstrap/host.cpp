@@ -22,9 +22,10 @@ namespace {
 
 constexpr std::size_t kMaxMapping = 1023;  // one less than the 1024 that the PMI server announces
 
-// Smallest p with v[i] == v[i % p] for all i.
+// Smallest p that divides the length and has v[i] == v[i % p] for all i.
 std::size_t period(const std::vector<int>& v) {
   for (std::size_t p = 1; p < v.size(); ++p) {
+    if (v.size() % p != 0) continue;
     std::size_t i = p;
     while (i < v.size() && v[i] == v[i % p]) ++i;
     if (i == v.size()) return p;

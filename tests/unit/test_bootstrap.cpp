@@ -1,0 +1,259 @@
+// What comes before MPI, without MPI: the rendezvous, the PMI server (spoken to over its socket), the launch
+// decision.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bootstrap/environment.hpp"
+#include "bootstrap/host.hpp"
+#include "bootstrap/launch_mode.hpp"
+#include "bootstrap/pmi_server.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "common/error.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace std::chrono_literals;
+
+namespace {
+
+class MemoryStore : public KvStore {
+ public:
+  struct Shared {
+    std::mutex mutex;
+    std::map<std::string, std::string> values;
+    std::map<std::string, std::int64_t> counters;
+    bool broken = false;
+  };
+  explicit MemoryStore(std::shared_ptr<Shared> shared = std::make_shared<Shared>())
+      : shared_(std::move(shared)) {}
+  void set(const std::string& key, const std::string& value) override {
+    with([&](Shared& s) { s.values[key] = value; });
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    std::optional<std::string> result;
+    with([&](Shared& s) {
+      if (s.values.count(key)) result = s.values[key];
+    });
+    return result;
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    std::int64_t result = 0;
+    with([&](Shared& s) { result = s.counters[key] += amount; });
+    return result;
+  }
+  bool check(const std::string& key) override { return try_get(key).has_value(); }
+  std::unique_ptr<KvStore> clone() override { return std::make_unique<MemoryStore>(shared_); }
+  void break_down() {
+    std::lock_guard<std::mutex> lock(shared_->mutex);
+    shared_->broken = true;
+  }
+
+ private:
+  template <typename F>
+  void with(F f) {
+    std::lock_guard<std::mutex> lock(shared_->mutex);
+    if (shared_->broken) throw std::runtime_error("connection reset");
+    f(*shared_);
+  }
+  std::shared_ptr<Shared> shared_;
+};
+
+Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+
+std::string ask(int fd, const std::string& line) {
+  CHECK(write(fd, (line + "\n").data(), line.size() + 1) == static_cast<ssize_t>(line.size() + 1));
+  std::string reply;
+  for (char c; read(fd, &c, 1) == 1 && c != '\n';) reply += c;
+  return reply;
+}
+
+PmiServer& server(MemoryStore& store, int rank, int size, const std::string& prefix) {
+  PmiServerOptions o;
+  o.rank = rank;
+  o.size = size;
+  o.prefix = prefix;
+  o.kvsname = "job_" + prefix;
+  o.abort_key = prefix + "/abort";
+  o.process_mapping = "(vector,(0,1,2))";
+  o.init_deadline = in(30s);
+  o.later_timeout = 50ms;
+  return PmiServer::start(store.clone(), o);
+}
+
+Proposal proposal(std::optional<Launcher> launcher) {
+  Proposal p;
+  p.launcher = std::move(launcher);
+  return p;
+}
+
+}  // namespace
+
+TEST(rendezvous_gathers_every_blob) {
+  MemoryStore store;
+  const int size = 5;
+  std::vector<std::vector<std::string>> results(size);
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < size; ++r)
+    ranks.emplace_back([&, r] {
+      auto own = store.clone();
+      results[r] = rendezvous(*own, "a", r, size, std::string(r, '\0') + ":" + std::to_string(r), in(30s));
+    });
+  for (auto& t : ranks) t.join();
+  for (int r = 0; r < size; ++r) {
+    CHECK(results[r].size() == 5u);
+    for (int q = 0; q < size; ++q) CHECK(results[r][q] == std::string(q, '\0') + ":" + std::to_string(q));
+  }
+  CHECK_THROWS(rendezvous(store, "a", 0, size, "", in(1s)), Error, "was used before");
+}
+
+TEST(rendezvous_names_the_missing_and_the_broken_store) {
+  MemoryStore store;
+  store.set("b/r2", "");
+  CHECK_THROWS(rendezvous(store, "b", 0, 4, "", in(20ms)), Error, "rank(s) 1, 3 of 4 did not arrive");
+  CHECK_THROWS(rendezvous(store, "b", 4, 4, "", in(20ms)), Error, "rank=4");
+  store.break_down();
+  CHECK_THROWS(rendezvous(store, "c", 0, 4, "", in(20ms)), Error, "connection reset");
+}
+
+TEST(pack_keeps_any_content) {
+  const std::vector<std::string> fields = {"", "12:ab", std::string("\0\n", 2)};
+  CHECK(unpack(pack(fields)) == fields);
+  CHECK_THROWS(unpack("5:ab"), Error, "malformed");
+  CHECK_THROWS(unpack("x"), Error, "malformed");
+}
+
+TEST(mapping_describes_nodes) {
+  CHECK(*process_mapping({0, 0, 0}) == "(vector,(0,1,3))");
+  CHECK(*process_mapping({0}) == "(vector,(0,1,1))");
+  CHECK(*process_mapping({0, 0, 1, 1, 2, 2}) == "(vector,(0,3,2))");
+  CHECK(*process_mapping({0, 1, 2, 0, 1, 2}) == "(vector,(0,3,1))");  // cyclic: readers start over
+  CHECK(*process_mapping({0, 0, 1}) == "(vector,(0,1,2),(1,1,1))");
+  CHECK(*process_mapping({0, 1, 0, 0}) == "(vector,(0,2,1),(0,1,2))");
+  std::vector<int> irregular;
+  for (int i = 0; i < 600; ++i) irregular.insert(irregular.end(), 1 + i % 2, (i * i + i / 7) % 31);
+  CHECK(!process_mapping(irregular));
+  CHECK(number_nodes({"b", "a", "b"}) == (std::vector<int>{0, 1, 0}));
+  CHECK(host_identity() == host_identity() && random_nonce() != random_nonce() && !usable_cpus().empty());
+}
+
+TEST(oversubscription_counts_the_cores_of_a_node_together) {
+  CHECK(!oversubscribed({0, 0}, {"0,1", "0,1"}));
+  CHECK(!oversubscribed({0, 0}, {"0", "1"}));  // bound to one core each
+  CHECK(oversubscribed({0, 0, 0}, {"0,1", "0,1", "0,1"}));
+  CHECK(oversubscribed({0, 1, 1}, {"0,1", "0", "0"}));
+  CHECK(!oversubscribed({0, 0}, {"", ""}));  // not known
+}
+
+TEST(pmi_server_answers_and_exchanges_values) {
+  MemoryStore store;
+  PmiServer& zero = server(store, 0, 2, "x");
+  PmiServer& one = server(store, 1, 2, "x");
+  const int fd = zero.client_fd();
+  CHECK(ask(fd, "cmd=init pmi_version=1 pmi_subversion=1") ==
+        "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1");
+  CHECK(ask(fd, "cmd=init pmi_version=2 pmi_subversion=0").find("rc=-1") != std::string::npos);
+  CHECK(ask(fd, "cmd=get_maxes") == "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024");
+  CHECK(ask(fd, "cmd=get_appnum") == "cmd=appnum rc=0 appnum=0");
+  CHECK(ask(fd, "cmd=get_my_kvsname") == "cmd=my_kvsname rc=0 kvsname=job_x");
+  CHECK(ask(fd, "cmd=get_universe_size") == "cmd=universe_size rc=0 size=2");
+  CHECK(ask(fd, "cmd=get kvsname=job_x key=PMI_process_mapping") ==
+        "cmd=get_result rc=0 msg=success value=(vector,(0,1,2))");
+  CHECK(ask(fd, "cmd=put kvsname=job_x key=k0 value=a b=c") == "cmd=put_result rc=0 msg=success");
+  CHECK(ask(one.client_fd(), "cmd=get kvsname=job_x key=k0").find("rc=-1") != std::string::npos);
+  std::thread peer([&] { ask(one.client_fd(), "cmd=barrier_in"); });
+  CHECK(ask(fd, "cmd=barrier_in") == "cmd=barrier_out rc=0");
+  peer.join();
+  CHECK(ask(one.client_fd(), "cmd=get kvsname=job_x key=k0") ==
+        "cmd=get_result rc=0 msg=success value=a b=c");
+  CHECK(ask(fd, "cmd=spawn").find("rc=-1") != std::string::npos);
+  CHECK(ask(fd, "cmd=finalize") == "cmd=finalize_ack rc=0");
+}
+
+TEST(pmi_barrier_after_init_outlives_peers_and_store) {
+  MemoryStore store;
+  PmiServer& zero = server(store, 0, 2, "y");
+  zero.init_finished();
+  CHECK(ask(zero.client_fd(), "cmd=barrier_in") == "cmd=barrier_out rc=0");  // rank 1 never comes
+  store.break_down();
+  CHECK(ask(zero.client_fd(), "cmd=barrier_in") == "cmd=barrier_out rc=0");
+  CHECK(ask(zero.client_fd(), "cmd=finalize") == "cmd=finalize_ack rc=0");
+}
+
+TEST(launch_decision) {
+  const auto family = MpiFamily::Mpich;
+  const Launcher l0{"mpiexec", 0, 2}, l1{"mpiexec", 1, 2};
+  CHECK(decide(family, {proposal(l0), proposal(l1)}) == Bootstrap::Launcher);
+  CHECK(decide(family, {proposal(l1), proposal(l0)}) == Bootstrap::Launcher);  // another order
+  CHECK(decide(family, {proposal({}), proposal({})}) == Bootstrap::Store);
+  CHECK(decide(family, {proposal(l0), proposal(l0)}) == Bootstrap::Store);  // inherited by two children
+  CHECK(decide(family, {proposal(l0), proposal({})}) == Bootstrap::Store);
+  CHECK(decide(family, {proposal(l0)}) == Bootstrap::Singleton);
+  CHECK(decide(family, {proposal(Launcher{"PMIx launcher", 0, -1}),
+                        proposal(Launcher{"PMIx launcher", 1, -1})}) == Bootstrap::Launcher);
+  auto agent = proposal(l0);
+  agent.elastic = true;
+  CHECK(decide(family, {agent, proposal(l1)}) == Bootstrap::Store);
+  CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error, "mpirun -n 2");
+  CHECK(decide(MpiFamily::OpenMpi, {proposal({})}) == Bootstrap::Singleton);
+  auto forced = proposal({});
+  forced.request = BootstrapRequest::Launcher;
+  CHECK_THROWS(decide(family, {forced, forced}), Error, "MPI_GDR_BOOTSTRAP=launcher");
+  CHECK_THROWS(decide(family, {proposal({}), forced}), Error, "same on all ranks");
+  auto sick = proposal({});
+  sick.error = "level too low";
+  CHECK_THROWS(decide(family, {proposal({}), sick}), Error, "rank 1 cannot start MPI: level too low");
+  auto other = proposal({});
+  other.library = "MPICH 9";
+  CHECK_THROWS(decide(family, {proposal({}), other}), Error, "LD_LIBRARY_PATH");
+  auto running = proposal({});
+  running.initialised = true;
+  CHECK(decide(family, {running, proposal(l1)}) == Bootstrap::Launcher);
+  CHECK_THROWS(decide(family, {running, proposal({})}), Error, "mpi4py");
+  CHECK_THROWS(parse_bootstrap_request("pmix"), Error, "MPI_GDR_BOOTSTRAP='pmix'");
+
+  auto full = proposal(l1);
+  full.error = "e\n";
+  full.nonce = "n";
+  full.initialised = true;
+  const Proposal back = parse_proposal(serialise(full));
+  CHECK(back.error == "e\n" && back.launcher->rank == 1 && back.launcher->name == "mpiexec" &&
+        back.initialised);
+  CHECK(!parse_proposal(serialise(proposal({}))).launcher);
+}
+
+TEST(launcher_variables_are_read_and_scrubbed) {
+  scrub_launcher_environment();
+  for (const char* variable : {"SLURM_PROCID", "PALS_APID", "PALS_APINFO", "PMI_SHARED_SECRET"})
+    unsetenv(variable);
+  CHECK(!find_launcher(MpiFamily::Mpich));
+  setenv("PMI_RANK", "1", 1);
+  setenv("PMI_SIZE", "4", 1);
+  CHECK(find_launcher(MpiFamily::Mpich)->rank == 1 && find_launcher(MpiFamily::Mpich)->size == 4);
+  CHECK(!find_launcher(MpiFamily::OpenMpi));
+  setenv("PMI_FD", "987", 1);  // a descriptor that was not inherited
+  CHECK(!find_launcher(MpiFamily::Mpich));
+  setenv("PMIX_NAMESPACE", "n", 1);
+  setenv("PMIX_RANK", "3", 1);
+  CHECK(find_launcher(MpiFamily::Mpich)->rank == 3);
+  setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  CHECK(!find_launcher(MpiFamily::Mpich));  // its daemon cannot start this MPI
+  CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 2);
+  setenv("RDMAV_FORK_SAFE", "0", 1);
+  set_fork_safe_environment();
+  CHECK(std::string(getenv("RDMAV_FORK_SAFE")) == "0" && std::string(getenv("IBV_FORK_SAFE")) == "1");
+  scrub_launcher_environment();
+  for (const char* variable : {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"})
+    CHECK(!getenv(variable));
+}
+
+UNIT_MAIN()
