@@ -32,6 +32,8 @@ def register() -> None:
     """Entry point of torch.distributed.backends, and what `import mpi_backend` calls. Idempotent, never
     raises."""
     try:
+        import torch.distributed  # noqa: F401  (imported by hand, we may come before torch)
+
         _prepare()
         _register()
     except Exception as error:

@@ -1,0 +1,200 @@
+"""What `import torch` does with this package installed, and the parts of the rendezvous that need no MPI."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from mpi_backend import _autoload, _creator, rendezvous
+
+REPORT = """
+import json, os, sys, warnings
+warnings.simplefilter("error")
+{before}
+import torch
+import torch.distributed as dist
+print(json.dumps({{
+    "plugins": list(dist.Backend._plugins),
+    "capability": dist.Backend.backend_capability.get("mpi-gdr"),
+    "default": dict(dist.Backend.default_device_backend_map),
+    "extension": "mpi_backend._C" in sys.modules,
+    "wrapped": hasattr(sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers["env"], "_mpi_gdr"),
+    "ranks": [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")],
+}}))
+"""
+
+
+def in_fresh_python(before="", **env):
+    ours = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "MPI_LOCAL", "RANK"))}
+    ours = {k: v for k, v in ours.items() if k not in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    result = subprocess.run(
+        [sys.executable, "-c", REPORT.format(before=before)],
+        env={**ours, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_import_torch_registers_and_loads_nothing():
+    report = in_fresh_python()
+    assert "MPI-GDR" in report["plugins"]
+    assert report["capability"][:2] == ["cpu", "cuda"]
+    assert report["default"]["cpu"] == "gloo" and report["default"]["cuda"] == "nccl"
+    assert report["wrapped"] and not report["extension"]
+    assert report["ranks"] == [None] * 4
+
+
+def test_import_torch_sets_the_ranks():
+    env = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
+    assert in_fresh_python(**env)["ranks"] == ["1", "4", "1", "2"]
+
+
+@pytest.mark.parametrize("before", ["import mpi_backend", "import torch, mpi_backend"])
+def test_import_by_hand_where_autoloading_is_off(before):
+    assert "MPI-GDR" not in in_fresh_python(TORCH_DEVICE_BACKEND_AUTOLOAD="0")["plugins"]
+    report = in_fresh_python(before, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert "MPI-GDR" in report["plugins"] and report["wrapped"] and not report["extension"]
+
+
+def test_registering_twice_changes_nothing():
+    _autoload.register()
+    before = dict(dist.Backend._plugins)
+    _autoload.register()
+    _autoload.autoload()
+    assert dist.Backend._plugins == before
+
+
+def test_the_hook_never_raises_and_warns_once(monkeypatch):
+    def broken():
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(_autoload, "_prepare", broken)
+    monkeypatch.setattr(_autoload, "_warned", False)
+    with pytest.warns(UserWarning, match="broken on purpose") as caught:
+        _autoload.autoload()
+        _autoload.register()
+    assert len(caught) == 1
+
+
+# ---- loading the extension --------------------------------------------------------------------------------
+
+
+def test_another_torch_minor_version_is_named():
+    _creator.check_torch_version("2.13.0+cpu", "2.13.1+cu130")
+    with pytest.raises(ImportError, match=r"built for torch 2\.12\.1 and this is torch 2\.13\.0.*rebuild"):
+        _creator.check_torch_version("2.12.1", "2.13.0")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("libmpi.so.12: cannot open shared object file: No such file or directory", "LD_LIBRARY_PATH"),
+        ("No module named 'mpi_backend._C'", "no compiled extension"),
+        ("/x/_C.so: undefined symbol: _ZN3c10", "undefined symbol"),
+    ],
+)
+def test_load_errors_say_what_to_do(message, expected):
+    text = _creator.explain_import_error(message, {"mpicc": "/opt/mpi/bin/mpicc"})
+    assert expected in text and "pip install --no-build-isolation" in text and "\n" not in text
+
+
+def test_options_of_another_kind_are_refused():
+    class Options(dist.distributed_c10d._DistributedBackendOptions):
+        pass
+
+    class Extension:
+        pass
+
+    Extension.Options = Options
+    assert _creator.checked_options(Extension, None) is None
+    ours = Options()
+    assert _creator.checked_options(Extension, ours) is ours
+    with pytest.raises(TypeError, match=r"builtins\.dict.*expects mpi_backend\.Options"):
+        _creator.checked_options(Extension, {"timeout": 1})
+
+
+# ---- rendezvous -------------------------------------------------------------------------------------------
+
+LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "4", "RANK": "1", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("url", "env", "expected"),
+    [
+        ("env://", LAUNCHED, (1, 4)),
+        ("env://?rank=1&world_size=4", LAUNCHED, (1, 4)),
+        ("env://?rank=0&world_size=2", LAUNCHED, None),
+        ("env://", {**LAUNCHED, "RANK": "0", "WORLD_SIZE": "2"}, None),
+        ("env://", {**LAUNCHED, "TORCHELASTIC_RUN_ID": "job"}, None),
+        ("env://", {"RANK": "1", "WORLD_SIZE": "4"}, None),
+    ],
+)
+def test_only_the_ranks_of_the_launcher_meet_over_mpi(url, env, expected):
+    assert rendezvous.ranks_of_launcher(url, env) == expected
+
+
+def test_an_address_of_ours_counts_as_missing(monkeypatch):
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711"}
+    assert not rendezvous.address_is_missing(env)
+    assert rendezvous.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
+    monkeypatch.setattr(rendezvous, "_published", ("127.0.0.1", "4711"))
+    assert rendezvous.address_is_missing(env)
+    assert not rendezvous.address_is_missing({"MASTER_ADDR": "node7", "MASTER_PORT": "29500"})
+
+
+@pytest.mark.parametrize("single_node", [True, False])
+def test_a_store_that_others_reach(monkeypatch, single_node):
+    for name in ("MPI_GDR_MASTER_ADDR", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    timeout = timedelta(seconds=30)
+    store, (port, *addresses) = rendezvous.open_store(single_node, 2, timeout)
+    assert (addresses == ["127.0.0.1"]) == single_node
+    address = rendezvous.first_reachable(addresses, int(port))
+    client = dist.TCPStore(address, int(port), 2, is_master=False, timeout=timeout, wait_for_workers=False)
+    store.set("key", "value")
+    assert client.get("key") == b"value"
+
+
+def test_the_address_and_port_that_the_user_fixed(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+    monkeypatch.setenv("MPI_GDR_MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free))
+    _, lines = rendezvous.open_store(True, 1, timedelta(seconds=30))
+    assert lines == [str(free), "127.0.0.1"]
+
+
+def test_the_first_address_that_answers():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert rendezvous.first_reachable(["127.0.0.2", "127.0.0.1"], port) == "127.0.0.1"
+    with pytest.raises(RuntimeError, match=r"127\.0\.0\.2, 127\.0\.0\.1.*MPI_GDR_MASTER_ADDR"):
+        rendezvous.first_reachable(["127.0.0.2", "127.0.0.1"], port)
+
+
+def test_what_goes_wrong_on_rank_0_is_told_to_all(monkeypatch):
+    class Extension:
+        sent = b""
+
+        def is_single_node(self):
+            return True
+
+        def broadcast_bytes(self, message, root):
+            Extension.sent = message or Extension.sent
+            return Extension.sent
+
+    def full(*arguments):
+        raise OSError("no port left")
+
+    monkeypatch.setattr(rendezvous, "open_listener", full)
+    for rank in (0, 1):
+        with pytest.raises(RuntimeError, match="rank 0 could not open the store of the job: no port left"):
+            rendezvous.create_store(Extension(), rank, 2, timedelta(seconds=30))
