@@ -75,7 +75,7 @@ void Simulation::run() {
     const Schedule& schedule = *schedules_[static_cast<std::size_t>(state.rank)];
     if (state.started) ++state.round;
     state.started = true;
-    state.heard = state.heard_next;
+    if (barrier()) state.heard = state.heard_next;
     state.depth = state.depth_next;
     costs_.steps = std::max(costs_.steps, state.depth);
     if (state.round < schedule.lanes[static_cast<std::size_t>(state.number)].round_count) begin_round(lane);
@@ -94,7 +94,8 @@ void Simulation::begin_round(std::size_t lane) {
     const Step& step = step_of(state, s);
     switch (step.kind) {
       case StepKind::Send: {
-        Message message{lane, s, {}, state.heard, state.depth};
+        Message message{lane, s, {}, {}, state.depth};
+        if (barrier()) message.heard = state.heard;
         try {
           message.values = ranks_[rank].memory.read(layouts_[rank].locate(schedule.source(step)));
         } catch (const CheckFailure& failure) {
@@ -141,7 +142,7 @@ void Simulation::match(Channel& channel) {
                          " elements, but rank " + std::to_string(lanes_[sent.lane].rank) + " sends " +
                          std::to_string(length));
     ranks_[rank].memory.write(layouts_[rank].locate(dst), sent.values);
-    receiver.heard_next.merge(sent.heard);
+    if (barrier()) receiver.heard_next.merge(sent.heard);
     receiver.depth_next = std::max(receiver.depth_next, sent.depth + 1);
     if (mode_.synchronous_sends) complete(sent.lane, sent.step);
     complete(received.lane, received.step);

@@ -26,7 +26,7 @@ class Simulation {
   // The costs, valid after run().
   const CheckResult& costs() const { return costs_; }
   Values output(int rank, const Slice& slice) const;
-  // The ranks whose start the end of `rank` depends on.
+  // The ranks whose start the end of `rank` depends on (kept for barriers only).
   RankSet heard(int rank) const;
   const ExpressionTable& expressions() const { return table_; }
   ExpressionTable& expressions() { return table_; }
@@ -63,6 +63,7 @@ class Simulation {
     std::vector<std::size_t> lanes;
   };
 
+  bool barrier() const { return specs_[0].collective == Collective::Barrier; }
   void initialise(std::size_t rank);
   void begin_round(std::size_t lane);
   void match(Channel& channel);
