@@ -46,7 +46,7 @@ def test_without_torch(build, monkeypatch):
 
 
 def test_metadata_without_torch_stops_before_pip_would_download_one(tmp_path):
-    """pip asks for the metadata first and then fetches what they require: the build comes too late to stop it."""
+    """pip asks for the metadata, then fetches what they require: the build comes too late to stop it."""
     code = (
         "import sys, importlib.metadata as metadata\n"
         "found = metadata.version\n"
