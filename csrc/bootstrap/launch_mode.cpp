@@ -196,9 +196,11 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   if (request == BootstrapRequest::Auto && covered && !elastic) return Bootstrap::Launcher;
   if (size == 1) return Bootstrap::Singleton;
   if (family == MpiFamily::OpenMpi)
-    fail(ErrorCode::InvalidUsage, "Open MPI can only be started by an MPI launcher, and these ", size,
-         " ranks were not (rank 0 finds: ", describe(proposals[0].launcher), "). Start with ",
-         launch_command(size), "; torchrun and spawn need an MPI of the MPICH ABI");
+    fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
+         " ranks were ",
+         elastic ? std::string("started by torchrun")
+                 : "not (rank 0 finds: " + describe(proposals[0].launcher) + ")",
+         ". Start with ", launch_command(size), "; torchrun and spawn need an MPI of the MPICH ABI");
   return Bootstrap::Store;
 }
 

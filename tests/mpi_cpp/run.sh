@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../.."
 build=${1:-build/mpi_cpp} filter=${2:-}
 mpicc=${MPICC:-mpicc} mpiexec=${MPIEXEC:-mpiexec}
 mkdir -p "$build"
-flags=$("$mpicc" -show | cut -d' ' -f2-)
+command -v "$mpicc" "$mpiexec" >/dev/null || { echo "no $mpicc or $mpiexec: set MPICC and MPIEXEC"; exit 1; }
+flags=$("$mpicc" -show | cut -d" " -f2-)
 objects=()
 for source in csrc/common/*.cpp csrc/bootstrap/*.cpp csrc/transport/mpi/*.cpp tests/mpi_cpp/driver.cpp; do
   object=$build/${source//\//_}.o
@@ -21,6 +22,7 @@ done
 ${CXX:-g++} ${CXXFLAGS:-} -o "$build/driver" "${objects[@]}" $flags -pthread -ldl || exit 1
 driver=$build/driver
 store=$(mktemp -d)
+trap 'rm -rf "$store"' EXIT
 failed=0
 before=$(ls /dev/shm)
 
@@ -46,7 +48,9 @@ unsupervised() {  # scenario, size, started ranks, expected codes
   local pids=() codes=() r pid
   mkdir "$store/kv"
   for ((r = 0; r < $3; ++r)); do
-    timeout 60 "$driver" "$1" "$store/kv" "$r" "$2" >"$store/out.$r" 2>&1 &
+    local node=()  # a host name of its own makes a node
+    [ -n "${NODES:-}" ] && node=(unshare -u sh -c 'hostname "$0" && exec "$@"' "node$((r * NODES / $2))")
+    timeout 60 "${node[@]}" "$driver" "$1" "$store/kv" "$r" "$2" >"$store/out.$r" 2>&1 &
     pids+=($!)
   done
   for pid in "${pids[@]}"; do wait "$pid"; codes+=($?); done
@@ -61,6 +65,19 @@ launched() {  # scenario, size, expected code
   verdict "launcher $1 p=$2 ${note:-}" "$3" "$?"
 }
 
+if "$mpiexec" --version | grep -qi 'open.mpi\|openrte\|prrte'; then
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  for p in 1 2 3 4; do EXPECT_BOOTSTRAP=launcher launched basic $p 0; done
+  launched reordered 3 0
+  LEVEL=multiple launched existing 2 0
+  LEVEL=funneled launched existing 2 0
+  launched forks 2 0
+  EXPECT_BOOTSTRAP=singleton unsupervised basic 1 1 0
+  note="(an error: Open MPI needs its launcher)" unsupervised basic 2 2 "72 72"
+  unsupervised missing 3 2 "0 0"
+  exit $failed
+fi
+
 # Whether a killed process or the shell says it first, the code is 128 + 9.
 for p in 1 2 3 4; do
   zeros=$(yes 0 | head -n $p | paste -sd' ')
@@ -69,6 +86,14 @@ for p in 1 2 3 4; do
   EXPECT_BOOTSTRAP=$mode unsupervised basic $p $p "$zeros"
   EXPECT_BOOTSTRAP=launcher launched basic $p 0
 done
+if unshare -u true 2>/dev/null; then
+  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised basic 2 2 "0 0"
+  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised basic 4 4 "0 0 0 0"
+  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised dies_in_init 2 2 "124 9"
+  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised forks 2 2 "0 0"
+else
+  echo "skipped 2 nodes: unshare -u is not permitted here"
+fi
 LOSE_STORE=1 note="(store lost before the end)" unsupervised basic 2 2 "0 0"
 PMI_FD=99 PMI_RANK=0 PMI_SIZE=2 PMIX_NAMESPACE=stale PMIX_RANK=0 PMIX_SERVER_URI=stale EXPECT_BOOTSTRAP=store \
   note="(stale launcher variables)" unsupervised basic 2 2 "0 0"
@@ -89,5 +114,4 @@ unsupervised leaves_early 2 2 "0 0"
 unsupervised forks 2 2 "0 0"
 launched forks 2 0
 launched leaves_early 1 0
-rm -rf "$store"
 exit $failed

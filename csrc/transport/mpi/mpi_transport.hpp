@@ -3,7 +3,8 @@
 // Each group owns the communicator that MPI_Comm_create_group returns, which carries no traffic of ours and
 // is what mpi_handle() lends to mpi4py, and a duplicate of it per channel. All are made here, at once, so
 // that no later call has to be collective. Threads and errors as in transport.hpp; groups may be made by
-// several threads at a time, in any order.
+// several threads at a time, in any order. close() leaks the communicators after a failure (an error, an abandoned
+// request, here or in another group), since freeing would wait for peers that may be gone.
 #pragma once
 
 #include <chrono>
@@ -18,11 +19,6 @@ class GroupTransport : public Transport {
  public:
   // Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().
   virtual int mpi_handle() const = 0;
-  // Frees the communicators; all members call it, with no request outstanding. After a failure (an error, an
-  // abandoned request, here or in another group) it leaks them, since freeing would wait for peers that may
-  // be gone. So does a destructor without close(): it runs when the garbage collector likes, not when all
-  // ranks do.
-  virtual void close() noexcept = 0;
 };
 
 // Collective over the members, `world_ranks` in the order of their ranks in the group (torch's global ranks).

@@ -45,6 +45,12 @@ std::string objection_to_existing(int expected_size) {
 std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& mine) {
   if (o.size == 1) return {mine};
   std::vector<Proposal> all;
+  if (!o.store) {  // all that can be known: the launcher gave every rank what it gave this one
+    all.assign(static_cast<std::size_t>(o.size), mine);
+    for (int r = 0; r < o.size; ++r)
+      if (mine.launcher && mine.launcher->rank == o.rank) all[static_cast<std::size_t>(r)].launcher->rank = r;
+    return all;
+  }
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
   for (const auto& text : rendezvous(*o.store, o.key + "/start", o.rank, o.size, serialise(mine), deadline))
     all.push_back(parse_proposal(text));
@@ -60,7 +66,7 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
   p.kvsname = "mpigdr_" + all[0].nonce;
   p.abort_key = p.prefix + "/abort";
   p.process_mapping = process_mapping(nodes);
-  p.init_deadline = deadline;
+  p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
   p.later_timeout = std::chrono::seconds(10);
   PmiServer& server = PmiServer::start(o.store->clone(), std::move(p));
   ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
@@ -77,7 +83,11 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     cpus.push_back(p.cpus);
   }
   const std::vector<int> nodes = number_nodes(hosts);
-  if (oversubscribed(nodes, cpus)) set_oversubscribed_environment();
+  // Without a store only the launcher's word tells how many ranks share this node.
+  const char* local_size = std::getenv("LOCAL_WORLD_SIZE");
+  const std::size_t own_cpus = static_cast<std::size_t>(std::count(cpus[0].begin(), cpus[0].end(), ',')) + 1;
+  if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
+    set_oversubscribed_environment();
   set_fork_safe_environment();
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
@@ -119,7 +129,8 @@ void verify_world(const RuntimeOptions& o, Deadline deadline) {
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   std::vector<std::string> all = {pack({std::to_string(size), std::to_string(level)})};
-  if (o.size > 1) all = rendezvous(*o.store, o.key + "/up", o.rank, o.size, all[0], deadline + kGrace);
+  if (o.size > 1 && o.store)
+    all = rendezvous(*o.store, o.key + "/up", o.rank, o.size, all[0], deadline + kGrace);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto fields = unpack(all[r]);
     MPIGDR_CHECK(fields.size() == 2);
@@ -182,7 +193,6 @@ void initialize(const RuntimeOptions& o) {
   RuntimeState& s = state();
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     fail(ErrorCode::InvalidUsage, "rank=", o.rank, " is not in 0..", o.size - 1);
-  if (o.size > 1 && !o.store) fail(ErrorCode::InvalidUsage, "world_size=", o.size, " needs a store");
   if (s.ready.load(std::memory_order_acquire)) return check_again(o);
   if (s.pid && s.pid != ::getpid()) return check_again(o);
 
@@ -201,6 +211,9 @@ void initialize(const RuntimeOptions& o) {
   }
   if (!own_error.empty()) fail(ErrorCode::InvalidUsage, own_error);
   const Bootstrap how = decide(family(), all);
+  if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
+    fail(ErrorCode::InvalidUsage, "world_size=", o.size,
+         " needs a store, because no MPI launcher started these ranks");
 
   s.pid = ::getpid();
   s.rank = o.rank;

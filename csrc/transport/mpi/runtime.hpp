@@ -18,7 +18,7 @@ struct RuntimeOptions {
   int rank = 0;  // torch's
   int size = 1;
   BootstrapRequest bootstrap = BootstrapRequest::Auto;
-  KvStore* store = nullptr;  // borrowed for the call; needed unless size is 1
+  KvStore* store = nullptr;  // borrowed for the call; may be null under an MPI launcher and for size 1
   // Prefix of all store keys. Unique per attempt: run id, restart count and how often a default group was
   // created.
   std::string key;
