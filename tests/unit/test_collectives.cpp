@@ -58,9 +58,11 @@ TEST(every_size_up_to_24) {
   });
 }
 
-// In two tests, for the sanitizers' sake: the time limit is one test's.
+// In several tests, for the sanitizers' sake: the time limit is one test's.
 TEST(every_size_from_25_to_44) { check_large_groups(25, 44); }
-TEST(every_size_from_45_to_64) { check_large_groups(45, 64); }
+TEST(every_size_from_45_to_52) { check_large_groups(45, 52); }
+TEST(every_size_from_53_to_58) { check_large_groups(53, 58); }
+TEST(every_size_from_59_to_64) { check_large_groups(59, 64); }
 
 TEST(every_count_near_the_size) {
   each_builder([](const Algorithm& a) {
