@@ -87,10 +87,10 @@ for p in 1 2 3 4; do
   EXPECT_BOOTSTRAP=launcher launched basic $p 0
 done
 if unshare -u true 2>/dev/null; then
-  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised basic 2 2 "0 0"
-  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised basic 4 4 "0 0 0 0"
-  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised dies_in_init 2 2 "124 9"
-  UCX_TLS=tcp,self NODES=2 note="(2 nodes)" unsupervised forks 2 2 "0 0"
+  MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 2 2 "0 0"
+  MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 4 4 "0 0 0 0"
+  MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised dies_in_init 2 2 "124 9"
+  MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised forks 2 2 "0 0"
 else
   echo "skipped 2 nodes: unshare -u is not permitted here"
 fi
