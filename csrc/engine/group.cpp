@@ -180,7 +180,8 @@ void Group::shut() {
 void Group::drop_transport() {
   if (failed()) {
     [[maybe_unused]] Transport* leaked = transport_.release();
-  } else {
+  } else if (transport_) {
+    transport_->close();
     transport_.reset();
   }
 }

@@ -83,6 +83,10 @@ class Transport {
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
   virtual std::string description() const = 0;
+
+  // Frees what the library holds for the group. All members call it, with no request outstanding; nothing else is
+  // called after it. A transport that is dropped without it leaks that: it may happen at any time on any rank.
+  virtual void close() noexcept {}
 };
 
 }  // namespace mpigdr

@@ -1,0 +1,156 @@
+// The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, the few
+// MPI calls that are needed before a store exists, and the schedules (bind_schedule.cpp).
+#include <pybind11/chrono.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "collectives/collectives.hpp"
+#include "common/env.hpp"
+#include "torch/backend.hpp"
+#include "torch/errors.hpp"
+#include "torch/world.hpp"
+#include "transport/mpi/broadcast.hpp"
+#include "transport/mpi/runtime.hpp"
+
+namespace py = pybind11;
+
+namespace mpigdr {
+void bind_schedule(py::module_& module);  // bind_schedule.cpp
+}
+
+namespace mpigdr::torch_binding {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendOptions& dist,
+                                                 c10::intrusive_ptr<Options> options, int world_rank,
+                                                 int world_size,
+                                                 c10::intrusive_ptr<c10d::Store> world_store) {
+  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
+    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(dist.timeout);
+    if (!options) options = c10::make_intrusive<Options>(timeout);
+    options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
+    JobInfo job{world_rank, world_size, std::move(world_store)};
+    return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size,
+                                           World::get().make_group(dist, job, timeout), options);
+  });
+}
+
+py::dict mpi_info() {
+  const mpi::RuntimeInfo info = mpi::info();
+  py::dict d;
+  d["library"] = info.library;
+  d["library_path"] = info.library_path;
+  d["abi"] = info.abi;
+  d["mpi_version"] = info.standard;
+  d["thread_level"] = info.thread_level;
+  d["processor"] = info.processor;
+  d["initialized_by"] = info.initialized_by;
+  d["bootstrap"] = info.bootstrap;
+  d["rank"] = info.rank;
+  d["size"] = info.size;
+  d["node"] = info.node;
+  d["nodes"] = info.nodes;
+  d["rank_on_node"] = info.rank_on_node;
+  d["ranks_on_node"] = info.ranks_on_node;
+  return d;
+}
+
+py::list env_table() {
+  py::list table;
+  for (const Env::Variable& v : with_torch_errors([] { return Env::get().table(); })) {
+    py::dict row;
+    row["name"] = v.name;
+    row["default"] = v.default_value;
+    row["allowed"] = v.allowed;
+    row["description"] = v.description;
+    row["value"] = v.value;
+    row["source"] = v.from_environment ? "environment" : "default";
+    table.append(row);
+  }
+  return table;
+}
+
+py::list selection_rows(int size) {
+  py::list rows;
+  for (const SelectionRange& range : selection_table(size)) {
+    py::dict row;
+    row["collective"] = std::string(name(range.collective));
+    row["from_bytes"] = range.from_bytes;
+    row["to_bytes"] =
+        range.to_bytes == UINT64_MAX ? py::object(py::none()) : py::object(py::int_(range.to_bytes));
+    row["algorithm"] = range.algorithm;
+    rows.append(row);
+  }
+  return rows;
+}
+
+}  // namespace
+}  // namespace mpigdr::torch_binding
+
+PYBIND11_MODULE(_C, m) {
+  using namespace mpigdr;
+  using namespace mpigdr::torch_binding;
+  using release = py::call_guard<py::gil_scoped_release>;
+  m.doc() = "torch.distributed over MPI: the compiled part of mpi_backend.";
+  m.attr("__version__") = MPI_GDR_VERSION;
+  m.attr("__torch_version__") = MPI_GDR_TORCH_VERSION;
+  m.attr("MPICC") = MPI_GDR_MPICC;
+  m.attr("MPIEXEC") = MPI_GDR_MPIEXEC;
+
+  py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
+      m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
+      .def(py::init([] { return c10::make_intrusive<Options>(); }))
+      .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
+      .def("__deepcopy__",
+           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+
+  py::class_<MpiBackend, c10::intrusive_ptr<MpiBackend>, c10d::Backend>(
+      m, "MpiBackend", "A process group over MPI. Made by c10d.")
+      .def_property_readonly("options", &MpiBackend::options);
+
+  m.def("create_backend", &create_backend, py::arg("dist_backend_opts"), py::arg("options") = py::none(),
+        py::arg("world_rank") = -1, py::arg("world_size") = -1, py::arg("world_store") = py::none(),
+        release(),
+        "The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at "
+        "the first "
+        "call; blocks until all members have come. `world_*` describe the default group where it is another "
+        "backend's.");
+  m.def(
+      "init_mpi_from_launcher",
+      [](int rank, int size, double timeout_seconds) {
+        with_torch_errors([&] {
+          World::get().initialize_from_launcher(
+              rank, size, std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3)));
+        });
+      },
+      py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
+      "Initialises MPI in a process that an MPI launcher started, without a store.");
+  m.def(
+      "broadcast_bytes",
+      [](const py::bytes& data, int root) {
+        std::string text = data;
+        {
+          py::gil_scoped_release no_gil;
+          with_torch_errors([&] { mpi::broadcast(text, root); });
+        }
+        return py::bytes(text);
+      },
+      py::arg("data"), py::arg("root"),
+      "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
+  m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
+  m.def("finalize", [] { World::get().finalize(); }, release(), "For atexit. Idempotent; never raises.");
+  m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
+  m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
+  m.def("selection_table", &selection_rows, py::arg("size"),
+        "The default choice of algorithm for a group of `size` ranks, by bytes; `to_bytes` None: open.");
+  m.def(
+      "mpi4py_handle",
+      [](const c10::intrusive_ptr<c10d::Backend>& backend) {
+        auto* ours = dynamic_cast<MpiBackend*>(backend.get());
+        if (!ours) throw py::type_error("mpi4py_handle: expected a backend made by mpi-gdr");
+        return ours->mpi4py_handle();
+      },
+      py::arg("backend"), "Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py().");
+  bind_schedule(m);
+}

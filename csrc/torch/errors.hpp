@@ -1,0 +1,29 @@
+// mpigdr::Error -> the exception that torch turns into the right Python type.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <utility>
+
+#include "common/error.hpp"
+
+namespace mpigdr::torch_binding {
+
+// InvalidUsage -> ValueError, NotImplemented -> NotImplementedError, all else ->
+// torch.distributed.DistBackendError (a RuntimeError). Never returns.
+[[noreturn]] void rethrow_for_torch(const Error& error);
+
+// The same as an exception_ptr, for Futures. Other exceptions and null pass unchanged.
+std::exception_ptr translate(std::exception_ptr error);
+
+template <typename F>
+decltype(auto) with_torch_errors(F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const Error& error) {
+    rethrow_for_torch(error);
+  }
+}
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,121 @@
+#include "torch/job.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+// On this floor any accelerator works: ATen copies to host memory (which waits for the caller's stream), and
+// back (on the stream that is current where the copy is made).
+bool usable(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::TensorOptions host_options(const at::Tensor& tensor) {
+  // Pinned: the copy engine of a GPU reads and writes it without another copy.
+  return tensor.options()
+      .device(at::kCPU)
+      .pinned_memory(tensor.is_cuda())
+      .memory_format(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor host_like(const at::Tensor& tensor) { return at::empty(tensor.sizes(), host_options(tensor)); }
+
+bool adjacent(const std::vector<at::Tensor>& tensors) {
+  const char* next = static_cast<const char*>(tensors[0].data_ptr());
+  for (const at::Tensor& t : tensors) {
+    if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.data_ptr() != next) return false;
+    next += t.nbytes();
+  }
+  return true;
+}
+
+std::int64_t total(const std::vector<at::Tensor>& tensors) {
+  std::int64_t numel = 0;
+  for (const at::Tensor& t : tensors) numel += t.numel();
+  return numel;
+}
+
+at::Tensor flat_host(const std::vector<at::Tensor>& tensors) {
+  return at::empty({total(tensors)}, host_options(tensors[0]));
+}
+
+}  // namespace
+
+at::Tensor Job::readable(const at::Tensor& tensor) {
+  held.push_back(tensor);
+  if (usable(tensor)) return tensor;
+  accelerator |= !tensor.is_cpu();
+  at::Tensor copy = host_like(tensor);
+  copy.copy_(tensor);
+  held.push_back(copy);
+  return copy;
+}
+
+at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
+  held.push_back(tensor);
+  if (usable(tensor)) return tensor;
+  accelerator |= !tensor.is_cpu();
+  at::Tensor copy = host_like(tensor);
+  if (keeps) copy.copy_(tensor);
+  held.push_back(copy);
+  epilogues.push_back([tensor, copy]() mutable { tensor.copy_(copy); });
+  return copy;
+}
+
+at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
+  held.insert(held.end(), tensors.begin(), tensors.end());
+  if (adjacent(tensors)) return tensors[0];
+  accelerator |= !tensors[0].is_cpu();
+  at::Tensor flat = flat_host(tensors);
+  std::int64_t at = 0;
+  for (const at::Tensor& t : tensors) {
+    flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
+    at += t.numel();
+  }
+  held.push_back(flat);
+  return flat;
+}
+
+at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
+  held.insert(held.end(), tensors.begin(), tensors.end());
+  if (adjacent(tensors)) return tensors[0];
+  accelerator |= !tensors[0].is_cpu();
+  at::Tensor flat = flat_host(tensors);
+  held.push_back(flat);
+  epilogues.push_back([tensors, flat]() mutable {
+    std::int64_t at = 0;
+    for (const at::Tensor& t : tensors) {
+      t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+      at += t.numel();
+    }
+  });
+  return flat;
+}
+
+void Job::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
+  CollectiveCall call;
+  call.spec = spec;
+  call.input = input;
+  call.output = output;
+  call.factor = factor;
+  calls.emplace_back(std::move(call));
+}
+
+void Job::append(Job other) {
+  const auto move_all = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  move_all(calls, other.calls);
+  move_all(inputs, other.inputs);
+  move_all(outputs, other.outputs);
+  move_all(held, other.held);
+  move_all(epilogues, other.epilogues);
+  accelerator |= other.accelerator;
+  if (detail.empty()) {
+    name = other.name;
+    detail = other.detail;
+  } else if (detail.size() < 200) {
+    detail += std::string("; ") + other.name + ' ' + other.detail;
+  }
+}
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,124 @@
+#include "torch/work.hpp"
+
+#include <algorithm>
+
+#include "common/error.hpp"
+#include "torch/errors.hpp"
+#include "torch/world.hpp"
+
+namespace mpigdr::torch_binding {
+
+MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title,
+                 std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs)
+    : Work(rank, type, title, inputs), engine_(engine), outputs_(std::move(outputs)) {}
+
+void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues) {
+  epilogues_ = std::move(epilogues);
+  operation_ = std::move(operation);
+}
+
+void MpiWork::add_outputs(const std::vector<at::Tensor>& outputs) {
+  outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
+}
+
+Operation& MpiWork::operation(const char* what) const {
+  if (!operation_)
+    with_torch_errors([&] {
+      fail(ErrorCode::InvalidUsage, what,
+           ": this operation is part of a coalesced block that has not ended; end the block first");
+    });
+  return *operation_;
+}
+
+void MpiWork::settle() {
+  std::lock_guard lock(settle_mutex_);
+  if (settled_) return;
+  error_ = translate(operation_->error());
+  if (error_) {
+    World::get().note_failure();
+  } else {
+    try {
+      at::NoGradGuard no_grad;  // copies into tensors that may require gradients
+      for (auto& epilogue : epilogues_) epilogue();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  epilogues_.clear();
+  settled_ = true;
+  finish(error_);
+}
+
+bool MpiWork::isCompleted() {
+  if (!operation("is_completed").finished()) return false;
+  settle();
+  return true;
+}
+
+bool MpiWork::isSuccess() const { return operation("is_success").finished() && !operation_->error(); }
+
+std::exception_ptr MpiWork::exception() const {
+  return operation("exception").finished() ? translate(operation_->error()) : nullptr;
+}
+
+int MpiWork::sourceRank() const {
+  const Operation& op = operation("source_rank");
+  const auto* message = op.finished() && !op.error() && op.info().channel == Channel::PointToPoint
+                            ? dynamic_cast<const MessageExecution*>(&op.part(0))
+                            : nullptr;
+  if (!message)
+    with_torch_errors(
+        [] { fail(ErrorCode::InvalidUsage, "source_rank: only a finished recv has a source"); });
+  return message->source();
+}
+
+std::vector<at::Tensor> MpiWork::result() {
+  std::lock_guard lock(future_mutex_);
+  return outputs_;
+}
+
+void MpiWork::synchronize() { wait(); }
+
+bool MpiWork::wait(std::chrono::milliseconds timeout) {
+  Operation& op = operation("wait");
+  try {
+    engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout));
+  } catch (const Error&) {
+    // settle() translates what the operation ended with; all waiters see the same.
+  }
+  settle();
+  std::lock_guard lock(settle_mutex_);
+  if (error_) std::rethrow_exception(error_);
+  return true;
+}
+
+void MpiWork::abort() {
+  Operation& op = operation("abort");
+  engine_.abort(op.group(), op.describe() + " was aborted by the user");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
+  operation("get_future");
+  std::lock_guard lock(future_mutex_);
+  if (future_) return future_;
+  std::vector<c10::Device> devices;  // accelerators only: the Future records an event there
+  for (const at::Tensor& output : outputs_)
+    if (!output.is_cpu() && std::find(devices.begin(), devices.end(), output.device()) == devices.end())
+      devices.push_back(output.device());
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  // Not this->future_: the callback keeps the Future, and through `self` the tensors, alive until it has run.
+  operation_->on_finished(
+      [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_] {
+        self->settle();
+        if (self->error_) {
+          future->setErrorIfNeeded(self->error_);
+        } else {
+          future->markCompleted(c10::IValue(self->outputs_));
+        }
+      });
+  return future_;
+}
+
+uint64_t MpiWork::getSequencenumber() const { return operation("get_sequence_number").info().sequence; }
+
+}  // namespace mpigdr::torch_binding

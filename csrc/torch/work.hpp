@@ -1,0 +1,62 @@
+// c10d::Work over an engine operation.
+//
+// Threads: all members may be called from any thread. The tensors of an operation live as long as it needs
+// them; the last reference is dropped by a waiter or a completer thread, never by the progress thread. What
+// has to be done after the operation (copies back into non-contiguous tensors) is done exactly once, before
+// anyone sees it completed.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "engine/engine.hpp"
+
+namespace mpigdr::torch_binding {
+
+class MpiWork : public c10d::Work {
+ public:
+  // `outputs` is result() and the value of the Future. Profiled as "mpi-gdr:<name>".
+  MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
+          const std::vector<at::Tensor>& inputs);
+
+  // Gives the Work its operation and what follows it. Called once; before that (inside a coalescing block)
+  // nothing may be waited for.
+  void bind(OperationPtr operation, std::vector<std::function<void()>> epilogues);
+  // For a coalesced operation: also returns these tensors.
+  void add_outputs(const std::vector<at::Tensor>& outputs);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override;
+  std::vector<at::Tensor> result() override;
+  void synchronize() override;
+  // Blocks until the data is there; throws the operation's error. Any number of times, from any thread.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override;
+
+ private:
+  Operation& operation(const char* what) const;
+  // The operation is over: epilogues, then the base class's finish(). Idempotent.
+  void settle();
+
+  Engine& engine_;
+  OperationPtr operation_;
+  std::mutex settle_mutex_;  // epilogues_, settled_
+  std::vector<std::function<void()>> epilogues_;
+  bool settled_ = false;
+  std::exception_ptr error_;  // translated; under settle_mutex_
+  mutable std::mutex future_mutex_;
+  std::vector<at::Tensor> outputs_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace mpigdr::torch_binding

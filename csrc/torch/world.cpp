@@ -1,0 +1,262 @@
+#include "torch/world.hpp"
+
+#include <ATen/DeviceAccelerator.h>
+#include <pthread.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <sstream>
+
+#include "bootstrap/host.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "torch/store.hpp"
+#include "transport/mpi/mpi_transport.hpp"
+#include "transport/mpi/runtime.hpp"
+
+extern char** environ;
+
+namespace mpigdr::torch_binding {
+namespace {
+
+std::atomic<bool> forked_child{false};
+
+BootstrapRequest bootstrap_request() {
+  switch (Env::get().bootstrap) {
+    case BootstrapMode::Launcher:
+      return BootstrapRequest::Launcher;
+    case BootstrapMode::Store:
+      return BootstrapRequest::Store;
+    case BootstrapMode::Auto:
+      break;
+  }
+  return BootstrapRequest::Auto;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// torchrun shares one store among all attempts of an elastic job, and a process may create and destroy the
+// default group several times over the same store: keys of one must never be seen by another.
+std::string key_prefix(int generation) {
+  return "mpi-gdr/" + variable("TORCHELASTIC_RUN_ID") + "/" + variable("TORCHELASTIC_RESTART_COUNT") + "/" +
+         std::to_string(generation);
+}
+
+// FNV-1a: equal on all ranks and releases, unlike std::hash.
+std::uint64_t hash(const std::vector<int>& ranks) {
+  std::uint64_t h = 14695981039346656037u;
+  for (int rank : ranks)
+    for (int byte = 0; byte < 4; ++byte)
+      h = (h ^ ((static_cast<unsigned>(rank) >> (8 * byte)) & 0xff)) * 1099511628211u;
+  return h;
+}
+
+// The settings that must be equal on all ranks, because they choose algorithms.
+std::string agreed_settings() {
+  const Env& env = Env::get();
+  std::ostringstream text;
+  text << "MPI_GDR_CHUNK_BYTES=" << env.chunk_bytes << " MPI_GDR_LANES=" << env.lanes;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    text << ' ' << Env::algorithm_variable(static_cast<Collective>(c)) << '=' << env.algorithm[c];
+  return text.str();
+}
+
+// What each member brings to the meeting of a new group.
+enum Field { kSettings, kAccelerator, kHost, kCpus };
+
+std::vector<std::string> own_fields() {
+  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0", host_identity(), usable_cpus()};
+}
+
+void warn_of_unknown_variables() {
+  for (const auto& [unknown, nearest] : Env::unknown_variables(environ))
+    log(LogLevel::Warn, "INIT", unknown, " is not a variable of mpi-gdr; did you mean ", nearest, "?");
+}
+
+}  // namespace
+
+World& World::get() {
+  static World* const world = new World;
+  return *world;
+}
+
+World::World() {
+  // Only a flag: the child must not take a lock that a thread of the parent may have held.
+  pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
+}
+
+void World::check_process() const {
+  if (forked_child.load(std::memory_order_relaxed))
+    fail(ErrorCode::Aborted,
+         "this process was forked after init_process_group, and MPI does not survive a fork; "
+         "use the group in the parent only (DataLoader workers need no process group)");
+}
+
+void World::begin_generation(c10::intrusive_ptr<c10d::Store> store) {
+  std::lock_guard lock(mutex_);
+  store_ = std::move(store);
+  ++generation_;
+  times_made_.clear();
+}
+
+void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout) {
+  std::unique_ptr<C10dStore> store;
+  std::string key;
+  {
+    std::lock_guard lock(mutex_);
+    if (store_) store = std::make_unique<C10dStore>(store_->clone());
+    key = key_prefix(generation_);
+  }
+  set_log_rank(rank, size);
+  const bool first = !mpi::initialized();
+  mpi::RuntimeOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.bootstrap = bootstrap_request();
+  options.store = store.get();
+  options.key = key;
+  options.rendezvous_timeout = timeout;
+  options.init_timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
+  mpi::initialize(options);
+  if (first) warn_of_unknown_variables();
+}
+
+void World::initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
+  check_process();
+  start_mpi(rank, size, timeout);
+}
+
+void World::start_engine(const std::vector<std::string>& blobs) {
+  std::lock_guard lock(mutex_);
+  if (engine_) return;
+  std::vector<std::string> hosts, cpus;
+  for (const std::string& blob : blobs) {
+    const std::vector<std::string> fields = unpack(blob);
+    hosts.push_back(fields[kHost]);
+    cpus.push_back(fields[kCpus]);
+  }
+  EngineOptions options;
+  options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
+  options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
+  engine_ = std::make_unique<Engine>(options);
+  if (log_enabled(LogLevel::Info)) print_summary();
+  if (options.oversubscribed)
+    log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
+}
+
+void World::print_summary() const {
+  const mpi::RuntimeInfo mpi = mpi::info();
+  std::ostringstream settings;
+  for (const Env::Variable& v : Env::get().table())
+    if (v.from_environment) settings << ' ' << v.name << '=' << v.value;
+  log(LogLevel::Info, "INIT", "mpi-gdr ", MPI_GDR_VERSION, " for torch ", MPI_GDR_TORCH_VERSION, "; ",
+      mpi.library, " (", mpi.library_path, ", ", mpi.abi, ", MPI ", mpi.standard, ")");
+  log(LogLevel::Info, "INIT", "started by ", mpi.initialized_by, ", bootstrap ", mpi.bootstrap,
+      ", thread level ", mpi.thread_level, ", ", mpi.nodes, " node(s), rank ", mpi.rank_on_node, " of ",
+      mpi.ranks_on_node, " on node ", mpi.node);
+  log(LogLevel::Info, "INIT", "accelerator tensors: copied to the host and back, blocking");
+  log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
+}
+
+Engine& World::engine() {
+  std::lock_guard lock(mutex_);
+  MPIGDR_CHECK(engine_ != nullptr);
+  return *engine_;
+}
+
+World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
+                                  std::chrono::milliseconds timeout) {
+  check_process();
+  if (finalized_.load(std::memory_order_acquire))
+    fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
+  const auto planner =
+      std::make_shared<Planner>(Env::get());  // a bad variable is told before anyone is waited for
+  const bool is_default = options.global_ranks_in_group.empty();
+  const int world_rank = is_default || job.rank < 0 ? options.group_rank : job.rank;
+  const int world_size = is_default || job.size < 0 ? options.group_size : job.size;
+
+  bool need_generation;
+  {
+    std::lock_guard lock(mutex_);
+    need_generation = is_default || !store_;
+  }
+  if (need_generation) begin_generation(is_default || !job.store ? options.store : job.store);
+  start_mpi(world_rank, world_size, timeout);
+
+  std::vector<int> members(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
+  if (is_default) {
+    members.resize(world_size);
+    std::iota(members.begin(), members.end(), 0);
+  }
+
+  // Met over the store before the blocking MPI call. The key is made of the members and of how often they
+  // have met: group ids differ between ranks (use_local_synchronization), and other groups may be made in
+  // between.
+  std::string prefix;
+  int times;
+  std::unique_ptr<KvStore> store;
+  {
+    std::lock_guard lock(mutex_);
+    times = times_made_[members]++;
+    prefix =
+        key_prefix(generation_) + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
+    store = std::make_unique<C10dStore>(store_->clone());
+  }
+  const std::vector<std::string> own = own_fields();
+  const auto deadline = Clock::now() + timeout;
+  const std::vector<std::string> blobs =
+      rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline);
+  bool accelerator = false;
+  for (std::size_t r = 0; r < blobs.size(); ++r) {
+    const std::vector<std::string> fields = unpack(blobs[r]);
+    accelerator |= fields[kAccelerator] == "1";
+    if (fields[kSettings] != own[kSettings])
+      fail(ErrorCode::Remote, "ranks of group ", options.group_id,
+           " have different settings, expected equal ones: this rank has ", own[kSettings], "; rank ", r,
+           " has ", fields[kSettings]);
+  }
+  start_engine(blobs);
+
+  const int tag = static_cast<int>((hash(members) + static_cast<std::uint64_t>(times)) % 32768);
+  std::unique_ptr<mpi::GroupTransport> transport = mpi::make_group(
+      members, tag, accelerator, std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
+  NewGroup made;
+  made.transport = transport.get();
+  GroupOptions group;
+  group.name = options.group_id;
+  group.timeout = Env::get().timeout_seconds
+                      ? std::chrono::nanoseconds(static_cast<std::int64_t>(*Env::get().timeout_seconds * 1e9))
+                      : std::chrono::nanoseconds(timeout);
+  group.max_in_flight = Env::get().max_in_flight;
+  made.group = engine().make_group(group, std::move(transport), planner);
+  log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
+  return made;
+}
+
+void World::note_failure() { mpi::mark_failed(); }
+
+void World::finalize() noexcept {
+  if (forked_child.load(std::memory_order_relaxed) || finalized_.exchange(true, std::memory_order_acq_rel))
+    return;
+  try {
+    Engine* engine;
+    {
+      std::lock_guard lock(mutex_);
+      engine = engine_.get();
+    }
+    if (engine) {
+      engine->shutdown();
+      if (engine->stuck()) mpi::mark_failed();
+    }
+  } catch (...) {
+    mpi::mark_failed();
+  }
+  mpi::finalize();
+}
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,75 @@
+// The process's one engine, its MPI, and how groups come into being. Leaked: it outlives every atexit
+// handler.
+//
+// Threads: groups may be created by several threads at once, in any order; nothing is locked while a peer is
+// waited for.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "engine/engine.hpp"
+
+namespace mpigdr::mpi {
+class GroupTransport;
+}
+
+namespace mpigdr::torch_binding {
+
+// What the creator is told about the job besides c10d's options: needed where the first group that uses this
+// backend is not the default group.
+struct JobInfo {
+  int rank = -1, size = -1;               // -1: the group is the default group
+  c10::intrusive_ptr<c10d::Store> store;  // the default group's, if there is one already
+};
+
+class World {
+ public:
+  static World& get();
+
+  struct NewGroup {
+    std::shared_ptr<Group> group;
+    mpi::GroupTransport* transport = nullptr;  // owned by the group, valid until it is closed
+  };
+  // Initialises MPI at the first call. Blocks until all members have come; throws Timeout naming those that
+  // did not.
+  NewGroup make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
+                      std::chrono::milliseconds timeout);
+
+  Engine& engine();
+
+  // MPI under its launcher, without any store; used to agree on MASTER_ADDR before there is one.
+  void initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
+
+  // An operation failed: MPI_Finalize would wait for peers that may be gone.
+  void note_failure();
+
+  // Throws Aborted in a forked child: MPI and our threads exist in the parent only.
+  void check_process() const;
+
+  // Stops the engine, then MPI. For Python's atexit; idempotent; never throws.
+  void finalize() noexcept;
+
+ private:
+  World();
+  void begin_generation(c10::intrusive_ptr<c10d::Store> store);
+  void start_mpi(int rank, int size, std::chrono::milliseconds timeout);
+  void start_engine(const std::vector<std::string>& blobs);
+  void print_summary() const;
+
+  std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
+  std::unique_ptr<Engine> engine_;
+  c10::intrusive_ptr<c10d::Store> store_;       // of the current default group
+  int generation_ = -1;                         // how many default groups this process has had
+  std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
+  std::atomic<bool> finalized_{false};
+};
+
+}  // namespace mpigdr::torch_binding
