@@ -96,6 +96,8 @@ PmiServer::PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, i
 
 void PmiServer::finish_at_exit() {
   if (::getpid() != pid_) return;
+  // MPICH ends the process by exit() when MPI_Init fails.
+  if (in_init_.load(std::memory_order_acquire)) unlink_mpich_shared_memory();
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   for (int unread = 1; unread > 0 && std::chrono::steady_clock::now() < limit; ::usleep(1000)) {
     std::lock_guard<std::mutex> idle(busy_);

@@ -54,8 +54,8 @@ class PmiServer {
   void put(const std::string& line);
   void barrier();
   void watch_for_abort();
-  // MPI_Abort only sends a line and returns: without this the process could end with code 0 before the line
-  // is read.
+  // Exit handler. MPI_Abort only sends a line and returns: without this the process could end with code 0
+  // before the line is read.
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 

@@ -90,6 +90,7 @@ if unshare -u true 2>/dev/null; then
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 2 2 "0 0"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised basic 4 4 "0 0 0 0"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised dies_in_init 2 2 "124 9"
+  UCX_TLS=tcp,self UCX_NET_DEVICES=lo NODES=2 note="(no usable network: MPICH exits with 15)" unsupervised basic 2 2 "15 15"
   MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER=tcp NODES=2 note="(2 nodes)" unsupervised forks 2 2 "0 0"
 else
   echo "skipped 2 nodes: unshare -u is not permitted here"
