@@ -83,7 +83,13 @@ def create(dist_backend_opts: Any, pg_options: Any) -> Any:
     extension = load_extension()
     options = checked_options(extension, pg_options)
     select_accelerator(os.environ)
-    return extension.create_backend(dist_backend_opts, options)
+    import torch.distributed as dist
+
+    if not dist.is_initialized():  # this is the default group
+        return extension.create_backend(dist_backend_opts, options)
+    # MPI spans all ranks, also where only this group uses it and the default group is of another backend.
+    store = dist.distributed_c10d._get_default_store()
+    return extension.create_backend(dist_backend_opts, options, dist.get_rank(), dist.get_world_size(), store)
 
 
 def checked_options(extension: ModuleType, pg_options: Any) -> Any:
