@@ -3,8 +3,8 @@
 // Each group owns the communicator that MPI_Comm_create_group returns, which carries no traffic of ours and
 // is what mpi_handle() lends to mpi4py, and a duplicate of it per channel. All are made here, at once, so
 // that no later call has to be collective. Threads and errors as in transport.hpp; groups may be made by
-// several threads at a time, in any order. close() leaks the communicators after a failure (an error, an abandoned
-// request, here or in another group), since freeing would wait for peers that may be gone.
+// several threads at a time, in any order. close() leaks the communicators after a failure (an error, an
+// abandoned request, here or in another group), since freeing would wait for peers that may be gone.
 #pragma once
 
 #include <chrono>
