@@ -287,7 +287,7 @@ def test_info_json(clean_env):
     assert report["torch"]["version"].split(".")[:2] == report["torch"]["built_for"].split(".")[:2]
     assert report["mpi"]["library"] and report["mpi"]["library_path"]
     assert {"MPI_GDR_DEBUG", "MPI_GDR_TIMEOUT"} <= {row["name"] for row in report["variables"]}
-    assert {"allreduce"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
+    assert {"all_reduce", "broadcast"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
 
 
 def test_info_text_shows_every_variable_and_algorithm():
