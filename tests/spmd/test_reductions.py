@@ -1,0 +1,175 @@
+"""all_reduce, reduce and reduce_scatter against numpy, for all dtypes, operations and counts."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.data import COUNTS, DTYPES, FLOATS, noise, op_name, reduced, same, sample, samples
+
+Op = dist.ReduceOp
+OPS = [Op.SUM, Op.AVG, Op.PRODUCT, Op.MIN, Op.MAX]
+CASES = [(d, o) for d in DTYPES for o in OPS if not (d == torch.bool and o == Op.AVG)]
+LARGE = (1 << 20) + 1
+
+cases = pytest.mark.parametrize("dtype, op", CASES, ids=lambda v: str(v).split(".")[-1])
+
+
+@cases
+@pytest.mark.algorithms
+@pytest.mark.smoke
+def test_all_reduce(rank, size, dtype, op):
+    for count in COUNTS:
+        expected = reduced(samples(dtype, count, size), op)
+        tensor = sample(dtype, count, rank)
+        dist.all_reduce(tensor, op)
+        same(tensor, expected)
+
+
+@cases
+@pytest.mark.algorithms
+def test_reduce_to_every_root(rank, size, dtype, op):
+    for root in range(size):
+        for count in COUNTS:
+            mine = sample(dtype, count, rank, seed=root)
+            tensor = mine.clone()
+            dist.reduce(tensor, root, op)
+            # c10d leaves the tensor of the other ranks open; ours stays as it was.
+            same(tensor, reduced(samples(dtype, count, size, seed=root), op) if rank == root else mine)
+
+
+@cases
+@pytest.mark.algorithms
+@pytest.mark.smoke
+def test_reduce_scatter_tensor(rank, size, dtype, op):
+    for count in COUNTS:
+        total = reduced(samples(dtype, count * size, size), op)
+        output = torch.empty(count, dtype=dtype)
+        dist.reduce_scatter_tensor(output, sample(dtype, count * size, rank), op)
+        same(output, total[count * rank : count * (rank + 1)])
+
+
+@cases
+def test_reduce_scatter_list(rank, size, dtype, op):
+    total = reduced(samples(dtype, 7 * size, size), op)
+    output = torch.empty(7, dtype=dtype)
+    dist.reduce_scatter(output, [t.clone() for t in sample(dtype, 7 * size, rank).chunk(size)], op)
+    same(output, total[7 * rank : 7 * (rank + 1)])
+
+
+@pytest.mark.algorithms
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_large(rank, size, dtype):
+    tensor = sample(dtype, LARGE, rank)
+    dist.all_reduce(tensor)
+    same(tensor, reduced(samples(dtype, LARGE, size), Op.SUM))
+    output = torch.empty(LARGE, dtype=dtype)
+    dist.reduce_scatter_tensor(output, sample(dtype, LARGE * size, rank))
+    expected = sum(sample(dtype, LARGE * size, r)[LARGE * rank : LARGE * (rank + 1)].double() for r in range(size))
+    same(output, expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_premul_sum(rank, size, dtype):
+    expected = sum(0.25 * t.double() for t in samples(dtype, 4099, size)).to(dtype)
+    for factor in (0.25, torch.tensor(0.25)):
+        op = dist._make_nccl_premul_sum(factor)
+        tensor = sample(dtype, 4099, rank)
+        dist.all_reduce(tensor, op)
+        same(tensor, expected)
+    output = torch.empty(5, dtype=dtype)
+    dist.reduce_scatter_tensor(output, sample(dtype, 5 * size, rank), dist._make_nccl_premul_sum(0.25))
+    total = sum(0.25 * t.double() for t in samples(dtype, 5 * size, size)).to(dtype)
+    same(output, total[5 * rank : 5 * rank + 5])
+
+
+@pytest.mark.algorithms
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("count", [1, 513, 70001])
+def test_rounding_is_close_and_equal_everywhere(rank, size, comm, dtype, count):
+    exact = sum(noise(dtype, count, r).double() for r in range(size))
+    # Each addition rounds once, relative to what has been added up so far.
+    scale = sum(noise(dtype, count, r).double().abs() for r in range(size))
+    results = []
+    for _ in range(3):
+        tensor = noise(dtype, count, rank)
+        dist.all_reduce(tensor)
+        assert ((tensor.double() - exact).abs() <= size * torch.finfo(dtype).eps * scale).all()
+        results.append(tensor.view(torch.uint8).numpy().tobytes())
+    assert len(set(comm.allgather(results[0]))) == 1, "ranks have different bits"
+    assert len(set(results)) == 1, "a repetition gave different bits"
+
+
+@pytest.mark.algorithms
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int32])
+@pytest.mark.parametrize("op", [Op.SUM, Op.MIN, Op.MAX, Op.PRODUCT], ids=op_name)
+def test_agrees_with_mpi4py(rank, comm, dtype, op):
+    from mpi4py import MPI
+
+    theirs = {"SUM": MPI.SUM, "MIN": MPI.MIN, "MAX": MPI.MAX, "PRODUCT": MPI.PROD}[op_name(op)]
+    tensor = noise(dtype, 1000, rank) if dtype.is_floating_point else sample(dtype, 1000, rank)
+    expected = torch.empty_like(tensor)
+    comm.Allreduce(tensor.numpy(), expected.numpy(), theirs)
+    dist.all_reduce(tensor, op)
+    eps = torch.finfo(dtype).eps if dtype.is_floating_point else 0
+    torch.testing.assert_close(tensor, expected, rtol=8 * eps, atol=8 * eps)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("op", [Op.MIN, Op.MAX, Op.SUM, Op.AVG, Op.PRODUCT], ids=op_name)
+def test_nan_of_any_rank_survives(rank, size, dtype, op):
+    for holder in range(size):
+        tensor = torch.full((33,), float(rank), dtype=dtype)
+        if rank == holder:
+            tensor[holder] = float("nan")
+        dist.all_reduce(tensor, op)
+        assert tensor.isnan().nonzero().flatten().tolist() == [holder]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_infinities(rank, size, dtype):
+    tensor = torch.tensor([float("inf"), -float("inf"), 1.0], dtype=dtype)
+    dist.all_reduce(tensor)
+    same(tensor, torch.tensor([float("inf"), -float("inf"), float(size)], dtype=dtype))
+
+
+def test_bfloat16_rounds_ties_to_even(rank, size):
+    # Between 256 and 512 the step is 2. The fold is in float32, so the total is rounded only once.
+    values = torch.tensor([256.0, 258.0], dtype=torch.bfloat16)
+    tensor = values.clone() if rank == 0 else torch.zeros(2, dtype=torch.bfloat16)
+    if rank == size - 1 and size > 1:
+        tensor = torch.ones(2, dtype=torch.bfloat16)
+        expected = [256.0, 260.0]
+    else:
+        expected = [256.0, 258.0] if size == 1 else [256.0, 260.0]
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+@pytest.mark.algorithms
+def test_integer_overflow_wraps(rank, size, dtype):
+    info = torch.iinfo(dtype)
+    tensor = torch.tensor([info.max, info.min, 1], dtype=dtype)
+    dist.all_reduce(tensor)
+    width, modulus = info.bits, 1 << info.bits
+
+    def wrapped(value):
+        value %= modulus
+        return value - modulus if info.min < 0 and value >> (width - 1) else value
+
+    assert tensor.tolist() == [wrapped(info.max * size), wrapped(info.min * size), wrapped(size)]
+
+
+def test_average_of_bool_is_an_error():
+    with pytest.raises(ValueError, match=r"op=avg.*bool"):
+        dist.all_reduce(torch.ones(3, dtype=torch.bool), Op.AVG)
+
+
+def test_reduction_of_unsupported_dtype_names_it():
+    with pytest.raises(NotImplementedError, match=r"all_reduce.*(ComplexHalf|Float8|complex|QInt|float8)"):
+        dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fn))
+
+
+@pytest.mark.parametrize("op", [Op.BAND, Op.BOR, Op.BXOR], ids=["BAND", "BOR", "BXOR"])
+def test_missing_operations_are_named(op):
+    with pytest.raises(NotImplementedError, match=r"all_reduce: op=B"):
+        dist.all_reduce(torch.ones(3, dtype=torch.int32), op)

@@ -1,0 +1,56 @@
+"""Inputs of the SPMD tests, which every rank computes for all ranks, and what the operations must give."""
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+DTYPES = [*FLOATS, *INTEGERS, torch.bool]
+COUNTS = [0, 1, 7, 4099]
+
+
+def sample(dtype, count, rank, seed=0):
+    """Small whole numbers: sums and products of a few ranks are exact in every dtype, in any order."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    low = 0 if dtype in (torch.uint8, torch.bool) else -2
+    values = torch.randint(low, 2 if dtype == torch.bool else 3, (count,), generator=generator)
+    return values.to(dtype)
+
+
+def noise(dtype, count, rank, seed=0):
+    """Normal floats: sums round."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    return torch.randn(count, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def samples(dtype, count, size, seed=0):
+    return [sample(dtype, count, rank, seed) for rank in range(size)]
+
+
+def reduced(tensors, op):
+    """The reduction of all ranks' tensors, by numpy in float64 (int64 for integers)."""
+    dtype = tensors[0].dtype
+    wide = np.float64 if dtype.is_floating_point else np.int64
+    stack = np.stack([t.to(torch.float64 if dtype.is_floating_point else torch.int64).numpy() for t in tensors])
+    name = op_name(op)
+    if name == "AVG" and not dtype.is_floating_point:
+        total = stack.sum(axis=0)
+        value = np.sign(total) * (np.abs(total) // len(tensors))  # C's division: towards zero
+    elif name == "AVG":
+        value = stack.mean(axis=0)
+    else:
+        value = {"SUM": np.sum, "PRODUCT": np.prod, "MIN": np.min, "MAX": np.max}[name](stack, axis=0)
+    value = np.asarray(value, dtype=wide)
+    if dtype == torch.bool:
+        value = value != 0
+    return torch.from_numpy(np.ascontiguousarray(value)).to(dtype)
+
+
+def op_name(op):
+    return next(n for n in ("SUM", "AVG", "PRODUCT", "MIN", "MAX") if op == getattr(dist.ReduceOp, n))
+
+
+def same(actual, expected):
+    """Equal in shape, dtype and every bit that numbers have (NaN equals NaN)."""
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)

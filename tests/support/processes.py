@@ -1,0 +1,113 @@
+"""Starting programs for tests: a session of their own, a deadline, and the end of the output if they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+BIN = Path(sys.executable).parent
+MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+# Variables of a launcher or of a rendezvous: the tests themselves may run inside one.
+_FOREIGN = ("PMI", "PMIX", "OMPI", "HYD", "SLURM", "MPI_LOCAL", "MPI_GDR_", "TORCHELASTIC", "MASTER_", "SPMD_")
+_FOREIGN_NAMES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
+
+
+class Result(NamedTuple):
+    status: int | None  # None: ran past the deadline
+    output: str  # stdout and stderr in the order of writing
+
+    def tail(self, characters: int = 6000) -> str:
+        return self.output[-characters:]
+
+    def expect(self, status: int = 0) -> str:
+        """The output of a program that must have ended with this status."""
+        ended = "ran past its deadline" if self.status is None else f"status {self.status}"
+        assert self.status == status, f"{ended}, expected status {status}; output:\n{self.tail()}"
+        return self.output
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """The environment of a login shell, one thread per rank, plus `extra`."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN) and k not in _FOREIGN_NAMES}
+    return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
+
+
+class Program:
+    """A running program with all its children. Use as a context: nothing of it outlives the block."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
+        self._log = tempfile.TemporaryFile()  # not a pipe: nobody needs to read while it runs
+        self.process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._log.close()
+
+    def finish(self, timeout: float) -> Result:
+        try:
+            status: int | None = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            status = None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self._log.seek(0)
+        return Result(status, self._log.read().decode(errors="replace"))
+
+
+def run(command: Sequence[str], timeout: float = 120, cwd: str | None = None, **env: str) -> Result:
+    with Program(command, clean_environment(**env), cwd) as program:
+        return program.finish(timeout)
+
+
+def run_apart(size: int, script: Path | str, *args: str, timeout: float = 120, **env: str) -> list[Result]:
+    """The script once per rank, without any launcher that would end the others when one ends."""
+    port = str(free_port())
+    with contextlib.ExitStack() as stack:
+        programs = []
+        for rank in range(size):
+            environment = clean_environment(
+                RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size),
+                MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **env,
+            )  # fmt: skip
+            program = Program([sys.executable, str(script), *args], environment)
+            programs.append(stack.enter_context(program))
+        return [program.finish(timeout) for program in programs]
+
+
+def mpiexec() -> str:
+    """The launcher that belongs to the MPI of the extension."""
+    from mpi_backend._creator import build_info
+    from mpi_backend.run import find_mpiexec
+
+    found = find_mpiexec(build_info()) or shutil.which("mpiexec")
+    assert found, "no mpiexec for the MPI that the extension was built for"
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]

@@ -1,0 +1,113 @@
+"""The pytest plugin inside each rank: events for the outer test, ranks in step, and the hang watchdog.
+
+After each test the ranks meet over a TCPStore of their own (not over the backend that is tested): a test
+that failed on one rank is known to all, and no test starts while another rank is still in the one before.
+"""
+
+import datetime
+import faulthandler
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+RANK = int(os.environ["RANK"])
+SIZE = int(os.environ["WORLD_SIZE"])
+REPORTS = Path(os.environ["SPMD_REPORTS"])
+# The group's own deadline (support/spmd.py) is shorter, so that a wait in the backend ends with its message.
+HANG_SECONDS = 75
+
+
+class Events:
+    """Lines of rank<r>.jsonl. Written at once: the process may be killed at any time."""
+
+    def __init__(self):
+        self._file = (REPORTS / f"rank{RANK}.jsonl").open("a", buffering=1)
+
+    def write(self, **event):
+        self._file.write(json.dumps(event) + "\n")
+
+
+class Meeting:
+    """All ranks wait for each other, at most HANG_SECONDS."""
+
+    def __init__(self):
+        port_file = REPORTS / "port"
+        if RANK == 0:
+            self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            partial = REPORTS / "port.partial"
+            partial.write_text(str(self._store.port))
+            partial.rename(port_file)
+        else:
+            deadline = time.monotonic() + HANG_SECONDS
+            while not port_file.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self._store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
+        self._count = 0
+
+    def all_passed(self, passed):
+        """Raises if a rank does not come."""
+        self._count += 1
+        key = f"{self._count}"
+        if not passed:
+            self._store.add(f"{key}/failed", 1)
+        if self._store.add(f"{key}/arrived", 1) == SIZE:
+            self._store.set(f"{key}/all", "")
+        self._store.wait([f"{key}/all"], datetime.timedelta(seconds=HANG_SECONDS))
+        return self._store.add(f"{key}/failed", 0) == 0
+
+
+class Plugin:
+    def __init__(self):
+        self.events = Events()
+        self.stacks = (REPORTS / f"rank{RANK}.stacks").open("w")
+        self.meeting = Meeting()
+        self.passed = True
+        self.failures = 0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.passed = True
+        self.events.write(event="start", test=item.nodeid)
+        # Two steps: faulthandler writes all stacks without needing the GIL and goes on, so that every rank
+        # that hangs gets to write; the alarm then ends the process, wherever it is.
+        faulthandler.dump_traceback_later(HANG_SECONDS, file=self.stacks)
+        signal.alarm(HANG_SECONDS + 3)
+        result = yield
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        self.events.write(event="end", test=item.nodeid, passed=self.passed)
+        try:
+            passed_everywhere = self.meeting.all_passed(self.passed)
+        except dist.DistError as error:
+            self.events.write(event="alone", test=item.nodeid, text=str(error).splitlines()[0])
+            item.session.shouldfail = f"another rank did not end {item.nodeid}"
+            return result
+        self.failures += not passed_everywhere
+        if self.failures >= 5:
+            item.session.shouldfail = "five tests failed"
+        return result
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed or report.skipped:  # there is no good reason to skip here
+            self.passed = False
+            self.events.write(event="failure", test=report.nodeid, when=report.when, text=report.longreprtext)
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.events.write(event="failure", test=report.nodeid, when="collect", text=report.longreprtext)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self):
+        status = 1 if self.failures else 0
+        self.events.write(event="finish", failures=self.failures)
+        if status:
+            os._exit(status)  # the backend may be in any state: no ordinary exit
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(Plugin(), "spmd")
