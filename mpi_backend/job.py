@@ -1,0 +1,103 @@
+"""What `selftest` and `bench` share: being a rank of a job, or starting that job first.
+
+torch is imported late, so that the command line answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from typing import Any
+
+from . import launch, run
+
+
+def positive(text: str) -> int:
+    return run.positive(text)
+
+
+def is_rank(env: launch.Environment) -> bool:
+    """True where a launcher started this process: an MPI launcher, torchrun, or a user who set RANK."""
+    return "RANK" in env or launch.detect(env) is not None
+
+
+def require_ranks(parser: argparse.ArgumentParser, n: int | None) -> bool:
+    """True if this process is a rank, False if it must start N of them. Ends the program if it can do
+    neither."""
+    if not is_rank(os.environ):
+        if n is None:
+            parser.error(
+                f"no launcher started this process: say `{parser.prog} -n N`, or put a launcher in front"
+            )
+        return False
+    placement = launch.detect(os.environ)
+    size = int(os.environ.get("WORLD_SIZE", placement.size if placement else 1))
+    if n is not None and n != size:
+        parser.error(f"-n {n}, but this is a rank of a job of {size}: leave -n out under a launcher")
+    return True
+
+
+def command_of_job(n: int, command: str, argv: list[str]) -> list[str]:
+    """Arguments of `mpi-gdr run` that run our own `command` on n ranks."""
+    return ["-n", str(n), "-m", "mpi_backend", command, *argv]
+
+
+def without_ranks(argv: list[str]) -> list[str]:
+    """argv less `-n N`, which the launcher gets instead."""
+    kept, skip = [], False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word in ("-n", "--ranks"):
+            skip = True
+        elif not (word.startswith("--ranks=") or (word.startswith("-n") and word[2:].isdecimal())):
+            kept.append(word)
+    return kept
+
+
+def settle_local_address(env: Any) -> None:
+    """MASTER_ADDR and MASTER_PORT for ranks on this host. Without them the rendezvous starts MPI, and Gloo is
+    slower in a process that also holds MPI."""
+    if "MASTER_ADDR" in env or "MASTER_PORT" in env:
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(probe.getsockname()[1])
+
+
+def summary(backend: str) -> dict[str, Any]:
+    """What runs here, after init_process_group: the head of both reports."""
+    import torch
+    import torch.distributed as dist
+
+    from ._version import __version__
+
+    report: dict[str, Any] = {
+        "mpi_gdr": __version__,
+        "torch": torch.__version__,
+        "backend": backend,
+        "ranks": dist.get_world_size(),
+    }
+    if backend == "mpi-gdr":
+        from ._creator import load_extension
+
+        info = load_extension().mpi_info()
+        for key in ("library", "bootstrap", "thread_level", "nodes", "ranks_on_node"):
+            report[key] = info[key]
+        report["library"] = " ".join(str(report["library"]).splitlines()[0].split())
+    return report
+
+
+def summary_lines(report: dict[str, Any]) -> list[str]:
+    lines = [
+        f"mpi-gdr {report['mpi_gdr']}, torch {report['torch']}, backend {report['backend']}, "
+        f"{report['ranks']} ranks"
+    ]
+    if "library" in report:
+        nodes = report["nodes"]
+        lines.append(
+            f"{report['library']}; bootstrap {report['bootstrap']}, {report['thread_level']}; "
+            f"{nodes} node{'s' if nodes != 1 else ''}, {report['ranks_on_node']} ranks on the first"
+        )
+    return lines

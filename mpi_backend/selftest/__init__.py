@@ -1,0 +1,190 @@
+"""`mpi-gdr selftest`: every operation against a float64 reference, on the ranks given.
+
+The first command for whoever sets up a machine. docs/selftest.md says what is checked and how exactly.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import warnings
+from datetime import timedelta
+from typing import Any
+
+from .. import job
+
+EPILOG = """\
+Under a launcher (mpi-gdr run, mpirun, srun, torchrun) leave -n out:
+  mpi-gdr run -n 4 -m mpi_backend selftest
+The algorithms are read from the environment once per process, so that --algorithms starts one job for each
+set of forced algorithms; it needs -n.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """0 if all is right, 1 if something is wrong, on all ranks; 2 for a wrong command line."""
+    parser = parser_of_command()
+    options = parser.parse_args(argv)
+    if not job.require_ranks(parser, options.n):
+        if options.algorithms:
+            return run_all_algorithms(options.n, job.without_ranks(argv), options.json)
+        return _run(job.command_of_job(options.n, "selftest", job.without_ranks(argv)))
+    if options.algorithms:
+        parser.error("--algorithms starts jobs of its own: use it with -n, not under a launcher")
+    return run_rank(options)
+
+
+def parser_of_command() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr selftest",
+        description="Check every operation against a float64 reference on the ranks given.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "--ranks", dest="n", type=job.positive, metavar="N", help="start N ranks first")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--device", default="cpu", help="device type of the tensors (default: cpu)")
+    parser.add_argument("--quick", action="store_true", help="fewer sizes")
+    parser.add_argument("--algorithms", action="store_true", help="then once more with every other algorithm")
+    parser.add_argument(
+        "--timeout",
+        type=job.positive,
+        default=120,
+        metavar="S",
+        help="deadline of each operation (default: 120)",
+    )
+    return parser
+
+
+def _run(arguments: list[str]) -> int:
+    from .. import run
+
+    return run.main(arguments)
+
+
+def run_rank(options: argparse.Namespace) -> int:
+    import torch
+    import torch.distributed as dist
+
+    from . import operations
+    from .checker import Checker, exchange
+    from .report import as_text
+
+    device = torch.device(options.device)
+    if device.type != "cpu" and not torch.get_device_module(device).is_available():
+        print(f"mpi-gdr selftest: --device {options.device}: torch sees no such device here", file=sys.stderr)
+        return 2
+    # torch 2.13 renamed two calls that exist in all releases under their old names.
+    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
+    patience = timedelta(seconds=options.timeout)
+    dist.init_process_group("mpi-gdr", timeout=patience)
+    if device.type != "cpu":  # the backend has selected one for this rank
+        device = torch.device(device.type, torch.get_device_module(device).current_device())
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # Beside the group's own keys; through the store, because the backend is what is in doubt.
+    store = dist.distributed_c10d._get_default_store()
+    plan = operations.Plan(
+        rank,
+        size,
+        counts=(0, 1, 1001) if options.quick else (0, 1, 7, 1000, 40001),
+        large=() if options.quick else (2**20 + 1,),
+        barrier_key=lambda amount: store.add("mpi-gdr-selftest/entered", amount),
+    )
+    report: dict[str, Any] = {
+        "info": job.summary("mpi-gdr"),
+        "device": str(device),
+        "forced": forced(os.environ),
+    }
+    results: list[dict[str, Any]] = []
+    sound = True
+    for name in operations.OPERATIONS:
+        if not sound:
+            results.append({"operation": name, "cases": 0, "ok": False, "not_run": True, "failures": []})
+            continue
+        check = Checker(name, rank, device)
+        operations.run(name, check, plan)
+        merged = exchange(store, rank, size, check.report(), patience + timedelta(seconds=30))
+        # An error on any rank ends the run on all: the group is then beyond use.
+        sound = not any(
+            failure["expected"] == "no error" or failure["got"] == "no report"
+            for failure in merged["failures"]
+        )
+        results.append(merged)
+    report["operations"] = results
+    report["ok"] = all(result["ok"] for result in results)
+    if rank == 0:
+        print(json.dumps(report) if options.json else as_text(report), flush=True)
+    # Rank 0 is where the store lives: it leaves last.
+    if sound:
+        dist.barrier()
+        dist.destroy_process_group()
+    return 0 if report["ok"] else 1
+
+
+def forced(env: Any) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(env.items())
+        if name.startswith("MPI_GDR_") and name.endswith("_ALGO")
+    }
+
+
+# ---- every algorithm --------------------------------------------------------------------------------------
+
+
+def algorithm_sets() -> list[dict[str, str]]:
+    """Variables of jobs that together run every algorithm of every collective: the k-th job forces the k-th
+    of each."""
+    from .._creator import load_extension
+
+    extension = load_extension()
+    variables = {
+        name.removesuffix("_ALGO").removeprefix("MPI_GDR_").replace("_", "").lower(): name
+        for name in (row["name"] for row in extension.env_table())
+        if name.endswith("_ALGO")
+    }
+    names: dict[str, list[str]] = {}
+    for algorithm in extension.schedule.algorithms():
+        variable = variables[algorithm["collective"].replace("_", "")]
+        names.setdefault(variable, []).append(algorithm["name"])
+    rounds = max(len(each) for each in names.values())
+    return [{variable: each[k] for variable, each in names.items() if k < len(each)} for k in range(rounds)]
+
+
+def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
+    """The default table first, then each set. The worst status of all."""
+    argv = [word for word in argv if word != "--algorithms"]
+    status, reports = 0, []
+    for variables in ({}, *algorithm_sets()):
+        if not as_json:
+            shown = ", ".join(f"{name}={value}" for name, value in variables.items())
+            print(f"\n== {shown or 'algorithms of the table'}", flush=True)
+        result = subprocess.run(
+            [sys.executable, "-m", "mpi_backend", "run", *job.command_of_job(n, "selftest", argv)],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE if as_json else None,
+            text=True,
+            check=False,
+        )
+        status = max(status, min(abs(result.returncode), 125))
+        if as_json:
+            reports.append(
+                last_json(result.stdout) or {"ok": False, "forced": variables, "error": "no report"}
+            )
+    if as_json:
+        print(json.dumps({"ok": status == 0, "runs": reports}))
+    else:
+        print(f"\nmpi-gdr selftest --algorithms: {'all jobs passed' if status == 0 else 'FAILED'}")
+    return status
+
+
+def last_json(text: str) -> dict[str, Any] | None:
+    """The report among whatever else a launcher printed."""
+    for line in reversed(text.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    return None

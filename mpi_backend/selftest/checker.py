@@ -1,0 +1,133 @@
+"""Collects the results of one rank, and brings those of all ranks together.
+
+Reports travel through the store, not through the backend under test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from .reference import Expected, bits, compare
+
+MOST_FAILURES = 5  # kept per operation and rank: one broken kernel would otherwise fill the screen
+
+
+class Checker:
+    """The checks of one operation on this rank."""
+
+    def __init__(self, operation: str, rank: int, device: torch.device):
+        self.operation, self.rank, self.device = operation, rank, device
+        self.cases = 0
+        self.wrong = 0
+        self.worst = 0.0
+        self.failures: list[dict[str, Any]] = []
+        self.digests: list[tuple[str, str]] = []
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy on the device under test; the operation may overwrite it."""
+        return tensor.detach().clone().to(self.device)
+
+    def result(
+        self, got: torch.Tensor, expected: Expected | torch.Tensor, *, equal_on_all: bool = False, **what
+    ):
+        """One case. `what` names it: dtype, op, count and so on. `equal_on_all`: all ranks must hold the same
+        bits."""
+        self.cases += 1
+        if isinstance(expected, torch.Tensor):
+            expected = Expected(expected)
+        mismatch, worst = compare(got, expected)
+        self.worst = max(self.worst, worst)
+        if mismatch:
+            self.fail(
+                got=mismatch.got,
+                expected=mismatch.expected,
+                index=mismatch.index,
+                wrong=mismatch.wrong,
+                **what,
+            )
+        if equal_on_all:
+            self.digests.append((_words(what), hashlib.sha256(bits(got)).hexdigest()[:16]))
+
+    def that(self, true: bool, got: Any, expected: Any, **what) -> None:
+        """One case that is not about a tensor."""
+        self.cases += 1
+        if not true:
+            self.fail(got=got, expected=expected, **what)
+
+    def fail(self, **what) -> None:
+        self.wrong += 1
+        if len(self.failures) < MOST_FAILURES:
+            what = {key: str(value).removeprefix("torch.") for key, value in what.items()}
+            self.failures.append({"operation": self.operation, "rank": self.rank, **what})
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "operation": self.operation,
+            "cases": self.cases,
+            "wrong": self.wrong,
+            "worst": self.worst,
+            "failures": self.failures,
+            "digests": self.digests,
+        }
+
+
+def _words(what: dict[str, Any]) -> str:
+    return " ".join(f"{key}={str(value).removeprefix('torch.')}" for key, value in what.items())
+
+
+def merge(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """One operation, all ranks in rank order: sums, and the comparison of the digests."""
+    first = reports[0]
+    failures = [failure for report in reports for failure in report["failures"]]
+    differ = 0
+    for other_rank, report in enumerate(reports[1:], start=1):
+        for (what, digest), (_, other) in zip(first["digests"], report["digests"], strict=False):
+            if digest != other:
+                differ += 1
+                text = f"digest {other} on rank {other_rank}"
+                entry = {"operation": first["operation"], "rank": str(other_rank), "case": what}
+                failures.append({**entry, "got": text, "expected": f"{digest} as on rank 0"})
+    if len({len(report["digests"]) for report in reports}) > 1:
+        differ += 1
+        counts = [len(report["digests"]) for report in reports]
+        entry = {"operation": first["operation"], "rank": "all", "got": f"{counts} results"}
+        failures.append({**entry, "expected": "as many on each rank"})
+    wrong = sum(report["wrong"] for report in reports)
+    return {
+        "operation": first["operation"],
+        "cases": sum(report["cases"] for report in reports),
+        "wrong": wrong,
+        "differ": differ,
+        "worst": max(report["worst"] for report in reports),
+        "ok": wrong == 0 and differ == 0,
+        "failures": failures,
+    }
+
+
+def exchange(store: Any, rank: int, size: int, report: dict[str, Any], patience: timedelta) -> dict[str, Any]:
+    """The merged report of one operation, on all ranks. Ranks that say nothing for `patience` are a
+    failure."""
+    key = f"mpi-gdr-selftest/{report['operation']}"
+    store.set(f"{key}/{rank}", json.dumps(report))
+    if rank == 0:
+        reports, silent = [], []
+        for other in range(size):
+            try:
+                store.wait([f"{key}/{other}"], patience)
+                reports.append(json.loads(store.get(f"{key}/{other}")))
+            except RuntimeError:  # DistStoreError
+                silent.append(other)
+        merged = merge(reports)
+        for other in silent:
+            merged["ok"] = False
+            entry = {"operation": report["operation"], "rank": str(other)}
+            merged["failures"].append({**entry, "got": "no report", "expected": f"one within {patience}"})
+        store.set(f"{key}/merged", json.dumps(merged))
+        return merged
+    store.wait([f"{key}/merged"], patience * 2)
+    return json.loads(store.get(f"{key}/merged"))

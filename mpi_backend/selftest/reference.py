@@ -1,0 +1,137 @@
+"""Inputs that every rank can compute for all ranks, what must come out, and how far off a result may be.
+
+Two patterns for floats. "exact": values whose every partial result is representable, so that any order of
+reduction gives the same bits. "random": normal values, compared within a bound on the rounding errors; the
+bound is derived in docs/selftest.md. Integers and data movement are always exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+FACTOR = 0.5  # of PREMUL_SUM: a power of two keeps the exact pattern exact
+# At most so many ranks give an element a value that is not neutral: 64 * 2 = 128 still fits the 8 bits of
+# bfloat16, with one to spare for FACTOR.
+MOST_CONTRIBUTORS = 64
+MOST_FACTORS = 8  # likewise for products: 2^8 fits float16
+
+
+class Expected(NamedTuple):
+    values: torch.Tensor  # in the dtype of the result
+    reference: torch.Tensor | None = None  # float64, with `bound`: |result - reference| <= bound
+    bound: torch.Tensor | None = None
+
+
+class Mismatch(NamedTuple):
+    index: int
+    got: object
+    expected: object
+    wrong: int  # elements
+
+
+def values(
+    dtype: torch.dtype,
+    count: int,
+    rank: int,
+    size: int,
+    *,
+    op: str = "sum",
+    pattern: str = "exact",
+    seed: int = 0,
+) -> torch.Tensor:
+    """What `rank` contributes: on the host, equal wherever it is computed."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + rank) * 7919 + count)
+    if dtype == torch.bool:
+        # Few ones for OR, few zeros for AND: otherwise one rank alone decides every element.
+        likely = 1 / size if op in ("sum", "max") else 1 - 1 / size
+        return torch.rand(count, generator=generator) < likely
+    if dtype.is_complex:
+        return torch.randn(count, generator=generator, dtype=dtype)
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        low, high = (info.min, info.max) if dtype != torch.int64 else (-(2**62), 2**62)
+        return torch.randint(low, high, (count,), generator=generator, dtype=torch.int64).to(dtype)
+    if pattern == "random":
+        normal = torch.randn(count, generator=generator, dtype=torch.float64)
+        if op == "product":  # log-normal, so that the product of all ranks stays near 1
+            normal = torch.exp(normal.clamp(-3, 3) / math.sqrt(size)) * (1 - 2 * (normal > 0.3).double())
+        return normal.to(dtype)
+    most = MOST_FACTORS if op == "product" else MOST_CONTRIBUTORS
+    stride = -(-size // most)
+    contributes = (torch.arange(count) + rank) % stride == 0
+    if op == "product":
+        choice = torch.tensor([1.0, -1.0, 2.0, -2.0, 0.5, -0.5])
+        picked = choice[torch.randint(0, 6, (count,), generator=generator)]
+        return torch.where(contributes, picked, torch.ones(())).to(dtype)
+    picked = torch.randint(-2, 3, (count,), generator=generator)
+    return torch.where(contributes, picked, torch.zeros((), dtype=torch.int64)).to(dtype)
+
+
+def reduced(inputs: list[torch.Tensor], op: str, pattern: str) -> Expected:
+    """The reduction of one tensor per rank."""
+    dtype, size = inputs[0].dtype, len(inputs)
+    stacked = torch.stack(inputs)
+    if op in ("min", "max"):
+        wide = stacked if dtype.is_floating_point else stacked.to(torch.int64)
+        return Expected((wide.amin(0) if op == "min" else wide.amax(0)).to(dtype))
+    if dtype == torch.bool:
+        return Expected(stacked.any(0) if op == "sum" else stacked.all(0))
+    if not dtype.is_floating_point:
+        wide = stacked.to(torch.int64)  # wraps as the narrow type does: 2^64 is a multiple of its range
+        if op == "product":
+            return Expected(wide.prod(0).to(dtype))
+        total = wide.sum(0).to(dtype)
+        return Expected(total if op == "sum" else total.div(size, rounding_mode="trunc"))
+    wide = stacked.to(torch.float64)
+    if op == "product":
+        reference, magnitude = wide.prod(0), wide.prod(0).abs()
+    else:
+        scale = {"sum": 1.0, "avg": 1.0 / size, "premul_sum": FACTOR}[op]
+        reference = wide.sum(0) / size if op == "avg" else (wide * scale).sum(0)
+        magnitude = wide.abs().sum(0) * scale
+    if pattern == "exact":
+        return Expected(reference.to(dtype))
+    info = torch.finfo(dtype)
+    # size - 1 operations, one more for the factor or the division, one for slack of second order; and the
+    # same again in float64 for the reference itself. A result may underflow, by one subnormal each time.
+    unit = info.eps / 2 + torch.finfo(torch.float64).eps / 2
+    bound = (size + 1) * (unit * magnitude + info.tiny * info.eps)
+    return Expected(reference.to(dtype), reference, bound)
+
+
+def bits(tensor: torch.Tensor) -> bytes:
+    """The bytes of a tensor. Minus zero and NaN payloads count: equal results are equal bits."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, float]:
+    """(the first wrong element or None, largest error as a part of its bound)."""
+    got = got.detach().cpu().reshape(-1)
+    want = expected.values.reshape(-1)
+    if got.dtype != want.dtype or got.numel() != want.numel():
+        return Mismatch(
+            -1, f"{got.numel()} x {got.dtype}", f"{want.numel()} x {want.dtype}", got.numel()
+        ), 0.0
+    if got.numel() == 0:
+        return None, 0.0
+    worst = 0.0
+    if expected.bound is None:
+        # As bytes: float8 has no comparison. Zeros of either sign are equal; the order may decide the sign.
+        if bits(got) == bits(want):
+            return None, 0.0
+        if got.dtype.itemsize == 1:
+            got, want = got.view(torch.uint8), want.view(torch.uint8)
+        wrong = got != want
+    else:
+        error = (got.to(torch.float64) - expected.reference.reshape(-1)).abs()
+        wrong = ~(error <= expected.bound.reshape(-1))  # a NaN is wrong
+        worst = float((error / expected.bound.reshape(-1)).nan_to_num(math.inf).max())
+    count = int(wrong.sum())
+    if count == 0:
+        return None, worst
+    index = int(wrong.nonzero()[0, 0])
+    return Mismatch(index, got[index].item(), want[index].item(), count), worst

@@ -1,0 +1,63 @@
+"""The report of `mpi-gdr selftest` as text: a table, the failures, one line of verdict."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from .. import job
+
+MOST_SHOWN = 20
+
+
+def as_text(report: dict[str, Any]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=None)
+    table.add_column("operation", no_wrap=True)
+    table.add_column("cases", justify="right")
+    table.add_column("largest error / bound", justify="right")
+    table.add_column("result")
+    for row in report["operations"]:
+        worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
+        result = "ok" if row["ok"] else "not run" if row.get("not_run") else describe_failure(row)
+        table.add_row(row["operation"], str(row["cases"]), "" if row.get("not_run") else worst, result)
+    # Not to the terminal: under a launcher the output is a pipe, and other programs read it.
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(table)
+    lines = [*job.summary_lines(report["info"]), f"tensors on {report['device']}"]
+    lines += [f"forced by {name}: {value}" for name, value in report["forced"].items()]
+    lines.append(console.file.getvalue().rstrip())
+    failures = [failure for row in report["operations"] for failure in row["failures"]]
+    lines += [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
+    if len(failures) > MOST_SHOWN:
+        lines.append(f"... and {len(failures) - MOST_SHOWN} more; --json has them")
+    lines.append(verdict(report))
+    return "\n".join(lines)
+
+
+def describe_failure(row: dict[str, Any]) -> str:
+    parts = []
+    if row.get("wrong"):
+        parts.append(f"{row['wrong']} wrong")
+    if row.get("differ"):
+        parts.append(f"{row['differ']} differ between ranks")
+    return "FAILED: " + (", ".join(parts) or "a rank was silent")
+
+
+def failure_line(failure: dict[str, Any]) -> str:
+    rest = {
+        key: value for key, value in failure.items() if key not in ("operation", "rank", "got", "expected")
+    }
+    words = " ".join(f"{key}={value}" for key, value in rest.items())
+    where = f"{failure['operation']} on rank {failure['rank']}"
+    return f"{where}: {words} got={failure['got']} expected={failure['expected']}"
+
+
+def verdict(report: dict[str, Any]) -> str:
+    cases = sum(row["cases"] for row in report["operations"])
+    bad = [row["operation"] for row in report["operations"] if not row["ok"] and not row.get("not_run")]
+    if report["ok"]:
+        return f"mpi-gdr selftest: passed, {cases} cases on {report['info']['ranks']} ranks"
+    return f"mpi-gdr selftest: FAILED in {', '.join(bad)} ({cases} cases on {report['info']['ranks']} ranks)"
