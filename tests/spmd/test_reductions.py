@@ -63,7 +63,9 @@ def test_large(rank, size, dtype):
     same(tensor, reduced(samples(dtype, LARGE, size), Op.SUM))
     output = torch.empty(LARGE, dtype=dtype)
     dist.reduce_scatter_tensor(output, sample(dtype, LARGE * size, rank))
-    expected = sum(sample(dtype, LARGE * size, r)[LARGE * rank : LARGE * (rank + 1)].double() for r in range(size))
+    expected = sum(
+        sample(dtype, LARGE * size, r)[LARGE * rank : LARGE * (rank + 1)].double() for r in range(size)
+    )
     same(output, expected.to(dtype))
 
 

@@ -32,7 +32,9 @@ def reduced(tensors, op):
     """The reduction of all ranks' tensors, by numpy in float64 (int64 for integers)."""
     dtype = tensors[0].dtype
     wide = np.float64 if dtype.is_floating_point else np.int64
-    stack = np.stack([t.to(torch.float64 if dtype.is_floating_point else torch.int64).numpy() for t in tensors])
+    stack = np.stack(
+        [t.to(torch.float64 if dtype.is_floating_point else torch.int64).numpy() for t in tensors]
+    )
     name = op_name(op)
     if name == "AVG" and not dtype.is_floating_point:
         total = stack.sum(axis=0)

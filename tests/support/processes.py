@@ -18,7 +18,18 @@ BIN = Path(sys.executable).parent
 MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # Variables of a launcher or of a rendezvous: the tests themselves may run inside one.
-_FOREIGN = ("PMI", "PMIX", "OMPI", "HYD", "SLURM", "MPI_LOCAL", "MPI_GDR_", "TORCHELASTIC", "MASTER_", "SPMD_")
+_FOREIGN = (
+    "PMI",
+    "PMIX",
+    "OMPI",
+    "HYD",
+    "SLURM",
+    "MPI_LOCAL",
+    "MPI_GDR_",
+    "TORCHELASTIC",
+    "MASTER_",
+    "SPMD_",
+)
 _FOREIGN_NAMES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"}
 
 

@@ -28,8 +28,8 @@ def run_spmd(
     if result.status != 0 or problems:
         ended = "ran past the deadline" if result.status is None else f"status {result.status}"
         problems.insert(0, f"{launcher} with {size} ranks: {ended}")
-        if len(problems) == 1 or result.status is None:
-            problems.append(f"output of the launcher:\n{result.tail()}")
+        problems.append(f"output of the launcher:\n{result.tail(2000)}")
+        if len(problems) == 2 or result.status is None:
             problems += [f"log of rank {r}:\n{_tail(reports / f'rank{r}.log')}" for r in range(size)]
         raise AssertionError("\n\n".join(problems))
     return passed

@@ -11,17 +11,17 @@ from pathlib import Path
 
 
 def one_rank(arguments):
-    import torch.distributed  # noqa: F401  (fills in RANK and the like)
+    import torch.distributed  # noqa: F401  (fills in RANK and the like, but not for a job of one rank)
 
     reports = Path(os.environ["SPMD_REPORTS"])
-    log = os.open(reports / f"rank{os.environ['RANK']}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(reports / f"rank{os.environ.get('RANK', '0')}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     import pytest
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
     status = pytest.main(
-        ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "support.spmd_plugin", *arguments]
+        ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "support.spmd_plugin", *arguments]
     )
     sys.stdout.flush()
     sys.stderr.flush()
@@ -29,9 +29,7 @@ def one_rank(arguments):
 
 
 def spawned(rank, size, port, arguments):
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
-    )
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     sys.exit(one_rank(arguments))
 
 

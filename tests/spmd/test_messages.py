@@ -1,0 +1,167 @@
+"""send, recv and their asynchronous forms: tags, any source, batches, sizes that fit no eager buffer."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.data import COUNTS, DTYPES, same, sample
+
+
+def neighbours(rank, size):
+    return (rank + 1) % size, (rank - 1) % size
+
+
+@pytest.fixture
+def several(size):
+    """False on one rank, which has nobody to talk to: messages to oneself are an error, tested elsewhere."""
+    return size > 1
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+def test_blocking_pairs(rank, size, dtype):
+    """Even ranks send first. The last of an odd number sits out."""
+    partner = rank ^ 1
+    if partner >= size:
+        return
+    for count in COUNTS:
+        mine, theirs = sample(dtype, count, rank), torch.empty(count, dtype=dtype)
+        if rank % 2 == 0:
+            dist.send(mine, partner, tag=count)
+            source = dist.recv(theirs, partner, tag=count)
+        else:
+            source = dist.recv(theirs, partner, tag=count)
+            dist.send(mine, partner, tag=count)
+        assert source == partner
+        same(theirs, sample(dtype, count, partner))
+
+
+@pytest.mark.smoke
+def test_tags_are_matched_not_order(rank, size, several):
+    if not several:
+        return
+    right, left = neighbours(rank, size)
+    sends = [dist.isend(torch.full((3,), 100 * rank + t), right, tag=t) for t in range(6)]
+    for tag in reversed(range(6)):
+        got = torch.empty(3, dtype=torch.int64)
+        dist.recv(got, left, tag=tag)
+        assert got.tolist() == [100 * left + tag] * 3
+    for work in sends:
+        work.wait()
+
+
+def test_same_tag_keeps_order(rank, size, several):
+    if not several:
+        return
+    right, left = neighbours(rank, size)
+    received = [torch.empty(5, dtype=torch.int64) for _ in range(30)]
+    receives = [dist.irecv(t, left, tag=3) for t in received]
+    sends = [dist.isend(torch.full((5,), i), right, tag=3) for i in range(30)]
+    for work in [*sends, *receives]:
+        work.wait()
+    assert [t[0].item() for t in received] == list(range(30))
+
+
+def test_any_source(rank, size):
+    for collector in range(size):
+        if rank == collector:
+            seen = {}
+            for _ in range(size - 1):
+                got = torch.empty(4, dtype=torch.int64)
+                source = dist.recv(got, tag=collector)
+                seen[source] = got.tolist()
+            assert seen == {r: [r * 7] * 4 for r in range(size) if r != rank}
+        else:
+            dist.send(torch.full((4,), rank * 7), collector, tag=collector)
+
+
+def test_any_source_work_tells_its_source(rank, size, several):
+    if not several:
+        return
+    if rank == 0:
+        for _ in range(size - 1):
+            got = torch.empty(1, dtype=torch.int64)
+            work = dist.irecv(got, tag=5)
+            work.wait()
+            assert work._source_rank() == got.item()
+    else:
+        dist.send(torch.tensor([rank]), 0, tag=5)
+
+
+def test_any_source_in_a_subgroup_gives_the_global_rank(rank, size):
+    """c10d's recv(src=None, group=...) translates the group's rank."""
+    if size < 3:
+        return
+    group = dist.new_group([1, 2])
+    if rank == 1:
+        got = torch.zeros(1)
+        assert dist.recv(got, group=group) == 2
+        assert got.item() == 42
+    elif rank == 2:
+        dist.send(torch.tensor([42.0]), 1, group=group)
+    if rank in (1, 2):
+        dist.destroy_process_group(group)
+
+
+@pytest.mark.smoke
+def test_batch_isend_irecv(rank, size, several):
+    if not several:
+        return
+    right, left = neighbours(rank, size)
+    outgoing = [torch.full((n,), float(rank)) for n in (1, 1000, 100000)]
+    incoming = [torch.empty(n) for n in (1, 1000, 100000)]
+    batch = [dist.P2POp(dist.isend, t, right) for t in outgoing]
+    batch += [dist.P2POp(dist.irecv, t, left) for t in incoming]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    for tensor in incoming:
+        same(tensor, torch.full_like(tensor, float(left)))
+
+
+@pytest.mark.smoke
+def test_large_isends_to_each_other_do_not_block(rank, size, several):
+    """64 MiB are far beyond what any library buffers: isend must return before the receive is posted."""
+    if not several:
+        return
+    right, left = neighbours(rank, size)
+    outgoing = torch.full((16 << 20,), float(rank))
+    send = dist.isend(outgoing, right)
+    incoming = torch.empty_like(outgoing)
+    receive = dist.irecv(incoming, left)
+    receive.wait()
+    send.wait()
+    assert (incoming == left).all()
+
+
+def test_messages_pass_collectives(rank, size, several):
+    """A pending receive holds up no collective, and none matches the other's traffic."""
+    if not several:
+        return
+    right, left = neighbours(rank, size)
+    incoming = torch.empty(9)
+    receive = dist.irecv(incoming, left, tag=1)
+    tensor = torch.ones(1000)
+    for _ in range(5):
+        dist.all_reduce(tensor)
+    assert not receive.is_completed()
+    dist.barrier()
+    dist.send(torch.full((9,), float(rank)), right, tag=1)
+    receive.wait()
+    same(incoming, torch.full((9,), float(left)))
+    same(tensor, torch.full((1000,), float(size) ** 5))
+
+
+def test_objects(rank, size):
+    gathered = [None] * size
+    dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
+    assert gathered == [{"rank": r, "text": "x" * r} for r in range(size)]
+    for root in range(size):
+        objects = [("from", root), list(range(root))] if rank == root else [None, None]
+        dist.broadcast_object_list(objects, root)
+        assert objects == [("from", root), list(range(root))]
+    if size > 1:
+        if rank == 0:
+            dist.send_object_list(["hello", 7], 1)
+        elif rank == 1:
+            objects = [None, None]
+            dist.recv_object_list(objects, 0)
+            assert objects == ["hello", 7]

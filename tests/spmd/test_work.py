@@ -1,0 +1,221 @@
+"""Work and Future: waits, callbacks, many operations at once, coalescing, functional collectives."""
+
+import datetime
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+from support.data import same
+
+pytestmark = pytest.mark.smoke
+
+
+def test_wait_twice_and_from_another_thread(size):
+    tensor = torch.ones(1000)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work.wait() is True
+    assert work.wait() is True
+    assert work.is_completed() and work.is_success()
+    thread = threading.Thread(target=work.wait)
+    thread.start()
+    thread.join()
+    same(tensor, torch.full((1000,), float(size)))
+
+
+def test_is_completed_becomes_true_without_wait(size):
+    """Nobody waits: the background thread must carry the operation."""
+    tensor = torch.ones(100_000)
+    work = dist.all_reduce(tensor, async_op=True)
+    pause = threading.Event()
+    while not work.is_completed():
+        pause.wait(0.001)
+    same(tensor, torch.full((100_000,), float(size)))
+
+
+def test_wait_with_timeout_long_enough(size):
+    tensor = torch.ones(4)
+    assert dist.all_reduce(tensor, async_op=True).wait(datetime.timedelta(seconds=40))
+    same(tensor, torch.full((4,), float(size)))
+
+
+def test_future_value_is_the_list_of_outputs(size):
+    tensor = torch.ones(10)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    value = future.wait()
+    assert isinstance(value, list) and value[0].data_ptr() == tensor.data_ptr()
+    same(value[0], torch.full((10,), float(size)))
+
+
+def test_future_asked_for_twice_and_after_completion():
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    work.wait()
+    first, second = work.get_future(), work.get_future()
+    same(first.wait()[0], second.wait()[0])
+
+
+def test_chain_of_callbacks(size):
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future()
+    doubled = future.then(lambda f: f.value()[0] * 2).then(lambda f: f.value() + 1)
+    same(doubled.wait(), torch.full((5,), 2.0 * size + 1))
+
+
+def test_callback_that_waits_for_collectives(size):
+    """A communication hook may call a collective from .then() and wait for it there."""
+
+    def again(future):
+        tensor = future.value()[0].clone()
+        dist.all_reduce(tensor)
+        inner = dist.all_reduce(tensor, async_op=True).get_future()
+        return inner.wait()[0]
+
+    same(
+        dist.all_reduce(torch.ones(5), async_op=True).get_future().then(again).wait(),
+        torch.full((5,), size**3.0),
+    )
+
+
+def test_error_in_a_callback_stays_there(size):
+    def fail(future):
+        raise ZeroDivisionError("in the hook")
+
+    future = dist.all_reduce(torch.ones(5), async_op=True).get_future().then(fail)
+    with pytest.raises(RuntimeError, match="in the hook"):
+        future.wait()
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [size, size]
+
+
+def test_future_of_a_strided_tensor_is_copied_back(size):
+    base = torch.ones(6, 6)
+    future = dist.all_reduce(base.t()[1:, ::2], async_op=True).get_future()
+    future.wait()
+    expected = torch.ones(6, 6)
+    expected.t()[1:, ::2] = size
+    same(base, expected)
+
+
+def test_200_operations_in_flight(rank, size):
+    works, tensors = [], []
+    for i in range(200):
+        tensors.append(torch.full((1 + 97 * (i % 50),), float(i)))
+        if i % 3 == 1:
+            tensors[-1].fill_(rank)
+            works.append(dist.broadcast(tensors[-1], i % size, async_op=True))
+        else:
+            works.append(dist.all_reduce(tensors[-1], async_op=True))
+    for work in reversed(works):
+        work.wait()
+    for i, tensor in enumerate(tensors):
+        same(tensor, torch.full_like(tensor, i % size if i % 3 == 1 else i * size))
+
+
+def test_200_futures_in_flight(size):
+    futures = [dist.all_reduce(torch.full((11,), float(i)), async_op=True).get_future() for i in range(200)]
+    results = torch.futures.collect_all(futures).wait()
+    for i, future in enumerate(results):
+        same(future.value()[0], torch.full((11,), float(i * size)))
+
+
+def test_works_that_nobody_waits_for(size):
+    for _ in range(50):
+        dist.all_reduce(torch.ones(1000), async_op=True)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [size] * 3
+
+
+def test_2000_broadcasts(rank):
+    """The root runs ahead as far as the backend lets it; nothing may flood or get lost."""
+    tensor = torch.empty(16, dtype=torch.int64)
+    for i in range(2000):
+        if rank == 0:
+            tensor.fill_(i)
+        dist.broadcast(tensor, 0)
+        assert tensor[0] == i and tensor[15] == i
+
+
+def test_coalescing_without_device(rank, size):
+    tensors = [torch.full((n,), float(rank)) for n in (3, 1000, 0)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        same(tensor, torch.full_like(tensor, sum(range(size))))
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+def test_coalescing_asynchronously(rank, size, device):
+    outputs = [torch.empty(size * n) for n in (2, 500)]
+    with dist._coalescing_manager(device=device, async_ops=True) as manager:
+        for n, output in zip((2, 500), outputs, strict=True):
+            dist.all_gather_into_tensor(output, torch.full((n,), float(rank)))
+    manager.wait()
+    for n, output in zip((2, 500), outputs, strict=True):
+        same(output, torch.arange(float(size)).repeat_interleave(n))
+
+
+def test_coalescing_with_device(rank, size):
+    outputs = [torch.empty(n) for n in (2, 500)]
+    with dist._coalescing_manager(device=torch.device("cpu")):
+        for n, output in zip((2, 500), outputs, strict=True):
+            dist.reduce_scatter_tensor(output, torch.full((size * n,), float(rank)))
+    for output in outputs:
+        same(output, torch.full_like(output, sum(range(size))))
+
+
+def test_block_of_a_backend_takes_different_operations(rank, size):
+    """What ProcessGroup.start_coalescing offers: one Work for several operations of any kind."""
+    pg, device = dist.group.WORLD, torch.device("cpu")
+    reduced, sent = torch.full((7,), float(rank)), torch.full((5,), float(rank))
+    pg._start_coalescing(device)
+    pg.allreduce([reduced])
+    pg.broadcast([sent], dist.BroadcastOptions())
+    work = pg._end_coalescing(device)
+    work.wait()
+    same(reduced, torch.full((7,), float(sum(range(size)))))
+    same(sent, torch.zeros(5))
+
+
+def test_functional_collectives(rank, size):
+    group = list(range(size))
+    mine = torch.full((3,), float(rank))
+    everything = torch.arange(float(size)).repeat_interleave(3)
+    same(fc.all_gather_tensor(mine, 0, group).clone(), everything)
+    same(fc.all_reduce(mine, "sum", group).clone(), torch.full((3,), float(sum(range(size)))))
+    same(fc.all_reduce(mine, "avg", group).clone(), torch.full((3,), sum(range(size)) / size))
+    same(fc.reduce_scatter_tensor(everything, "sum", 0, group).clone(), torch.full((3,), size * float(rank)))
+    same(fc.broadcast(mine, size - 1, group).clone(), torch.full((3,), size - 1.0))
+    gathered = fc.all_gather_into_tensor_coalesced([mine, mine[:1] + 10], group)
+    same(gathered[0].clone(), everything)
+    same(gathered[1].clone(), torch.arange(float(size)) + 10)
+    scattered = fc.reduce_scatter_tensor_coalesced([everything, everything * 2], "sum", [0, 0], group)
+    same(scattered[0].clone(), torch.full((3,), size * float(rank)))
+    same(scattered[1].clone(), torch.full((3,), 2 * size * float(rank)))
+    same(fc.all_to_all_single(everything, None, None, group).clone(), mine.repeat(size))
+    coalesced = fc.all_reduce_coalesced([mine, mine * 2], "max", group)
+    assert coalesced[1].clone().tolist() == [2.0 * (size - 1)] * 3
+
+
+def test_collectives_from_several_threads_on_groups_of_their_own(size):
+    groups = [dist.new_group() for _ in range(3)]
+    results = [None] * 3
+
+    def work(i):
+        tensor = torch.ones(100)
+        for _ in range(20):
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=groups[i])
+        dist.all_reduce(tensor, group=groups[i])
+        results[i] = tensor
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        same(result, torch.full((100,), float(size)))
+    for group in groups:
+        dist.destroy_process_group(group)
