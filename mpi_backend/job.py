@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import warnings
 from typing import Any
 
 from . import launch, run
@@ -28,7 +29,7 @@ def require_ranks(parser: argparse.ArgumentParser, n: int | None) -> bool:
     if not is_rank(os.environ):
         if n is None:
             parser.error(
-                f"no launcher started this process: say `{parser.prog} -n N`, or put a launcher in front"
+                f"no launcher started this process: say `{parser.prog} -n N ...`, or put a launcher in front"
             )
         return False
     placement = launch.detect(os.environ)
@@ -54,6 +55,11 @@ def without_ranks(argv: list[str]) -> list[str]:
         elif not (word.startswith("--ranks=") or (word.startswith("-n") and word[2:].isdecimal())):
             kept.append(word)
     return kept
+
+
+def quiet_renamed_calls() -> None:
+    """torch 2.13 warns about calls that all releases have under these names only."""
+    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
 
 
 def settle_local_address(env: Any) -> None:

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -78,8 +77,7 @@ def run_rank(options: argparse.Namespace) -> int:
     if device.type != "cpu" and not torch.get_device_module(device).is_available():
         print(f"mpi-gdr selftest: --device {options.device}: torch sees no such device here", file=sys.stderr)
         return 2
-    # torch 2.13 renamed two calls that exist in all releases under their old names.
-    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
+    job.quiet_renamed_calls()
     patience = timedelta(seconds=options.timeout)
     dist.init_process_group("mpi-gdr", timeout=patience)
     if device.type != "cpu":  # the backend has selected one for this rank

@@ -220,20 +220,20 @@ def send_recv(check: Checker, plan: Plan) -> None:
 
 def recv_any_source(check: Checker, plan: Plan) -> None:
     for receiver in plan.roots():
-        for count in plan.counts:
+        for tag, count in enumerate(plan.counts):  # a tag of its own: any source means any of its messages
             if plan.rank != receiver:
-                dist.send(check.put(data(torch.float32, count, plan.rank, plan)), receiver, tag=receiver)
+                dist.send(check.put(data(torch.float32, count, plan.rank, plan)), receiver, tag=tag)
                 continue
             heard = []
             for _ in range(plan.size - 1):
                 tensor = check.put(torch.zeros(count))
-                source = dist.recv(tensor, None, tag=receiver)
+                source = dist.recv(tensor, None, tag=tag)
                 heard.append(source)
                 expected = data(torch.float32, count, source, plan)
                 check.result(tensor, expected, dtype=torch.float32, count=count, source=source)
             others = [r for r in range(plan.size) if r != receiver]
             check.that(sorted(heard) == others, sorted(heard), others, count=count)
-        dist.barrier()  # a message for the next count or receiver must not be taken for this one's
+        dist.barrier()  # a message for the next receiver is not for this one
 
 
 def barrier(check: Checker, plan: Plan) -> None:

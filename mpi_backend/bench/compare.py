@@ -1,0 +1,119 @@
+"""all_reduce of mpi-gdr, Gloo and the bare MPI library side by side: `python -m mpi_backend.bench.compare -n 2`.
+
+Each round runs the three in turn, one job each, so that what else the machine does meets all of them; the
+table shows medians over the rounds, and in brackets the least and the largest. MPI runs through mpi4py: the
+same library, the same protocol (see measure.py), without torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from array import array
+from time import perf_counter_ns
+
+from .. import job, selftest
+from . import size, sizes
+
+TOUCH_BYTES = 64 * 1024  # as in measure.py, which would load torch
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m mpi_backend.bench.compare", allow_abbrev=False)
+    parser.add_argument("-n", type=job.positive, required=True, metavar="RANKS")
+    parser.add_argument("-b", type=size, default=8)
+    parser.add_argument("-e", type=size, default=64 << 20)
+    parser.add_argument("-f", type=int, default=2)
+    parser.add_argument("--iters", type=job.positive, default=20)
+    parser.add_argument("--warmup", type=job.positive, default=5)
+    parser.add_argument("--rounds", type=job.positive, default=3)
+    parser.add_argument("--raw", action="store_true", help=argparse.SUPPRESS)  # this process is a rank
+    options = parser.parse_args(argv)
+    if options.raw:
+        return raw_mpi(options)
+    times: dict[str, dict[int, list[float]]] = {"mpi-gdr": {}, "gloo": {}, "MPI": {}}
+    for _ in range(options.rounds):
+        for contestant, results in times.items():
+            for row in one_job(contestant, options)["rows"]:
+                results.setdefault(row["bytes"], []).append(row["in_place"]["p50_us"])
+    print("\n".join(table(times)))
+    return 0
+
+
+def one_job(contestant: str, options: argparse.Namespace) -> dict:
+    command = [sys.executable, "-m"]
+    common = ["-b", str(options.b), "-e", str(options.e), "-f", str(options.f)]
+    if contestant == "MPI":
+        program = ["-m", "mpi_backend.bench.compare", "--raw", "-n", str(options.n), *common]
+        program += ["--iters", str(options.iters), "--warmup", str(options.warmup)]
+        command += ["mpi_backend", "run", "-n", str(options.n), *program]
+    else:
+        command += ["mpi_backend", "bench", "-n", str(options.n), "all_reduce", *common]
+        command += [
+            "-n",
+            str(options.iters),
+            "-w",
+            str(options.warmup),
+            "--backend",
+            contestant,
+            "--json",
+            "-",
+        ]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = selftest.last_json(result.stdout)
+    if result.returncode != 0 or report is None:
+        raise SystemExit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr}")
+    return report
+
+
+def raw_mpi(options: argparse.Namespace) -> int:
+    """MPI_Allreduce in place, timed as measure.py times torch's."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    rows = []
+    for total in sizes(options.b, options.e, options.f, 4):
+        fresh, buffer = array("f", [1.0]) * (total // 4), array("f", [1.0]) * (total // 4)
+        samples = array("d", [0.0]) * options.iters
+        view, source = memoryview(buffer), memoryview(fresh)
+        for _ in range(options.warmup):
+            comm.Allreduce(MPI.IN_PLACE, buffer)
+        comm.Barrier()
+        begin = perf_counter_ns()
+        for i in range(options.iters):
+            if total >= TOUCH_BYTES:
+                view[:] = source
+                comm.Barrier()
+                begin = perf_counter_ns()
+            comm.Allreduce(MPI.IN_PLACE, buffer)
+            end = perf_counter_ns()
+            samples[i] = (end - begin) * 1e-3
+            begin = end
+        comm.Allreduce(MPI.IN_PLACE, samples, MPI.MAX)
+        rows.append({"bytes": total, "in_place": {"p50_us": statistics.median_high(samples)}})
+    if comm.rank == 0:
+        print(json.dumps({"rows": rows}), flush=True)
+    return 0
+
+
+def table(times: dict[str, dict[int, list[float]]]) -> list[str]:
+    lines = [
+        "| bytes | mpi-gdr us | Gloo us | MPI us | Gloo / mpi-gdr | mpi-gdr / MPI |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    for total in times["mpi-gdr"]:
+        ours, gloo, mpi = (times[name][total] for name in ("mpi-gdr", "gloo", "MPI"))
+        cells = [f"{statistics.median(t):.4g} ({min(t):.4g}..{max(t):.4g})" for t in (ours, gloo, mpi)]
+        against = [
+            statistics.median(gloo) / statistics.median(ours),
+            statistics.median(ours) / statistics.median(mpi),
+        ]
+        lines.append(f"| {total} | {' | '.join(cells)} | {against[0]:.3g} | {against[1]:.3g} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

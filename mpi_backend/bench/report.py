@@ -1,0 +1,82 @@
+"""The lines that `mpi-gdr bench` prints: the columns of nccl-tests, those of OSU's micro-benchmarks, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .. import job
+
+NCCL_ROW = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
+
+
+def head(report: dict[str, Any]) -> Iterator[str]:
+    """Comment lines: what runs, and how times are taken."""
+    for line in job.summary_lines(report["info"]):
+        yield f"# {line}"
+    protocol = report["protocol"]
+    yield (
+        f"# {report['collective']}, tensors on {report['device']}, {protocol['iterations']} calls after "
+        f"{protocol['warmup']} to warm up"
+    )
+    yield "# time: maximum over ranks of the mean per call; calls through torch.distributed"
+    yield (
+        f"# below {protocol['touch_bytes']} B calls run back to back; from there on every rank rewrites its "
+        "buffer before each call, and all start together"
+    )
+    if report["in_place_only"]:
+        yield "# in place only: torch.distributed has no out-of-place form of this"
+
+
+def nccl_head() -> Iterator[str]:
+    yield "#"
+    yield f"# {'':56}{'out-of-place':^31}  {'in-place':^31}".rstrip()
+    yield NCCL_ROW % (
+        *("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"),
+        *("time", "algbw", "busbw", "#wrong"),
+    )
+    yield NCCL_ROW % (
+        *("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", ""),
+        *("(us)", "(GB/s)", "(GB/s)", ""),
+    )
+
+
+def nccl_row(row: dict[str, Any]) -> str:
+    line = f"{row['bytes']:12}  {row['count']:12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
+    for place in ("out_of_place", "in_place"):
+        t = row[place]
+        if t is None:
+            line += f"  {'N/A':>7}" + 3 * f"  {'N/A':>6}"
+            continue
+        wrong = "N/A" if t["wrong"] is None else str(t["wrong"])
+        line += f"  {microseconds(t['time_us'])}  {t['algbw']:6.2f}  {t['busbw']:6.2f}  {wrong:>6}"
+    return line
+
+
+def microseconds(value: float) -> str:
+    if value >= 10000:
+        return f"{value:7.0f}"
+    return f"{value:7.1f}" if value >= 100 else f"{value:7.2f}"
+
+
+def nccl_foot(report: dict[str, Any]) -> Iterator[str]:
+    timings = [row[place] for row in report["rows"] for place in ("out_of_place", "in_place") if row[place]]
+    if all(t["wrong"] is not None for t in timings):
+        wrong = sum(t["wrong"] for t in timings)
+        yield f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}"
+    yield f"# Avg bus bandwidth    : {sum(t['busbw'] for t in timings) / len(timings):g}"
+    yield "#"
+
+
+def osu_head(report: dict[str, Any]) -> Iterator[str]:
+    yield "#"
+    yield f"# OSU-style {report['title']} Latency Test"
+    yield "# size: the whole buffer, as nccl-tests counts it; latency over ranks"
+    latencies = "".join(f"{name + ' Latency(us)':>18}" for name in ("Avg", "Min", "Max"))
+    yield f"# {'Size':<8}{latencies}{'Iterations':>12}"
+
+
+def osu_row(row: dict[str, Any]) -> str:
+    t = row["out_of_place"] or row["in_place"]
+    latencies = "".join(f"{t[key]:>18.2f}" for key in ("mean_us", "min_us", "time_us"))
+    return f"{row['bytes']:<10}{latencies}{t['iterations']:>12}"
