@@ -13,10 +13,10 @@
 namespace mpigdr {
 
 // dst[i] = post(op(sources[0][i], ..., sources[k-1][i])), folded from the left, k >= 1.
-// 16-bit floats are accumulated in float32 and rounded once (to nearest even). `divisor` != 1 divides the result
-// before rounding (integers truncate toward zero); `factor` != 1 multiplies every source first (floats only).
-// dst may equal a source exactly; partial overlap is not allowed.
-// NaN: Min and Max propagate NaN, as torch does.
+// 16-bit floats are accumulated in float32 and rounded once (to nearest even). `divisor` != 1 divides the
+// result before rounding (integers truncate toward zero); `factor` != 1 multiplies every source first (floats
+// only). dst may equal a source exactly; partial overlap is not allowed. NaN: Min and Max propagate NaN, as
+// torch does.
 struct ReduceArgs {
   DataType dtype = DataType::Float32;
   ReduceOp op = ReduceOp::Sum;  // Avg and PreMulSum add
@@ -33,17 +33,18 @@ namespace host {
 void reduce(const ReduceArgs& args);
 }  // namespace host
 
-// A 32-bit word in memory that both host and device see; values only grow. The host side is read and written by
-// the progress thread without any call into the device's runtime.
+// A 32-bit word in memory that both host and device see; values only grow. The host side is read and written
+// by the progress thread without any call into the device's runtime.
 using Flag = std::atomic<std::uint32_t>;
 
-// An in-order queue of device work (a CUDA stream). Submission calls return without waiting for the device, and
-// are made by the thread that issues the operation, never by the progress thread.
+// An in-order queue of device work (a CUDA stream). Submission calls return without waiting for the device,
+// and are made by the thread that issues the operation, never by the progress thread.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
-  virtual void wait_flag(const Flag* flag, std::uint32_t at_least) = 0;  // later work waits until *flag >= at_least
-  virtual void write_flag(Flag* flag, std::uint32_t value) = 0;         // after all earlier work
+  virtual void wait_flag(const Flag* flag,
+                         std::uint32_t at_least) = 0;            // later work waits until *flag >= at_least
+  virtual void write_flag(Flag* flag, std::uint32_t value) = 0;  // after all earlier work
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
   virtual void synchronize() = 0;                   // blocks the host until all submitted work is done
@@ -53,8 +54,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
-  // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress thread
-  // and never between posting an operation and submitting the whole of its device program.
+  // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress
+  // thread and never between posting an operation and submitting the whole of its device program.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
   // Zeroed flags visible to host and device, released by the deleter of the vector's owner.

@@ -24,9 +24,13 @@ struct Binding {
   double factor = 1.0;        // PreMulSum
   std::uint32_t divisor = 1;  // Avg: size of the group
   Channel channel = Channel::Collective;
-  int tag_base = 0;  // message tag = tag_base + lane
-  SendMode send_mode = SendMode::Standard;
+  int tag_base = 0;  // message tag = tag_base + lane; its acknowledgement: kMaxLanes higher
+  // A send is done only once the receiver has said so: back-pressure for one-way collectives. Equal on all
+  // ranks.
+  bool acknowledged = false;
 };
+
+inline constexpr int kTagsPerCollective = 2 * kMaxLanes;
 
 class Execution {
  public:

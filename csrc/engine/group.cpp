@@ -12,7 +12,7 @@ namespace {
 
 // One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
 // further ahead than this plus the window.
-constexpr std::uint64_t kSynchronousEvery = 16;
+constexpr std::uint64_t kAcknowledgedEvery = 16;
 
 template <class... Fs>
 struct Overloaded : Fs... {
@@ -39,7 +39,9 @@ Group::~Group() {
   [[maybe_unused]] Transport* leaked = transport_.release();
 }
 
-std::uint64_t Group::tag_slots() const { return (static_cast<std::uint64_t>(max_tag_) + 1) / kMaxLanes; }
+std::uint64_t Group::tag_slots() const {
+  return (static_cast<std::uint64_t>(max_tag_) + 1) / kTagsPerCollective;
+}
 
 void Group::check(const Call& call) const {
   std::visit(Overloaded{
@@ -89,8 +91,8 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   binding.factor = c.factor;
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
   binding.channel = channel;
-  binding.tag_base = static_cast<int>(sequence % tag_slots()) * kMaxLanes;
-  if (plan.schedule->one_way && sequence % kSynchronousEvery == 0) binding.send_mode = SendMode::Synchronous;
+  binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
+  binding.acknowledged = plan.schedule->one_way && sequence % kAcknowledgedEvery == 0;
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 

@@ -13,6 +13,9 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
   const Step* const begin = schedule.steps.data() + round.first_step;
   const Step* const end = begin + round.step_count;
   const int tag = binding.tag_base + lane;
+  acknowledge_ = binding.acknowledged;
+  channel_ = binding.channel;
+  acknowledgement_tag_ = tag + kMaxLanes;
   // Receives first: a message that finds its receive posted is not buffered as unexpected.
   for (const Step* step = begin; step != end; ++step) {
     if (step->kind != StepKind::Recv) continue;
@@ -21,7 +24,7 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
     for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
       const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
       const Request request = transport.irecv(binding.channel, data + done, bytes, step->peer, tag);
-      pending_.push_back({request, step->peer, bytes, true});
+      pending_.push_back({request, step->peer, bytes, Kind::Recv});
     }
   }
   for (const Step* step = begin; step != end; ++step) {
@@ -31,9 +34,12 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
     const std::size_t total = byte_count(slice, binding);
     for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
       const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
-      const Request request =
-          transport.isend(binding.channel, data + done, bytes, step->peer, tag, binding.send_mode);
-      pending_.push_back({request, step->peer, bytes, false});
+      // Its acknowledgement carries no bytes; awaited like any other message of the round.
+      if (binding.acknowledged)
+        pending_.push_back({transport.irecv(binding.channel, nullptr, 0, step->peer, tag + kMaxLanes),
+                            step->peer, 0, Kind::Acknowledgement});
+      const Request request = transport.isend(binding.channel, data + done, bytes, step->peer, tag);
+      pending_.push_back({request, step->peer, bytes, Kind::Send});
     }
   }
 }
@@ -42,16 +48,19 @@ bool RoundMessages::test(Transport& transport) {
   for (std::size_t i = 0; i < pending_.size();) {
     Pending& message = pending_[i];
     RecvStatus status;
-    if (!transport.test(message.request, message.receive ? &status : nullptr)) {
+    if (!transport.test(message.request, message.kind == Kind::Send ? nullptr : &status)) {
       ++i;
       continue;
     }
     const Pending done = message;
     message = pending_.back();
     pending_.pop_back();
-    if (done.receive && status.bytes != done.bytes)
+    if (done.kind != Kind::Send && status.bytes != done.bytes)
       fail(ErrorCode::Remote, "rank ", done.peer, " sent ", status.bytes, " bytes where ", done.bytes,
            " were expected: the ranks called different collectives, or with different sizes");
+    if (done.kind == Kind::Recv && acknowledge_)
+      pending_.push_back(
+          {transport.isend(channel_, nullptr, 0, done.peer, acknowledgement_tag_), done.peer, 0, Kind::Send});
   }
   return pending_.empty();
 }

@@ -33,13 +33,18 @@ class RoundMessages {
   void abandon(Transport& transport) noexcept;
 
  private:
+  enum class Kind : std::uint8_t { Send, Recv, Acknowledgement };  // the last: of a send of ours, received
   struct Pending {
     Request request;
     int peer;
     std::size_t bytes;
-    bool receive;
+    Kind kind;
   };
   std::vector<Pending> pending_;
+  // Of the round in flight: what is received is acknowledged to its sender.
+  bool acknowledge_ = false;
+  Channel channel_ = Channel::Collective;
+  int acknowledgement_tag_ = 0;
 };
 
 }  // namespace mpigdr

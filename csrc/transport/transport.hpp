@@ -1,9 +1,9 @@
 // How bytes reach other ranks of one group. Implementations: mpi/ (production), loopback/ (all ranks in one
 // process, for tests of the engine), later shm/ and ipc/.
 //
-// Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over of
-// the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request is done.
-// Errors are thrown as mpigdr::Error with the library's own message.
+// Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over
+// of the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request
+// is done. Errors are thrown as mpigdr::Error with the library's own message.
 #pragma once
 
 #include <cstddef>
@@ -29,11 +29,6 @@ struct RecvStatus {
   int source = -1;
   int tag = -1;
   std::size_t bytes = 0;
-};
-
-enum class SendMode : std::uint8_t {
-  Standard,
-  Synchronous,  // done only once the receiver has matched it: back-pressure for one-way collectives
 };
 
 // Traffic that must never match each other. Tags are per channel.
@@ -65,15 +60,14 @@ class Transport {
   virtual int max_tag() const = 0;
 
   // `bytes` <= kMaxMessageBytes; 0 bytes are sent too.
-  virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag,
-                        SendMode mode = SendMode::Standard) = 0;
+  virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) = 0;
   // `peer` may be kAnySource. A message longer than `bytes` is an error, reported by test().
   virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;
-  // True once done; the request is then inactive. Testing an inactive request is true. `status` may be null and
-  // is filled for receives only.
+  // True once done; the request is then inactive. Testing an inactive request is true. `status` may be null
+  // and is filled for receives only.
   virtual bool test(Request& request, RecvStatus* status = nullptr) = 0;
-  // Gives up a pending receive or send as far as the library allows; the request becomes inactive. The buffer may
-  // still be written afterwards: the caller leaks it.
+  // Gives up a pending receive or send as far as the library allows; the request becomes inactive. The buffer
+  // may still be written afterwards: the caller leaks it.
   virtual void abandon(Request& request) = 0;
 
   // True if istart_native() serves this collective with exactly our semantics (type, op, NaN rules aside).
@@ -84,8 +78,9 @@ class Transport {
 
   virtual std::string description() const = 0;
 
-  // Frees what the library holds for the group. All members call it, with no request outstanding; nothing else is
-  // called after it. A transport that is dropped without it leaks that: it may happen at any time on any rank.
+  // Frees what the library holds for the group. All members call it, with no request outstanding; nothing
+  // else is called after it. A transport that is dropped without it leaks that: it may happen at any time on
+  // any rank.
   virtual void close() noexcept {}
 };
 

@@ -56,7 +56,7 @@ inline void point_to_point(Transport& t) {
     // The same tag on three channels: they must not match each other.
     Request r1 = t.irecv(Channel::Collective, in.data(), bytes, before, 7);
     Request r2 = t.irecv(Channel::PointToPoint, any.data(), bytes, kAnySource, 7);
-    Request s2 = t.isend(Channel::PointToPoint, out.data(), bytes, next, 7, SendMode::Synchronous);
+    Request s2 = t.isend(Channel::PointToPoint, out.data(), bytes, next, 7);
     Request s1 = t.isend(Channel::Collective, out.data(), bytes, next, 7);
     RecvStatus status;
     wait(t, r2, &status);

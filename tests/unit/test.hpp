@@ -1,7 +1,10 @@
 // A unit-test harness in one page, because the prerequisites are a compiler and nothing else.
 //   TEST(name) { CHECK(a == b); }
-// The binary runs all tests, or those whose name contains argv[1]; a watchdog aborts (and so dumps) a hung one.
+// The binary runs all tests, or those whose name contains argv[1]; a watchdog aborts (and so dumps) a hung
+// one.
 #pragma once
+
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -9,7 +12,6 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace unit {
@@ -43,32 +45,32 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 60) {
 }
 }  // namespace unit
 
-#define TEST(name)                                          \
-  static void test_##name();                                \
+#define TEST(name)                                             \
+  static void test_##name();                                   \
   static unit::Registrar registrar_##name(#name, test_##name); \
   static void test_##name()
 
-#define CHECK(condition)                                                                           \
-  do {                                                                                             \
-    if (!(condition)) {                                                                            \
-      std::ostringstream text_;                                                                    \
-      text_ << __FILE__ << ":" << __LINE__ << ": " #condition;                                     \
-      throw std::runtime_error(text_.str());                                                       \
-    }                                                                                              \
+#define CHECK(condition)                                       \
+  do {                                                         \
+    if (!(condition)) {                                        \
+      std::ostringstream text_;                                \
+      text_ << __FILE__ << ":" << __LINE__ << ": " #condition; \
+      throw std::runtime_error(text_.str());                   \
+    }                                                          \
   } while (0)
 
 // Passes if `expression` throws E whose text contains `part`.
-#define CHECK_THROWS(expression, E, part)                                                          \
-  do {                                                                                             \
-    bool threw_ = false;                                                                           \
-    try {                                                                                          \
-      (void)(expression);                                                                          \
-    } catch (const E& e_) {                                                                        \
-      threw_ = true;                                                                               \
-      if (!std::strstr(e_.what(), part))                                                           \
-        throw std::runtime_error(std::string("message lacks '") + (part) + "': " + e_.what());     \
-    }                                                                                              \
-    if (!threw_) throw std::runtime_error(#expression " did not throw " #E);                       \
+#define CHECK_THROWS(expression, E, part)                                                      \
+  do {                                                                                         \
+    bool threw_ = false;                                                                       \
+    try {                                                                                      \
+      (void)(expression);                                                                      \
+    } catch (const E& e_) {                                                                    \
+      threw_ = true;                                                                           \
+      if (!std::strstr(e_.what(), part))                                                       \
+        throw std::runtime_error(std::string("message lacks '") + (part) + "': " + e_.what()); \
+    }                                                                                          \
+    if (!threw_) throw std::runtime_error(#expression " did not throw " #E);                   \
   } while (0)
 
 #define UNIT_MAIN() \

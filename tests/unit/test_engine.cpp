@@ -145,7 +145,7 @@ TEST(many_operations_in_flight_finish_in_any_order) {
 }
 
 TEST(more_operations_than_tags) {
-  World world(2, {.loopback = {.max_tag = 16 * 64 - 1}, .group = {"test", 30s, 8}});
+  World world(2, {.loopback = {.max_tag = 32 * 64 - 1}, .group = {"test", 30s, 8}});
   world.run([&](int r) {
     for (int i = 0; i < 1000; ++i) {
       std::vector<float> data(3, static_cast<float>(i));

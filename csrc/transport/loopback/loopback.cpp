@@ -38,11 +38,10 @@ class LoopbackTransport : public Transport {
   int size() const override { return size_; }
   int max_tag() const override { return max_tag_; }
 
-  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag,
-                SendMode mode) override {
+  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     count_call("isend");
     check("isend", bytes, peer, tag, false);
-    return {world_->send(channel, data, bytes, rank_, peer, tag, mode, dead()), true};
+    return {world_->send(channel, data, bytes, rank_, peer, tag, dead()), true};
   }
 
   Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {

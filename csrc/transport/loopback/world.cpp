@@ -50,10 +50,10 @@ void World::deliver(const Message& message, const Receive& receive) {
 }
 
 std::uint64_t World::send(Channel channel, const void* data, std::size_t bytes, int from, int to, int tag,
-                          SendMode mode, bool lost) {
+                          bool lost) {
   std::lock_guard lock(mutex_);
   const std::uint64_t handle = new_slot();
-  const bool eager = mode == SendMode::Standard && bytes <= eager_bytes_;
+  const bool eager = bytes <= eager_bytes_;
   slots_[handle].done = eager;
   if (lost) return handle;
   Message message{from, tag, bytes, {}, data, eager ? kNobody : handle};

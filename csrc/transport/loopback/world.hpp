@@ -22,7 +22,7 @@ class World {
   World(int size, const LoopbackOptions& options);
 
   std::uint64_t send(Channel channel, const void* data, std::size_t bytes, int from, int to, int tag,
-                     SendMode mode, bool lost);
+                     bool lost);
   std::uint64_t receive(Channel channel, void* data, std::size_t bytes, int from, int to, int tag);
   std::uint64_t native(Channel channel, int rank, const NativeCollective& collective, bool lost);
   // True once done, and the handle is free for reuse; throws what went wrong with the request.

@@ -81,15 +81,10 @@ class MpiTransport final : public GroupTransport {
   int max_tag() const override { return max_tag_; }
   int mpi_handle() const override { return static_cast<int>(MPI_Comm_c2f(group_)); }
 
-  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag,
-                SendMode mode) override {
+  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     MPI_Comm comm = checked(channel, "isend", bytes, peer, tag);
     MPI_Request request = MPI_REQUEST_NULL;
-    const int count = static_cast<int>(bytes);
-    if (mode == SendMode::Synchronous)
-      check(MPI_Issend(data, count, MPI_BYTE, peer, tag, comm, &request), "MPI_Issend");
-    else
-      check(MPI_Isend(data, count, MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
+    check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm, &request), "MPI_Isend");
     return wrap(request, Kind::Send);
   }
 
