@@ -1,4 +1,4 @@
-"""all_reduce of mpi-gdr, Gloo and the bare MPI library side by side: `python -m mpi_backend.bench.compare -n 2`.
+"""all_reduce of mpi-gdr, Gloo and bare MPI side by side: `python -m mpi_backend.bench.compare -n 2`.
 
 Each round runs the three in turn, one job each, so that what else the machine does meets all of them; the
 table shows medians over the rounds, and in brackets the least and the largest. MPI runs through mpi4py: the

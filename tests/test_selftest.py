@@ -1,0 +1,256 @@
+"""`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mpi_backend import job, selftest
+from mpi_backend.selftest import operations, reference
+from mpi_backend.selftest.checker import merge
+from mpi_backend.selftest.report import as_text
+
+LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE", "MASTER_")
+
+
+def mpi_gdr(*arguments, **variables):
+    env = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHER_VARIABLES, "MPI_GDR_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "mpi_backend", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**env, "OMP_NUM_THREADS": "1", **variables},
+        check=False,
+    )
+
+
+def report_of(result):
+    report = selftest.last_json(result.stdout)
+    assert report is not None, result.stdout + result.stderr
+    return report
+
+
+# ---- the command ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_passes(n):
+    result = mpi_gdr("selftest", "-n", str(n), "--quick", "--json")
+    report = report_of(result)
+    assert result.returncode == 0 and report["ok"], json.dumps(report)[:2000]
+    assert [row["operation"] for row in report["operations"]] == list(operations.OPERATIONS)
+    # One rank has nobody to send to.
+    assert all(row["cases"] > 0 for row in report["operations"] if n > 1 or row["operation"] != "send, recv")
+    assert report["info"]["ranks"] == n and report["info"]["library"]
+
+
+def test_under_a_launcher():
+    result = mpi_gdr("run", "-n", "2", "-m", "mpi_backend", "selftest", "--quick")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
+    assert "1 node, 2 ranks" in result.stdout
+
+
+def test_forced_algorithms_are_run_and_shown():
+    result = mpi_gdr("selftest", "-n", "2", "--quick", "--json", "--algorithms")
+    report = report_of(result)
+    assert result.returncode == 0 and report["ok"]
+    forced = [run["forced"] for run in report["runs"]]
+    assert forced[0] == {}
+    wanted = {(name, value) for variables in selftest.algorithm_sets() for name, value in variables.items()}
+    assert {pair for run in forced for pair in run.items()} == wanted
+    assert {("MPI_GDR_ALLREDUCE_ALGO", "ring"), ("MPI_GDR_ALLREDUCE_ALGO", "native")} <= wanted
+
+
+def test_without_a_launcher_it_asks_for_ranks():
+    result = mpi_gdr("selftest")
+    assert result.returncode == 2 and "-n N" in result.stderr
+
+
+def test_ranks_are_taken_out_of_the_command_line():
+    assert job.without_ranks(["-n", "4", "--json"]) == ["--json"]
+    assert job.without_ranks(["--quick", "-n4", "--ranks=4"]) == ["--quick"]
+
+
+# ---- it can fail ------------------------------------------------------------------------------------------
+
+# Wraps the calls of torch.distributed so that one rank gets one wrong element, then runs the self-test.
+SABOTAGE = """
+import sys
+import torch
+import torch.distributed as dist
+from mpi_backend import selftest
+
+def wrap(name, position):
+    original = getattr(dist, name)
+    def call(*args, **kwargs):
+        result = original(*args, **kwargs)
+        target = args[position]
+        target = target[0] if isinstance(target, list) else target
+        if dist.get_rank() == int(sys.argv[1]) and target.numel() > 1000 and target.dtype == torch.float32:
+            if not kwargs.get("async_op"):
+                target.view(-1)[-1] += 1
+        return result
+    setattr(dist, name, call)
+
+for name in sys.argv[2].split(","):
+    wrap(name, 0)
+sys.exit(selftest.main(["--quick", "--json"]))
+"""
+
+
+def test_one_wrong_element_on_one_rank_fails(tmp_path):
+    script = tmp_path / "sabotage.py"
+    script.write_text(SABOTAGE)
+    broken = {
+        "all_reduce": "all_reduce",
+        "broadcast": "broadcast",
+        "all_gather": "all_gather",
+        "all_gather_into_tensor": "all_gather_into_tensor",
+        "reduce_scatter": "reduce_scatter",
+        "reduce_scatter_tensor": "reduce_scatter_tensor",
+        "all_to_all_single": "all_to_all_single",
+        "recv": "send, recv",
+    }
+    result = mpi_gdr("run", "-n", "2", str(script), "1", ",".join(broken))
+    assert result.returncode == 1, result.stdout + result.stderr
+    report = report_of(result)
+    failed = {row["operation"] for row in report["operations"] if not row["ok"]}
+    assert set(broken.values()) <= failed
+    # Nothing else is blamed, except what is built from the same calls.
+    built_from_them = {"all_to_all_single uneven", "coalesced", "recv from any"}
+    assert failed - set(broken.values()) <= built_from_them
+    rows = {row["operation"]: row for row in report["operations"]}
+    failure = rows["all_reduce"]["failures"][0]
+    assert failure["rank"] == 1 and failure["dtype"] == "float32" and failure["op"] == "sum"
+    assert failure["count"] == "1001" and failure["index"] == "1000"
+    assert float(failure["got"]) == float(failure["expected"]) + 1
+    assert rows["all_reduce"]["differ"] > 0  # the hashes tell as well
+
+
+def test_an_exception_fails_on_all_ranks(tmp_path):
+    script = tmp_path / "raises.py"
+    script.write_text(
+        "import sys, torch.distributed as dist\n"
+        "from mpi_backend import selftest\n"
+        "def broken(*args, **kwargs): raise RuntimeError('sabotaged')\n"
+        "dist.barrier = broken\n"
+        "status = selftest.main(['--quick', '--json'])\n"
+        "print('status', status, flush=True)\n"
+        "sys.exit(status)\n"
+    )
+    result = mpi_gdr("run", "-n", "2", str(script))
+    rows = {row["operation"]: row for row in report_of(result)["operations"]}
+    assert result.stdout.count("status 1") == 2
+    assert "sabotaged" in rows["recv from any"]["failures"][0]["got"]  # the first that calls it
+    assert rows["new_group"]["not_run"] and rows["all_reduce"]["ok"]
+
+
+# ---- the reference ----------------------------------------------------------------------------------------
+
+
+def inputs(dtype, op, pattern, size, count=500):
+    return [reference.values(dtype, count, r, size, op=op, pattern=pattern) for r in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 100, 1000])
+@pytest.mark.parametrize("dtype", operations.FLOATS)
+@pytest.mark.parametrize("op", ["sum", "avg", "product", "premul_sum"])
+def test_exact_pattern_has_one_result_in_any_order(size, dtype, op):
+    """Folded in the dtype itself, forwards and backwards: not one rounding may occur before a division."""
+    contributions = inputs(dtype, op, "exact", size)
+    if op == "premul_sum":
+        contributions = [t * reference.FACTOR for t in contributions]
+    expected = reference.reduced(inputs(dtype, op, "exact", size), op, "exact")
+    for order in (contributions, contributions[::-1]):
+        total = order[0].clone()
+        for t in order[1:]:
+            total = total * t if op == "product" else total + t
+        if op == "avg":
+            total = (total.double() / size).to(dtype)
+        assert torch.equal(total, expected.values)
+
+
+@pytest.mark.parametrize("size", [2, 3, 16])
+@pytest.mark.parametrize("dtype", operations.FLOATS)
+@pytest.mark.parametrize("op", ["sum", "avg", "product", "premul_sum"])
+def test_bound_holds_for_a_rounding_at_each_step_and_not_for_a_lost_rank(size, dtype, op):
+    contributions = inputs(dtype, op, "random", size)
+    expected = reference.reduced(contributions, op, "random")
+
+    def fold(tensors):
+        total = tensors[0] * (reference.FACTOR if op == "premul_sum" else 1)
+        for t in tensors[1:]:
+            total = (
+                total * t if op == "product" else total + t * (reference.FACTOR if op == "premul_sum" else 1)
+            )
+        return total / size if op == "avg" else total
+
+    assert reference.compare(fold(contributions), expected)[0] is None
+    mismatch, _ = reference.compare(fold(contributions[:-1]), expected)
+    assert mismatch is not None and mismatch.wrong > 100
+
+
+@pytest.mark.parametrize("dtype", operations.INTEGERS)
+def test_integer_reductions_wrap_as_the_type_does(dtype):
+    contributions = inputs(dtype, "sum", "exact", 3)
+    for op, fold in (("sum", torch.Tensor.add), ("product", torch.Tensor.mul)):
+        total = fold(fold(contributions[0].clone(), contributions[1]), contributions[2])
+        assert torch.equal(reference.reduced(contributions, op, "exact").values, total)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
+)
+def test_compare_finds_one_flipped_bit(dtype):
+    plan = operations.Plan(0, 2, (0,), (), lambda amount: amount)
+    good = operations.data(dtype, 100, 0, plan)
+    bad = good.clone()
+    bad.view(torch.uint8)[42 * dtype.itemsize] ^= 1
+    assert reference.compare(good.clone(), reference.Expected(good)) == (None, 0.0)
+    mismatch, _ = reference.compare(bad, reference.Expected(good))
+    assert (mismatch.index, mismatch.wrong) == (42, 1)
+
+
+def test_nan_is_never_within_a_bound():
+    contributions = inputs(torch.float32, "sum", "random", 2)
+    expected = reference.reduced(contributions, "sum", "random")
+    got = expected.values.clone()
+    got[7] = float("nan")
+    assert reference.compare(got, expected)[0].index == 7
+
+
+# ---- reports ----------------------------------------------------------------------------------------------
+
+
+def rank_report(digests, wrong=0):
+    return {
+        "operation": "all_reduce",
+        "cases": len(digests),
+        "wrong": wrong,
+        "worst": 0.5,
+        "failures": [],
+        "digests": digests,
+    }
+
+
+def test_merge_compares_digests_between_ranks():
+    same = [("op=sum", "aa"), ("op=max", "bb")]
+    assert merge([rank_report(same), rank_report(same)])["ok"]
+    other = merge([rank_report(same), rank_report([same[0], ("op=max", "cc")])])
+    assert not other["ok"] and other["differ"] == 1
+    assert other["failures"][0]["case"] == "op=max" and "cc" in other["failures"][0]["got"]
+    assert not merge([rank_report(same), rank_report(same[:1])])["ok"]
+
+
+def test_text_names_the_failure():
+    failure = {"operation": "all_reduce", "rank": 1, "dtype": "int8", "got": "3", "expected": "4"}
+    row = {**merge([rank_report([], wrong=1)]), "failures": [failure]}
+    info = {"mpi_gdr": "1", "torch": "2", "backend": "mpi-gdr", "ranks": 2}
+    text = as_text({"info": info, "device": "cpu", "forced": {}, "operations": [row], "ok": False})
+    assert "FAILED all_reduce on rank 1: dtype=int8 got=3 expected=4" in text
+    assert text.splitlines()[-1].startswith("mpi-gdr selftest: FAILED in all_reduce")
