@@ -98,8 +98,13 @@ void World::check_process() const {
 }
 
 void World::begin_generation(c10::intrusive_ptr<c10d::Store> store) {
+  // A connection of our own, because a blocking get of the user holds the lock of his. One for all groups:
+  // each clone of a TCPStore looks up the server's address backwards, which takes seconds where no name
+  // server answers.
+  auto own = store->clone();
   std::lock_guard lock(mutex_);
-  store_ = std::move(store);
+  default_store_ = std::move(store);
+  store_ = std::move(own);
   ++generation_;
   times_made_.clear();
 }
@@ -109,7 +114,7 @@ void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout) {
   std::string key;
   {
     std::lock_guard lock(mutex_);
-    if (store_) store = std::make_unique<C10dStore>(store_->clone());
+    if (store_) store = std::make_unique<C10dStore>(store_);
     key = key_prefix(generation_);
   }
   set_log_rank(rank, size);
@@ -205,7 +210,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     times = times_made_[members]++;
     prefix =
         key_prefix(generation_) + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
-    store = std::make_unique<C10dStore>(store_->clone());
+    store = std::make_unique<C10dStore>(store_);
   }
   const std::vector<std::string> own = own_fields();
   const auto deadline = Clock::now() + timeout;

@@ -66,7 +66,10 @@ class World {
 
   std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
   std::unique_ptr<Engine> engine_;
-  c10::intrusive_ptr<c10d::Store> store_;       // of the current default group
+  // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
+  // exit.
+  c10::intrusive_ptr<c10d::Store> default_store_;
+  c10::intrusive_ptr<c10d::Store> store_;       // our own connection to it
   int generation_ = -1;                         // how many default groups this process has had
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
   std::atomic<bool> finalized_{false};
