@@ -1,0 +1,41 @@
+"""A rank that does not come. Run apart: no launcher ends the ranks that wait for it."""
+
+import datetime
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+told = Path(sys.argv[1])  # a folder in which ranks say that they have seen their error
+dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
+rank, size = dist.get_rank(), dist.get_world_size()
+group = dist.new_group(timeout=datetime.timedelta(seconds=3))
+dist.all_reduce(torch.ones(2), group=group)
+
+if rank == size - 1:
+    deadline = time.monotonic() + 60
+    while len(list(told.iterdir())) < size - 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os._exit(0)
+
+tensor = torch.ones(3, 5, dtype=torch.float64)
+try:
+    if sys.argv[2] == "all_reduce":
+        dist.all_reduce(tensor, group=group)
+    elif sys.argv[2] == "future":
+        dist.all_reduce(tensor, group=group, async_op=True).get_future().wait()
+    elif sys.argv[2] == "recv":
+        dist.recv(tensor, size - 1, group=group, tag=77)
+    print("no error")
+except RuntimeError as error:
+    print(f"{type(error).__name__}: {error}")
+try:
+    dist.all_reduce(tensor, group=group)
+except dist.DistBackendError as error:
+    print(f"then: {error}")
+sys.stdout.flush()
+(told / str(rank)).touch()
+os._exit(0)

@@ -1,0 +1,26 @@
+"""torch.multiprocessing.spawn: no launcher, no variables, rank and size as arguments."""
+
+import datetime
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def worker(rank, size, address, missing):
+    if rank == missing:
+        return
+    seconds = 5 if missing >= 0 else 60
+    dist.init_process_group(
+        "mpi-gdr", init_method=address, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds)
+    )
+    tensor = torch.ones(10)
+    dist.all_reduce(tensor)
+    assert (tensor == size).all()
+    dist.destroy_process_group()
+    print(f"rank {rank} of {size} is done\n", end="", flush=True)
+
+
+if __name__ == "__main__":
+    mp.spawn(worker, (int(sys.argv[1]), sys.argv[2], int(sys.argv[3])), int(sys.argv[1]))

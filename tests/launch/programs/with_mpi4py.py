@@ -1,0 +1,34 @@
+"""mpi4py in the same process: `first LEVEL` (mpi4py initialises MPI) or `second` (we do)."""
+
+import sys
+
+import mpi4py
+import torch
+import torch.distributed as dist
+
+if sys.argv[1] == "first":
+    mpi4py.rc.thread_level = sys.argv[2]
+    from mpi4py import MPI
+
+dist.init_process_group("mpi-gdr")
+
+import mpi_backend  # noqa: E402
+
+comm = mpi_backend.mpi4py_comm()
+rank, size = dist.get_rank(), dist.get_world_size()
+assert (comm.Get_rank(), comm.Get_size()) == (rank, size)
+tensor = torch.arange(100.0) + rank
+theirs = torch.empty_like(tensor)
+comm.Allreduce(tensor.numpy(), theirs.numpy())
+work = dist.all_reduce(tensor, async_op=True)
+assert comm.allreduce(rank) == sum(range(size))  # both at the same time
+work.wait()
+assert torch.equal(tensor, theirs)
+group = dist.new_group([size - 1])
+if rank == size - 1:
+    assert mpi_backend.mpi4py_comm(group).Get_size() == 1
+dist.destroy_process_group()
+if sys.argv[1] == "first":
+    assert not MPI.Is_finalized()
+    MPI.COMM_WORLD.Barrier()  # MPI is still theirs
+print("summed with both\n", end="")

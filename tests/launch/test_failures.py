@@ -1,0 +1,72 @@
+"""Ranks that do not come, lost groups, wrong configuration. No launcher: it would end the ranks that wait."""
+
+import re
+from pathlib import Path
+
+import pytest
+from support import processes
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        ("all_reduce", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
+        ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
+        ("recv", r"recv float64\[3, 5\] from=2 tag=77 group=\S+ rank={}/3; still waiting for rank 2"),
+    ],
+)
+def test_missing_rank_is_named_within_the_deadline(tmp_path, call, text):
+    results = processes.run_apart(3, PROGRAMS / "late.py", str(tmp_path), call, timeout=90)
+    outputs = [result.expect(0) for result in results]
+    for rank in range(2):
+        assert re.search(r"mpi-gdr: timed out after \d.*: " + text.format(rank), outputs[rank]), outputs[rank]
+        assert re.search(r"then: mpi-gdr: all_reduce: the group failed earlier: timed out", outputs[rank])
+    # Whoever waits for the late rank itself says so.
+    assert any(re.search(r"still waiting for ranks? .*\b2\b", outputs[rank]) for rank in range(2)), outputs
+
+
+def test_lost_groups():
+    outputs = [result.expect(0) for result in processes.run_apart(2, PROGRAMS / "lost_group.py")]
+    assert re.search(r"length: mpi-gdr: recv: rank 0 sent 16 bytes with tag 0, .* holds 40", outputs[1])
+    assert "after length: mpi-gdr: all_reduce: the group failed earlier: recv" in outputs[1]
+    for output in outputs:
+        assert re.search(r"aborted: mpi-gdr: all_reduce: .*aborted by the user", output), output
+        assert "others: [2.0, 2.0, 2.0]" in output
+
+
+PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
+
+
+def test_unknown_variable_warns_once_with_the_nearest_name():
+    output = processes.run(PLAIN, MPI_GDR_TIMEOUTS="3").expect(0)
+    assert re.findall(r"MPI_GDR_TIMEOUTS is not a variable of mpi-gdr; did you mean (\w+)\?", output) == [
+        "MPI_GDR_TIMEOUT"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("MPI_GDR_TIMEOUT", "soon", "seconds > 0"),
+        ("MPI_GDR_ALLREDUCE_ALGO", "rnig", "expected one of recursive_doubling, ring, native"),
+        ("MPI_GDR_LANES", "0", r"1\.\.16"),
+    ],
+)
+def test_bad_value_is_an_error_that_names_the_variable(name, value, expected):
+    result = processes.run(PLAIN, **{name: value})
+    assert result.status not in (None, 0)
+    assert re.search(rf"mpi-gdr: {name}={value} .*{expected}", result.output), result.tail()
+
+
+def test_debug_levels():
+    output = processes.run(PLAIN, MPI_GDR_DEBUG="TRACE").expect(0)
+    assert "bootstrap launcher, thread level MPI_THREAD_MULTIPLE" in output, output
+    assert re.search(r"COLL.*all_reduce seq=0 float32\[1000\] op=sum", output), output
+
+
+def test_torch_distributed_debug_detail():
+    command = [*processes.MPI_GDR_RUN, "-n", "2", str(PROGRAMS / "plain.py")]
+    output = processes.run(command, TORCH_DISTRIBUTED_DEBUG="DETAIL").expect(0)
+    assert output.count("is done") == 2
