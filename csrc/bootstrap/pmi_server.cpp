@@ -100,8 +100,9 @@ void PmiServer::finish_at_exit() {
   if (in_init_.load(std::memory_order_acquire)) unlink_mpich_shared_memory();
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   for (int unread = 1; unread > 0 && std::chrono::steady_clock::now() < limit; ::usleep(1000)) {
-    std::lock_guard<std::mutex> idle(busy_);
-    if (::ioctl(server_, FIONREAD, &unread) != 0) return;
+    const std::unique_lock<std::mutex> idle(
+        busy_, std::try_to_lock);  // a barrier may hold it for longer than `limit`
+    if (idle && ::ioctl(server_, FIONREAD, &unread) != 0) return;
   }
 }
 

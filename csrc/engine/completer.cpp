@@ -1,83 +1,86 @@
 #include "engine/completer.hpp"
 
+#include <pthread.h>
+
+#include <condition_variable>
 #include <csignal>
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
 
 #include "common/log.hpp"
 
 namespace mpigdr {
-namespace {
 
-thread_local int depth_of_next = 0;
+struct Completer::Pool : std::enable_shared_from_this<Pool> {
+  std::mutex mutex;  // all of it
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;
+  int threads = 0;
+  int available = 0;  // threads that wait for a callback, or are just starting
+  bool stopping = false;
 
-// Signals are for the application's threads.
-void block_signals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
-
-}  // namespace
-
-int Completer::depth_of_caller() { return depth_of_next; }
-
-void Completer::push(int depth, std::function<void()> callback) {
-  std::shared_ptr<Worker> worker;
-  {
-    std::lock_guard lock(mutex_);
-    if (stopped_) return;
-    while (static_cast<int>(workers_.size()) <= depth) {
-      auto fresh = std::make_shared<Worker>();
-      fresh->thread = std::thread(run, fresh, static_cast<int>(workers_.size()));
-      workers_.push_back(std::move(fresh));
-    }
-    worker = workers_[depth];
-  }
-  {
-    std::lock_guard lock(worker->mutex);
-    worker->queue.push_back(std::move(callback));
-  }
-  worker->changed.notify_all();
-}
-
-void Completer::run(std::shared_ptr<Worker> worker, int depth) {
-  block_signals();
-  pthread_setname_np(pthread_self(), "mpigdr-complete");
-  depth_of_next = depth + 1;
-  std::unique_lock lock(worker->mutex);
-  for (;;) {
-    worker->changed.wait(lock, [&] { return worker->stopping || !worker->queue.empty(); });
-    if (worker->queue.empty()) break;
-    std::function<void()> callback = std::move(worker->queue.front());
-    worker->queue.pop_front();
-    lock.unlock();
+  // With the mutex: somebody shall be free to take the front of the queue.
+  void ensure_taker() {
+    if (queue.empty() || available > 0) return;
     try {
-      callback();
-    } catch (const std::exception& e) {
-      log(LogLevel::Warn, "ENGINE", "a completion callback threw: ", e.what());
+      std::thread([pool = shared_from_this()] { pool->run(); }).detach();
+      ++threads;
+      ++available;
+    } catch (const std::system_error& e) {
+      // One that is running takes it when it is free, unless it waits for exactly this one.
+      log(LogLevel::Warn, "ENGINE", "cannot start another completer thread: ", e.what());
     }
-    callback = nullptr;  // destroys what it held here, not under the lock
-    lock.lock();
   }
-  worker->ended = true;
-  worker->changed.notify_all();
+
+  void run() {
+    sigset_t all;  // signals are for the application's threads
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    pthread_setname_np(pthread_self(), "mpigdr-complete");
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return stopping || !queue.empty(); });
+      if (queue.empty()) break;
+      std::function<void()> callback = std::move(queue.front());
+      queue.pop_front();
+      --available;
+      ensure_taker();
+      lock.unlock();
+      try {
+        callback();
+      } catch (const std::exception& e) {
+        log(LogLevel::Warn, "ENGINE", "a completion callback threw: ", e.what());
+      }
+      callback = nullptr;  // destroys what it held here, not under the lock
+      lock.lock();
+      ++available;
+    }
+    --available;
+    --threads;
+    changed.notify_all();
+  }
+};
+
+Completer::Completer() : pool_(std::make_shared<Pool>()) {
+  pool_->threads = pool_->available = 1;
+  std::thread([pool = pool_] { pool->run(); }).detach();
+}
+
+void Completer::push(std::function<void()> callback) {
+  std::lock_guard lock(pool_->mutex);
+  if (pool_->stopping) return;
+  pool_->queue.push_back(std::move(callback));
+  pool_->ensure_taker();
+  pool_->changed.notify_one();
 }
 
 void Completer::stop(std::chrono::milliseconds patience) {
-  std::vector<std::shared_ptr<Worker>> workers;
-  {
-    std::lock_guard lock(mutex_);
-    stopped_ = true;
-    workers.swap(workers_);
-  }
-  const auto until = std::chrono::steady_clock::now() + patience;
-  for (auto& worker : workers) {
-    std::unique_lock lock(worker->mutex);
-    worker->stopping = true;
-    worker->changed.notify_all();
-    const bool ended = worker->changed.wait_until(lock, until, [&] { return worker->ended; });
-    lock.unlock();
-    ended ? worker->thread.join() : worker->thread.detach();
-  }
+  std::unique_lock lock(pool_->mutex);
+  pool_->stopping = true;
+  pool_->changed.notify_all();
+  pool_->changed.wait_for(lock, patience, [&] { return pool_->threads == 0; });
 }
 
 }  // namespace mpigdr

@@ -33,6 +33,31 @@ class Backoff {
   int idle_ = 0;
 };
 
+std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
+
+// Says since when a thread is inside the transport, whatever way it leaves.
+class InTransport {
+ public:
+  InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
+    began_.store(ticks(now), std::memory_order_release);
+  }
+  ~InTransport() { began_.store(0, std::memory_order_release); }
+
+ private:
+  std::atomic<std::int64_t>& began_;
+};
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) {
+    count_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  ~Counted() { count_.fetch_sub(1, std::memory_order_acq_rel); }
+
+ private:
+  std::atomic<int>& count_;
+};
+
 std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
 }
@@ -50,7 +75,7 @@ std::string timeout_text(const Operation& operation, const std::vector<int>* pee
   text << "timed out after " << std::chrono::duration<double>(Clock::now() - info.issued).count()
        << " s: " << operation.describe();
   if (!peers) {
-    text << "; another thread is stuck inside the MPI library";
+    text << "; another thread has been busy or stuck inside the MPI library for longer than that";
   } else if (peers->empty()) {
     text << "; the library's own collective did not finish, or it had not started";
   } else if (peers->size() == 1 && peers->front() == kAnySource) {
@@ -74,11 +99,14 @@ std::shared_ptr<Group> Engine::make_group(GroupOptions options, std::unique_ptr<
 }
 
 void Engine::submit(const OperationPtr& operation) {
-  if (stopped_.load(std::memory_order_acquire))
-    fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
   {
     std::lock_guard lock(intake_mutex_);
+    if (stopped_.load(std::memory_order_relaxed))
+      fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
     intake_.push_back(operation);
+    const std::int64_t deadline = ticks(operation->info().deadline);
+    if (deadline < intake_deadline_.load(std::memory_order_relaxed))
+      intake_deadline_.store(deadline, std::memory_order_relaxed);
     intake_filled_.store(true, std::memory_order_release);
   }
   if (!operation->background()) return;
@@ -97,6 +125,10 @@ bool Engine::take_intake() {
     std::lock_guard lock(intake_mutex_);
     arrived_.swap(intake_);
     intake_filled_.store(false, std::memory_order_relaxed);
+    active_deadline_.store(std::min(active_deadline_.load(std::memory_order_relaxed),
+                                    intake_deadline_.load(std::memory_order_relaxed)),
+                           std::memory_order_relaxed);
+    intake_deadline_.store(kNever, std::memory_order_relaxed);
   }
   for (OperationPtr& operation : arrived_) operation->group().enqueue(operation);
   for (OperationPtr& operation : arrived_) start(operation->group());
@@ -116,9 +148,16 @@ void Engine::start(Group& group) {
 }
 
 bool Engine::pass() {
+  if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
   const auto now = Clock::now();
-  pass_began_.store(now.time_since_epoch().count(), std::memory_order_release);
-  bool moved = take_intake();
+  const InTransport inside(pass_began_, now);
+  const bool arrived = take_intake();
+  return poll_active(now) || arrived;
+}
+
+bool Engine::poll_active(Clock::time_point now) {
+  bool moved = false;
+  std::int64_t earliest = kNever;
   for (std::size_t i = 0; i < active_.size();) {
     const std::uint64_t before = active_[i]->rounds_done();
     if (advance(active_[i], now)) {
@@ -129,10 +168,11 @@ bool Engine::pass() {
       start(ended->group());  // its place in the window is free
     } else {
       moved |= active_[i]->rounds_done() != before;
+      earliest = std::min(earliest, ticks(active_[i]->info().deadline));
       ++i;
     }
   }
-  pass_began_.store(0, std::memory_order_release);
+  active_deadline_.store(earliest, std::memory_order_relaxed);
   return moved;
 }
 
@@ -183,33 +223,35 @@ void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr er
   finish(*operation, std::move(error));
 }
 
-void Engine::finish(Operation& operation, std::exception_ptr error) {
-  std::vector<Callback> callbacks;
+bool Engine::finish(Operation& operation, std::exception_ptr error) {
+  std::vector<std::function<void()>> callbacks;
   const bool failed = error != nullptr;
-  if (!operation.try_finish(std::move(error), callbacks)) return;
+  if (!operation.try_finish(std::move(error), callbacks)) return false;
   operation.group().one_finished();
   if (operation.background()) background_.fetch_sub(1, std::memory_order_seq_cst);
-  for (Callback& callback : callbacks) completer_.push(callback.depth, std::move(callback.run));
+  for (auto& callback : callbacks) completer_.push(std::move(callback));
   if (!failed && operation.has_buffers() && operation.waiters.load(std::memory_order_acquire) == 0) {
     // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
-    completer_.push(0, [held = operation.shared_from_this()] { held->release_buffers(); });
+    completer_.push([held = operation.shared_from_this()] { held->release_buffers(); });
   }
+  return true;
 }
 
 void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience) {
-  operation.waiters.fetch_add(1, std::memory_order_acq_rel);
-  callers_.fetch_add(1, std::memory_order_acq_rel);
-  const auto deadline =
-      patience ? std::min(operation.info().deadline, Clock::now() + *patience) : operation.info().deadline;
-  Backoff backoff(options_.oversubscribed);
-  for (unsigned polls = 0; !operation.finished(); ++polls) {
-    try_pass() ? backoff.moved() : backoff.idle();
-    if (polls % 64 != 63 || operation.finished()) continue;
-    if (operation.group().failed()) give_up(operation, ErrorCode::Aborted);
-    if (Clock::now() > deadline) give_up(operation, ErrorCode::Timeout);
+  {
+    const Counted waiter(operation.waiters), caller(callers_);
+    auto deadline = operation.info().deadline;
+    if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
+    Backoff backoff(options_.oversubscribed);
+    for (unsigned polls = 0; !operation.finished(); ++polls) {
+      try_pass() ? backoff.moved() : backoff.idle();
+      if (polls % 64 != 63 || operation.finished()) continue;
+      if (operation.group().failed() || stopped_.load(std::memory_order_acquire))
+        give_up(operation, ErrorCode::Aborted);
+      else if (Clock::now() > deadline)
+        give_up(operation, ErrorCode::Timeout);
+    }
   }
-  callers_.fetch_sub(1, std::memory_order_acq_rel);
-  operation.waiters.fetch_sub(1, std::memory_order_acq_rel);
   if (operation.error()) std::rethrow_exception(operation.error());
   operation.release_buffers();
 }
@@ -226,12 +268,12 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
       text = timeout_text(operation, role ? &peers : nullptr);
       operation.group().fail_with("the group failed earlier: " + text);
     } else {
-      text = operation.describe() + ": " + operation.group().failure();
+      const std::string reason = operation.group().failure();
+      text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
     }
-    finish(operation, make_error(code, text));
     // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
     // given back.
-    new OperationPtr(held);
+    if (finish(operation, make_error(code, text))) new OperationPtr(held);
   }
   if (role) {
     pass();  // ends the group's other operations, too
@@ -259,7 +301,13 @@ void Engine::close(Group& group) {
   group.shut();
   Backoff backoff(options_.oversubscribed);
   while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle();
-  if (!take_role(std::chrono::seconds(1))) return;
+  const bool role = take_role(std::chrono::seconds(1));
+  if (!role || group.outstanding() > 0) {
+    // A thread is, or was until just now, inside the transport for this group.
+    group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
+  }
+  if (!role) return;
+  const InTransport inside(pass_began_, Clock::now());
   start(group);  // lets go of the finished ones in its window
   group.drop_transport();
   role_.unlock();
@@ -270,17 +318,28 @@ bool Engine::stuck() const {
   return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > options_.stuck_grace;
 }
 
-void Engine::shutdown() {
-  if (stopped_.exchange(true, std::memory_order_acq_rel)) return;
+bool Engine::shutdown() {
+  {
+    std::lock_guard lock(intake_mutex_);
+    if (stopped_.load(std::memory_order_relaxed)) return !left_behind_;
+  }
   progress_thread_.stop(std::chrono::seconds(2));
   watch_.stop();
-  if (take_role(std::chrono::seconds(1))) {
+  const bool role = take_role(std::chrono::seconds(1));
+  if (role) {
     take_intake();
     for (const OperationPtr& operation : active_) operation->group().fail_with("the engine was shut down");
-    while (!active_.empty()) pass();
-    role_.unlock();
+    while (!active_.empty()) poll_active(Clock::now());
   }
+  {
+    // Later submissions are refused; what slipped in just now is ended by its waiter.
+    std::lock_guard lock(intake_mutex_);
+    stopped_.store(true, std::memory_order_release);
+  }
+  left_behind_ = !role;
+  if (role) role_.unlock();
   completer_.stop(std::chrono::seconds(2));
+  return role;
 }
 
 }  // namespace mpigdr

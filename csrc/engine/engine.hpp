@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -63,8 +64,9 @@ class Engine {
   // a failed group the transport is leaked: peers may still write to memory it knows.
   void close(Group& group);
 
-  // Stops the threads. Operations still outstanding fail with Aborted. A thread that is stuck is left behind.
-  void shutdown();
+  // Stops the threads. Operations still outstanding fail with Aborted. False if a thread is still inside the
+  // transport: it is left behind, and MPI must not be called any more. Idempotent.
+  bool shutdown();
 
   // True while some thread sits in one pass for longer than `stuck_grace`: MPI must then not be called any
   // more.
@@ -82,12 +84,13 @@ class Engine {
  private:
   friend class StuckWatch;
   bool pass();  // with the role
+  bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   // With the role: ends an operation with an error and leaks what a peer may still write to.
   void fail_operation(const OperationPtr& operation, std::exception_ptr error);
-  void finish(Operation& operation, std::exception_ptr error);
+  bool finish(Operation& operation, std::exception_ptr error);  // false: somebody else did
   // True with the role held (then unlock it), false if it could not be had in time.
   bool take_role(std::chrono::milliseconds patience);
   // For a waiter: ends the operation although the role may be stuck.
@@ -98,7 +101,7 @@ class Engine {
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
   Completer completer_;
 
-  std::mutex intake_mutex_;
+  std::mutex intake_mutex_;  // intake_, and setting stopped_
   std::vector<OperationPtr> intake_;
   std::atomic<bool> intake_filled_{false};
 
@@ -109,9 +112,13 @@ class Engine {
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
   std::atomic<bool> stopped_{false};
+  bool left_behind_ = false;  // what shutdown() found
 
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   // Written by the role holder, read by the watch.
   std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass
+  // The earliest deadlines, in Clock ticks, of what the role holder has and of what waits in the intake.
+  std::atomic<std::int64_t> active_deadline_{kNever}, intake_deadline_{kNever};
   std::mutex current_mutex_;
   OperationPtr current_;  // the operation in whose advance() the role holder is, or was last
 

@@ -14,6 +14,11 @@ namespace {
 // further ahead than this plus the window.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
+bool is_all_to_all(const Call& call) {
+  const auto* collective = std::get_if<CollectiveCall>(&call);
+  return collective && collective->spec.collective == Collective::AllToAll;
+}
+
 template <class... Fs>
 struct Overloaded : Fs... {
   using Fs::operator()...;
@@ -92,15 +97,34 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
   binding.channel = channel;
   binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
-  binding.acknowledged = plan.schedule->one_way && sequence % kAcknowledgedEvery == 0;
+  // Counted over those that send anything: an empty one acknowledges nothing.
+  if (plan.schedule->one_way && c.spec.count > 0)
+    binding.acknowledged = one_way_[static_cast<int>(channel)]++ % kAcknowledgedEvery == 0;
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
+}
+
+void Group::bound_all_to_all(std::vector<Call>& calls) {
+  // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
+  // ranks together.
+  const std::uint64_t before = all_to_alls_;
+  all_to_alls_ += std::count_if(calls.begin(), calls.end(), is_all_to_all);
+  if (before / kAcknowledgedEvery == all_to_alls_ / kAcknowledgedEvery) return;
+  CollectiveCall barrier;
+  barrier.spec.collective = Collective::Barrier;
+  barrier.spec.rank = rank_;
+  barrier.spec.size = size_;
+  calls.emplace_back(std::move(barrier));
 }
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   for (const Call& call : calls) check(call);
+  std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
+  bound_all_to_all(calls);
   const std::uint64_t collectives = std::count_if(
       calls.begin(), calls.end(), [](const Call& c) { return std::holds_alternative<CollectiveCall>(c); });
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
+  if (collectives != 0 && collectives != calls.size())
+    fail(ErrorCode::NotImplemented, options.name, ": collectives and messages in one coalesced operation");
   if (collectives > tag_slots() / 4)
     fail(ErrorCode::InvalidUsage, options.name, ": ", collectives,
          " collectives in one coalesced operation: at most ", tag_slots() / 4, " are supported");
@@ -113,7 +137,6 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   info.name = std::move(options.name);
   info.detail = std::move(options.detail);
 
-  std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
   if (failed()) fail(ErrorCode::Aborted, info.name, ": ", failure());
   if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
   std::uint64_t& next = next_sequence_[static_cast<int>(channel)];
@@ -125,12 +148,17 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     parts.push_back(make_part(call, channel, sequence, info.algorithm));
     if (std::holds_alternative<CollectiveCall>(call)) ++sequence;
   }
-  next = sequence;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
                                                std::move(options.keepalive), options.background);
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
-  engine_.submit(operation);
+  try {
+    engine_.submit(operation);
+  } catch (...) {
+    one_finished();
+    throw;
+  }
+  next = sequence;  // only now: an operation that was refused has used none
   return operation;
 }
 

@@ -95,6 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
                                        std::string& algorithm);
   void check(const Call& call) const;
+  void bound_all_to_all(std::vector<Call>& calls);
   std::uint64_t tag_slots() const;
 
   Engine& engine_;
@@ -107,6 +108,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
   bool shut_ = false;
+  std::array<std::uint64_t, kChannelCount> one_way_{};  // one-way collectives issued that send anything
+  std::uint64_t all_to_alls_ = 0;
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "engine/completer.hpp"
 #include "engine/group.hpp"
 
 namespace mpigdr {
@@ -54,7 +53,7 @@ void Operation::retire() {
   if (info_.channel != Channel::PointToPoint) parts_.clear();  // messages tell their source afterwards
 }
 
-bool Operation::try_finish(std::exception_ptr error, std::vector<Callback>& callbacks) {
+bool Operation::try_finish(std::exception_ptr error, std::vector<std::function<void()>>& callbacks) {
   std::lock_guard lock(mutex_);
   if (finished_.load(std::memory_order_relaxed)) return false;
   error_ = std::move(error);
@@ -67,7 +66,7 @@ void Operation::on_finished(std::function<void()> callback) {
   {
     std::lock_guard lock(mutex_);
     if (!finished_.load(std::memory_order_relaxed)) {
-      callbacks_.push_back({Completer::depth_of_caller(), std::move(callback)});
+      callbacks_.push_back(std::move(callback));
       return;
     }
   }

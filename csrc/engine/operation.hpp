@@ -32,12 +32,6 @@ struct OperationInfo {
   Clock::time_point issued, deadline;
 };
 
-// What to run once an operation is finished, and on which completer thread (see completer.hpp).
-struct Callback {
-  int depth = 0;
-  std::function<void()> run;
-};
-
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   Operation(std::shared_ptr<Group> group, OperationInfo info, std::vector<std::unique_ptr<Execution>> parts,
@@ -75,7 +69,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // --- for whoever ends it ---
   // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
-  bool try_finish(std::exception_ptr error, std::vector<Callback>& callbacks);
+  bool try_finish(std::exception_ptr error, std::vector<std::function<void()>>& callbacks);
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 
  private:
@@ -88,7 +82,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
   std::shared_ptr<void> keepalive_;
-  std::vector<Callback> callbacks_;
+  std::vector<std::function<void()>> callbacks_;
   std::exception_ptr error_;           // written before finished_
   std::atomic<bool> finished_{false};  // release after error_
   std::atomic<bool> has_buffers_{false};

@@ -24,8 +24,6 @@ std::string key_of(const CollectiveSpec& spec) {
   append(key, spec.size);
   append(key, spec.root);
   append(key, spec.count);
-  for (std::uint64_t count : spec.send_counts) append(key, count);
-  for (std::uint64_t count : spec.recv_counts) append(key, count);
   return key;
 }
 
@@ -52,8 +50,10 @@ Planner::Planner(const Env& env) {
 }
 
 Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport) {
+  // Counts per rank may differ at every call: caching those would only push out what repeats.
+  const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
-  {
+  if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
@@ -63,6 +63,7 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport) {
   if (!plan.algorithm || (!plan.algorithm->build && !native))
     plan.algorithm = &select_algorithm(spec, native);
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
+  if (!cached) return plan;
   std::lock_guard lock(mutex_);
   if (cache_.size() >= kMostCached) cache_.clear();
   return cache_.emplace(std::move(key), plan).first->second;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "common/log.hpp"
@@ -34,10 +35,17 @@ void StuckWatch::look() {
     std::lock_guard lock(engine_.current_mutex_);
     operation = engine_.current_;
   }
-  if (!operation || Clock::now() < operation->info().deadline + engine_.options_.stuck_grace) return;
+  // Whichever operation is overdue: while a thread is stuck, none makes progress.
+  std::int64_t deadline = std::min(engine_.active_deadline_.load(std::memory_order_relaxed),
+                                   engine_.intake_deadline_.load(std::memory_order_relaxed));
+  if (operation)
+    deadline = std::min<std::int64_t>(deadline, operation->info().deadline.time_since_epoch().count());
+  const auto grace = std::chrono::duration_cast<Clock::duration>(engine_.options_.stuck_grace).count();
+  if (deadline == Engine::kNever || Clock::now().time_since_epoch().count() - grace < deadline) return;
   told_ = true;
-  const std::string text = "a thread is stuck inside the MPI library past the deadline of " +
-                           operation->describe() + ": a peer is gone or hangs. Ending this process";
+  const std::string text = "a thread is stuck inside the MPI library past a deadline, working on " +
+                           (operation ? operation->describe() : std::string("the end of a group")) +
+                           ": a peer is gone or hangs. Ending this process";
   if (engine_.options_.on_stuck) {
     engine_.options_.on_stuck(text);
   } else {

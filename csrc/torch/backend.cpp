@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "common/error.hpp"
+#include "common/log.hpp"
 #include "torch/errors.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -77,7 +78,7 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, in
 MpiBackend::MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       group_(std::move(made.group)),
-      transport_(made.transport),
+      mpi4py_handle_(made.transport->mpi_handle()),
       options_(std::move(options)) {}
 
 // Without shutdown() nothing of MPI is touched: it runs when the garbage collector likes, not when all ranks
@@ -95,7 +96,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
     {
       std::lock_guard lock(mutex_);
       if (closed_) fail(ErrorCode::InvalidUsage, job.name, ": group ", group_->name(), " has been destroyed");
-      if (block_ && block_->owner == std::this_thread::get_id()) {
+      if (job.async && block_ && block_->owner == std::this_thread::get_id()) {
         block_->work->add_outputs(job.outputs);
         c10::intrusive_ptr<MpiWork> work = block_->work;
         block_->job.append(std::move(job));
@@ -380,8 +381,10 @@ MpiBackend::WorkPtr MpiBackend::send(Tensors& tensors, int dst, int tag) {
 }
 
 MpiBackend::WorkPtr MpiBackend::recv(Tensors& tensors, int src, int tag) {
-  if (src == kAnySource)
-    src = size_;  // only recvAnysource means any: elsewhere -1 is a mistake, reported as such
+  with_torch_errors([&] {  // only recvAnysource means any
+    if (src == kAnySource)
+      fail(ErrorCode::InvalidUsage, "recv: peer=-1 is not a rank: expected 0..", size_ - 1);
+  });
   return message(tensors, src, tag, false, "recv");
 }
 
@@ -391,8 +394,16 @@ MpiBackend::WorkPtr MpiBackend::recvAnysource(Tensors& tensors, int tag) {
 
 void MpiBackend::startCoalescing() {
   with_torch_errors([&] {
+    World::get().check_process();
     std::lock_guard lock(mutex_);
-    if (block_) fail(ErrorCode::InvalidUsage, "start_coalescing: a coalescing block is open already");
+    if (block_ && block_->owner != std::this_thread::get_id())
+      fail(ErrorCode::InvalidUsage,
+           "start_coalescing: another thread has a coalescing block open on this group");
+    // torch does not end a block that an exception left. Nothing of it was sent; whoever waits for it gets an
+    // error.
+    if (block_)
+      log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
+          block_->job.calls.size(), " operations are dropped");
     block_.emplace(Block{std::this_thread::get_id(),
                          Job("coalesced", "mpi-gdr:coalesced", OpType::COALESCED, true, c10d::kUnsetTimeout),
                          c10::make_intrusive<MpiWork>(World::get().engine(), rank_, OpType::COALESCED,
@@ -407,6 +418,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
       std::lock_guard lock(mutex_);
       block.swap(block_);
     }
+    World::get().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
     Job& job = block->job;
     IssueOptions options;
@@ -428,12 +440,12 @@ c10d::ErrorType MpiBackend::getError() {
 }
 
 void MpiBackend::abort() {
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return;
-  }
-  World::get().note_failure();
-  World::get().engine().abort(*group_, "the group was aborted by the user");
+  // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
+  with_torch_errors([&] {
+    World::get().check_process();
+    if (group_->outstanding() > 0) World::get().note_failure();
+    World::get().engine().abort(*group_, "the group was aborted by the user");
+  });
 }
 
 void MpiBackend::shutdown() {
@@ -448,11 +460,13 @@ void MpiBackend::shutdown() {
   });
 }
 
-int MpiBackend::mpi4py_handle() const {
+int MpiBackend::mpi4py_handle() {
   return with_torch_errors([&] {
     World::get().check_process();
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
-    return transport_->mpi_handle();
+    std::lock_guard lock(mutex_);
+    if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
+    return mpi4py_handle_;
   });
 }
 

@@ -75,23 +75,25 @@ class MpiBackend : public c10d::Backend {
   // Runs outstanding operations to their end and frees the communicators. Idempotent.
   void shutdown() override;
 
-  // Fortran handle of a communicator over the members, for mpi4py.
-  int mpi4py_handle() const;
+  // Fortran handle of a communicator over the members, for mpi4py. Not after shutdown().
+  int mpi4py_handle();
 
  private:
   WorkPtr run(Job job);
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
   const std::shared_ptr<Group> group_;
-  mpi::GroupTransport* const transport_;  // of group_, until shutdown()
+  const int mpi4py_handle_;
   const c10::intrusive_ptr<Options> options_;
 
-  struct Block {  // an open coalescing block
+  // An open coalescing block. Asynchronous operations and messages join it; a synchronous collective runs at
+  // once, since its caller goes on as if it were done.
+  struct Block {
     std::thread::id owner;
     Job job;
     c10::intrusive_ptr<MpiWork> work;
   };
-  std::mutex mutex_;  // block_, closed_
+  std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
 };

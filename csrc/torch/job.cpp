@@ -1,5 +1,8 @@
 #include "torch/job.hpp"
 
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 namespace mpigdr::torch_binding {
 namespace {
 
@@ -7,6 +10,13 @@ namespace {
 // back (on the stream that is current where the copy is made).
 bool usable(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// The stream on which the operation was issued: the copy back, which another thread may make, comes behind
+// all that the caller had queued there.
+std::optional<c10::Stream> current_stream(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
 
 at::TensorOptions host_options(const at::Tensor& tensor) {
@@ -57,7 +67,10 @@ at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
   at::Tensor copy = host_like(tensor);
   if (keeps) copy.copy_(tensor);
   held.push_back(copy);
-  epilogues.push_back([tensor, copy]() mutable { tensor.copy_(copy); });
+  epilogues.push_back([tensor, copy, on = current_stream(tensor)]() mutable {
+    const c10::OptionalStreamGuard guard(on);
+    tensor.copy_(copy);
+  });
   return copy;
 }
 
@@ -81,7 +94,8 @@ at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
   accelerator |= !tensors[0].is_cpu();
   at::Tensor flat = flat_host(tensors);
   held.push_back(flat);
-  epilogues.push_back([tensors, flat]() mutable {
+  epilogues.push_back([tensors, flat, on = current_stream(tensors[0])]() mutable {
+    const c10::OptionalStreamGuard guard(on);
     std::int64_t at = 0;
     for (const at::Tensor& t : tensors) {
       t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));

@@ -15,6 +15,10 @@ MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title,
 void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues) {
   epilogues_ = std::move(epilogues);
   operation_ = std::move(operation);
+  // Results that are copied back must arrive even if the user drops the Work. A waiter may come first.
+  if (!epilogues_.empty() && operation_->background())
+    operation_->on_finished(
+        [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this)] { self->settle(); });
 }
 
 void MpiWork::add_outputs(const std::vector<at::Tensor>& outputs) {
@@ -81,6 +85,7 @@ void MpiWork::synchronize() { wait(); }
 
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
   Operation& op = operation("wait");
+  with_torch_errors([] { World::get().check_process(); });
   try {
     engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout));
   } catch (const Error&) {

@@ -37,7 +37,8 @@ class MpiWork : public c10d::Work {
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;
-  // Blocks until the data is there; throws the operation's error. Any number of times, from any thread.
+  // Blocks until the data is there; throws the operation's error. Any number of times, from any thread. As
+  // with NCCL, an operation that is not there after `timeout` has failed, and its group with it.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

@@ -254,10 +254,7 @@ void World::finalize() noexcept {
       std::lock_guard lock(mutex_);
       engine = engine_.get();
     }
-    if (engine) {
-      engine->shutdown();
-      if (engine->stuck()) mpi::mark_failed();
-    }
+    if (engine && !engine->shutdown()) mpi::mark_failed();
   } catch (...) {
     mpi::mark_failed();
   }

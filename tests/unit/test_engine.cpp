@@ -187,6 +187,45 @@ TEST(a_sender_cannot_run_away_from_its_receivers) {
   world.close();
 }
 
+TEST(back_pressure_holds_whatever_the_pattern) {
+  // Every 16th broadcast is empty, or all traffic of an all_to_all goes one way: still nobody runs away.
+  for (const bool all_to_all : {false, true}) {
+    World world(2, {.group = {"test", 30s, 4}});
+    std::atomic<int> sender_done{0};
+    const auto step = [&](int r, int i) {
+      auto buffer = std::make_shared<std::vector<char>>(8, 1);
+      CollectiveCall call;
+      call.spec.rank = r;
+      call.spec.size = 2;
+      if (all_to_all) {
+        call.spec.collective = Collective::AllToAll;
+        call.spec.send_counts = r == 0 ? std::vector<std::uint64_t>{0, 8} : std::vector<std::uint64_t>{0, 0};
+        call.spec.recv_counts = r == 0 ? std::vector<std::uint64_t>{0, 0} : std::vector<std::uint64_t>{8, 0};
+        call.input = call.output = buffer->data();  // one of the two is used on each rank
+      } else {
+        call.spec.collective = Collective::Broadcast;
+        call.spec.count = i % 16 ? 8 : 0;
+        call.output = buffer->data();
+      }
+      IssueOptions options;
+      options.name = "step";
+      options.keepalive = buffer;
+      options.background = false;
+      auto op = world.ranks[r].group->issue({call}, options);
+      world.ranks[r].engine->wait(*op);
+    };
+    world.run([&](int r) {
+      if (r == 1) std::this_thread::sleep_for(200ms);
+      if (r == 1) CHECK(sender_done.load() < 64);
+      for (int i = 0; i < 300; ++i) {
+        step(r, i);
+        if (r == 0) ++sender_done;
+      }
+    });
+    world.close();
+  }
+}
+
 TEST(coalesced_calls_are_one_operation) {
   World world(3);
   world.run([&](int r) {
@@ -350,8 +389,75 @@ TEST(a_thread_stuck_in_the_library_is_reported) {
   CHECK(text.find("stuck inside the MPI library") != std::string::npos);
   CHECK(text.find("all_reduce seq=0") != std::string::npos);
   // A waiter that cannot have the role still gets its error.
-  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "another thread is stuck");
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "another thread has been busy or stuck");
   faults->release();
+}
+
+TEST(an_overdue_operation_is_reported_though_the_thread_is_stuck_in_another) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::promise<std::string> told;
+  std::atomic<int> reports{0};
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 200ms;
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  std::vector<float> first(10, 1.0f), second(10, 1.0f);
+  faults->stick();
+  auto patient = start(world, 0, first);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  IssueOptions hurried;
+  hurried.timeout = 100ms;
+  auto op = start(world, 0, second, hurried);
+  CHECK(told.get_future().get().find("stuck inside the MPI library") != std::string::npos);
+  faults->release();
+}
+
+TEST(closing_a_group_under_a_stuck_thread_leaks_its_transport) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 100ms;
+  options.engine.on_stuck = [](const std::string&) {};
+  World world(2, options);
+  std::vector<float> data(10, 1.0f);
+  faults->stick();
+  auto op = start(world, 0, data);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  auto releaser = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(600ms);
+    faults->release();
+  });
+  world.ranks[0].engine->close(*world.ranks[0].group);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "destroyed while a thread was stuck");
+}
+
+TEST(callbacks_may_wait_for_operations_issued_before_them) {
+  World world(2);
+  world.run([&](int r) {
+    std::vector<float> a(10, 1.0f), b(10, 2.0f);
+    std::promise<void> second_finished, first_finished;
+    auto first = start(world, r, a);
+    auto second = start(world, r, b);
+    first->on_finished([&, done = second_finished.get_future().share()] {
+      done.get();  // its callback must not be queued behind this one
+      first_finished.set_value();
+    });
+    second->on_finished([&] { second_finished.set_value(); });
+    first_finished.get_future().get();
+  });
+  world.close();
+}
+
+TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
+  World world(2);
+  world.close();
+  World other(2);
+  std::vector<float> data(10, 1.0f);
+  other.ranks[0].engine->shutdown();
+  CHECK_THROWS(start(other, 0, data), Error, "has been shut down");
+  CHECK(other.ranks[0].group->outstanding() == 0);
+  CHECK(other.ranks[0].group->sequence(Channel::Collective) == 0);
 }
 
 TEST(a_callback_may_wait_for_another_operation) {
