@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,7 +74,9 @@ def _finalize_at_exit(extension: ModuleType) -> None:
 
     def finalize() -> None:
         if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
-            extension.finalize()
+            # After an uncaught exception nobody may be waited for: the others may wait for this rank. Its
+            # exit status tells the launcher to end them.
+            extension.finalize(failed=getattr(sys, "last_value", None) is not None)
 
     atexit.register(finalize)
 

@@ -139,7 +139,14 @@ PYBIND11_MODULE(_C, m) {
       py::arg("data"), py::arg("root"),
       "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
   m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
-  m.def("finalize", [] { World::get().finalize(); }, release(), "For atexit. Idempotent; never raises.");
+  m.def(
+      "finalize",
+      [](bool failed) {
+        if (failed) World::get().note_failure();
+        World::get().finalize();
+      },
+      py::arg("failed") = false, release(),
+      "For atexit. Idempotent; never raises. `failed`: waits for no other rank and leaves MPI as it is.");
   m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
   m.def("selection_table", &selection_rows, py::arg("size"),
