@@ -22,12 +22,12 @@ def trained(launcher, size, backend, folder):
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory):
     """size -> what Gloo gives on rank 0."""
-    return {
-        size: trained("torchrun", size, "gloo", tmp_path_factory.mktemp("gloo"))[0] for size in (2, 3)
-    }
+    return {size: trained("torchrun", size, "gloo", tmp_path_factory.mktemp("gloo"))[0] for size in (2, 3)}
 
 
-@pytest.mark.parametrize("launcher, size", [("mpi-gdr run", 2), ("mpi-gdr run", 3), ("torchrun", 2), ("torchrun", 3)])
+@pytest.mark.parametrize(
+    "launcher, size", [("mpi-gdr run", 2), ("mpi-gdr run", 3), ("torchrun", 2), ("torchrun", 3)]
+)
 def test_training(tmp_path, gloo, launcher, size):
     ranks = trained(launcher, size, "mpi-gdr", tmp_path)
     assert set(ranks[0]) == set(gloo[size]) and len(ranks[0]) == 7
@@ -39,5 +39,9 @@ def test_training(tmp_path, gloo, launcher, size):
             exact = size == 2 and way not in ("fp16_hook",)
             tolerance = 0 if exact else 1e-3 if way == "fp16_hook" else 1e-5
             torch.testing.assert_close(
-                parameter, gloo[size][way][name], rtol=tolerance, atol=tolerance, msg=lambda m, w=way: f"{w}: {m}"
+                parameter,
+                gloo[size][way][name],
+                rtol=tolerance,
+                atol=tolerance,
+                msg=lambda m, w=way: f"{w}: {m}",
             )

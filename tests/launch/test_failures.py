@@ -12,7 +12,10 @@ PROGRAMS = Path(__file__).parent / "programs"
 @pytest.mark.parametrize(
     "call, text",
     [
-        ("all_reduce", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
+        (
+            "all_reduce",
+            r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank",
+        ),
         ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
         ("recv", r"recv float64\[3, 5\] from=2 tag=77 group=\S+ rank={}/3; still waiting for rank 2"),
     ],
@@ -62,7 +65,7 @@ def test_bad_value_is_an_error_that_names_the_variable(name, value, expected):
 
 def test_debug_levels():
     output = processes.run(PLAIN, MPI_GDR_DEBUG="TRACE").expect(0)
-    assert "bootstrap launcher, thread level MPI_THREAD_MULTIPLE" in output, output
+    assert re.search(r"bootstrap launcher.*thread level multiple", output), output
     assert re.search(r"COLL.*all_reduce seq=0 float32\[1000\] op=sum", output), output
 
 

@@ -1,4 +1,4 @@
-"""Wrong use ends in an error that names the argument, its value and what was expected, and harms no later call."""
+"""Wrong use ends in an error that names argument, value and expectation, and harms no later call."""
 
 import os
 
@@ -27,7 +27,9 @@ def backend():
 def test_bad_root(backend, root, size):
     options = dist.BroadcastOptions()
     options.rootRank = root
-    with pytest.raises(ValueError, match=rf"broadcast: root={root} is not a rank .* expected 0\.\.{size - 1}"):
+    with pytest.raises(
+        ValueError, match=rf"broadcast: root={root} is not a rank .* expected 0\.\.{size - 1}"
+    ):
         backend.broadcast([torch.ones(2)], options)
 
 
@@ -52,7 +54,9 @@ def test_bad_tag(backend, rank, size):
 
 def test_list_of_wrong_length(backend, size):
     outputs = [torch.empty(2)] * (size + 1)
-    with pytest.raises(ValueError, match=rf"all_gather: tensor_list holds {size + 1} tensors, expected {size}"):
+    with pytest.raises(
+        ValueError, match=rf"all_gather: tensor_list holds {size + 1} tensors, expected {size}"
+    ):
         dist.all_gather(outputs, torch.ones(2))
     with pytest.raises(ValueError, match=rf"reduce_scatter: input_list holds {size + 1} tensors"):
         dist.reduce_scatter(torch.empty(2), outputs)
@@ -136,5 +140,7 @@ def test_forked_child(size):
 
 
 def test_dataloader_workers_are_unharmed(size):
-    loader = torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        list(range(8)), batch_size=2, num_workers=2, multiprocessing_context="fork"
+    )
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6, 7]]

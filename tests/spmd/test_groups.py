@@ -67,7 +67,7 @@ def test_overlapping_groups(rank, pairs):
 
 @pytest.mark.smoke
 def test_async_operations_in_opposite_orders(rank, size):
-    """Even ranks issue on group a first, odd ones on b: legal, since different groups never wait for each other."""
+    """Even ranks issue on group a first, odd ones on b: legal, since groups never wait for each other."""
     a, b = dist.new_group(), dist.new_group()
     for _ in range(10):
         order = [a, b] if rank % 2 == 0 else [b, a]

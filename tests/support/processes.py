@@ -62,7 +62,7 @@ class Program:
     """A running program with all its children. Use as a context: nothing of it outlives the block."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
-        self._log = tempfile.TemporaryFile()  # not a pipe: nobody needs to read while it runs
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  (not a pipe: nobody reads while it runs)
         self.process = subprocess.Popen(
             [str(word) for word in command],
             stdin=subprocess.DEVNULL,

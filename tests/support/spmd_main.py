@@ -21,7 +21,17 @@ def one_rank(arguments):
 
     sys.path.insert(0, str(Path(__file__).parents[1]))
     status = pytest.main(
-        ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "support.spmd_plugin", *arguments]
+        [
+            "-q",
+            "--tb=short",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:faulthandler",
+            "-p",
+            "support.spmd_plugin",
+            *arguments,
+        ]
     )
     sys.stdout.flush()
     sys.stderr.flush()
@@ -37,6 +47,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "--spawn":
         sys.path.insert(0, str(Path(__file__).parents[1]))
         import torch.multiprocessing
+
         from support.processes import free_port
 
         size = int(sys.argv[2])

@@ -13,7 +13,11 @@ def worker(rank, size, address, missing):
         return
     seconds = 5 if missing >= 0 else 60
     dist.init_process_group(
-        "mpi-gdr", init_method=address, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds)
+        "mpi-gdr",
+        init_method=address,
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=seconds),
     )
     tensor = torch.ones(10)
     dist.all_reduce(tensor)
