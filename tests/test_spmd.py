@@ -1,7 +1,64 @@
 """Runs tests/spmd on several ranks, under each launcher."""
 
+import re
+
 import pytest
 from support.spmd import run_spmd
+
+# ---- the harness itself: what must not pass unnoticed -----------------------------------------------------
+
+FAULTS = """
+import time
+from support.spmd_plugin import RANK
+import pytest
+
+def test_fails_on_rank_1():
+    assert RANK != 1, "only here"
+
+def test_hangs_on_rank_0():
+    while RANK == 0:
+        time.sleep(1)
+
+@pytest.mark.skip(reason="none is good enough")
+def test_skipped():
+    pass
+
+@pytest.mark.parametrize("i", range(1 + RANK))
+def test_count_differs(i):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "selection, messages",
+    [
+        (
+            "fails",
+            [
+                "rank 1: .*test_fails_on_rank_1 failed in call",
+                "only here",
+                "mpi-gdr run with 2 ranks: status",
+            ],
+        ),
+        ("hangs", ["rank 0 did not come back from .*hangs_on_rank_0", "in test_hangs_on_rank_0"]),
+        ("skipped", ["rank 0: .*test_skipped failed in setup", "none is good enough"]),
+        ("differs", ["the ranks did not run the same tests"]),
+        ("nothing", ["no test was run"]),
+    ],
+)
+def test_harness_reports(tmp_path, selection, messages):
+    faults = tmp_path / "test_faults.py"
+    faults.write_text(FAULTS)
+    with pytest.raises(AssertionError) as caught:
+        run_spmd(
+            tmp_path / "reports", "mpi-gdr run", 2, str(faults), "-k", selection,
+            timeout=60, SPMD_HANG_SECONDS="3",
+        )  # fmt: skip
+    for message in messages:
+        assert re.search(message, str(caught.value)), str(caught.value)
+
+
+# ---- the backend ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -19,7 +19,7 @@ RANK = int(os.environ.get("RANK", "0"))
 SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 REPORTS = Path(os.environ["SPMD_REPORTS"])
 # The group's own deadline (support/spmd.py) is shorter, so that a wait in the backend ends with its message.
-HANG_SECONDS = 75
+HANG_SECONDS = int(os.environ.get("SPMD_HANG_SECONDS", "75"))
 
 
 class Events:
