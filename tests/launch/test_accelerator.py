@@ -1,0 +1,14 @@
+"""The generic floor: collectives and messages on tensors of an unknown accelerator."""
+
+from pathlib import Path
+
+import pytest
+from support import processes
+
+PROGRAM = str(Path(__file__).parent / "programs" / "accelerator.py")
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_tensors_that_only_copies_can_reach(size):
+    output = processes.run([*processes.MPI_GDR_RUN, "-n", str(size), PROGRAM]).expect(0)
+    assert output.count("summed on the accelerator") == size
