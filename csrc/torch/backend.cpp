@@ -1,7 +1,5 @@
 #include "torch/backend.hpp"
 
-#include <numeric>
-
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "torch/errors.hpp"
@@ -9,72 +7,6 @@
 #include "transport/mpi/mpi_transport.hpp"
 
 namespace mpigdr::torch_binding {
-namespace {
-
-using c10d::OpType;
-
-[[noreturn]] void not_implemented(const char* what) {
-  with_torch_errors([&] { fail(ErrorCode::NotImplemented, what, " is not implemented yet"); });
-  std::abort();  // not reached
-}
-
-std::string reduction_detail(const at::Tensor& tensor, ReduceOp op) {
-  std::string text = describe(tensor);
-  text += " op=";
-  text += name(op);
-  return text;
-}
-
-// Bytes of a movement of whole tensors; the type does not matter.
-std::uint64_t byte_count(const at::Tensor& tensor) { return static_cast<std::uint64_t>(tensor.nbytes()); }
-
-// Split sizes of alltoall_base as bytes per rank. Empty: even.
-std::vector<std::uint64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
-                                       const char* tensor_name, const char* splits_name) {
-  const char* const what = "all_to_all_single";
-  if (tensor.dim() == 0)
-    fail(ErrorCode::InvalidUsage, what, ": ", tensor_name, " is a scalar, expected at least one dimension");
-  const std::int64_t rows = tensor.size(0);
-  const std::uint64_t row_bytes = rows ? byte_count(tensor) / rows : 0;
-  if (splits.empty()) {
-    if (rows % size)
-      fail(ErrorCode::InvalidUsage, what, ": ", tensor_name, " is ", describe(tensor),
-           ", expected a first dimension divisible by ", size, " ranks, or ", splits_name);
-    return std::vector<std::uint64_t>(size, rows / size * row_bytes);
-  }
-  if (splits.size() != static_cast<std::size_t>(size))
-    fail(ErrorCode::InvalidUsage, what, ": ", splits_name, " has ", splits.size(), " entries, expected ",
-         size, ", one per rank");
-  std::vector<std::uint64_t> bytes;
-  std::int64_t sum = 0;
-  for (std::int64_t split : splits) {
-    if (split < 0)
-      fail(ErrorCode::InvalidUsage, what, ": ", splits_name, " holds ", split, ", expected no negative size");
-    sum += split;
-    bytes.push_back(split * row_bytes);
-  }
-  if (sum != rows)
-    fail(ErrorCode::InvalidUsage, what, ": ", splits_name, " add up to ", sum, ", expected ", rows,
-         ", the first dimension of ", tensor_name);
-  return bytes;
-}
-
-void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size, const char* what,
-                const char* list_name, const char* other_name) {
-  if (list.size() != static_cast<std::size_t>(size))
-    fail(ErrorCode::InvalidUsage, what, ": ", list_name, " holds ", list.size(), " tensors, expected ", size,
-         ", one per rank");
-  for (const at::Tensor& t : list) {
-    check_strided(t, what, list_name);
-    check_same_dtype(t, other, what, list_name, other_name);
-    if (t.numel() != other.numel())
-      fail(ErrorCode::NotImplemented, what, ": ", list_name, " holds ", describe(t), " where ", other_name,
-           " is ", describe(other), "; tensors of different sizes are not implemented yet");
-  }
-}
-
-}  // namespace
-
 MpiBackend::MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       group_(std::move(made.group)),
@@ -120,255 +52,18 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
   });
 }
 
-MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_reduce";
-    Job job(what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::AllReduce, rank_, size_};
-    spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what);
-    spec.op = r.op;
-    job.detail = reduction_detail(tensor, r.op);
-    job.inputs = job.outputs = {tensor};
-    void* data = job.writable(tensor, true).data_ptr();
-    job.add(spec, data, data, r.factor);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
-                                                    const c10d::AllreduceCoalescedOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "allreduce_coalesced";
-    Job job(what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
-    const Reduction r = reduction(opts.reduceOp, what);
-    for (at::Tensor& tensor : tensors) {
-      check_strided(tensor, what, "tensors");
-      CollectiveSpec spec{Collective::AllReduce, rank_, size_};
-      spec.count = tensor.numel();
-      spec.dtype = data_type(tensor, what);
-      spec.op = r.op;
-      void* data = job.writable(tensor, true).data_ptr();
-      job.add(spec, data, data, r.factor);
-    }
-    job.detail = std::to_string(tensors.size()) + " tensors op=" + std::string(name(r.op));
-    job.inputs = job.outputs = tensors;
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "broadcast";
-    Job job(what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
-    CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = byte_count(tensor);
-    job.detail = describe(tensor) + " root=" + std::to_string(opts.rootRank);
-    job.inputs = job.outputs = {tensor};
-    const bool root = opts.rootRank == rank_;
-    void* data = (root ? job.readable(tensor) : job.writable(tensor, false)).data_ptr();
-    job.add(spec, data, data);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce";
-    Job job(what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what);
-    spec.op = r.op;
-    job.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
-    job.inputs = job.outputs = {tensor};
-    const bool root = opts.rootRank == rank_;
-    void* data = (root ? job.writable(tensor, true) : job.readable(tensor)).data_ptr();
-    job.add(spec, data, root ? data : nullptr, r.factor);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather";
-    Job job(what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
-    at::Tensor& input = only(inputs, what, "input");
-    if (outputs.size() != 1)
-      fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
-    check_list(outputs[0], input, size_, what, "tensor_list", "tensor");
-    CollectiveSpec spec{Collective::AllGather, rank_, size_};
-    spec.count = byte_count(input);
-    job.detail = describe(input);
-    job.inputs = {input};
-    job.outputs = outputs[0];
-    const void* in = job.readable(input).const_data_ptr();
-    job.add(spec, in, job.writable_flat(outputs[0]).data_ptr());
-    return run(std::move(job));
-  });
-}
-
-namespace {
-
-void add_all_gather(Job& job, at::Tensor& output, at::Tensor& input, int rank, int size, const char* what) {
-  check_strided(output, what, "output");
-  check_strided(input, what, "input");
-  check_same_dtype(output, input, what, "output", "input");
-  check_numel(output, input.numel() * size, what, "output", "the input's, once per rank");
-  CollectiveSpec spec{Collective::AllGather, rank, size};
-  spec.count = byte_count(input);
-  job.inputs.push_back(input);
-  job.outputs.push_back(output);
-  const void* in = job.readable(input).const_data_ptr();
-  job.add(spec, in, job.writable(output, false).data_ptr());
-}
-
-void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
-                        int size, const char* what) {
-  check_strided(output, what, "output");
-  check_strided(input, what, "input");
-  check_same_dtype(output, input, what, "output", "input");
-  check_numel(input, output.numel() * size, what, "input", "the output's, once per rank");
-  CollectiveSpec spec{Collective::ReduceScatter, rank, size};
-  spec.count = output.numel();
-  spec.dtype = data_type(output, what);
-  spec.op = r.op;
-  job.inputs.push_back(input);
-  job.outputs.push_back(output);
-  const void* in = job.readable(input).const_data_ptr();
-  job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
-}
-
-void check_pairs(std::size_t outputs, std::size_t inputs, const char* what) {
-  if (outputs != inputs)
-    fail(ErrorCode::InvalidUsage, what, ": ", outputs, " outputs and ", inputs,
-         " inputs, expected as many of each");
-}
-
-}  // namespace
-
-MpiBackend::WorkPtr MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
-                                                const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather_into_tensor";
-    Job job(what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp, opts.timeout);
-    add_all_gather(job, output, input, rank_, size_, what);
-    job.detail = describe(input);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather_into_tensor_coalesced";
-    Job job(what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
-    check_pairs(outputs.size(), inputs.size(), what);
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_all_gather(job, outputs[i], inputs[i], rank_, size_, what);
-    job.detail = std::to_string(inputs.size()) + " tensors";
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                                               const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter";
-    Job job(what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp, opts.timeout);
-    at::Tensor& output = only(outputs, what, "output");
-    if (inputs.size() != 1)
-      fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
-    check_list(inputs[0], output, size_, what, "input_list", "output");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::ReduceScatter, rank_, size_};
-    spec.count = output.numel();
-    spec.dtype = data_type(output, what);
-    spec.op = r.op;
-    job.detail = reduction_detail(output, r.op);
-    job.inputs = inputs[0];
-    job.outputs = {output};
-    const void* in = job.readable_flat(inputs[0]).const_data_ptr();
-    job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                     const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter_tensor";
-    Job job(what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts.asyncOp, opts.timeout);
-    const Reduction r = reduction(opts.reduceOp, what);
-    add_reduce_scatter(job, output, input, r, rank_, size_, what);
-    job.detail = reduction_detail(output, r.op);
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                                                const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter_tensor_coalesced";
-    Job job(what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
-    check_pairs(outputs.size(), inputs.size(), what);
-    const Reduction r = reduction(opts.reduceOp, what);
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_reduce_scatter(job, outputs[i], inputs[i], r, rank_, size_, what);
-    job.detail = std::to_string(inputs.size()) + " tensors op=" + std::string(name(r.op));
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
-                                              std::vector<int64_t>& output_splits,
-                                              std::vector<int64_t>& input_splits,
-                                              const c10d::AllToAllOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_to_all_single";
-    Job job(what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
-    check_strided(output, what, "output");
-    check_strided(input, what, "input");
-    check_same_dtype(output, input, what, "output", "input");
-    CollectiveSpec spec{Collective::AllToAll, rank_, size_};
-    spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
-    spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
-    if (spec.send_counts[rank_] != spec.recv_counts[rank_])
-      fail(ErrorCode::InvalidUsage, what, ": this rank sends itself ", spec.send_counts[rank_],
-           " bytes and receives ", spec.recv_counts[rank_], " from itself, expected equal ones");
-    job.detail = describe(input);
-    job.inputs = {input};
-    job.outputs = {output};
-    const void* in = job.readable(input).const_data_ptr();
-    job.add(spec, in, job.writable(output, false).data_ptr());
-    return run(std::move(job));
-  });
-}
-
-MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
-  Job job("barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
-  job.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
-  return run(std::move(job));
-}
-
 MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, bool send, const char* what) {
   return with_torch_errors([&] {
     at::Tensor& tensor = only(tensors, what, "tensor");
-    Job job(what, send ? "mpi-gdr:send" : "mpi-gdr:recv", send ? OpType::SEND : OpType::RECV, true,
-            c10d::kUnsetTimeout);
+    Job job(what, send ? "mpi-gdr:send" : "mpi-gdr:recv", send ? c10d::OpType::SEND : c10d::OpType::RECV,
+            true, c10d::kUnsetTimeout);
     job.detail = describe(tensor) + (send ? " to=" : " from=") +
                  (peer == kAnySource ? "any" : std::to_string(peer)) + " tag=" + std::to_string(tag);
     job.inputs = job.outputs = {tensor};
     MessageCall call;
     call.send = send;
     call.data = (send ? job.readable(tensor) : job.writable(tensor, false)).data_ptr();
-    call.bytes = byte_count(tensor);
+    call.bytes = tensor.nbytes();
     call.peer = peer;
     call.tag = tag;
     job.calls.emplace_back(call);
@@ -404,10 +99,11 @@ void MpiBackend::startCoalescing() {
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->job.calls.size(), " operations are dropped");
-    block_.emplace(Block{std::this_thread::get_id(),
-                         Job("coalesced", "mpi-gdr:coalesced", OpType::COALESCED, true, c10d::kUnsetTimeout),
-                         c10::make_intrusive<MpiWork>(World::get().engine(), rank_, OpType::COALESCED,
-                                                      "mpi-gdr:coalesced", Tensors{}, Tensors{})});
+    block_.emplace(
+        Block{std::this_thread::get_id(),
+              Job("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout),
+              c10::make_intrusive<MpiWork>(World::get().engine(), rank_, c10d::OpType::COALESCED,
+                                           "mpi-gdr:coalesced", Tensors{}, Tensors{})});
   });
 }
 
@@ -468,23 +164,6 @@ int MpiBackend::mpi4py_handle() {
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
     return mpi4py_handle_;
   });
-}
-
-MpiBackend::WorkPtr MpiBackend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
-  not_implemented("all_reduce of sparse tensors");
-}
-MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>&, Tensors&,
-                                                    const c10d::AllgatherOptions&) {
-  not_implemented("all_gather_coalesced");
-}
-MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) {
-  not_implemented("gather");
-}
-MpiBackend::WorkPtr MpiBackend::scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) {
-  not_implemented("scatter");
-}
-MpiBackend::WorkPtr MpiBackend::alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) {
-  not_implemented("all_to_all of tensor lists");
 }
 
 }  // namespace mpigdr::torch_binding

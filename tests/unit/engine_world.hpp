@@ -1,0 +1,95 @@
+// All ranks of a job in this process, for tests of the engine: one Engine per rank over the loopback
+// transport.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <future>
+#include <numeric>
+#include <random>
+
+#include "common/error.hpp"
+#include "engine/engine.hpp"
+#include "test.hpp"
+#include "transport/loopback/loopback.hpp"
+
+using namespace mpigdr;
+using namespace std::chrono_literals;
+
+namespace engine_tests {
+
+inline Env env_of(std::vector<std::pair<std::string, std::string>> values) {
+  return Env([values = std::move(values)](const char* name) -> const char* {
+    for (const auto& [key, value] : values)
+      if (key == name) return value.c_str();
+    return nullptr;
+  });
+}
+
+struct Rank {
+  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Group> group;
+};
+
+struct WorldOptions {
+  LoopbackOptions loopback;
+  EngineOptions engine;
+  GroupOptions group{"test", 30s, 32};
+  Env env = env_of({});
+};
+
+struct World {
+  explicit World(int size, WorldOptions options = {}) {
+    auto transports = make_loopback(size, options.loopback);
+    options.engine.oversubscribed = true;
+    for (int r = 0; r < size; ++r) {
+      Rank rank;
+      rank.engine = std::make_unique<Engine>(options.engine);
+      rank.group = rank.engine->make_group(options.group, std::move(transports[r]),
+                                           std::make_shared<Planner>(options.env));
+      ranks.push_back(std::move(rank));
+    }
+  }
+  // `body(rank)` on a thread per rank; rethrows the first error.
+  void run(const std::function<void(int)>& body) {
+    std::vector<std::future<void>> done;
+    for (int r = 0; r < static_cast<int>(ranks.size()); ++r)
+      done.push_back(std::async(std::launch::async, body, r));
+    for (auto& d : done) d.get();
+  }
+  void close() {
+    run([&](int r) {
+      ranks[r].engine->close(*ranks[r].group);
+      ranks[r].engine->shutdown();
+    });
+  }
+  std::vector<Rank> ranks;
+};
+
+inline CollectiveCall all_reduce(const World& world, int rank, std::vector<float>& data,
+                                 ReduceOp op = ReduceOp::Sum) {
+  CollectiveCall call;
+  call.spec.collective = Collective::AllReduce;
+  call.spec.rank = rank;
+  call.spec.size = static_cast<int>(world.ranks.size());
+  call.spec.count = data.size();
+  call.spec.dtype = DataType::Float32;
+  call.spec.op = op;
+  call.input = call.output = data.data();
+  return call;
+}
+
+inline OperationPtr start(World& world, int rank, std::vector<float>& data, IssueOptions options = {},
+                          ReduceOp op = ReduceOp::Sum) {
+  if (options.name.empty()) options.name = "all_reduce";
+  return world.ranks[rank].group->issue({all_reduce(world, rank, data, op)}, options);
+}
+
+inline IssueOptions foreground() {
+  IssueOptions options;
+  options.background = false;
+  return options;
+}
+
+}  // namespace engine_tests
