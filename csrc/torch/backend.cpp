@@ -153,6 +153,7 @@ void MpiBackend::shutdown() {
   with_torch_errors([&] {
     World::get().check_process();
     World::get().engine().close(*group_);
+    World::get().group_closed();
   });
 }
 

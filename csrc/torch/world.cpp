@@ -238,6 +238,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
                       ? std::chrono::nanoseconds(static_cast<std::int64_t>(*Env::get().timeout_seconds * 1e9))
                       : std::chrono::nanoseconds(timeout);
   group.max_in_flight = Env::get().max_in_flight;
+  open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
   return made;
@@ -258,7 +259,7 @@ void World::finalize() noexcept {
   } catch (...) {
     mpi::mark_failed();
   }
-  mpi::finalize();
+  mpi::finalize(open_groups_.load(std::memory_order_relaxed) == 0);
 }
 
 }  // namespace mpigdr::torch_binding

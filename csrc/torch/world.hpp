@@ -51,6 +51,9 @@ class World {
   // An operation failed: MPI_Finalize would wait for peers that may be gone.
   void note_failure();
 
+  // Its communicators are freed.
+  void group_closed() { open_groups_.fetch_sub(1, std::memory_order_relaxed); }
+
   // Throws Aborted in a forked child: MPI and our threads exist in the parent only.
   void check_process() const;
 
@@ -73,6 +76,7 @@ class World {
   int generation_ = -1;                         // how many default groups this process has had
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
   std::atomic<bool> finalized_{false};
+  std::atomic<int> open_groups_{0};
 };
 
 }  // namespace mpigdr::torch_binding

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
-bool all_ranks_come(const RuntimeState& s) {
+bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return false;
   const auto start = steady_clock::now();
@@ -28,9 +28,9 @@ bool all_ranks_come(const RuntimeState& s) {
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
     if (done) return true;
     const auto now = steady_clock::now();
-    if (now > start + s.finalize_timeout) {
+    if (now > start + patience) {
       report(s.rank, "not all ranks came to MPI_Finalize within " +
-                         std::to_string(std::chrono::duration<double>(s.finalize_timeout).count()) +
+                         std::to_string(std::chrono::duration<double>(patience).count()) +
                          " s; this rank ends without it");
       return false;
     }
@@ -45,18 +45,19 @@ bool all_ranks_come(const RuntimeState& s) {
 
 }  // namespace
 
-void finalize() noexcept {
+void finalize(bool orderly) noexcept {
   RuntimeState& s = state();
   if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return;
   if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return;
   s.ready.store(false, std::memory_order_release);
   try {
-    constexpr std::chrono::seconds kStuck(30);
+    constexpr std::chrono::seconds kStuck(30), kDisorderly(30);
+    const auto patience =
+        orderly ? s.finalize_timeout : std::min<std::chrono::milliseconds>(s.finalize_timeout, kDisorderly);
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
-      Watchdog guard("the last barrier before MPI_Finalize",
-                     steady_clock::now() + s.finalize_timeout + kStuck, s.rank);
-      if (!all_ranks_come(s)) return;
+      Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
+      if (!all_ranks_come(s, patience)) return;
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);

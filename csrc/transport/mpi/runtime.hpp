@@ -35,10 +35,11 @@ void initialize(const RuntimeOptions& options);
 bool initialized();
 
 // For an atexit hook. Calls MPI_Finalize if initialize() had started MPI, nothing failed, this is no forked
-// child, and all ranks come here within finalize_timeout (under a launcher: rendezvous_timeout, since
-// launchers may end a job of which one rank left early). Otherwise it leaves MPI as it is. Never throws; ends
-// the process if MPI_Finalize hangs.
-void finalize() noexcept;
+// child, and all ranks come here in time: within finalize_timeout (under a launcher: rendezvous_timeout,
+// since launchers may end a job of which one rank left early), or 30 s if `orderly` is false: the program
+// left while it still had groups, and the others may be waiting for it in one of them. Otherwise it leaves
+// MPI as it is. Never throws; ends the process if MPI_Finalize hangs.
+void finalize(bool orderly = true) noexcept;
 
 // An operation failed or was given up: peers may be gone, and MPI_Finalize would wait for them.
 void mark_failed() noexcept;
