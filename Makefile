@@ -16,8 +16,9 @@ PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py
 
 .PHONY: train test unit test-tsan test-asan lint package clean distclean
 
+# Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
-	$(BIN)/mpi-gdr run -n $(RANKS) examples/gpt/train.py $(ARGS)
+	if [ -t 1 ]; then bar="--progress bar"; fi; $(BIN)/mpi-gdr run -n $(RANKS) examples/gpt/train.py $$bar $(ARGS)
 
 # The C++ tests first: pytest has the last word.
 test: unit $(VENV)/.package

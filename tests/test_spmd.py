@@ -46,8 +46,9 @@ def test_count_differs(i):
         ("nothing", ["no test was run"]),
     ],
 )
-def test_harness_reports(tmp_path, selection, messages):
-    faults = tmp_path / "test_faults.py"
+def test_harness_reports(tmp_path, tmp_path_factory, selection, messages):
+    # Not in tmp_path: it is named after the selection, and -k also matches folders.
+    faults = tmp_path_factory.mktemp("suite") / "test_faults.py"
     faults.write_text(FAULTS)
     with pytest.raises(AssertionError) as caught:
         run_spmd(
