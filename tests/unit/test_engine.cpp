@@ -184,11 +184,13 @@ TEST(callbacks_may_wait_for_operations_issued_before_them) {
     std::promise<void> second_finished, first_finished;
     auto first = start(world, r, a);
     auto second = start(world, r, b);
-    first->on_finished([&, done = second_finished.get_future().share()] {
+    const auto done = second_finished.get_future().share();
+    // Registered first: of an operation that is finished already, a callback runs at once, on this thread.
+    second->on_finished([&] { second_finished.set_value(); });
+    first->on_finished([&, done] {
       done.get();  // its callback must not be queued behind this one
       first_finished.set_value();
     });
-    second->on_finished([&] { second_finished.set_value(); });
     first_finished.get_future().get();
   });
   world.close();
