@@ -105,10 +105,12 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
 
 
 def accelerator(torch: Any) -> dict[str, Any]:
-    """The devices that torch sees, without starting one."""
+    """The devices that torch sees, without starting one, and how their tensors travel."""
+    path = "copies through host memory, blocking"
     if not torch.accelerator.is_available():
-        return {"type": None, "count": 0}
-    return {"type": torch.accelerator.current_accelerator().type, "count": torch.accelerator.device_count()}
+        return {"type": None, "count": 0, "path": path}
+    kind = torch.accelerator.current_accelerator().type
+    return {"type": kind, "count": torch.accelerator.device_count(), "path": path}
 
 
 def as_text(report: dict[str, Any]) -> str:
@@ -118,7 +120,7 @@ def as_text(report: dict[str, Any]) -> str:
             continue
         if isinstance(value, dict):
             lines.append(f"{key}:")
-            lines += [f"  {name:<16} {'-' if item is None else item}" for name, item in value.items()]
+            lines += [f"  {name:<16} {'-' if item in (None, "", -1) else item}" for name, item in value.items()]
         else:
             lines.append(f"{key}: {value}")
     lines += ["variables in force (* = set by the user):"]
