@@ -120,7 +120,8 @@ def as_text(report: dict[str, Any]) -> str:
             continue
         if isinstance(value, dict):
             lines.append(f"{key}:")
-            lines += [f"  {name:<16} {'-' if item in (None, "", -1) else item}" for name, item in value.items()]
+            known = {name: "-" if item in (None, "", -1) else item for name, item in value.items()}
+            lines += [f"  {name:<16} {item}" for name, item in known.items()]
         else:
             lines.append(f"{key}: {value}")
     lines += ["variables in force (* = set by the user):"]
