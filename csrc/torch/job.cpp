@@ -6,8 +6,8 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-// On this floor any accelerator works: ATen copies to host memory (which waits for the caller's stream), and
-// back (on the stream that is current where the copy is made).
+// On this floor any accelerator works: ATen copies to host memory, which waits for the caller's stream, and
+// back on that same stream.
 bool usable(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
