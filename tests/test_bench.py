@@ -1,32 +1,15 @@
 """`mpi-gdr bench`: columns, factors, the correctness column. No test looks at a time."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
+from support.command import mpi_gdr, run_module
 
 from mpi_backend import bench, selftest
 from mpi_backend.bench import compare, report
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
-
-LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE", "MASTER_")
-
-
-def mpi_gdr(*arguments):
-    env = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHER_VARIABLES, "MPI_GDR_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "mpi_backend", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**env, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-
 
 QUICK = ("-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "1")
 
@@ -113,10 +96,9 @@ def test_wrong_elements_are_counted(tmp_path):
 
 
 def test_comparison_has_a_row_per_size():
-    command = [sys.executable, "-m", "mpi_backend.bench.compare", "-n", "2", "-e", "4K", "-f", "512"]
-    env = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_VARIABLES)}
-    command += ["--rounds", "1", "--iters", "2", "--warmup", "1"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, check=False)
+    sizes = ("-n", "2", "-e", "4K", "-f", "512")
+    counts = ("--rounds", "1", "--iters", "2", "--warmup", "1")
+    result = run_module("mpi_backend.bench.compare", *sizes, *counts)
     assert result.returncode == 0, result.stderr
     assert [line.split("|")[1].strip() for line in result.stdout.splitlines()[2:]] == ["8", "4096"]
 

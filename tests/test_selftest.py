@@ -1,31 +1,15 @@
 """`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
+from support.command import mpi_gdr
 
 from mpi_backend import job, selftest
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
 from mpi_backend.selftest.report import as_text
-
-LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE", "MASTER_")
-
-
-def mpi_gdr(*arguments, **variables):
-    env = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHER_VARIABLES, "MPI_GDR_"))}
-    return subprocess.run(
-        [sys.executable, "-m", "mpi_backend", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**env, "OMP_NUM_THREADS": "1", **variables},
-        check=False,
-    )
 
 
 def report_of(result):
