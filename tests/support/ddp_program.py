@@ -74,6 +74,9 @@ def main(backend, folder):
         "sharded": train_sharded(rank),
     }
     torch.save(results, Path(folder) / f"{backend}-{rank}.pt")
+    # Gloo's thread may still hold a tensor of the last collective, and aborts if it has to release that while
+    # Python shuts down: leave together, and behind a collective that carries none.
+    dist.barrier()
     dist.destroy_process_group()
 
 
