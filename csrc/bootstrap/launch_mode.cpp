@@ -63,13 +63,13 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
 
 }  // namespace
 
-const char* name(BootstrapRequest request) {
+const char* name(BootstrapMode request) {
   switch (request) {
-    case BootstrapRequest::Auto:
+    case BootstrapMode::Auto:
       return "auto";
-    case BootstrapRequest::Launcher:
+    case BootstrapMode::Launcher:
       return "launcher";
-    case BootstrapRequest::Store:
+    case BootstrapMode::Store:
       return "store";
   }
   return "?";
@@ -85,12 +85,6 @@ const char* name(Bootstrap bootstrap) {
       return "singleton";
   }
   return "?";
-}
-
-BootstrapRequest parse_bootstrap_request(const std::string& text) {
-  for (auto request : {BootstrapRequest::Auto, BootstrapRequest::Launcher, BootstrapRequest::Store})
-    if (text == name(request)) return request;
-  fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP='", text, "' is none of auto, launcher, store");
 }
 
 std::optional<Launcher> find_launcher(MpiFamily family) {
@@ -119,7 +113,7 @@ std::optional<Launcher> find_launcher(MpiFamily family) {
   return std::nullopt;
 }
 
-Proposal propose(MpiFamily family, BootstrapRequest request) {
+Proposal propose(MpiFamily family, BootstrapMode request) {
   Proposal p;
   p.request = request;
   p.launcher = find_launcher(family);
@@ -129,6 +123,16 @@ Proposal propose(MpiFamily family, BootstrapRequest request) {
   p.nonce = random_nonce();
   return p;
 }
+
+namespace {
+
+BootstrapMode mode_of(const std::string& text) {
+  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
+    if (text == name(mode)) return mode;
+  fail(ErrorCode::Internal, "a proposal with bootstrap mode '", text, "'");
+}
+
+}  // namespace
 
 std::string serialise(const Proposal& p) {
   const Launcher none;
@@ -144,7 +148,7 @@ Proposal parse_proposal(const std::string& text) {
          " fields, not 11. Install the same version on all nodes");
   Proposal p;
   p.error = f[0];
-  p.request = parse_bootstrap_request(f[1]);
+  p.request = mode_of(f[1]);
   if (!f[2].empty()) p.launcher = Launcher{f[2], std::stoi(f[3]), std::stoi(f[4])};
   p.elastic = f[5] == "1";
   p.initialised = f[6] == "1";
@@ -171,7 +175,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     elastic = elastic || p.elastic;
     initialised = initialised || p.initialised;
   }
-  const BootstrapRequest request = proposals[0].request;
+  const BootstrapMode request = proposals[0].request;
   const bool covered = launcher_covers(proposals);
   if (initialised) {
     // That MPI came from a launcher, or is a single rank; the others can only join it the same way.
@@ -182,7 +186,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
            "same MPI launcher. Import mpi4py.MPI on all ranks or after init_process_group");
     return Bootstrap::Launcher;
   }
-  if (request == BootstrapRequest::Launcher) {
+  if (request == BootstrapMode::Launcher) {
     if (covered) return Bootstrap::Launcher;
     for (int r = 0; r < size; ++r) {
       const auto& launcher = proposals[static_cast<std::size_t>(r)].launcher;
@@ -193,7 +197,7 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     }
     fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP=launcher, but two ranks have the same launcher rank");
   }
-  if (request == BootstrapRequest::Auto && covered && !elastic) return Bootstrap::Launcher;
+  if (request == BootstrapMode::Auto && covered && !elastic) return Bootstrap::Launcher;
   if (size == 1) return Bootstrap::Singleton;
   if (family == MpiFamily::OpenMpi)
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,

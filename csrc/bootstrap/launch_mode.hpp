@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "common/env.hpp"
+
 namespace mpigdr {
 
 enum class MpiFamily {
@@ -15,17 +17,14 @@ enum class MpiFamily {
   OpenMpi,  // speaks PMIx only: needs a launcher
 };
 
-enum class BootstrapRequest { Auto, Launcher, Store };  // MPI_GDR_BOOTSTRAP
 enum class Bootstrap {
   Launcher,   // the environment of an MPI launcher, as it stands
   Store,      // our PMI server
   Singleton,  // one rank: plain MPI_Init without any launcher's variables
 };
 
-const char* name(BootstrapRequest request);
+const char* name(BootstrapMode request);
 const char* name(Bootstrap bootstrap);
-// Throws InvalidUsage, naming MPI_GDR_BOOTSTRAP, for anything but auto, launcher, store.
-BootstrapRequest parse_bootstrap_request(const std::string& text);
 
 // A launcher whose process-management interface this MPI can use from this process.
 struct Launcher {
@@ -37,7 +36,7 @@ std::optional<Launcher> find_launcher(MpiFamily family);
 
 struct Proposal {
   std::string error;  // this rank cannot go on, and why; all ranks then raise
-  BootstrapRequest request = BootstrapRequest::Auto;
+  BootstrapMode request = BootstrapMode::Auto;
   std::optional<Launcher> launcher;
   bool elastic = false;      // started by torchrun: launcher variables belong to its agent
   bool initialised = false;  // somebody in this process (mpi4py) has initialised an MPI of the right size
@@ -46,7 +45,7 @@ struct Proposal {
   std::string nonce;         // that of rank 0 names the job
   std::string library;       // first line of the library's version
 };
-Proposal propose(MpiFamily family, BootstrapRequest request);
+Proposal propose(MpiFamily family, BootstrapMode request);
 
 std::string serialise(const Proposal& proposal);
 Proposal parse_proposal(const std::string& text);

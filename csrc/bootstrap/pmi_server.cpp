@@ -19,6 +19,8 @@
 #include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
+#include "common/exit_status.hpp"
+#include "common/quiet_thread.hpp"
 
 namespace mpigdr {
 namespace {
@@ -81,7 +83,7 @@ PmiServer& PmiServer::start(std::unique_ptr<KvStore> store, PmiServerOptions opt
   shield_pmi_from_forks(server->client_);
   exit_server = server;
   std::atexit([] { exit_server->finish_at_exit(); });
-  quiet_thread([server] { server->serve(); }).detach();
+  quiet_thread("mpigdr-pmi", [server] { server->serve(); }).detach();
   return *server;
 }
 
@@ -214,7 +216,7 @@ void PmiServer::abort_job(const std::string& line) {
   report(options_.rank, text);
   // The store may hang; the end of the process must not depend on it.
   auto noted = std::make_shared<std::promise<void>>();
-  quiet_thread([this, text, noted] {
+  quiet_thread("mpigdr-abort", [this, text, noted] {
     try {
       store_->set(options_.abort_key, text);
     } catch (const std::exception&) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "common/error.hpp"
+#include "common/rank_list.hpp"
 
 namespace mpigdr {
 namespace {
@@ -83,15 +84,6 @@ std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int siz
   for (int r = 0; r < size; ++r)
     if (!store.check(rank_key(prefix, r))) missing.push_back(r);
   return missing;
-}
-
-std::string rank_list(const std::vector<int>& ranks) {
-  constexpr std::size_t kShown = 32;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
-    text += (i ? ", " : "") + std::to_string(ranks[i]);
-  if (ranks.size() > kShown) text += ", ... (" + std::to_string(ranks.size()) + " in all)";
-  return text;
 }
 
 std::string pack(const std::vector<std::string>& fields) {

@@ -22,9 +22,6 @@ std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, i
 // Ranks that have not arrived at the rendezvous `prefix`: `size` store operations, for messages only.
 std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int size);
 
-// "1, 3, 7", at most 32 of them.
-std::string rank_list(const std::vector<int>& ranks);
-
 // Strings of any content as one, and back. unpack() throws Internal on text that pack() did not make.
 std::string pack(const std::vector<std::string>& fields);
 std::vector<std::string> unpack(const std::string& text);

@@ -1,12 +1,14 @@
 #include "bootstrap/watchdog.hpp"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <future>
 #include <memory>
 #include <utility>
+
+#include "common/exit_status.hpp"
+#include "common/quiet_thread.hpp"
 
 namespace mpigdr {
 
@@ -20,18 +22,9 @@ void report(int rank, const std::string& text) {
   }
 }
 
-std::thread quiet_thread(std::function<void()> body) {
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
 Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details)
     : what_(std::move(what)), details_(std::move(details)) {
-  thread_ = quiet_thread([this, deadline, rank] { run(deadline, rank); });
+  thread_ = quiet_thread("mpigdr-guard", [this, deadline, rank] { run(deadline, rank); });
 }
 
 Watchdog::~Watchdog() {
@@ -52,7 +45,7 @@ void Watchdog::run(Deadline deadline, int rank) {
     // The store may be what hangs: ask it from a thread that can be left behind.
     auto answer = std::make_shared<std::promise<std::string>>();
     auto future = answer->get_future();
-    std::thread([answer, details = details_] {
+    quiet_thread("mpigdr-details", [answer, details = details_] {
       try {
         answer->set_value(details());
       } catch (const std::exception& e) {

@@ -17,8 +17,6 @@
 
 namespace mpigdr {
 
-inline constexpr int kExitStuck = 124;  // as timeout(1) does
-
 class Watchdog {
  public:
   Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {});
@@ -39,8 +37,5 @@ class Watchdog {
 
 // Writes "[mpi-gdr] rank R: text" to stderr in one piece; safe from any thread.
 void report(int rank, const std::string& text);
-
-// Starts a thread that takes no signals: handlers belong to the threads of the application.
-std::thread quiet_thread(std::function<void()> body);
 
 }  // namespace mpigdr

@@ -1,15 +1,12 @@
 #include "engine/completer.hpp"
 
-#include <pthread.h>
-
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <system_error>
-#include <thread>
 
 #include "common/log.hpp"
+#include "common/quiet_thread.hpp"
 
 namespace mpigdr {
 
@@ -25,7 +22,7 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
   void ensure_taker() {
     if (queue.empty() || available > 0) return;
     try {
-      std::thread([pool = shared_from_this()] { pool->run(); }).detach();
+      quiet_thread("mpigdr-complete", [pool = shared_from_this()] { pool->run(); }).detach();
       ++threads;
       ++available;
     } catch (const std::system_error& e) {
@@ -35,10 +32,6 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
   }
 
   void run() {
-    sigset_t all;  // signals are for the application's threads
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    pthread_setname_np(pthread_self(), "mpigdr-complete");
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [&] { return stopping || !queue.empty(); });
@@ -65,7 +58,7 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
 
 Completer::Completer() : pool_(std::make_shared<Pool>()) {
   pool_->threads = pool_->available = 1;
-  std::thread([pool = pool_] { pool->run(); }).detach();
+  quiet_thread("mpigdr-complete", [pool = pool_] { pool->run(); }).detach();
 }
 
 void Completer::push(std::function<void()> callback) {

@@ -7,6 +7,7 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/rank_list.hpp"
 
 namespace mpigdr {
 namespace {
@@ -62,13 +63,6 @@ std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
 }
 
-std::string list(const std::vector<int>& ranks) {
-  std::ostringstream text;
-  for (std::size_t i = 0; i < ranks.size() && i < 32; ++i) text << (i ? ", " : "") << ranks[i];
-  if (ranks.size() > 32) text << ", and " << ranks.size() - 32 << " more";
-  return text.str();
-}
-
 std::string timeout_text(const Operation& operation, const std::vector<int>* peers) {
   std::ostringstream text;
   const OperationInfo& info = operation.info();
@@ -81,7 +75,7 @@ std::string timeout_text(const Operation& operation, const std::vector<int>* pee
   } else if (peers->size() == 1 && peers->front() == kAnySource) {
     text << "; nothing arrived from any rank";
   } else {
-    text << "; still waiting for rank" << (peers->size() > 1 ? "s " : " ") << list(*peers);
+    text << "; still waiting for rank" << (peers->size() > 1 ? "s " : " ") << rank_list(*peers);
   }
   return text.str();
 }

@@ -5,8 +5,8 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <csignal>
 
+#include "common/quiet_thread.hpp"
 #include "engine/engine.hpp"
 
 namespace mpigdr {
@@ -35,7 +35,9 @@ clockid_t clock_of_this_thread() {
 }  // namespace
 
 ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
-    : engine_(engine), longest_nap_(longest_nap), thread_([this] { run(); }) {}
+    : engine_(engine),
+      longest_nap_(longest_nap),
+      thread_(quiet_thread("mpigdr-progress", [this] { run(); })) {}
 
 void ProgressThread::wake() {
   thread_local const clockid_t clock = clock_of_this_thread();
@@ -48,10 +50,6 @@ void ProgressThread::wake() {
 }
 
 void ProgressThread::run() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-  pthread_setname_np(pthread_self(), "mpigdr-progress");
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us would double the shortest nap
   while (!stopping_.load(std::memory_order_acquire)) {
     {

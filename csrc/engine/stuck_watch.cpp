@@ -1,29 +1,25 @@
 #include "engine/stuck_watch.hpp"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
+#include "common/exit_status.hpp"
 #include "common/log.hpp"
+#include "common/quiet_thread.hpp"
 #include "engine/engine.hpp"
 
 namespace mpigdr {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
-constexpr int kExitStuck = 124;  // as timeout(1) does
 
 }  // namespace
 
-StuckWatch::StuckWatch(Engine& engine) : engine_(engine), thread_([this] { run(); }) {}
+StuckWatch::StuckWatch(Engine& engine)
+    : engine_(engine), thread_(quiet_thread("mpigdr-watch", [this] { run(); })) {}
 
 void StuckWatch::run() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-  pthread_setname_np(pthread_self(), "mpigdr-watch");
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLookEvery, [&] { return stopping_; })) look();
 }

@@ -23,18 +23,6 @@ namespace {
 
 std::atomic<bool> forked_child{false};
 
-BootstrapRequest bootstrap_request() {
-  switch (Env::get().bootstrap) {
-    case BootstrapMode::Launcher:
-      return BootstrapRequest::Launcher;
-    case BootstrapMode::Store:
-      return BootstrapRequest::Store;
-    case BootstrapMode::Auto:
-      break;
-  }
-  return BootstrapRequest::Auto;
-}
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -122,7 +110,7 @@ void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout) {
   mpi::RuntimeOptions options;
   options.rank = rank;
   options.size = size;
-  options.bootstrap = bootstrap_request();
+  options.bootstrap = Env::get().bootstrap;
   options.store = store.get();
   options.key = key;
   options.rendezvous_timeout = timeout;

@@ -20,6 +20,7 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "checks.hpp"
+#include "common/env.hpp"
 #include "common/error.hpp"
 #include "file_store.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -43,7 +44,7 @@ void start(mpi::RuntimeOptions o = {}, FileStore* store = nullptr) {
   o.size = my_size;
   o.store = store ? store : &own;
   o.key = "run0";
-  if (const char* mode = std::getenv("MPI_GDR_BOOTSTRAP")) o.bootstrap = parse_bootstrap_request(mode);
+  o.bootstrap = Env::get().bootstrap;
   mpi::initialize(o);
 }
 

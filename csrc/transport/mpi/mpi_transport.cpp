@@ -13,6 +13,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
+#include "common/rank_list.hpp"
 #include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/native.hpp"
 #include "transport/mpi/runtime.hpp"

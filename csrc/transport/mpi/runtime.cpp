@@ -14,6 +14,7 @@
 #include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
+#include "common/rank_list.hpp"
 #include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/runtime_state.hpp"
 

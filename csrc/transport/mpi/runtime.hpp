@@ -17,7 +17,7 @@ namespace mpigdr::mpi {
 struct RuntimeOptions {
   int rank = 0;  // torch's
   int size = 1;
-  BootstrapRequest bootstrap = BootstrapRequest::Auto;
+  BootstrapMode bootstrap = BootstrapMode::Auto;
   KvStore* store = nullptr;  // borrowed for the call; may be null under an MPI launcher and for size 1
   // Prefix of all store keys. Unique per attempt: run id, restart count and how often a default group was
   // created.
