@@ -22,6 +22,17 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
   group_->set_timeout(timeout);
 }
 
+void MpiBackend::issue(MpiWork& work, Job& job) {
+  IssueOptions options;
+  options.name = job.name;
+  options.detail = std::move(job.detail);
+  options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
+  if (job.timeout > std::chrono::milliseconds::zero()) options.timeout = job.timeout;
+  options.keepalive = std::make_shared<std::vector<at::Tensor>>(std::move(job.held));
+  options.background = job.async;
+  work.bind(group_->issue(std::move(job.calls), std::move(options)), std::move(job.epilogues));
+}
+
 MpiBackend::WorkPtr MpiBackend::run(Job job) {
   return with_torch_errors([&]() -> WorkPtr {
     World::get().check_process();
@@ -37,14 +48,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
     }
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, job.title,
                                              std::move(job.outputs), job.inputs);
-    IssueOptions options;
-    options.name = job.name;
-    options.detail = std::move(job.detail);
-    options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
-    if (job.timeout > std::chrono::milliseconds::zero()) options.timeout = job.timeout;
-    options.keepalive = std::make_shared<std::vector<at::Tensor>>(std::move(job.held));
-    options.background = job.async;
-    work->bind(group_->issue(std::move(job.calls), std::move(options)), std::move(job.epilogues));
+    issue(*work, job);
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
     if (!job.async) work->wait();
@@ -116,13 +120,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     }
     World::get().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
-    Job& job = block->job;
-    IssueOptions options;
-    options.name = "coalesced";
-    options.detail = std::move(job.detail);
-    options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
-    options.keepalive = std::make_shared<std::vector<at::Tensor>>(std::move(job.held));
-    block->work->bind(group_->issue(std::move(job.calls), std::move(options)), std::move(job.epilogues));
+    issue(*block->work, block->job);
     return block->work;
   });
 }

@@ -80,6 +80,8 @@ class MpiBackend : public c10d::Backend {
 
  private:
   WorkPtr run(Job job);
+  // Hands what `job` holds to the engine, and the operation to `work`.
+  void issue(MpiWork& work, Job& job);
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
   const std::shared_ptr<Group> group_;

@@ -124,12 +124,8 @@ void Job::append(Job other) {
   move_all(held, other.held);
   move_all(epilogues, other.epilogues);
   accelerator |= other.accelerator;
-  if (detail.empty()) {
-    name = other.name;
-    detail = other.detail;
-  } else if (detail.size() < 200) {
-    detail += std::string("; ") + other.name + ' ' + other.detail;
-  }
+  if (detail.size() < 200)
+    detail += (detail.empty() ? "" : "; ") + std::string(other.name) + ' ' + other.detail;
 }
 
 }  // namespace mpigdr::torch_binding

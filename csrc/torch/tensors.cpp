@@ -137,4 +137,24 @@ void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* wh
          " elements, expected ", expected, " (", why, ")");
 }
 
+void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size, const char* what,
+                const char* list_name, const char* other_name) {
+  if (list.size() != static_cast<std::size_t>(size))
+    fail(ErrorCode::InvalidUsage, what, ": ", list_name, " holds ", list.size(), " tensors, expected ", size,
+         ", one per rank");
+  for (const at::Tensor& t : list) {
+    check_strided(t, what, list_name);
+    check_same_dtype(t, other, what, list_name, other_name);
+    if (t.numel() != other.numel())
+      fail(ErrorCode::NotImplemented, what, ": ", list_name, " holds ", describe(t), " where ", other_name,
+           " is ", describe(other), "; tensors of different sizes are not implemented yet");
+  }
+}
+
+void check_pairs(std::size_t outputs, std::size_t inputs, const char* what) {
+  if (outputs != inputs)
+    fail(ErrorCode::InvalidUsage, what, ": ", outputs, " outputs and ", inputs,
+         " inputs, expected as many of each");
+}
+
 }  // namespace mpigdr::torch_binding

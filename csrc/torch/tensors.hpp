@@ -29,6 +29,17 @@ void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what
 void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* argument,
                  const char* why);
 
+// A list with one tensor per rank, each as large as `other`.
+void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size, const char* what,
+                const char* list_name, const char* other_name);
+// Coalesced operations: one output for each input.
+void check_pairs(std::size_t outputs, std::size_t inputs, const char* what);
+
+// Bytes of a movement of whole tensors; the type does not matter.
+inline std::uint64_t byte_count(const at::Tensor& tensor) {
+  return static_cast<std::uint64_t>(tensor.nbytes());
+}
+
 // "float32[64, 3]"
 std::string describe(const at::Tensor& tensor);
 

@@ -1,0 +1,152 @@
+// The collectives that reduce.
+#include <cstdlib>
+
+#include "common/error.hpp"
+#include "torch/backend.hpp"
+#include "torch/errors.hpp"
+#include "torch/tensors.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+using c10d::OpType;
+
+std::string reduction_detail(const at::Tensor& tensor, ReduceOp op) {
+  std::string text = describe(tensor);
+  text += " op=";
+  text += name(op);
+  return text;
+}
+
+void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
+                        int size, const char* what) {
+  check_strided(output, what, "output");
+  check_strided(input, what, "input");
+  check_same_dtype(output, input, what, "output", "input");
+  check_numel(input, output.numel() * size, what, "input", "the output's, once per rank");
+  CollectiveSpec spec{Collective::ReduceScatter, rank, size};
+  spec.count = output.numel();
+  spec.dtype = data_type(output, what);
+  spec.op = r.op;
+  job.inputs.push_back(input);
+  job.outputs.push_back(output);
+  const void* in = job.readable(input).const_data_ptr();
+  job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
+}
+
+}  // namespace
+
+MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "all_reduce";
+    Job job(what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
+    at::Tensor& tensor = only(tensors, what, "tensors");
+    const Reduction r = reduction(opts.reduceOp, what);
+    CollectiveSpec spec{Collective::AllReduce, rank_, size_};
+    spec.count = tensor.numel();
+    spec.dtype = data_type(tensor, what);
+    spec.op = r.op;
+    job.detail = reduction_detail(tensor, r.op);
+    job.inputs = job.outputs = {tensor};
+    void* data = job.writable(tensor, true).data_ptr();
+    job.add(spec, data, data, r.factor);
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
+                                                    const c10d::AllreduceCoalescedOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "allreduce_coalesced";
+    Job job(what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    const Reduction r = reduction(opts.reduceOp, what);
+    for (at::Tensor& tensor : tensors) {
+      check_strided(tensor, what, "tensors");
+      CollectiveSpec spec{Collective::AllReduce, rank_, size_};
+      spec.count = tensor.numel();
+      spec.dtype = data_type(tensor, what);
+      spec.op = r.op;
+      void* data = job.writable(tensor, true).data_ptr();
+      job.add(spec, data, data, r.factor);
+    }
+    job.detail = std::to_string(tensors.size()) + " tensors op=" + std::string(name(r.op));
+    job.inputs = job.outputs = tensors;
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "reduce";
+    Job job(what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
+    at::Tensor& tensor = only(tensors, what, "tensors");
+    const Reduction r = reduction(opts.reduceOp, what);
+    CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
+    spec.count = tensor.numel();
+    spec.dtype = data_type(tensor, what);
+    spec.op = r.op;
+    job.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
+    job.inputs = job.outputs = {tensor};
+    const bool root = opts.rootRank == rank_;
+    void* data = (root ? job.writable(tensor, true) : job.readable(tensor)).data_ptr();
+    job.add(spec, data, root ? data : nullptr, r.factor);
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                               const c10d::ReduceScatterOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "reduce_scatter";
+    Job job(what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp, opts.timeout);
+    at::Tensor& output = only(outputs, what, "output");
+    if (inputs.size() != 1)
+      fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
+    check_list(inputs[0], output, size_, what, "input_list", "output");
+    const Reduction r = reduction(opts.reduceOp, what);
+    CollectiveSpec spec{Collective::ReduceScatter, rank_, size_};
+    spec.count = output.numel();
+    spec.dtype = data_type(output, what);
+    spec.op = r.op;
+    job.detail = reduction_detail(output, r.op);
+    job.inputs = inputs[0];
+    job.outputs = {output};
+    const void* in = job.readable_flat(inputs[0]).const_data_ptr();
+    job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                     const c10d::ReduceScatterOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "reduce_scatter_tensor";
+    Job job(what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts.asyncOp, opts.timeout);
+    const Reduction r = reduction(opts.reduceOp, what);
+    add_reduce_scatter(job, output, input, r, rank_, size_, what);
+    job.detail = reduction_detail(output, r.op);
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::ReduceScatterOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "reduce_scatter_tensor_coalesced";
+    Job job(what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    check_pairs(outputs.size(), inputs.size(), what);
+    const Reduction r = reduction(opts.reduceOp, what);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      add_reduce_scatter(job, outputs[i], inputs[i], r, rank_, size_, what);
+    job.detail = std::to_string(inputs.size()) + " tensors op=" + std::string(name(r.op));
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
+  with_torch_errors(
+      [] { fail(ErrorCode::NotImplemented, "all_reduce of sparse tensors is not implemented yet"); });
+  std::abort();
+}
+
+}  // namespace mpigdr::torch_binding
