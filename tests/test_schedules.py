@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mpi_backend import _C
+from mpi_backend._creator import load_extension
 
-schedule = _C.schedule
+schedule = load_extension().schedule
 
 BUILDERS = [(a["collective"], a["name"]) for a in schedule.algorithms() if not a["native"]]
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
 OPS = ("sum", "avg", "premul_sum", "product", "min", "max")
 MAX_SIZE = 64
 
@@ -42,7 +43,7 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
         "count": 0 if collective == "barrier" else draw(counts(size) if count is None else count),
         "dtype": draw(st.sampled_from(["float32", "float16", "float64"])),
         "op": draw(st.sampled_from(OPS)) if collective in REDUCTIONS else "sum",
-        "root": draw(st.integers(0, size - 1)) if collective in ("broadcast", "reduce") else 0,
+        "root": draw(st.integers(0, size - 1)) if collective in ROOTED else 0,
         "max_lanes": draw(st.integers(1, 16)),
     }
     # From one lane and one chunk to a few dozen of them; more would only be slower to check.

@@ -19,11 +19,10 @@ SchedulePtr all_gather_recursive_doubling(const CollectiveSpec& spec, const Tuni
   ScheduleWriter writer("recursive_doubling");
   writer.lane();
   const int p = spec.size, rank = spec.rank;
-  const Slice input{Buffer::Input, 0, spec.count};
-  const auto blocks = [&](int first, int number) {
-    return Slice{Buffer::Output, static_cast<std::uint64_t>(first) * spec.count,
-                 static_cast<std::uint64_t>(number) * spec.count};
-  };
+  const Blocks all(spec);
+  if (all.some_empty()) writer.one_way();
+  const Slice input{Buffer::Input, 0, all.count(rank)};
+  const auto blocks = [&](int first, int number) { return all.run(Buffer::Output, first, number); };
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(p));
   for (int distance = 1; distance < p; distance *= 2) {
     writer.round();

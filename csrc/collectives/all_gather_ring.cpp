@@ -11,13 +11,14 @@ SchedulePtr all_gather_ring(const CollectiveSpec& spec, const Tuning& tuning) {
   validate(spec, tuning);
   if (spec.size == 1) return alone("ring", spec);
   ScheduleWriter writer("ring");
-  const Slice input{Buffer::Input, 0, spec.count};
-  const Pipeline pipeline(spec.count, spec, tuning);
+  const Blocks blocks(spec);
+  if (blocks.some_empty()) writer.one_way();
+  const Slice input{Buffer::Input, 0, blocks.count(spec.rank)};
+  const Pipeline pipeline(blocks.smallest(), spec, tuning);
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
     const auto part = [&](int owner) {
-      const auto block = static_cast<std::uint64_t>(wrap(owner, spec.size));
-      return pipeline.lane_slice({Buffer::Output, block * spec.count, spec.count}, lane);
+      return pipeline.lane_slice(blocks.at(Buffer::Output, wrap(owner, spec.size)), lane);
     };
     const Slice mine = pipeline.lane_slice(input, lane);
     for (int s = 0; s < spec.size - 1; ++s) {

@@ -14,12 +14,13 @@ constexpr std::uint64_t kMaxChunks = 1024;
 
 void check_counts(const char* argument, const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
                   std::uint64_t limit) {
+  const auto collective = name(spec.collective);
   if (counts.size() != static_cast<std::size_t>(spec.size))
-    fail(ErrorCode::InvalidUsage, "all_to_all: ", argument, " has ", counts.size(),
+    fail(ErrorCode::InvalidUsage, collective, ": ", argument, " has ", counts.size(),
          " entries, expected size=", spec.size);
   for (std::uint64_t count : counts)
     if (count > limit)
-      fail(ErrorCode::InvalidUsage, "all_to_all: ", argument, " holds ", count, ", which is too large");
+      fail(ErrorCode::InvalidUsage, collective, ": ", argument, " holds ", count, ", which is too large");
 }
 
 }  // namespace
@@ -37,12 +38,18 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
     fail(ErrorCode::InvalidUsage, collective, ": chunk_bytes=0, expected at least 1");
   const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / 4 / item_size(spec.dtype) /
                               static_cast<std::uint64_t>(spec.size);
-  if (spec.count > limit)
+  if (spec.counts.empty() && spec.count > limit)
     fail(ErrorCode::InvalidUsage, collective, ": count=", spec.count, " is too large, expected at most ",
          limit);
   if (spec.collective == Collective::AllToAll) {
     check_counts("send_counts", spec.send_counts, spec, limit);
     check_counts("recv_counts", spec.recv_counts, spec, limit);
+  }
+  if (!spec.counts.empty()) {
+    if (spec.collective != Collective::AllGather && spec.collective != Collective::ReduceScatter)
+      fail(ErrorCode::InvalidUsage, collective, ": counts has ", spec.counts.size(),
+           " entries, but only all_gather and reduce_scatter take a count for each rank");
+    check_counts("counts", spec.counts, spec, limit);
   }
 }
 
@@ -54,10 +61,16 @@ SchedulePtr alone(const char* algorithm, const CollectiveSpec& spec) {
   switch (spec.collective) {
     case Collective::AllReduce:
     case Collective::Reduce:
-    case Collective::ReduceScatter:
       copy(spec.count, spec.op == ReduceOp::PreMulSum ? Scale::PreMul : final_scale(spec.op));
       break;
+    case Collective::ReduceScatter:
+      copy(block_count(spec, 0), spec.op == ReduceOp::PreMulSum ? Scale::PreMul : final_scale(spec.op));
+      break;
     case Collective::AllGather:
+      copy(block_count(spec, 0), Scale::None);
+      break;
+    case Collective::Gather:
+    case Collective::Scatter:
       copy(spec.count, Scale::None);
       break;
     case Collective::AllToAll:
@@ -82,6 +95,20 @@ Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning
                                         static_cast<std::uint64_t>(lane))
                                       .count);
   chunks = std::clamp<std::uint64_t>(smallest / target + (smallest % target != 0), 1, kMaxChunks);
+}
+
+Blocks::Blocks(const CollectiveSpec& spec) : offsets_{0} {
+  bool empty = false;
+  for (int r = 0; r < spec.size; ++r) {
+    const std::uint64_t count = block_count(spec, r);
+    offsets_.push_back(offsets_.back() + count);
+    largest_ = std::max(largest_, count);
+    if (count == 0)
+      empty = true;
+    else if (smallest_ == 0 || count < smallest_)
+      smallest_ = count;
+  }
+  some_empty_ = empty && largest_ > 0;
 }
 
 }  // namespace mpigdr::collectives

@@ -78,6 +78,30 @@ class Slots {
   std::uint64_t slots_, count_;
 };
 
+// The blocks of a buffer that holds one for each rank, even or not.
+class Blocks {
+ public:
+  explicit Blocks(const CollectiveSpec& spec);
+  // The blocks of the ranks [first, first + number), as one slice.
+  Slice run(Buffer buffer, int first, int number) const {
+    const std::uint64_t begin = offsets_[static_cast<std::size_t>(first)];
+    return {buffer, begin, offsets_[static_cast<std::size_t>(first + number)] - begin};
+  }
+  Slice at(Buffer buffer, int rank) const { return run(buffer, rank, 1); }
+  std::uint64_t count(int rank) const { return at(Buffer::Output, rank).count; }
+  std::uint64_t total() const { return offsets_.back(); }
+  // Of the blocks that are not empty; 0 if there is none.
+  std::uint64_t smallest() const { return smallest_; }
+  std::uint64_t largest() const { return largest_; }
+  // Some blocks are empty and some are not: then a rank may give without getting.
+  bool some_empty() const { return some_empty_; }
+
+ private:
+  std::vector<std::uint64_t> offsets_;  // size + 1
+  std::uint64_t smallest_ = 0, largest_ = 0;
+  bool some_empty_ = false;
+};
+
 SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_ring(const CollectiveSpec&, const Tuning&);
 SchedulePtr broadcast_binomial(const CollectiveSpec&, const Tuning&);
@@ -89,5 +113,7 @@ SchedulePtr reduce_scatter_pairwise(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_ring(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_to_all_pairwise(const CollectiveSpec&, const Tuning&);
 SchedulePtr barrier_dissemination(const CollectiveSpec&, const Tuning&);
+SchedulePtr gather_linear(const CollectiveSpec&, const Tuning&);
+SchedulePtr scatter_linear(const CollectiveSpec&, const Tuning&);
 
 }  // namespace mpigdr::collectives

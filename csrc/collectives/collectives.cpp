@@ -27,6 +27,10 @@ const std::vector<Algorithm>& algorithms() {
       {C::AllToAll, "pairwise", all_to_all_pairwise, "p-1 steps, n bytes; counts may differ"},
       {C::Barrier, "dissemination", barrier_dissemination, "lg p steps of one element"},
       {C::Barrier, "native", nullptr, "MPI_Ibarrier"},
+      {C::Gather, "linear", gather_linear, "1 step, p-1 messages to the root, n/p bytes per rank"},
+      {C::Gather, "native", nullptr, "MPI_Igather"},
+      {C::Scatter, "linear", scatter_linear, "1 step, p-1 messages from the root, n bytes at the root"},
+      {C::Scatter, "native", nullptr, "MPI_Iscatter"},
   };
   return all;
 }

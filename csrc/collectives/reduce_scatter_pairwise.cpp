@@ -15,36 +15,41 @@ SchedulePtr reduce_scatter_pairwise(const CollectiveSpec& spec, const Tuning& tu
   if (spec.size == 1) return alone("pairwise", spec);
   ScheduleWriter writer("pairwise");
   const int p = spec.size, rank = spec.rank;
-  const std::uint64_t total = spec.count * static_cast<std::uint64_t>(p);
+  const Blocks blocks(spec);
+  if (blocks.some_empty()) writer.one_way();
+  const Slice result{Buffer::Output, 0, blocks.count(rank)};
   const bool premul = spec.op == ReduceOp::PreMulSum;
-  const Slice arrived = writer.scratch(total - spec.count);
+  const Slice arrived = writer.scratch(result.count * static_cast<std::uint64_t>(p - 1));
   // Input may not be written, so that the scaled values of all blocks need a place of their own.
-  const Slice own = premul ? writer.scratch(total) : Slice{Buffer::Input, 0, total};
-  const Pipeline pipeline(spec.count, spec, tuning);
+  const Slice scaled = writer.scratch(premul ? blocks.total() : 0);
+  const Pipeline pipeline(blocks.smallest(), spec, tuning);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    const auto part = [&](const Slice& buffer, int block) {
-      const std::uint64_t offset = buffer.offset + static_cast<std::uint64_t>(block) * spec.count;
-      return pipeline.lane_slice({buffer.buffer, offset, spec.count}, lane);
+    const auto input = [&](int block) { return pipeline.lane_slice(blocks.at(Buffer::Input, block), lane); };
+    const auto own = [&](int block) {
+      Slice slice = blocks.at(premul ? Buffer::Scratch : Buffer::Input, block);
+      if (premul) slice.offset += scaled.offset;
+      return pipeline.lane_slice(slice, lane);
     };
     if (premul) {
       writer.round();
-      for (int b = 0; b < p; ++b)
-        writer.copy(part(own, b), part({Buffer::Input, 0, total}, b), Scale::PreMul);
+      for (int b = 0; b < p; ++b) writer.copy(own(b), input(b), Scale::PreMul);
     }
-    const auto place = [&](int source) { return part(arrived, source < rank ? source : source - 1); };
+    const auto place = [&](int source) {
+      const auto slot = static_cast<std::uint64_t>(source < rank ? source : source - 1);
+      return pipeline.lane_slice({Buffer::Scratch, arrived.offset + slot * result.count, result.count}, lane);
+    };
     for (int s = 1; s < p; ++s) {
       const int to = wrap(rank + s, p), from = wrap(rank - s, p);
       writer.round();
       writer.recv(from, place(from));
-      writer.send(to, part(own, to));
+      writer.send(to, own(to));
     }
     std::vector<Slice> sources;
-    for (int source = 0; source < p; ++source)
-      sources.push_back(source == rank ? part(own, rank) : place(source));
+    for (int source = 0; source < p; ++source) sources.push_back(source == rank ? own(rank) : place(source));
     writer.round();
-    writer.reduce(pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane), sources, final_scale(spec.op));
+    writer.reduce(pipeline.lane_slice(result, lane), sources, final_scale(spec.op));
   }
   return writer.finish();
 }

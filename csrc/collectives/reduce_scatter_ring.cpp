@@ -13,45 +13,49 @@ SchedulePtr reduce_scatter_ring(const CollectiveSpec& spec, const Tuning& tuning
   if (spec.size == 1) return alone("ring", spec);
   ScheduleWriter writer("ring");
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
-  const Pipeline pipeline(spec.count, spec, tuning);
+  const Blocks blocks(spec);
+  if (blocks.some_empty()) writer.one_way();
+  const Slice result{Buffer::Output, 0, blocks.count(spec.rank)};
+  const Pipeline pipeline(blocks.smallest(), spec, tuning);
   const std::uint64_t chunks = pipeline.chunks;
   const auto steps = static_cast<std::uint64_t>(p - 1);
   const bool premul = spec.op == ReduceOp::PreMulSum;
   // Input may not be written, so that the scaled values of all blocks need a place of their own.
-  const Slice own = premul ? writer.scratch(spec.count * static_cast<std::uint64_t>(p))
-                           : Slice{Buffer::Input, 0, spec.count * static_cast<std::uint64_t>(p)};
+  const Slice scaled = writer.scratch(premul ? blocks.total() : 0);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    const auto block_of = [&](const Slice& buffer, int block) {
-      return Slice{buffer.buffer, buffer.offset + static_cast<std::uint64_t>(wrap(block, p)) * spec.count,
-                   spec.count};
+    const auto own = [&](int block) {
+      Slice slice = blocks.at(premul ? Buffer::Scratch : Buffer::Input, wrap(block, p));
+      if (premul) slice.offset += scaled.offset;
+      return slice;
     };
     if (premul) {
       writer.round();
       for (int b = 0; b < p; ++b)
-        writer.copy(pipeline.lane_slice(block_of(own, b), lane),
-                    pipeline.lane_slice(block_of({Buffer::Input, 0, 0}, b), lane), Scale::PreMul);
+        writer.copy(pipeline.lane_slice(own(b), lane), pipeline.lane_slice(blocks.at(Buffer::Input, b), lane),
+                    Scale::PreMul);
     }
     // Message k arrives in round k, is reduced in place in round k + 1 and passed on in round k + chunks,
     // when message k + chunks arrives: chunks + 1 slots.
-    const Slots partial(writer, chunks + 1, pipeline.largest_chunk(spec.count));
+    const Slots partial(writer, chunks + 1, pipeline.largest_chunk(blocks.largest()));
     const auto reduce = [&](std::uint64_t k) {
       const std::uint64_t s = k / chunks, i = k % chunks;
-      const Slice mine = pipeline.chunk(block_of(own, spec.rank - static_cast<int>(s) - 2), lane, i);
+      const Slice mine = pipeline.chunk(own(spec.rank - static_cast<int>(s) - 2), lane, i);
       const Slice arrived = partial.at(k, mine.count);
       if (s + 1 == steps)
-        writer.reduce(pipeline.chunk({Buffer::Output, 0, spec.count}, lane, i), {arrived, mine},
-                      final_scale(spec.op));
+        writer.reduce(pipeline.chunk(result, lane, i), {arrived, mine}, final_scale(spec.op));
       else
         writer.reduce(arrived, {arrived, mine});
     };
     for (std::uint64_t k = 0; k < steps * chunks; ++k) {
       const std::uint64_t s = k / chunks, i = k % chunks;
-      const Slice first = pipeline.chunk(block_of(own, spec.rank - 1), lane, i);
+      const int step = static_cast<int>(s);
+      const Slice arriving = pipeline.chunk(own(spec.rank - step - 2), lane, i);
+      const Slice leaving = pipeline.chunk(own(spec.rank - step - 1), lane, i);
       writer.round();
-      writer.recv(previous, partial.at(k, first.count));
-      writer.send(next, s == 0 ? first : partial.at(k - chunks, first.count));
+      writer.recv(previous, partial.at(k, arriving.count));
+      writer.send(next, s == 0 ? leaving : partial.at(k - chunks, leaving.count));
       if (chunks == 1) {
         writer.round();
         reduce(k);

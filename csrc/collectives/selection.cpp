@@ -18,8 +18,8 @@ struct Row {
   const char* algorithm;
 };
 
-// Bytes are those of CollectiveSpec::count: the whole buffer, or one rank's block of all_gather and
-// reduce_scatter. all_to_all has no bytes that are equal on all ranks.
+// Bytes are those of CollectiveSpec::count: the whole buffer, or one rank's block of all_gather,
+// reduce_scatter, gather and scatter. all_to_all has no bytes that are equal on all ranks.
 constexpr Row kTable[] = {
     {Collective::AllReduce, 8, 32 * KiB, "recursive_doubling"},
     {Collective::AllReduce, 8, kOpen, "ring"},
@@ -41,6 +41,8 @@ constexpr Row kTable[] = {
     {Collective::ReduceScatter, 0, kOpen, "ring"},
     {Collective::AllToAll, 0, kOpen, "pairwise"},
     {Collective::Barrier, 0, kOpen, "dissemination"},
+    {Collective::Gather, 0, kOpen, "linear"},
+    {Collective::Scatter, 0, kOpen, "linear"},
 };
 
 bool fits(const Row& row, Collective collective, int size) {
@@ -55,6 +57,18 @@ bool prefers_native(const CollectiveSpec& spec, std::string_view choice) {
          !is_floating(spec.dtype);
 }
 
+// Of uneven blocks the mean counts.
+std::uint64_t selecting_bytes(const CollectiveSpec& spec) {
+  if (spec.collective == Collective::AllToAll) return 0;
+  std::uint64_t count = spec.count;
+  if (!spec.counts.empty()) {
+    count = 0;
+    for (const std::uint64_t block : spec.counts) count += block / spec.counts.size();
+  }
+  const std::uint64_t item = item_size(spec.dtype);
+  return count > kOpen / item ? kOpen - 1 : count * item;
+}
+
 const Algorithm& named(Collective collective, std::string_view algorithm) {
   const Algorithm* found = find_algorithm(collective, algorithm);
   MPIGDR_CHECK(found != nullptr);
@@ -64,10 +78,7 @@ const Algorithm& named(Collective collective, std::string_view algorithm) {
 }  // namespace
 
 const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact) {
-  const std::uint64_t item = item_size(spec.dtype);
-  const std::uint64_t bytes = spec.collective == Collective::AllToAll ? 0
-                              : spec.count > kOpen / item             ? kOpen - 1
-                                                                      : spec.count * item;
+  const std::uint64_t bytes = selecting_bytes(spec);
   for (const Row& row : kTable) {
     if (!fits(row, spec.collective, spec.size) || (row.below_bytes != kOpen && bytes >= row.below_bytes))
       continue;

@@ -136,8 +136,9 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string Env::algorithm_variable(Collective collective) {
-  static constexpr const char* names[kCollectiveCount] = {
-      "ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "ALLTOALL", "BARRIER"};
+  static constexpr const char* names[kCollectiveCount] = {"ALLREDUCE", "BROADCAST",      "REDUCE",
+                                                          "ALLGATHER", "REDUCE_SCATTER", "ALLTOALL",
+                                                          "BARRIER",   "GATHER",         "SCATTER"};
   return std::string("MPI_GDR_") + names[static_cast<int>(collective)] + "_ALGO";
 }
 

@@ -15,8 +15,9 @@ std::string_view name(ReduceOp op) {
 }
 
 std::string_view name(Collective c) {
-  static constexpr std::string_view names[kCollectiveCount] = {
-      "all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"};
+  static constexpr std::string_view names[kCollectiveCount] = {"all_reduce", "broadcast",      "reduce",
+                                                               "all_gather", "reduce_scatter", "all_to_all",
+                                                               "barrier",    "gather",         "scatter"};
   return names[static_cast<int>(c)];
 }
 

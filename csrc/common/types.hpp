@@ -35,8 +35,10 @@ enum class Collective : std::uint8_t {
   ReduceScatter,
   AllToAll,
   Barrier,
+  Gather,
+  Scatter,
 };
-inline constexpr int kCollectiveCount = 7;
+inline constexpr int kCollectiveCount = 9;
 
 constexpr std::size_t item_size(DataType t) {
   switch (t) {

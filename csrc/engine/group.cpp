@@ -77,7 +77,7 @@ void Group::check(const Call& call) const {
 }
 
 std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, std::uint64_t sequence,
-                                            std::string& algorithm) {
+                                            std::uint64_t& one_way, std::string& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call))
     return std::make_unique<MessageExecution>(*message, *transport_);
   const auto& c = std::get<CollectiveCall>(call);
@@ -97,29 +97,31 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
   binding.channel = channel;
   binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
-  // Counted over those that send anything: an empty one acknowledges nothing.
-  if (plan.schedule->one_way && c.spec.count > 0)
-    binding.acknowledged = one_way_[static_cast<int>(channel)]++ % kAcknowledgedEvery == 0;
+  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
+  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  if (plan.schedule->one_way && (c.spec.count > 0 || !c.spec.counts.empty()))
+    binding.acknowledged = one_way++ % kAcknowledgedEvery == 0;
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
-void Group::bound_all_to_all(std::vector<Call>& calls) {
+std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls) const {
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
   // ranks together.
-  const std::uint64_t before = all_to_alls_;
-  all_to_alls_ += std::count_if(calls.begin(), calls.end(), is_all_to_all);
-  if (before / kAcknowledgedEvery == all_to_alls_ / kAcknowledgedEvery) return;
+  const std::uint64_t after = all_to_alls_ + std::count_if(calls.begin(), calls.end(), is_all_to_all);
+  if (all_to_alls_ / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
   barrier.spec.collective = Collective::Barrier;
   barrier.spec.rank = rank_;
   barrier.spec.size = size_;
   calls.emplace_back(std::move(barrier));
+  return after;
 }
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   for (const Call& call : calls) check(call);
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
-  bound_all_to_all(calls);
+  const std::size_t asked_for = calls.size();
+  const std::uint64_t all_to_alls = bound_all_to_all(calls);
   const std::uint64_t collectives = std::count_if(
       calls.begin(), calls.end(), [](const Call& c) { return std::holds_alternative<CollectiveCall>(c); });
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
@@ -143,9 +145,11 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   info.sequence = next;
   std::vector<std::unique_ptr<Execution>> parts;
   parts.reserve(calls.size());
-  std::uint64_t sequence = next;
+  std::uint64_t sequence = next, one_way = one_way_[static_cast<int>(channel)];
   for (const Call& call : calls) {
-    parts.push_back(make_part(call, channel, sequence, info.algorithm));
+    std::string algorithm;
+    parts.push_back(make_part(call, channel, sequence, one_way, algorithm));
+    if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
     if (std::holds_alternative<CollectiveCall>(call)) ++sequence;
   }
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
@@ -158,7 +162,10 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     one_finished();
     throw;
   }
-  next = sequence;  // only now: an operation that was refused has used none
+  // Only now: an operation that was refused has used none of these.
+  next = sequence;
+  one_way_[static_cast<int>(channel)] = one_way;
+  all_to_alls_ = all_to_alls;
   return operation;
 }
 

@@ -92,10 +92,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void drop_transport();
 
  private:
+  // Counts `one_way` on if the part is a one-way collective that sends anything.
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
-                                       std::string& algorithm);
+                                       std::uint64_t& one_way, std::string& algorithm);
   void check(const Call& call) const;
-  void bound_all_to_all(std::vector<Call>& calls);
+  // Appends a barrier to `calls` now and then. Returns what all_to_alls_ is once they have been accepted.
+  std::uint64_t bound_all_to_all(std::vector<Call>& calls) const;
   std::uint64_t tag_slots() const;
 
   Engine& engine_;

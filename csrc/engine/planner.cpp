@@ -24,6 +24,7 @@ std::string key_of(const CollectiveSpec& spec) {
   append(key, spec.size);
   append(key, spec.root);
   append(key, spec.count);
+  for (const std::uint64_t count : spec.counts) append(key, count);
   return key;
 }
 
@@ -57,7 +58,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  const bool native = transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  const bool native =
+      spec.counts.empty() && transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   Plan plan;
   plan.algorithm = forced_[static_cast<int>(spec.collective)];
   if (!plan.algorithm || (!plan.algorithm->build && !native))

@@ -18,7 +18,7 @@ void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector
     if (spec.rank != static_cast<int>(r) || spec.size != static_cast<int>(specs.size()))
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has rank=", spec.rank, ", size=", spec.size);
     if (spec.collective != first.collective || spec.root != first.root || spec.count != first.count ||
-        spec.dtype != first.dtype || spec.op != first.op)
+        spec.dtype != first.dtype || spec.op != first.op || spec.counts != first.counts)
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] describes another collective than specs[0]");
     if (spec.collective == Collective::AllToAll &&
         (spec.send_counts.size() != specs.size() || spec.recv_counts.size() != specs.size()))
@@ -44,6 +44,16 @@ void expect_copy(Simulation& run, int rank, const Slice& slice, int source, std:
                        run.expressions()[value.expression].ranks.text() + " instead of element " +
                        std::to_string(index + (at - slice.offset)) + " of rank " + std::to_string(source));
     at += value.count;
+  }
+}
+
+// The output must hold every rank's input, in the order of ranks.
+void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
+  std::uint64_t offset = 0;
+  for (int source = 0; source < spec.size; ++source) {
+    const std::uint64_t count = block_count(spec, source);
+    expect_copy(run, spec.rank, {Buffer::Output, offset, count}, source, 0);
+    offset += count;
   }
 }
 
@@ -87,16 +97,20 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
         if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0);
         break;
       case Collective::ReduceScatter:
-        expect_reduction(run, spec, whole, static_cast<std::uint64_t>(spec.rank) * spec.count);
+        expect_reduction(run, spec, {Buffer::Output, 0, block_count(spec, spec.rank)},
+                         block_offset(spec, spec.rank));
         break;
       case Collective::Broadcast:
         expect_copy(run, spec.rank, whole, spec.root, 0);
         break;
       case Collective::AllGather:
-        for (int source = 0; source < spec.size; ++source)
-          expect_copy(run, spec.rank,
-                      {Buffer::Output, static_cast<std::uint64_t>(source) * spec.count, spec.count}, source,
-                      0);
+        expect_blocks(run, spec);
+        break;
+      case Collective::Gather:
+        if (spec.rank == spec.root) expect_blocks(run, spec);
+        break;
+      case Collective::Scatter:
+        expect_copy(run, spec.rank, whole, spec.root, block_offset(spec, spec.rank));
         break;
       case Collective::AllToAll: {
         std::uint64_t offset = 0;
@@ -122,7 +136,8 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
 
 bool has_alias(Collective collective) {
   return collective == Collective::AllReduce || collective == Collective::Reduce ||
-         collective == Collective::AllGather || collective == Collective::ReduceScatter;
+         collective == Collective::AllGather || collective == Collective::ReduceScatter ||
+         collective == Collective::Gather || collective == Collective::Scatter;
 }
 
 }  // namespace

@@ -22,20 +22,34 @@ Layout::Layout(const CollectiveSpec& spec, std::uint64_t scratch_count, bool ali
       if (aliased) alias = Alias::InputInOutput;
       break;
     case Collective::AllGather:
-      input = spec.count;
-      output = spec.count * size;
-      offset = spec.count * rank;
+      input = block_count(spec, spec.rank);
+      output = block_offset(spec, spec.size);
+      offset = block_offset(spec, spec.rank);
       if (aliased) alias = Alias::InputInOutput;
       break;
     case Collective::ReduceScatter:
-      input = spec.count * size;
-      output = spec.count;
-      offset = spec.count * rank;
+      input = block_offset(spec, spec.size);
+      output = block_count(spec, spec.rank);
+      offset = block_offset(spec, spec.rank);
       if (aliased) alias = Alias::OutputInInput;
       break;
     case Collective::AllToAll:
       input = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
       output = std::accumulate(spec.recv_counts.begin(), spec.recv_counts.end(), std::uint64_t{0});
+      break;
+    case Collective::Gather:
+      input = spec.count;
+      if (spec.rank != spec.root) break;
+      output = spec.count * size;
+      offset = spec.count * rank;
+      if (aliased) alias = Alias::InputInOutput;
+      break;
+    case Collective::Scatter:
+      output = spec.count;
+      if (spec.rank != spec.root) break;
+      input = spec.count * size;
+      offset = spec.count * rank;
+      if (aliased) alias = Alias::OutputInInput;
       break;
     case Collective::Barrier:
       break;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "common/types.hpp"
@@ -13,21 +14,27 @@ namespace mpigdr {
 //
 // `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
-//   AllGather                      one rank's contribution; output holds size * count
-//   ReduceScatter                  one rank's result;       input  holds size * count
+//   AllGather, Gather              one rank's contribution; output holds size * count in rank order
+//   ReduceScatter, Scatter         one rank's result;       input  holds size * count in rank order
 //   AllToAll                       unused: send_counts[r] go to rank r, recv_counts[r] come from it, packed
-//   in
-//                                  rank order without gaps
+//                                  in rank order without gaps
 //   Barrier                        0
+//
+// `counts`: empty, or for AllGather and ReduceScatter one count per rank, zeros allowed. Then rank r's block
+// has counts[r] elements and stands behind those of the ranks below it, without gaps, and `count` is ignored.
+// Other collectives refuse it.
 //
 // Buffers that a schedule may name, and the aliasing that it must survive (the executor skips a Copy with
 // Scale::None whose two sides are the same memory):
 //   AllReduce      Input, Output      Input may be Output
 //   Broadcast      Output on all      (root's data stands in Output already; Input is not named)
 //   Reduce         Input on all, Output on the root only; Input may be Output there. Other ranks' memory is
-//   not written AllGather      Input, Output      Input may be Output's own block (offset rank * count)
-//   ReduceScatter  Input, Output      Output may be Input's own block (offset rank * count)
+//                  not written
+//   AllGather      Input, Output      Input may be Output's own block (offset block_offset(spec, rank))
+//   ReduceScatter  Input, Output      Output may be Input's own block (offset block_offset(spec, rank))
 //   AllToAll       Input, Output      never alias
+//   Gather         Input on all, Output on the root only; Input may be Output's own block there
+//   Scatter        Input on the root only, Output on all; Output may be Input's own block there
 struct CollectiveSpec {
   Collective collective = Collective::Barrier;
   int rank = 0;
@@ -37,7 +44,18 @@ struct CollectiveSpec {
   DataType dtype = DataType::UInt8;
   ReduceOp op = ReduceOp::Sum;
   std::vector<std::uint64_t> send_counts, recv_counts;
+  std::vector<std::uint64_t> counts;
 };
+
+// Elements of rank r's block, and where it begins in the buffer that holds the blocks of all ranks; r = size:
+// the end of that buffer. For the collectives of which `count` is one rank's part.
+inline std::uint64_t block_count(const CollectiveSpec& spec, int r) {
+  return spec.counts.empty() ? spec.count : spec.counts[static_cast<std::size_t>(r)];
+}
+inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
+  if (spec.counts.empty()) return static_cast<std::uint64_t>(r) * spec.count;
+  return std::accumulate(spec.counts.begin(), spec.counts.begin() + r, std::uint64_t{0});
+}
 
 // Knobs of the builders, equal on all ranks.
 struct Tuning {

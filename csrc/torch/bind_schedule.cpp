@@ -132,7 +132,7 @@ auto guarded(Body body) {
 PySchedule build(const std::string& collective, const std::string& algorithm, int rank, int size,
                  std::uint64_t count, const std::string& dtype, const std::string& op, int root,
                  std::uint64_t chunk_bytes, int max_lanes, std::vector<std::uint64_t> send_counts,
-                 std::vector<std::uint64_t> recv_counts) {
+                 std::vector<std::uint64_t> recv_counts, std::vector<std::uint64_t> counts) {
   CollectiveSpec spec;
   spec.collective = parse_collective(collective);
   spec.rank = rank;
@@ -143,6 +143,7 @@ PySchedule build(const std::string& collective, const std::string& algorithm, in
   spec.op = parse_op(op);
   spec.send_counts = std::move(send_counts);
   spec.recv_counts = std::move(recv_counts);
+  spec.counts = std::move(counts);
   const Algorithm* found = find_algorithm(spec.collective, algorithm);
   if (!found || !found->build)
     throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
@@ -221,7 +222,8 @@ void bind_schedule(py::module_& module) {
         py::arg("count") = 0, py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
         py::arg("chunk_bytes") = Tuning{}.chunk_bytes, py::arg("max_lanes") = Tuning{}.max_lanes,
         py::arg("send_counts") = std::vector<std::uint64_t>{},
-        py::arg("recv_counts") = std::vector<std::uint64_t>{});
+        py::arg("recv_counts") = std::vector<std::uint64_t>{},
+        py::arg("counts") = std::vector<std::uint64_t>{});
   m.def("check", &check_group, py::arg("schedules"), py::arg("synchronous_sends") = py::none(),
         py::arg("device_queue") = py::none(), py::arg("aliased") = py::none(),
         "Checks the schedules of all ranks, in rank order. Without a mode: in every mode.");

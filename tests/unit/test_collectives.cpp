@@ -27,7 +27,10 @@ CollectiveSpec make(Collective collective, int size, std::uint64_t count, Reduce
 bool reduces(Collective c) {
   return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
 }
-bool rooted(Collective c) { return c == Collective::Broadcast || c == Collective::Reduce; }
+bool rooted(Collective c) {
+  return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
+         c == Collective::Scatter;
+}
 
 // Small chunks, so that lanes and chunks are in use at counts that are quick to check.
 constexpr Tuning kFine{64, 3};

@@ -105,6 +105,22 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
                                       comm, &request),
             "MPI_Ireduce_scatter_block");
       break;
+    case Collective::Gather: {
+      const bool in_place =
+          rank == c.root && c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
+      check(MPI_Igather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
+                        rank == c.root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
+            "MPI_Igather");
+      break;
+    }
+    case Collective::Scatter: {
+      const auto* mine = static_cast<const char*>(c.input) + static_cast<std::size_t>(rank) * bytes;
+      const bool in_place = rank == c.root && result == mine;
+      check(MPI_Iscatter(rank == c.root ? c.input : nullptr, int_bytes, MPI_BYTE,
+                         in_place ? MPI_IN_PLACE : result, int_bytes, MPI_BYTE, c.root, comm, &request),
+            "MPI_Iscatter");
+      break;
+    }
     case Collective::AllToAll:
       fail(ErrorCode::Internal, "native all_to_all was refused above");
   }

@@ -1,0 +1,30 @@
+// Gather in one step: every rank sends its block to the root, straight into place.
+//   T = (p-1) alpha + (p-1)/p n beta, n = all blocks together; the root's messages overlap
+//   steps 1, messages to the root p-1, bytes sent per rank n/p, reductions 0
+// Source: the plain definition, MPI standard, section "Gather".
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr gather_linear(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("linear", spec);
+  ScheduleWriter writer("linear");
+  writer.one_way();
+  writer.lane();
+  writer.round();
+  const Slice mine{Buffer::Input, 0, spec.count};
+  if (spec.rank != spec.root) {
+    writer.send(spec.root, mine);
+    return writer.finish();
+  }
+  const Blocks blocks(spec);
+  for (int s = 1; s < spec.size; ++s) {
+    const int from = wrap(spec.root + s, spec.size);
+    writer.recv(from, blocks.at(Buffer::Output, from));
+  }
+  writer.copy(blocks.at(Buffer::Output, spec.root), mine);
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives
