@@ -136,8 +136,10 @@ void Engine::start(Group& group) {
     started_.clear();
     group.start_ready(started_);
     // In order: what a first advance() posts is posted in the order of issue.
-    for (OperationPtr& operation : started_)
+    for (OperationPtr& operation : started_) {
+      operation->note_start(now);
       if (!advance(operation, now)) active_.push_back(std::move(operation));
+    }
   } while (!started_.empty());  // those that ended at once made room
 }
 
@@ -200,10 +202,10 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
     }
   } catch (const Error& e) {
     error = std::make_exception_ptr(e);
-    group.fail_with(std::string("the group failed earlier: ") + e.what());
+    group.fail_with(std::string("the group failed earlier: ") + e.what(), e.code());
   } catch (const std::exception& e) {
     error = make_error(ErrorCode::Internal, operation->describe() + ": " + e.what());
-    group.fail_with(std::string("the group failed earlier: ") + e.what());
+    group.fail_with(std::string("the group failed earlier: ") + e.what(), ErrorCode::Internal);
   }
   fail_operation(operation, error);
   set_current(nullptr);
@@ -260,7 +262,7 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
       std::vector<int> peers;
       if (role) peers = operation.pending_peers();
       text = timeout_text(operation, role ? &peers : nullptr);
-      operation.group().fail_with("the group failed earlier: " + text);
+      operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
     } else {
       const std::string reason = operation.group().failure();
       text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
@@ -291,10 +293,14 @@ void Engine::abort(Group& group, const std::string& reason) {
   role_.unlock();
 }
 
-void Engine::close(Group& group) {
-  group.shut();
+void Engine::drain(Group& group) {
   Backoff backoff(options_.oversubscribed);
   while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle();
+}
+
+void Engine::close(Group& group) {
+  group.shut();
+  drain(group);
   const bool role = take_role(std::chrono::seconds(1));
   if (!role || group.outstanding() > 0) {
     // A thread is, or was until just now, inside the transport for this group.

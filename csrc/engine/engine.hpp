@@ -60,6 +60,9 @@ class Engine {
   // help.
   void abort(Group& group, const std::string& reason);
 
+  // Runs what is outstanding to its end, at most until its deadline.
+  void drain(Group& group);
+
   // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
   // a failed group the transport is leaked: peers may still write to memory it knows.
   void close(Group& group);

@@ -6,6 +6,7 @@
 #include "common/log.hpp"
 #include "engine/engine.hpp"
 #include "engine/host_execution.hpp"
+#include "engine/staged_execution.hpp"
 
 namespace mpigdr {
 namespace {
@@ -17,6 +18,16 @@ constexpr std::uint64_t kAcknowledgedEvery = 16;
 bool is_all_to_all(const Call& call) {
   const auto* collective = std::get_if<CollectiveCall>(&call);
   return collective && collective->spec.collective == Collective::AllToAll;
+}
+
+// How many sequence numbers, and with them tags, a call takes.
+std::uint64_t sequences_of(const Call& call) {
+  if (std::holds_alternative<MessageCall>(call)) return 0;
+  return std::holds_alternative<StagedCall>(call) ? 2 : 1;
+}
+
+bool is_one_way(const Plan& plan, const CollectiveSpec& spec) {
+  return plan.schedule->one_way && (spec.count > 0 || !spec.counts.empty());
 }
 
 template <class... Fs>
@@ -48,18 +59,19 @@ std::uint64_t Group::tag_slots() const {
   return (static_cast<std::uint64_t>(max_tag_) + 1) / kTagsPerCollective;
 }
 
+void Group::check(const CollectiveSpec& spec) const {
+  if (spec.root < 0 || spec.root >= size_)
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": root=", spec.root,
+         " is not a rank of group ", name(), ": expected 0..", size_ - 1);
+  if (!supports(spec.op, spec.dtype))
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": op=", mpigdr::name(spec.op),
+         " is not defined on ", mpigdr::name(spec.dtype), " tensors");
+}
+
 void Group::check(const Call& call) const {
   std::visit(Overloaded{
-                 [&](const CollectiveCall& c) {
-                   const CollectiveSpec& spec = c.spec;
-                   if (spec.root < 0 || spec.root >= size_)
-                     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": root=", spec.root,
-                          " is not a rank of group ", name(), ": expected 0..", size_ - 1);
-                   if (!supports(spec.op, spec.dtype))
-                     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective),
-                          ": op=", mpigdr::name(spec.op), " is not defined on ", mpigdr::name(spec.dtype),
-                          " tensors");
-                 },
+                 [&](const CollectiveCall& c) { check(c.spec); },
+                 [&](const StagedCall& s) { check(s.first.spec); },
                  [&](const MessageCall& m) {
                    const char* what = m.send ? "send" : "recv";
                    const bool any = !m.send && m.peer == kAnySource;
@@ -80,7 +92,20 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
                                             std::uint64_t& one_way, std::string& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call))
     return std::make_unique<MessageExecution>(*message, *transport_);
-  const auto& c = std::get<CollectiveCall>(call);
+  if (const auto* staged = std::get_if<StagedCall>(&call)) {
+    auto next = [this, channel, sequence, next = staged->next]() -> std::unique_ptr<Execution> {
+      const std::optional<CollectiveCall> second = next();
+      return second ? make_second(*second, channel, sequence + 1) : nullptr;
+    };
+    return std::make_unique<StagedExecution>(
+        make_collective(staged->first, channel, sequence, one_way, algorithm), std::move(next));
+  }
+  return make_collective(std::get<CollectiveCall>(call), channel, sequence, one_way, algorithm);
+}
+
+std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
+                                                  std::uint64_t sequence, std::uint64_t& one_way,
+                                                  std::string& algorithm) {
   const Plan plan = planner_->plan(c.spec, *transport_);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
@@ -88,6 +113,22 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
                                   c.spec.dtype,      c.spec.op, c.spec.root};
     return std::make_unique<NativeExecution>(native, channel, *transport_);
   }
+  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
+  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  const bool acknowledged = is_one_way(plan, c.spec) && one_way++ % kAcknowledgedEvery == 0;
+  return run_schedule(plan, c, channel, sequence, acknowledged);
+}
+
+std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel channel,
+                                              std::uint64_t sequence) {
+  check(c.spec);
+  const Plan plan = planner_->plan(c.spec, *transport_, false);
+  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges.
+  return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec));
+}
+
+std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
+                                               std::uint64_t sequence, bool acknowledged) {
   Binding binding;
   binding.input = c.input;
   binding.output = c.output;
@@ -97,10 +138,7 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
   binding.channel = channel;
   binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
-  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
-  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
-  if (plan.schedule->one_way && (c.spec.count > 0 || !c.spec.counts.empty()))
-    binding.acknowledged = one_way++ % kAcknowledgedEvery == 0;
+  binding.acknowledged = acknowledged;
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
@@ -122,10 +160,10 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
   const std::size_t asked_for = calls.size();
   const std::uint64_t all_to_alls = bound_all_to_all(calls);
-  const std::uint64_t collectives = std::count_if(
-      calls.begin(), calls.end(), [](const Call& c) { return std::holds_alternative<CollectiveCall>(c); });
+  std::uint64_t collectives = 0, messages = 0;  // sequence numbers that the calls take
+  for (const Call& call : calls) sequences_of(call) ? collectives += sequences_of(call) : ++messages;
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
-  if (collectives != 0 && collectives != calls.size())
+  if (collectives != 0 && messages != 0)
     fail(ErrorCode::NotImplemented, options.name, ": collectives and messages in one coalesced operation");
   if (collectives > tag_slots() / 4)
     fail(ErrorCode::InvalidUsage, options.name, ": ", collectives,
@@ -150,16 +188,20 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     std::string algorithm;
     parts.push_back(make_part(call, channel, sequence, one_way, algorithm));
     if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
-    if (std::holds_alternative<CollectiveCall>(call)) ++sequence;
+    sequence += sequences_of(call);
   }
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
                                                std::move(options.keepalive), options.background);
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
+  if (options.on_finished)
+    operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);
   } catch (...) {
     one_finished();
+    std::vector<std::function<void()>> dropped;  // one of them holds the operation itself
+    operation->try_finish(std::current_exception(), dropped);
     throw;
   }
   // Only now: an operation that was refused has used none of these.
@@ -174,16 +216,22 @@ std::uint64_t Group::sequence(Channel channel) const {
   return next_sequence_[static_cast<int>(channel)];
 }
 
-void Group::fail_with(const std::string& reason) {
+void Group::fail_with(const std::string& reason, ErrorCode code) {
   std::lock_guard lock(failure_mutex_);
   if (failed_.load(std::memory_order_relaxed)) return;
   failure_ = reason;
+  failure_code_ = code;
   failed_.store(true, std::memory_order_release);
 }
 
 std::string Group::failure() const {
   std::lock_guard lock(failure_mutex_);
   return failure_;
+}
+
+ErrorCode Group::failure_code() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_code_;
 }
 
 void Group::enqueue(OperationPtr operation) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/error.hpp"
 #include "engine/operation.hpp"
 #include "engine/planner.hpp"
 #include "engine/scratch_pool.hpp"
@@ -33,7 +35,18 @@ struct CollectiveCall {
   double factor = 1.0;  // PreMulSum
 };
 
-using Call = std::variant<CollectiveCall, MessageCall>;
+// Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
+// operation; both sequence numbers are taken when it is issued, so that ranks agree whenever `next` runs.
+struct StagedCall {
+  CollectiveCall first;
+  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
+  // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
+  // it allocates itself and keeps alive as `keepalive` does. Never run by the library's own collective, whose
+  // calls match in the order in which they start.
+  std::function<std::optional<CollectiveCall>()> next;
+};
+
+using Call = std::variant<CollectiveCall, MessageCall, StagedCall>;
 
 struct IssueOptions {
   std::string name;                                 // for messages: "all_reduce"
@@ -44,6 +57,8 @@ struct IssueOptions {
   std::shared_ptr<void> keepalive;
   // True: the progress thread carries the operation. False: the caller waits for it at once.
   bool background = true;
+  // Told of the end of the operation, good or bad, by a completer thread.
+  std::function<void(const Operation&)> on_finished;
 };
 
 struct GroupOptions {
@@ -73,9 +88,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t sequence(Channel channel) const;
 
   // The first failure counts. Later operations throw it; running ones are ended by the engine.
-  void fail_with(const std::string& reason);
+  void fail_with(const std::string& reason, ErrorCode code = ErrorCode::Aborted);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
+  // What kind of failure it was. Only after failed().
+  ErrorCode failure_code() const;
 
   // --- for Engine ---
   // No operation is issued from now on.
@@ -95,7 +112,15 @@ class Group : public std::enable_shared_from_this<Group> {
   // Counts `one_way` on if the part is a one-way collective that sends anything.
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
                                        std::uint64_t& one_way, std::string& algorithm);
+  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, Channel channel,
+                                             std::uint64_t sequence, std::uint64_t& one_way,
+                                             std::string& algorithm);
+  // The second stage of a StagedCall. For the holder of the progress role.
+  std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
+  std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
+                                          std::uint64_t sequence, bool acknowledged);
   void check(const Call& call) const;
+  void check(const CollectiveSpec& spec) const;
   // Appends a barrier to `calls` now and then. Returns what all_to_alls_ is once they have been accepted.
   std::uint64_t bound_all_to_all(std::vector<Call>& calls) const;
   std::uint64_t tag_slots() const;
@@ -117,6 +142,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex failure_mutex_;
   std::string failure_;
+  ErrorCode failure_code_ = ErrorCode::Aborted;
   std::atomic<bool> failed_{false};
 
   // Holder of the progress role only. A window holds started operations in order, finished ones behind an

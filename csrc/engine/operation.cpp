@@ -57,9 +57,15 @@ bool Operation::try_finish(std::exception_ptr error, std::vector<std::function<v
   std::lock_guard lock(mutex_);
   if (finished_.load(std::memory_order_relaxed)) return false;
   error_ = std::move(error);
+  finished_at_ = Clock::now();
   callbacks.swap(callbacks_);
   finished_.store(true, std::memory_order_release);
   return true;
+}
+
+Clock::time_point Operation::started_at() const {
+  const Clock::rep ticks = started_at_.load(std::memory_order_relaxed);
+  return ticks ? Clock::time_point(Clock::duration(ticks)) : info_.issued;
 }
 
 void Operation::on_finished(std::function<void()> callback) {

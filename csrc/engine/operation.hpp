@@ -53,6 +53,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
   std::string describe() const;
 
+  // When the engine began to work on it (it may have waited for its turn; the time of issue if it never
+  // began), and when it was over. Only after finished().
+  Clock::time_point started_at() const;
+  Clock::time_point finished_at() const { return finished_at_; }
+
   // Part i, to read its result (the source of a receive). Only after finished() without an error.
   const Execution& part(std::size_t i) const { return *parts_[i]; }
 
@@ -60,6 +65,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<int> waiters{0};
 
   // --- for the holder of the progress role ---
+  void note_start(Clock::time_point now) {
+    started_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
   bool advance();  // true when all parts are done
   std::uint64_t rounds_done() const;
   std::vector<int> pending_peers() const;  // sorted, unique
@@ -83,7 +91,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
   std::shared_ptr<void> keepalive_;
   std::vector<std::function<void()>> callbacks_;
-  std::exception_ptr error_;           // written before finished_
+  std::exception_ptr error_;       // written before finished_
+  Clock::time_point finished_at_;  // written before finished_
+  // Clock ticks; 0: not yet. A waiter that gives up may read it while the role holder starts the operation.
+  std::atomic<Clock::rep> started_at_{0};
   std::atomic<bool> finished_{false};  // release after error_
   std::atomic<bool> has_buffers_{false};
 };

@@ -50,16 +50,17 @@ Planner::Planner(const Env& env) {
   tuning_.max_lanes = env.lanes;
 }
 
-Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport) {
+Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
+  append(key, allow_native);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  const bool native =
-      spec.counts.empty() && transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  const bool native = allow_native && spec.counts.empty() &&
+                      transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   Plan plan;
   plan.algorithm = forced_[static_cast<int>(spec.collective)];
   if (!plan.algorithm || (!plan.algorithm->build && !native))

@@ -23,8 +23,8 @@ class Planner {
   explicit Planner(const Env& env);
 
   // A user's choice of "native" holds where the library has the collective with our semantics; elsewhere the
-  // table chooses among ours.
-  Plan plan(const CollectiveSpec& spec, const Transport& transport);
+  // table chooses among ours. `allow_native` false: as if the library had none.
+  Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true);
 
  private:
   const Algorithm* forced_[kCollectiveCount] = {};
