@@ -66,8 +66,9 @@ std::exception_ptr make_error(ErrorCode code, const std::string& text) {
 std::string timeout_text(const Operation& operation, const std::vector<int>* peers) {
   std::ostringstream text;
   const OperationInfo& info = operation.info();
-  text << "timed out after " << std::chrono::duration<double>(Clock::now() - info.issued).count()
-       << " s: " << operation.describe();
+  using Seconds = std::chrono::duration<double>;
+  text << "timed out after " << Seconds(Clock::now() - info.issued).count() << " s (its timeout is "
+       << Seconds(info.deadline - info.issued).count() << " s): " << operation.describe();
   if (!peers) {
     text << "; another thread has been busy or stuck inside the MPI library for longer than that";
   } else if (peers->empty()) {

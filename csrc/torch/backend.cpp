@@ -59,10 +59,12 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
 MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, bool send, const char* what) {
   return with_torch_errors([&] {
     at::Tensor& tensor = only(tensors, what, "tensor");
-    Job job(what, send ? "mpi-gdr:send" : "mpi-gdr:recv", send ? c10d::OpType::SEND : c10d::OpType::RECV,
-            true, c10d::kUnsetTimeout);
-    job.detail = describe(tensor) + (send ? " to=" : " from=") +
-                 (peer == kAnySource ? "any" : std::to_string(peer)) + " tag=" + std::to_string(tag);
+    const bool any = peer == kAnySource;
+    const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
+    const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
+    Job job(what, title, type, true, c10d::kUnsetTimeout);
+    job.detail = describe(tensor) + (send ? " to=" : " from=") + (any ? "any" : std::to_string(peer)) +
+                 " tag=" + std::to_string(tag);
     job.inputs = job.outputs = {tensor};
     MessageCall call;
     call.send = send;

@@ -1,0 +1,99 @@
+"""The outer side of the conformance suite: starts jobs until every case has a verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import processes
+
+MAIN = Path(__file__).with_name("rank_main.py")
+
+
+@dataclass
+class Verdict:
+    result: str  # passed, skipped, failed
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Verdicts:
+    cases: dict[str, Verdict] = field(default_factory=dict)
+    suite: list[str] = field(default_factory=list)  # all cases that the suite has
+    jobs: int = 0
+
+    def of(self, result: str) -> set[str]:
+        return {name for name, verdict in self.cases.items() if verdict.result == result}
+
+
+def run_cases(
+    backend: str, size: int, cases: list[str], reports: Path, timeout: float, **env: str
+) -> Verdicts:
+    """Runs the cases on `size` ranks.
+
+    `timeout` is in seconds, for each job: there is one, and one more for each case that hung or crashed.
+    """
+    verdicts = Verdicts()
+    left = list(cases)
+    while left:
+        folder = reports / f"job{verdicts.jobs}"
+        folder.mkdir(parents=True)
+        (folder / "cases").write_text("\n".join(left))
+        verdicts.jobs += 1
+        # On a machine with GPUs the suite would choose other branches.
+        env = {"CUDA_VISIBLE_DEVICES": "", **env}
+        result = processes.run(
+            [*processes.MPI_GDR_RUN, "-n", str(size), str(MAIN), backend, str(folder)], timeout, **env
+        )
+        names = folder / "all_cases"
+        verdicts.suite = names.read_text().split() if names.exists() else []
+        before = len(verdicts.cases)
+        for name in left:
+            verdict = read_verdict(folder, size, name)
+            if verdict is None:
+                break
+            verdicts.cases[name] = verdict
+        left = [name for name in left if name not in verdicts.cases]
+        if len(verdicts.cases) == before:
+            raise AssertionError(
+                f"no case began; output of the launcher:\n{result.tail()}\n{logs(folder, size)}"
+            )
+        if not left and result.status != 0 and not verdicts.of("failed"):
+            raise AssertionError(
+                f"status {result.status} after the last case:\n{result.tail()}\n{logs(folder, size)}"
+            )
+    return verdicts
+
+
+def read_verdict(folder: Path, size: int, name: str) -> Verdict | None:
+    """None: no rank began with it. The case has passed if it has on all ranks."""
+    began = False
+    ends: list[dict | None] = []
+    for rank in range(size):
+        path = folder / f"rank{rank}.jsonl"
+        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        mine = [e for e in events if e.get("case") == name]
+        began = began or bool(mine)
+        ends.append(next((e for e in mine if e["event"] == "end"), None))
+    if not began:
+        return None
+    seconds = max((e["s"] for e in ends if e), default=0.0)
+    texts = []
+    for rank, end in enumerate(ends):
+        if end is None:
+            log = folder / f"rank{rank}.log"
+            lines = log.read_text(errors="replace")[-3000:] if log.exists() else ""
+            texts.append(f"rank {rank} did not come back; its log:\n{lines}")
+        elif end["result"] != "passed":
+            texts.append(f"rank {rank} {end['result']}: {end['text']}")
+    results = {end["result"] if end else "failed" for end in ends}
+    if results == {"skipped"}:
+        return Verdict("skipped", ends[0]["text"], seconds)
+    return Verdict(results.pop() if len(results) == 1 else "failed", "\n".join(texts), seconds)
+
+
+def logs(folder: Path, size: int) -> str:
+    paths = [folder / f"rank{rank}.log" for rank in range(size)]
+    return "\n".join(f"{p.name}:\n{p.read_text(errors='replace')[-2000:]}" for p in paths if p.exists())

@@ -1,0 +1,168 @@
+"""One rank of the conformance job: `rank_main.py BACKEND FOLDER`, under a launcher.
+
+All cases of FOLDER/cases run one after the other in this process, each in a default group of its own, as each
+has processes of its own in the suite's runner. Importing torch once instead of once per case and rank is what
+makes the suite affordable. The ranks meet over a TCPStore of their own before and after each case.
+
+FOLDER/all_cases gets the names of all cases of the suite, FOLDER/rank<r>.jsonl a line when a case begins and
+one when it ends, FOLDER/rank<r>.log all output. A rank that does not come back from a case writes its stacks
+to the log and ends, and the outer side (job.py) starts a new job with the cases that are left.
+"""
+
+import datetime
+import faulthandler
+import gc
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import unittest
+from pathlib import Path
+
+FOLDER = Path(sys.argv[2])
+BACKEND = sys.argv[1]
+GROUP_SECONDS = int(os.environ.get("CONFORMANCE_GROUP_SECONDS", "60"))  # the suite's default_pg_timeout
+# Longer than the suite's longest timeout of a group (CUSTOM_PG_TIMEOUT) that a case may have to wait for.
+CASE_SECONDS = GROUP_SECONDS + 60
+MEETING_SECONDS = CASE_SECONDS
+
+
+class Meeting:
+    """All ranks wait for each other, over a store that has nothing to do with the backend."""
+
+    CASE_BARRIER_SECONDS = 10  # as the suite's
+
+    def __init__(self, dist, rank, size):
+        port_file = FOLDER / "port"
+        if rank == 0:
+            self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            partial = FOLDER / "port.partial"
+            partial.write_text(str(self.store.port))
+            partial.rename(port_file)
+        else:
+            deadline = time.monotonic() + MEETING_SECONDS
+            while not port_file.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
+        self._size = size
+        self._count = 0
+
+    def __call__(self):
+        self._count += 1
+        self._meet(f"meeting{self._count}", MEETING_SECONDS)
+
+    def of_case(self, name):
+        """The barrier of one case. Its count is its own: a case that fails on one rank calls it less often
+        there."""
+        counter = itertools.count()
+        return lambda: self._meet(f"{name}/barrier{next(counter)}", self.CASE_BARRIER_SECONDS)
+
+    def _meet(self, key, seconds):
+        if self.store.add(f"{key}/arrived", 1) == self._size:
+            self.store.set(f"{key}/all", "")
+        self.store.wait([f"{key}/all"], datetime.timedelta(seconds=seconds))
+
+
+def outcome(suite, case, name):
+    """("passed", ""), ("skipped", reason) or ("failed", traceback)."""
+    try:
+        case.setUp()
+        getattr(case, name)()
+        case.tearDown()
+        case.doCleanups()
+    except unittest.SkipTest as skip:
+        return "skipped", str(skip)
+    except SystemExit as end:  # how the suite's decorators skip inside a process
+        reasons = {skip.exit_code: skip.message for skip in suite.TEST_SKIPS.values()}
+        if end.code in reasons:
+            return "skipped", reasons[end.code]
+        return "failed", f"sys.exit({end.code})"
+    except BaseException:
+        return "failed", traceback.format_exc()
+    return "passed", ""
+
+
+def run_case(dist, suite, Case, name, variant, meeting):
+    """The outcome in a new default group, which is destroyed again."""
+    from torch.testing._internal.common_utils import set_rng_seed
+
+    method = getattr(Case, name)
+    if getattr(method, "__unittest_skip__", False):
+        return "skipped", method.__unittest_skip_why__
+    seconds = suite.CUSTOM_PG_TIMEOUT.get(name, GROUP_SECONDS)
+    dist.init_process_group(
+        BACKEND,
+        store=dist.PrefixStore(f"{name}/{variant}", meeting.store),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=datetime.timedelta(seconds=seconds),
+    )
+    set_rng_seed()
+    result, text = outcome(suite, Case(name, meeting.of_case(f"{name}/{variant}")), name)
+    meeting()
+    try:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except Exception:
+        if result == "passed":
+            result, text = "failed", f"destroy_process_group after the case:\n{traceback.format_exc()}"
+    # What a case leaves behind, and init_process_group: a hook that numbers the lines of tracebacks.
+    dist.set_debug_level_from_env()
+    sys.excepthook = sys.__excepthook__
+    gc.collect()
+    return result, text
+
+
+def main():
+    import torch
+    import torch.distributed as dist
+
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    log = os.open(FOLDER / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    torch.set_num_threads(1)
+    sys.path.insert(0, str(Path(__file__).parent))
+    from suite import case_class, case_names, load, names_as
+
+    events = (FOLDER / f"rank{rank}.jsonl").open("a", buffering=1)
+    meeting = Meeting(dist, rank, size)
+    suites = load(BACKEND, FOLDER)
+    classes = {variant: case_class(suite) for variant, suite in suites.items()}
+    gc.freeze()  # so that collecting after each case does not look at all of torch
+    if rank == 0:
+        (FOLDER / "all_cases").write_text("\n".join(case_names(suites["gloo"])))
+    for name in (FOLDER / "cases").read_text().split():
+        meeting()
+        events.write(json.dumps({"event": "start", "case": name}) + "\n")
+        # Two steps: the stacks of all ranks that hang are written, then they end.
+        faulthandler.dump_traceback_later(CASE_SECONDS)
+        signal.alarm(CASE_SECONDS + 3)
+        started = time.monotonic()
+        reasons = []
+        for variant, suite in suites.items():
+            print(f"---- {name} as for {variant}", flush=True)
+            with names_as(BACKEND, variant, suite, name):
+                result, text = run_case(dist, suite, classes[variant], name, variant, meeting)
+            print(f"     {result} {text}", flush=True)
+            if result != "skipped":
+                break
+            reasons.append(text)
+        else:
+            text = reasons[0]
+        faulthandler.cancel_dump_traceback_later()
+        signal.alarm(0)
+        end = {"result": result, "text": text, "as": variant, "s": time.monotonic() - started}
+        events.write(json.dumps({"event": "end", "case": name, **end}) + "\n")
+    events.write(json.dumps({"event": "finish"}) + "\n")
+    meeting()
+    if rank == 0:  # the store is in this process: not before the others have their answer
+        time.sleep(0.5)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
