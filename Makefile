@@ -1,6 +1,8 @@
 # From nothing to a trained model, or to all tests passed, in a local .venv:
 #   make train   the main job: the GPT example on 2 ranks
 #   make test    all tests
+#   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
+#   make soak    a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 # docs/install.md explains the variables below, for another torch or another MPI.
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +16,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test unit test-tsan test-asan lint package clean distclean
+.PHONY: train test test-full soak unit test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -23,6 +25,12 @@ train: $(VENV)/.package
 # The C++ tests first: pytest has the last word.
 test: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests $(ARGS)
+
+test-full: unit $(VENV)/.package
+	$(BIN)/python -m pytest tests --full $(ARGS)
+
+soak: $(VENV)/.package
+	$(BIN)/mpi-gdr run -n $(RANKS) tests/soak/soak.py $(ARGS)
 
 package: $(VENV)/.package
 

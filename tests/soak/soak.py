@@ -1,0 +1,222 @@
+"""Soak: random collectives over overlapping groups from several threads, results checked, memory flat.
+
+    mpi-gdr run -n 3 tests/soak/soak.py [-n 1000000] [--threads 4] [--seed S]
+
+Each thread has groups of its own: one of all ranks, the others random subsets, which overlap. All ranks draw
+the same operations for thread t, so the order inside a group is equal on all of them; threads and ranks run
+as far ahead of each other as the operations allow. Up to WINDOW asynchronous operations of a thread are under
+way, and are waited for in an order that differs from rank to rank.
+
+Ends with status 1 and the rank, thread and step at the first wrong result or error; also if the resident
+memory of a rank grows beyond its highest value during warm-up plus --growth.
+"""
+
+import argparse
+import datetime
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parent))
+from operations import OPERATIONS, Step
+
+WINDOW = 8
+GROUPS = 4  # of each thread
+WARM_UP = 0.2  # of the steps
+MIB = 1 << 20
+
+
+def parse():
+    parser = argparse.ArgumentParser(description="Random collectives from several threads, checked.")
+    parser.add_argument(
+        "-n", type=int, default=1_000_000, metavar="N", help="collectives, all threads together"
+    )
+    parser.add_argument("--threads", type=int, default=4, metavar="T")
+    parser.add_argument("--seed", type=int, default=None, help="repeat a run: same operations, same order")
+    parser.add_argument("--growth", type=float, default=64, metavar="MIB", help="allowed beyond the warm-up")
+    parser.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="of the groups")
+    parser.add_argument("--backend", default="mpi-gdr")
+    return parser.parse_args()
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Worker:
+    """One thread of one rank."""
+
+    def __init__(self, index, steps, seed, groups):
+        self.index, self.steps, self.seed = index, steps, seed
+        self.groups = groups  # [(members, group)]
+        self.done = 0
+        self.bytes = 0
+        self.counts = Counter()
+        self.pending = []
+        self.doing = "its first step"
+        self.local = random.Random(f"{seed}/{index}/rank {dist.get_rank()}")
+
+    def run(self):
+        for number in range(self.steps):
+            self.step(number)
+            self.done = number + 1
+        self.settle(0)
+
+    def step(self, number):
+        draw = random.Random(f"{self.seed}/{self.index}/{number}")
+        members, group = draw.choice(self.groups)
+        operation = draw.choice(OPERATIONS)
+        if dist.get_rank() not in members:
+            return
+        step = Step(group, members.index(dist.get_rank()), len(members), draw, number)
+        step.description = self.doing = (
+            f"thread {self.index} step {number}: {operation.__name__} of {step.bytes} bytes {step.dtype} "
+            f"over ranks {members}, {'asynchronous' if step.asynchronous else 'synchronous'}"
+        )
+        self.pending.append((self.doing, *operation(step)))
+        self.counts[operation.__name__] += 1
+        self.bytes += step.bytes
+        self.settle(WINDOW - 1 if step.asynchronous else self.local.randrange(WINDOW))
+
+    def settle(self, left):
+        while len(self.pending) > left:
+            self.doing, works, check = self.pending.pop(self.local.randrange(len(self.pending)))
+            for work in works:
+                if work is not None:
+                    work.wait()
+            check()
+
+
+def make_groups(seed, threads):
+    """The groups of each thread, made by all ranks in the same order."""
+    draw = random.Random(f"{seed}/groups")
+    size = dist.get_world_size()
+    result = []
+    for _ in range(threads):
+        members = [list(range(size))]
+        while len(members) < GROUPS:
+            members.append(sorted(draw.sample(range(size), draw.randint(min(2, size), size))))
+        result.append([(m, dist.new_group(m)) for m in members])
+    return result
+
+
+class Memory:
+    """Resident memory of this rank: highest value before and after the warm-up is over."""
+
+    def __init__(self):
+        self.before = self.after = 0
+
+    def sample(self, warm):
+        now = resident()
+        if warm:
+            self.after = max(self.after, now)
+        else:
+            self.before = max(self.before, now)
+        return now
+
+
+def guarded(worker, rank, arguments):
+    try:
+        worker.run()
+    except BaseException:
+        print(
+            f"soak: rank {rank}: {worker.doing}\n{traceback.format_exc()}"
+            f"repeat with: -n {arguments.n} --threads {arguments.threads} --seed {arguments.seed}",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)  # the other threads, and the other ranks, may wait for this one
+
+
+def main():
+    arguments = parse()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", category=FutureWarning)  # newer names of the same collectives
+    dist.init_process_group(arguments.backend, timeout=datetime.timedelta(seconds=arguments.timeout))
+    rank = dist.get_rank()
+    if arguments.seed is None:
+        seed = [random.SystemRandom().randrange(1 << 31)]
+        dist.broadcast_object_list(seed)
+        arguments.seed = seed[0]
+    steps = -(-arguments.n // arguments.threads)
+    groups = make_groups(arguments.seed, arguments.threads)
+    workers = [Worker(t, steps, arguments.seed, groups[t]) for t in range(arguments.threads)]
+    if rank == 0:
+        print(
+            f"soak: {steps * len(workers)} collectives on {dist.get_world_size()} ranks, "
+            f"{len(workers)} threads, seed {arguments.seed}",
+            flush=True,
+        )
+    started = time.monotonic()
+    threads = [
+        threading.Thread(target=guarded, args=(worker, rank, arguments), daemon=True) for worker in workers
+    ]
+    for thread in threads:
+        thread.start()
+    memory = watch(threads, workers, steps, rank, started)
+    elapsed = time.monotonic() - started
+    dist.barrier()
+    report(rank, workers, memory, elapsed)
+    grown = (memory.after - memory.before) / MIB
+    if grown > arguments.growth:
+        print(
+            f"soak: rank {rank}: memory grew by {grown:.1f} MiB after the warm-up, {arguments.growth:g} are "
+            f"allowed; repeat with: -n {arguments.n} --threads {arguments.threads} --seed {arguments.seed}",
+            file=sys.stderr,
+        )
+        sys.exit(1)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def watch(threads, workers, steps, rank, started):
+    """Samples memory and shows progress until all threads have ended."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    memory = Memory()
+    total = steps * len(workers)
+    console = Console(stderr=True)
+    columns = [TextColumn("soak"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
+    columns.append(TextColumn("{task.fields[memory]:.0f} MiB"))
+    next_line = started + 30
+    with Progress(*columns, console=console, disable=rank != 0 or not console.is_terminal) as progress:
+        task = progress.add_task("soak", total=total, memory=0)
+        while any(thread.is_alive() for thread in threads):
+            for thread in threads:
+                thread.join(0.5 / len(threads))
+            done = sum(worker.done for worker in workers)
+            now = memory.sample(done >= WARM_UP * total)
+            progress.update(task, completed=done, memory=now / MIB)
+            if rank == 0 and not console.is_terminal and time.monotonic() > next_line:
+                next_line += 30
+                print(f"soak: {done} of {total}, {now / MIB:.0f} MiB", flush=True)
+    memory.sample(True)
+    return memory
+
+
+def report(rank, workers, memory, elapsed):
+    done = sum((worker.counts for worker in workers), Counter())
+    volume = sum(worker.bytes for worker in workers)
+    print(
+        f"soak: rank {rank}: took part in {done.total()} collectives of {volume / MIB:.0f} MiB in "
+        f"{elapsed:.1f} s, all results right; memory at most {memory.before / MIB:.1f} MiB in the warm-up, "
+        f"{memory.after / MIB:.1f} MiB after it",
+        flush=True,
+    )
+    if rank == 0:
+        print("soak: " + ", ".join(f"{name} {count}" for name, count in sorted(done.items())), flush=True)
+
+
+if __name__ == "__main__":
+    main()

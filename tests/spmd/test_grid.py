@@ -1,0 +1,204 @@
+"""Every collective with every dtype, operation, count, in place or not, synchronous or not: all pairs of
+values here, the full product with --full.
+
+Inputs are small whole numbers, so that every result is exact; it is computed in int64 on each rank.
+"""
+
+import functools
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.data import DTYPES, same
+from support.pairwise import covering, rows
+
+REDUCING = ["all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
+MOVING = ["broadcast", "all_gather", "all_gather_into_tensor", "all_to_all_single", "send_recv"]
+# Collectives with an input and an output that may be the same memory.
+IN_PLACE = ["reduce_scatter_tensor", "all_gather", "all_gather_into_tensor"]
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_SUM"]
+FACTOR = 2
+
+PARAMETERS = {
+    "collective": REDUCING + MOVING,
+    "dtype": DTYPES,
+    "op": [*OPS, None],
+    "count": [0, 1, 7, 4099, (1 << 20) + 1],  # elements of the input, or of each rank's block
+    "in_place": [False, True],
+    "asynchronous": [False, True],
+}
+
+
+def allowed(collective, dtype, op, count, in_place, asynchronous):
+    if (op is None) != (collective in MOVING) or (in_place and collective not in IN_PLACE):
+        return False
+    if op == "AVG":
+        return dtype != torch.bool
+    return op != "PREMUL_SUM" or dtype.is_floating_point
+
+
+def identify(row):
+    return "-".join(str(v).removeprefix("torch.") for v in row.values())
+
+
+class Case:
+    """One row of the grid on this rank; `root` and `shift` vary with it."""
+
+    def __init__(self, row, rank, size):
+        self.__dict__.update(row)
+        self.rank, self.size = rank, size
+        self.seed = len(identify(row)) + self.count
+        self.root = self.seed % size
+        self.shift = 1 + self.seed % size
+
+    @functools.cached_property
+    def base(self):
+        return torch.arange(self.count, dtype=torch.int64)
+
+    def values(self, rank, block=0):
+        """What `rank` contributes (for `block`), in int64: -1, 0, 1, 2 in an order of its own."""
+        low, number = (0, 2) if self.dtype == torch.bool else (0, 3) if self.dtype == torch.uint8 else (-1, 4)
+        return (self.base * (2 * rank + 1) + 3 * block + rank + self.seed) % number + low
+
+    def tensor(self, rank, block=0):
+        return self.values(rank, block).to(self.dtype)
+
+    def empty(self, blocks=1):
+        return torch.full((blocks * self.count,), 1, dtype=self.dtype)
+
+    def reduced(self, block=0):
+        """The reduction of all ranks' values, by arithmetic on whole numbers."""
+        every = torch.stack([self.values(rank, block) for rank in range(self.size)])
+        if self.op == "SUM":
+            total = every.sum(0)
+        elif self.op == "PREMUL_SUM":
+            total = FACTOR * every.sum(0)
+        elif self.op == "PRODUCT":
+            total = every.prod(0)
+        elif self.op == "MIN":
+            total = every.amin(0)
+        elif self.op == "MAX":
+            total = every.amax(0)
+        elif self.dtype.is_floating_point:
+            total = every.sum(0).double() / self.size
+        else:
+            total = every.sum(0).div(self.size, rounding_mode="trunc")  # as C divides
+        return (total != 0 if self.dtype == torch.bool else total).to(self.dtype)
+
+    @property
+    def reduce_op(self):
+        if self.op == "PREMUL_SUM":
+            return dist._make_nccl_premul_sum(float(FACTOR))
+        return getattr(dist.ReduceOp, self.op)
+
+
+# Each runs its collective and returns [(work, or None), [(result, expected)]].
+
+
+def all_reduce(c):
+    tensor = c.tensor(c.rank)
+    work = dist.all_reduce(tensor, c.reduce_op, async_op=c.asynchronous)
+    return [work], [(tensor, c.reduced())]
+
+
+def all_reduce_coalesced(c):
+    tensors = [c.tensor(c.rank, block) for block in range(2)]
+    with dist._coalescing_manager(async_ops=c.asynchronous) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor, c.reduce_op)
+    works = [manager] if c.asynchronous else []
+    return works, [(tensor, c.reduced(block)) for block, tensor in enumerate(tensors)]
+
+
+def reduce(c):
+    tensor = c.tensor(c.rank)
+    work = dist.reduce(tensor, c.root, c.reduce_op, async_op=c.asynchronous)
+    return [work], [(tensor, c.reduced())] if c.rank == c.root else []
+
+
+def reduce_scatter(c):
+    inputs = [c.tensor(c.rank, block) for block in range(c.size)]
+    output = c.empty()
+    work = dist.reduce_scatter(output, inputs, c.reduce_op, async_op=c.asynchronous)
+    return [work], [(output, c.reduced(c.rank))]
+
+
+def reduce_scatter_tensor(c):
+    data = torch.cat([c.tensor(c.rank, block) for block in range(c.size)])
+    output = data[c.rank * c.count : (c.rank + 1) * c.count] if c.in_place else c.empty()
+    work = dist.reduce_scatter_tensor(output, data, c.reduce_op, async_op=c.asynchronous)
+    return [work], [(output, c.reduced(c.rank))]
+
+
+def broadcast(c):
+    tensor = c.tensor(c.root) if c.rank == c.root else c.empty()
+    work = dist.broadcast(tensor, c.root, async_op=c.asynchronous)
+    return [work], [(tensor, c.tensor(c.root))]
+
+
+def all_gather(c):
+    outputs = [c.empty() for _ in range(c.size)]
+    own = outputs[c.rank].copy_(c.tensor(c.rank)) if c.in_place else c.tensor(c.rank)
+    work = dist.all_gather(outputs, own, async_op=c.asynchronous)
+    return [work], [(output, c.tensor(rank)) for rank, output in enumerate(outputs)]
+
+
+def all_gather_into_tensor(c):
+    output, own = c.empty(c.size), c.tensor(c.rank)
+    if c.in_place:
+        own = output[c.rank * c.count : (c.rank + 1) * c.count].copy_(own)
+    work = dist.all_gather_into_tensor(output, own, async_op=c.asynchronous)
+    return [work], [(output, torch.cat([c.tensor(rank) for rank in range(c.size)]))]
+
+
+def all_to_all_single(c):
+    data = torch.cat([c.tensor(c.rank, block) for block in range(c.size)])
+    output = c.empty(c.size)
+    work = dist.all_to_all_single(output, data, async_op=c.asynchronous)
+    return [work], [(output, torch.cat([c.tensor(rank, c.rank) for rank in range(c.size)]))]
+
+
+def send_recv(c):
+    to, source = (c.rank + c.shift) % c.size, (c.rank - c.shift) % c.size
+    if to == c.rank:
+        return [], []
+    received = c.empty()
+    if c.asynchronous:
+        works = [dist.irecv(received, source), dist.isend(c.tensor(c.rank), to)]
+    else:
+        works = [dist.isend(c.tensor(c.rank), to)]
+        dist.recv(received, source)
+    return works, [(received, c.tensor(source))]
+
+
+FUNCTIONS = {f.__name__: f for f in (
+    all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_tensor,
+    broadcast, all_gather, all_gather_into_tensor, all_to_all_single, send_recv,
+)}  # fmt: skip
+
+
+def run(row, rank, size):
+    works, results = FUNCTIONS[row["collective"]](Case(row, rank, size))
+    for work in works:
+        if work is not None:
+            work.wait()
+    for actual, expected in results:
+        same(actual, expected)
+
+
+@pytest.mark.parametrize("row", covering(PARAMETERS, allowed), ids=identify)
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # newer names of the same collectives
+def test_pairs(row, rank, size):
+    run(row, rank, size)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("collective", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_product(collective, dtype, rank, size):
+    for row in rows({**PARAMETERS, "collective": [collective], "dtype": [dtype]}, allowed):
+        try:
+            run(row, rank, size)
+        except AssertionError as error:
+            raise AssertionError(f"{identify(row)}: {error}") from None
