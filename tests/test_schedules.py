@@ -4,6 +4,7 @@ Every algorithm, for any group up to 64 ranks, any count, root, operation and tu
 the checker; and the checker must notice when a step is dropped, sent to another rank or given another slice.
 """
 
+import os
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ schedule = load_extension().schedule
 BUILDERS = [(a["collective"], a["name"]) for a in schedule.algorithms() if not a["native"]]
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
+UNEVEN = ("all_gather", "reduce_scatter")
 OPS = ("sum", "avg", "premul_sum", "product", "min", "max")
 MAX_SIZE = 64
 
@@ -46,12 +48,16 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
         "root": draw(st.integers(0, size - 1)) if collective in ROOTED else 0,
         "max_lanes": draw(st.integers(1, 16)),
     }
+    if collective in UNEVEN and draw(st.booleans()):
+        block = st.integers(0, 1 << 30) if count is None else count
+        how["counts"] = draw(st.lists(st.one_of(st.just(0), block), min_size=size, max_size=size))
     # From one lane and one chunk to a few dozen of them; more would only be slower to check.
     how["chunk_bytes"] = max(8, how["count"] * 8 // draw(st.integers(1, 4 * size)))
     if collective != "all_to_all":
         return [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
-    # Few different numbers, zeros among them, in an irregular pattern.
-    base = draw(st.lists(st.integers(0, 1 << 30) if count is None else count, min_size=1, max_size=5))
+    # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
+    block = st.integers(0, 1 << 30) if count is None else count
+    base = draw(st.lists(block, min_size=1, max_size=1 if algorithm == "bruck" else 5))
     stride = draw(st.integers(1, 7))
     sent = [[base[(stride * a + b) % len(base)] for b in range(size)] for a in range(size)]
     received = [[sent[b][a] for b in range(size)] for a in range(size)]
@@ -172,14 +178,31 @@ def test_an_error_names_the_place():
     assert "rank 1, lane 0, round 0, step 0 waits for ever to receive from rank 0" in result.error
 
 
-def test_thousands_of_ranks():
-    size = 2048
-    group = [
-        schedule.build("all_reduce", "recursive_doubling", rank, size, count=1 << 30) for rank in range(size)
-    ]
+# Algorithms whose number of messages per rank grows with lg p, and their steps for p = 2^n. For larger groups:
+# MPI_GDR_TEST_RANKS=16384 pytest tests/test_schedules.py -k thousands
+LOG_DEPTH = [
+    ("all_reduce", "recursive_doubling", lambda n: n),
+    ("all_reduce", "rabenseifner", lambda n: 2 * n),
+    ("reduce", "rabenseifner", lambda n: 2 * n),
+    ("reduce", "binomial", lambda n: n),
+    ("broadcast", "binomial", lambda n: n),
+    ("gather", "binomial", lambda n: n),
+    ("scatter", "binomial", lambda n: n),
+    ("barrier", "dissemination", lambda n: n),
+]
+
+
+@pytest.mark.parametrize(
+    ("collective", "algorithm", "steps"), LOG_DEPTH, ids=[f"{c}-{a}" for c, a, _ in LOG_DEPTH]
+)
+def test_thousands_of_ranks(collective, algorithm, steps):
+    size = int(os.environ.get("MPI_GDR_TEST_RANKS", "1024"))
+    how = {"count": 0 if collective == "barrier" else 1 << 14, "chunk_bytes": 1 << 30}
+    group = [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
     result = schedule.check(group)
     assert result.ok, result.error
-    assert result.steps == 11
+    if size & (size - 1) == 0:
+        assert result.steps == steps(size.bit_length() - 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 64, 1024])

@@ -7,9 +7,8 @@
 // Every Reduce names the lower block of ranks first. So all ranks evaluate one and the same expression, and
 // end up with equal bits even where the operation depends on the order of its operands (rounding, NaN, the
 // sign of zero).
-#include <bit>
-
 #include "collectives/build.hpp"
+#include "collectives/fold.hpp"
 
 namespace mpigdr::collectives {
 
@@ -26,45 +25,39 @@ SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec& spec, const Tuni
     current = output;
   }
 
-  // The first 2 * folded ranks work in pairs: the odd one hands its values to the even one and gets the
-  // result.
-  const int power = static_cast<int>(std::bit_floor(static_cast<unsigned>(spec.size)));
-  const int folded = spec.size - power;
-  const bool in_pair = spec.rank < 2 * folded;
-  if (in_pair && spec.rank % 2 == 1) {
+  const Fold fold(spec.size, spec.rank);
+  if (fold.sits_out) {
     writer.round();
-    writer.send(spec.rank - 1, current);
+    writer.send(fold.partner, current);
     writer.round();
-    writer.recv(spec.rank - 1, output);
+    writer.recv(fold.partner, output);
     return writer.finish();
   }
 
   const Slice incoming = writer.scratch(spec.count);
-  if (in_pair) {
+  if (fold.in_pair) {
     writer.round();
-    writer.recv(spec.rank + 1, incoming);
+    writer.recv(fold.partner, incoming);
     writer.round();
     writer.reduce(output, {current, incoming});
     current = output;
   }
-  const int virtual_rank = in_pair ? spec.rank / 2 : spec.rank - folded;
-  for (int distance = 1; distance < power; distance *= 2) {
-    const int virtual_peer = virtual_rank ^ distance;
-    const int peer = virtual_peer < folded ? 2 * virtual_peer : virtual_peer + folded;
+  for (int distance = 1; distance < fold.power; distance *= 2) {
+    const int peer = fold.actual(fold.virtual_rank ^ distance);
     writer.round();
     writer.send(peer, current);
     writer.recv(peer, incoming);
     writer.round();
-    const Scale scale = 2 * distance == power ? final_scale(spec.op) : Scale::None;
-    if (virtual_rank < virtual_peer)
-      writer.reduce(output, {current, incoming}, scale);
-    else
+    const Scale scale = 2 * distance == fold.power ? final_scale(spec.op) : Scale::None;
+    if (fold.virtual_rank & distance)
       writer.reduce(output, {incoming, current}, scale);
+    else
+      writer.reduce(output, {current, incoming}, scale);
     current = output;
   }
-  if (in_pair) {
+  if (fold.in_pair) {
     writer.round();
-    writer.send(spec.rank + 1, output);
+    writer.send(fold.partner, output);
   }
   return writer.finish();
 }

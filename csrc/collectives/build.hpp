@@ -103,17 +103,23 @@ class Blocks {
 };
 
 SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_reduce_rabenseifner(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_ring(const CollectiveSpec&, const Tuning&);
 SchedulePtr broadcast_binomial(const CollectiveSpec&, const Tuning&);
 SchedulePtr broadcast_chain(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_binomial(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_rabenseifner(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_bruck(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_gather_recursive_doubling(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_gather_ring(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_pairwise(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_ring(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_to_all_bruck(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_to_all_pairwise(const CollectiveSpec&, const Tuning&);
 SchedulePtr barrier_dissemination(const CollectiveSpec&, const Tuning&);
+SchedulePtr gather_binomial(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_linear(const CollectiveSpec&, const Tuning&);
+SchedulePtr scatter_binomial(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_linear(const CollectiveSpec&, const Tuning&);
 
 }  // namespace mpigdr::collectives

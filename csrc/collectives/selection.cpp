@@ -1,5 +1,7 @@
 // The default choice of algorithm: one table, first matching row wins. The limits follow from the cost
 // formulas with alpha = 2 us and beta = gamma = 0.1 ns/B (one node); measured tables replace them row by row.
+#include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "collectives/collectives.hpp"
@@ -11,42 +13,76 @@ namespace {
 constexpr std::uint64_t kOpen = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t KiB = 1024;
 
+enum class Sizes : std::uint8_t { Any, PowersOfTwo, Others };
+
 struct Row {
   Collective collective;
+  Sizes sizes;
   int below_size;             // group size < below_size (0: any)
   std::uint64_t below_bytes;  // count * item size < below_bytes (kOpen: any)
   const char* algorithm;
 };
 
 // Bytes are those of CollectiveSpec::count: the whole buffer, or one rank's block of all_gather,
-// reduce_scatter, gather and scatter. all_to_all has no bytes that are equal on all ranks.
+// reduce_scatter, gather and scatter (the mean one, if they are uneven). all_to_all has no bytes that are
+// equal on all ranks.
 constexpr Row kTable[] = {
-    {Collective::AllReduce, 8, 32 * KiB, "recursive_doubling"},
-    {Collective::AllReduce, 8, kOpen, "ring"},
-    {Collective::AllReduce, 32, 96 * KiB, "recursive_doubling"},
-    {Collective::AllReduce, 32, kOpen, "ring"},
-    {Collective::AllReduce, 256, 256 * KiB, "recursive_doubling"},
-    {Collective::AllReduce, 256, kOpen, "ring"},
-    {Collective::AllReduce, 0, 1024 * KiB, "recursive_doubling"},
-    {Collective::AllReduce, 0, kOpen, "ring"},
-    {Collective::Broadcast, 3, kOpen, "chain"},
-    {Collective::Broadcast, 32, 256 * KiB, "binomial"},
-    {Collective::Broadcast, 32, kOpen, "chain"},
-    {Collective::Broadcast, 0, 4096 * KiB, "binomial"},
-    {Collective::Broadcast, 0, kOpen, "chain"},
-    {Collective::Reduce, 0, kOpen, "binomial"},
-    {Collective::AllGather, 0, 16 * KiB, "recursive_doubling"},
-    {Collective::AllGather, 0, kOpen, "ring"},
-    {Collective::ReduceScatter, 0, 64 * KiB, "pairwise"},
-    {Collective::ReduceScatter, 0, kOpen, "ring"},
-    {Collective::AllToAll, 0, kOpen, "pairwise"},
-    {Collective::Barrier, 0, kOpen, "dissemination"},
-    {Collective::Gather, 0, kOpen, "linear"},
-    {Collective::Scatter, 0, kOpen, "linear"},
+    // Recursive doubling moves the least messages, Rabenseifner lg p of them and 2n bytes, the ring 2n bytes
+    // with its reductions hidden behind the transfer. Off powers of two the first two pay 2n + n more.
+    {Collective::AllReduce, Sizes::Any, 4, 32 * KiB, "recursive_doubling"},
+    {Collective::AllReduce, Sizes::Any, 4, kOpen, "ring"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 8, 24 * KiB, "recursive_doubling"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 8, 48 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Any, 8, 24 * KiB, "recursive_doubling"},
+    {Collective::AllReduce, Sizes::Any, 8, kOpen, "ring"},
+    {Collective::AllReduce, Sizes::Any, 0, 16 * KiB, "recursive_doubling"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 16, 192 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 32, 512 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 64, 1024 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 128, 2048 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 512, 8192 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::PowersOfTwo, 0, 32768 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Others, 16, 64 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Others, 32, 128 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Others, 64, 384 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Others, 256, 1024 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Others, 0, 8192 * KiB, "rabenseifner"},
+    {Collective::AllReduce, Sizes::Any, 0, kOpen, "ring"},
+    {Collective::Broadcast, Sizes::Any, 3, kOpen, "chain"},
+    {Collective::Broadcast, Sizes::Any, 32, 256 * KiB, "binomial"},
+    {Collective::Broadcast, Sizes::Any, 32, kOpen, "chain"},
+    {Collective::Broadcast, Sizes::Any, 0, 4096 * KiB, "binomial"},
+    {Collective::Broadcast, Sizes::Any, 0, kOpen, "chain"},
+    // The root of the tree takes in ceil(lg p) n, of Rabenseifner's 2n at most.
+    {Collective::Reduce, Sizes::Any, 5, kOpen, "binomial"},
+    {Collective::Reduce, Sizes::Any, 8, 24 * KiB, "binomial"},
+    {Collective::Reduce, Sizes::Any, 0, 16 * KiB, "binomial"},
+    {Collective::Reduce, Sizes::Any, 0, kOpen, "rabenseifner"},
+    // Bruck copies the whole result and saves up to lg p messages of half a microsecond.
+    {Collective::AllGather, Sizes::Others, 8, 2 * KiB, "bruck"},
+    {Collective::AllGather, Sizes::Others, 32, 512, "bruck"},
+    {Collective::AllGather, Sizes::Others, 256, 128, "bruck"},
+    {Collective::AllGather, Sizes::Others, 0, 32, "bruck"},
+    {Collective::AllGather, Sizes::Any, 0, 16 * KiB, "recursive_doubling"},
+    {Collective::AllGather, Sizes::Any, 0, kOpen, "ring"},
+    {Collective::ReduceScatter, Sizes::Any, 0, 64 * KiB, "pairwise"},
+    {Collective::ReduceScatter, Sizes::Any, 0, kOpen, "ring"},
+    {Collective::AllToAll, Sizes::Any, 0, kOpen, "pairwise"},
+    {Collective::Barrier, Sizes::Any, 0, kOpen, "dissemination"},
+    // The messages of the linear ones overlap: they wait for the bytes of n, as the trees do, which move them
+    // twice.
+    {Collective::Gather, Sizes::Any, 8, kOpen, "linear"},
+    {Collective::Gather, Sizes::Any, 0, 16 * KiB, "binomial"},
+    {Collective::Gather, Sizes::Any, 0, kOpen, "linear"},
+    {Collective::Scatter, Sizes::Any, 8, kOpen, "linear"},
+    {Collective::Scatter, Sizes::Any, 0, 16 * KiB, "binomial"},
+    {Collective::Scatter, Sizes::Any, 0, kOpen, "linear"},
 };
 
 bool fits(const Row& row, Collective collective, int size) {
-  return row.collective == collective && (row.below_size == 0 || size < row.below_size);
+  const bool power_of_two = std::has_single_bit(static_cast<unsigned>(size));
+  return row.collective == collective && (row.below_size == 0 || size < row.below_size) &&
+         (row.sizes == Sizes::Any || power_of_two == (row.sizes == Sizes::PowersOfTwo));
 }
 
 // The library may choose another order of reduction from one call to the next, so that its own reductions are
@@ -69,6 +105,14 @@ std::uint64_t selecting_bytes(const CollectiveSpec& spec) {
   return count > kOpen / item ? kOpen - 1 : count * item;
 }
 
+// In every step of a ring some rank sends the largest block. Where that is far larger than the mean, few
+// steps of growing length are over sooner.
+bool is_skewed(const CollectiveSpec& spec) {
+  if (spec.collective != Collective::AllGather || spec.counts.empty()) return false;
+  const std::uint64_t largest = *std::max_element(spec.counts.begin(), spec.counts.end());
+  return largest / 2 > selecting_bytes(spec) / item_size(spec.dtype);
+}
+
 const Algorithm& named(Collective collective, std::string_view algorithm) {
   const Algorithm* found = find_algorithm(collective, algorithm);
   MPIGDR_CHECK(found != nullptr);
@@ -82,6 +126,8 @@ const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact)
   for (const Row& row : kTable) {
     if (!fits(row, spec.collective, spec.size) || (row.below_bytes != kOpen && bytes >= row.below_bytes))
       continue;
+    if (is_skewed(spec) && std::string_view(row.algorithm) == "ring")
+      return named(spec.collective, "recursive_doubling");
     const bool native = native_exact && prefers_native(spec, row.algorithm);
     return named(spec.collective, native ? "native" : row.algorithm);
   }

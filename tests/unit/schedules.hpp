@@ -16,13 +16,14 @@ struct Group {
   std::vector<mpigdr::SchedulePtr> schedules;
 };
 
-inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec) {
+inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec, bool even = false) {
   std::vector<mpigdr::CollectiveSpec> specs;
   for (int r = 0; r < spec.size; ++r) {
     spec.rank = r;
     if (spec.collective == mpigdr::Collective::AllToAll) {
-      // Uneven, with zeros, and the same numbers seen from both sides.
+      // Uneven where the algorithm allows it, with zeros, and the same numbers seen from both sides.
       const auto count = [&](int from, int to) {
+        if (even) return spec.count;
         return (spec.count * static_cast<unsigned>((from * 7 + to * 3) % 5)) / 2;
       };
       spec.send_counts.clear();
@@ -39,7 +40,7 @@ inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec
 
 inline Group build(const mpigdr::Algorithm& algorithm, const mpigdr::CollectiveSpec& spec,
                    const mpigdr::Tuning& tuning = {}) {
-  Group group{specs_for(spec), {}};
+  Group group{specs_for(spec, std::string(algorithm.name) == "bruck"), {}};
   for (const auto& s : group.specs) group.schedules.push_back(algorithm.build(s, tuning));
   return group;
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "common/error.hpp"
+#include "schedule/simulation.hpp"
 #include "schedules.hpp"
 
 using namespace mpigdr;
@@ -30,6 +31,24 @@ bool reduces(Collective c) {
 bool rooted(Collective c) {
   return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
          c == Collective::Scatter;
+}
+
+std::string text(const ExpressionTable& table, ExpressionId id) {
+  const Expression& expression = table[id];
+  if (expression.operands.empty()) return expression.ranks.text();
+  std::string all = "(";
+  for (const ExpressionId operand : expression.operands) all += " " + text(table, operand);
+  return all + " )";
+}
+
+// Of every stretch of rank 0's output.
+std::string order_of_reduction(const unit::Group& group) {
+  Simulation run(group.specs, group.schedules, {});
+  run.run();
+  std::string all;
+  for (const Value& value : run.output(0, {Buffer::Output, 0, group.specs[0].count}))
+    all += text(run.expressions(), value.expression) + "\n";
+  return all;
 }
 
 // Small chunks, so that lanes and chunks are in use at counts that are quick to check.
@@ -103,6 +122,51 @@ TEST(every_operation) {
   });
 }
 
+TEST(uneven_blocks) {
+  each_builder([](const Algorithm& a) {
+    if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
+    for (int p = 1; p <= 20; ++p)
+      for (int pattern = 0; pattern < 6; ++pattern) {
+        CollectiveSpec spec = make(a.collective, p, 12345, pattern % 2 ? ReduceOp::PreMulSum : ReduceOp::Sum);
+        if (!reduces(a.collective)) spec.op = ReduceOp::Sum;
+        for (int r = 0; r < p; ++r) {
+          const std::uint64_t counts[] = {0,       r == p / 2 ? 1000u : 0u, r == 0 ? 0u : 7u, r * 31u % 5,
+                                          40u + r, r % 3 ? 100u + r : 0u};
+          spec.counts.push_back(counts[pattern]);
+        }
+        const auto group = build(a, spec, kFine);
+        expect_right(group);
+        // A rank with nothing to get may run ahead of those that it gives to.
+        const bool some = *std::max_element(spec.counts.begin(), spec.counts.end()) > 0;
+        const bool all = *std::min_element(spec.counts.begin(), spec.counts.end()) > 0;
+        for (const auto& schedule : group.schedules) CHECK(schedule->one_way == (p > 1 && some && !all));
+      }
+  });
+}
+
+TEST(uneven_blocks_of_large_groups) {
+  each_builder([](const Algorithm& a) {
+    if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
+    for (const int p : {31, 48, 63, 64}) {
+      CollectiveSpec spec = make(a.collective, p, 0);
+      for (int r = 0; r < p; ++r) spec.counts.push_back(static_cast<std::uint64_t>(r * 7919 % 11) * 1000);
+      expect_right(build(a, spec));
+    }
+  });
+}
+
+TEST(selection_of_uneven_blocks) {
+  CollectiveSpec spec = make(Collective::AllGather, 4, 0);
+  spec.counts = {0, 0, 100, 0};
+  CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
+  spec.counts = {1 << 20, 1 << 20, 1 << 20, (1 << 20) + 8};
+  CHECK(std::string(select_algorithm(spec, false).name) == "ring");
+  spec.counts = {1 << 20, 0, 0, 8};  // every step of a ring would wait for the one large block
+  CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
+  spec.collective = Collective::ReduceScatter;
+  CHECK(std::string(select_algorithm(spec, false).name) == "ring");
+}
+
 TEST(huge_counts_cost_no_more) {
   each_builder([](const Algorithm& a) {
     for (const int p : {2, 3, 8}) {
@@ -159,6 +223,48 @@ TEST(costs_match_the_formulas) {
   CHECK(cost(Collective::Barrier, "dissemination", 33, 0).steps == 6);
 }
 
+TEST(costs_of_the_algorithms_of_many_steps) {
+  const auto cost = [](Collective c, const char* algorithm, int p, std::uint64_t count, int root = 0) {
+    const auto group = build(*find_algorithm(c, algorithm), make(c, p, count, ReduceOp::Sum, root));
+    const CheckResult result = check(group.specs, group.schedules, {});
+    CHECK(result.ok);
+    return result;
+  };
+  const CheckResult power = cost(Collective::AllReduce, "rabenseifner", 8, 800);
+  CHECK(power.steps == 6 && power.elements_sent == 8 * 2 * 700 && power.elements_reduced == 8 * 700);
+  CHECK(cost(Collective::AllReduce, "rabenseifner", 11, 800).steps == 8);
+  for (const int root : {0, 1, 5, 10}) {
+    const CheckResult reduce = cost(Collective::Reduce, "rabenseifner", 11, 800, root);
+    // Fold, halving, and in each of three steps of the gather 400 elements on their way.
+    // (The chain is one shorter where no pair is near the root.)
+    CHECK(reduce.steps == (root == 10 ? 6u : 7u));
+    CHECK(reduce.elements_sent == 3 * 800 + 8 * 700 + 3 * 400);
+    CHECK(reduce.elements_reduced == 3 * 800 + 8 * 700);
+  }
+  const CheckResult gathered = cost(Collective::AllGather, "bruck", 11, 10);
+  CHECK(gathered.steps == 4 && gathered.messages == 11 * 4 && gathered.elements_sent == 11 * 10 * 10);
+  const CheckResult exchanged = cost(Collective::AllToAll, "bruck", 8, 10);
+  CHECK(exchanged.steps == 3 && exchanged.messages == 8 * 3 && exchanged.elements_sent == 8 * 3 * 40);
+  for (const Collective c : {Collective::Gather, Collective::Scatter}) {
+    const CheckResult linear = cost(c, "linear", 11, 10, 3);
+    CHECK(linear.steps == 1 && linear.messages == 10 && linear.elements_sent == 100);
+    CHECK(cost(c, "binomial", 11, 10).steps == 4 && cost(c, "binomial", 11, 10).messages == 10);
+    CHECK(cost(c, "binomial", 16, 10, 3).messages == 16);  // one subtree in two messages
+  }
+}
+
+// DESIGN promise 6, and more than that: the same order of reduction under another name.
+TEST(rabenseifner_rounds_like_recursive_doubling) {
+  for (const int p : {2, 3, 7, 8, 12, 33}) {
+    const CollectiveSpec spec = make(Collective::AllReduce, p, 97);
+    const auto one = build(*find_algorithm(Collective::AllReduce, "recursive_doubling"), spec);
+    const auto other = build(*find_algorithm(Collective::AllReduce, "rabenseifner"), spec);
+    CHECK(order_of_reduction(one) == order_of_reduction(other));
+    const auto ring = build(*find_algorithm(Collective::AllReduce, "ring"), spec);
+    CHECK(p < 4 || order_of_reduction(one) != order_of_reduction(ring));
+  }
+}
+
 TEST(bad_arguments_are_named) {
   const Algorithm& a = *find_algorithm(Collective::Broadcast, "binomial");
   CollectiveSpec spec = make(Collective::Broadcast, 4, 1, ReduceOp::Sum, 4);
@@ -169,6 +275,20 @@ TEST(bad_arguments_are_named) {
   CHECK_THROWS(a.build(make(Collective::Broadcast, 4, 1), Tuning{1, 17}), Error, "max_lanes=17");
   CHECK_THROWS(a.build(make(Collective::Broadcast, 4, 1), Tuning{0, 1}), Error, "chunk_bytes=0");
   CHECK_THROWS(a.build(make(Collective::Broadcast, 4, ~std::uint64_t{0}), {}), Error, "too large");
+  CollectiveSpec uneven = make(Collective::AllGather, 4, 1);
+  uneven.counts = {1, 2, 3};
+  const Algorithm& gather = *find_algorithm(Collective::AllGather, "ring");
+  CHECK_THROWS(gather.build(uneven, {}), Error, "all_gather: counts has 3 entries, expected size=4");
+  uneven.counts = {1, 2, 3, ~std::uint64_t{0}};
+  CHECK_THROWS(gather.build(uneven, {}), Error, "too large");
+  spec = make(Collective::Broadcast, 4, 1);
+  spec.counts = {1, 1, 1, 1};
+  CHECK_THROWS(a.build(spec, {}), Error, "broadcast: counts has 4 entries");
+  CollectiveSpec exchange = make(Collective::AllToAll, 3, 0);
+  exchange.send_counts = {4, 4, 4};
+  exchange.recv_counts = {4, 4, 5};
+  const Algorithm& bruck = *find_algorithm(Collective::AllToAll, "bruck");
+  CHECK_THROWS(bruck.build(exchange, {}), Error, "recv_counts[2]=5 where send_counts[0]=4");
   const Algorithm& all_to_all = *find_algorithm(Collective::AllToAll, "pairwise");
   CHECK_THROWS(all_to_all.build(make(Collective::AllToAll, 4, 0), {}), Error, "send_counts has 0 entries");
 }

@@ -1,0 +1,54 @@
+// All-gather after Bruck: one message a step for any p, and a rotation at the end.
+//   T = ceil(lg p) alpha + (p-1)/p n beta + n beta_m, n = all blocks together, beta_m per byte copied
+//   steps ceil(lg p) of one message each, bytes sent per rank (p-1)/p n, reductions 0; scratch n
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems", IEEE TPDS 1997.
+//
+// Memory holds the blocks of the ranks from the own one on, so that what is sent is one stretch.
+// recursive_doubling saves the copy and pays with a second message wherever a stretch passes the end of the
+// buffer.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_gather_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("bruck", spec);
+  ScheduleWriter writer("bruck");
+  const int p = spec.size, rank = spec.rank;
+  const Blocks blocks(spec);
+  if (blocks.some_empty()) writer.one_way();
+  writer.lane();
+  const Slice input{Buffer::Input, 0, blocks.count(rank)};
+  // Rank 0's order is already that of the output.
+  const Slice memory = rank == 0 ? Slice{Buffer::Output, 0, blocks.total()} : writer.scratch(blocks.total());
+  const std::uint64_t behind = blocks.total() - blocks.run(Buffer::Output, 0, rank).count;
+  // The k-th boundary in the order of memory: block k is that of rank + k.
+  const auto boundary = [&](int k) {
+    return rank + k <= p ? blocks.run(Buffer::Output, rank, k).count
+                         : behind + blocks.run(Buffer::Output, 0, rank + k - p).count;
+  };
+  const auto stretch = [&](int first, int number) {
+    const std::uint64_t begin = boundary(first);
+    return Slice{memory.buffer, memory.offset + begin, boundary(first + number) - begin};
+  };
+  for (int distance = 1; distance < p; distance *= 2) {
+    const int number = std::min(distance, p - distance);
+    writer.round();
+    writer.recv(wrap(rank + distance, p), stretch(distance, number));
+    if (distance == 1) {  // leaves from Input, so that it need not wait for the copy
+      writer.send(wrap(rank - distance, p), input);
+      writer.copy(stretch(0, 1), input);
+    } else {
+      writer.send(wrap(rank - distance, p), stretch(0, number));
+    }
+  }
+  if (rank == 0) return writer.finish();
+  writer.round();
+  writer.copy(blocks.at(Buffer::Output, rank), input);
+  writer.copy(blocks.run(Buffer::Output, rank + 1, p - rank - 1), stretch(1, p - rank - 1));
+  writer.copy(blocks.run(Buffer::Output, 0, rank), stretch(p - rank, rank));
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,86 @@
+// All-to-all after Bruck: blocks travel by the bits of their distance, half of them in each step.
+//   T = ceil(lg p) (alpha + n/2 beta + n/2 beta_m), n = all blocks of a rank, beta_m per byte copied
+//   steps ceil(lg p), bytes sent per rank at most n/2 ceil(lg p), reductions 0; scratch n/2 (ceil(lg p) + 1)
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems", IEEE TPDS 1997.
+//
+// For blocks of equal size only. Evenness is not equal knowledge on all ranks (DESIGN section 3), so that the
+// table never chooses it: it runs where the user promises even splits by naming it.
+#include "collectives/build.hpp"
+#include "common/error.hpp"
+
+namespace mpigdr::collectives {
+namespace {
+
+void expect_even(const CollectiveSpec& spec) {
+  const std::uint64_t count = spec.send_counts[0];
+  const auto check = [&](const char* argument, const std::vector<std::uint64_t>& counts) {
+    for (std::size_t r = 0; r < counts.size(); ++r)
+      if (counts[r] != count)
+        fail(ErrorCode::InvalidUsage, "all_to_all: algorithm bruck needs even splits on all ranks, but ",
+             argument, "[", r, "]=", counts[r], " where send_counts[0]=", count,
+             ": unset MPI_GDR_ALLTOALL_ALGO or set it to pairwise");
+  };
+  check("send_counts", spec.send_counts);
+  check("recv_counts", spec.recv_counts);
+}
+
+// Appends, as one slice with the last where both are one stretch of memory.
+void append(std::vector<Slice>& slices, const Slice& next) {
+  if (!slices.empty() && slices.back().buffer == next.buffer &&
+      slices.back().offset + slices.back().count == next.offset)
+    slices.back().count += next.count;
+  else
+    slices.push_back(next);
+}
+
+}  // namespace
+
+SchedulePtr all_to_all_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  expect_even(spec);
+  if (spec.size == 1) return alone("bruck", spec);
+  ScheduleWriter writer("bruck");
+  writer.lane();
+  const int p = spec.size, rank = spec.rank;
+  const std::uint64_t count = spec.send_counts[0];
+  const auto block = [=](Buffer buffer, int of) {
+    return Slice{buffer, static_cast<std::uint64_t>(wrap(of, p)) * count, count};
+  };
+  // Block k has the distance k still to go to its receiver. It stands where it came in last: nothing is
+  // unpacked.
+  std::vector<Slice> standing;
+  for (int k = 0; k < p; ++k) standing.push_back(block(Buffer::Input, rank + k));
+  const Slice packed = writer.scratch(count * static_cast<std::uint64_t>(p / 2));
+  for (int distance = 1; distance < p; distance *= 2) {
+    std::vector<Slice> leaving;
+    std::uint64_t number = 0;
+    for (int k = 0; k < p; ++k)
+      if (k & distance) append(leaving, standing[static_cast<std::size_t>(k)]), ++number;
+    const Slice arriving = writer.scratch(number * count);
+    Slice message = leaving[0];
+    writer.round();
+    if (leaving.size() > 1) {
+      message = {packed.buffer, packed.offset, 0};
+      for (const Slice& slice : leaving) {
+        writer.copy({packed.buffer, packed.offset + message.count, slice.count}, slice);
+        message.count += slice.count;
+      }
+      writer.round();
+    }
+    writer.recv(wrap(rank - distance, p), arriving);
+    writer.send(wrap(rank + distance, p), message);
+    std::uint64_t place = arriving.offset;
+    for (int k = 0; k < p; ++k)
+      if (k & distance) {
+        standing[static_cast<std::size_t>(k)] = {arriving.buffer, place, count};
+        place += count;
+      }
+  }
+  writer.round();
+  for (int k = 0; k < p; ++k)
+    writer.copy(block(Buffer::Output, rank - k), standing[static_cast<std::size_t>(k)]);
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,48 @@
+// A rank's place in the binomial tree of gather and scatter: relative to the root, the subtree of rank r
+// holds the ranks [r, r + reach), reach the lowest set bit of r (the root: all). A value, thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+struct BinomialTree {
+  struct Child {
+    int rank;       // in the group
+    int first;      // its first block, counted from this rank's own
+    int blocks;     // of its subtree
+    int until_end;  // of these, how many come before the group's rank 0
+  };
+  int relative;                 // 0: the root
+  int parent = -1;              // in the group
+  int blocks = 1;               // of the own subtree
+  int until_end = 1;            // of these, how many come before the group's rank 0
+  std::uint64_t count;          // elements of a block
+  std::vector<Child> children;  // nearest first
+
+  explicit BinomialTree(const CollectiveSpec& spec)
+      : relative(wrap(spec.rank - spec.root, spec.size)), count(spec.count) {
+    const int p = spec.size;
+    int reach = 1;
+    while (reach < p && relative % (2 * reach) == 0) {
+      if (relative + reach < p) {
+        const int rank = wrap(spec.rank + reach, p), blocks_of = std::min(reach, p - relative - reach);
+        children.push_back({rank, reach, blocks_of, std::min(blocks_of, p - rank)});
+      }
+      reach *= 2;
+    }
+    if (relative != 0) parent = wrap(spec.rank - reach, p);
+    blocks = std::min(reach, p - relative);
+    until_end = std::min(blocks, p - spec.rank);
+  }
+  // `number` blocks of a slice that holds those of the own subtree.
+  Slice part(const Slice& subtree, int first, int number) const {
+    return {subtree.buffer, subtree.offset + static_cast<std::uint64_t>(first) * count,
+            static_cast<std::uint64_t>(number) * count};
+  }
+};
+
+}  // namespace mpigdr::collectives

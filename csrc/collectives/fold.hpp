@@ -1,0 +1,37 @@
+// How algorithms for powers of two run on any number of ranks: the first ranks work in pairs, of which one
+// hands its values to the other and sits out.
+//   adds alpha + n beta + n gamma at the start, and alpha + n beta where it must get the result back
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+// 2005, section 4.5. Pure values, thread-safe.
+#pragma once
+
+#include <bit>
+
+namespace mpigdr::collectives {
+
+struct Fold {
+  int power;         // virtual ranks that take part: the largest power of two <= size
+  int folded;        // number of pairs: ranks 2k and 2k + 1 are pair k < folded
+  bool in_pair;      // this rank has a partner
+  bool sits_out;     // ... and gives its values away
+  int partner;       // -1 without one
+  int virtual_rank;  // the pair's, if this rank sits out. In rank order, so that the lower block stays lower.
+  int favoured;      // this rank never sits out; -1: the even rank of each pair stays
+
+  Fold(int size, int rank, int favoured_rank = -1)
+      : power(static_cast<int>(std::bit_floor(static_cast<unsigned>(size)))),
+        folded(size - power),
+        in_pair(rank < 2 * folded),
+        partner(in_pair ? rank ^ 1 : -1),
+        virtual_rank(in_pair ? rank / 2 : rank - folded),
+        favoured(favoured_rank) {
+    sits_out = actual(virtual_rank) != rank;
+  }
+  // The rank that acts as a virtual rank.
+  int actual(int virtual_of) const {
+    if (virtual_of >= folded) return virtual_of + folded;
+    return 2 * virtual_of + (favoured == 2 * virtual_of + 1 ? 1 : 0);
+  }
+};
+
+}  // namespace mpigdr::collectives

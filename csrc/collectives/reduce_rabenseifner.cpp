@@ -1,0 +1,78 @@
+// Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root.
+//   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta
+//       p not a power of two (p' the next lower one takes its place): + alpha + n beta + n gamma
+//   steps 2 floor(lg p) (+ 1), bytes sent per rank at most 2(p'-1)/p' n, reductions (p'-1)/p' n (+ n);
+//   scratch n, or up to 2 n off powers of two
+// Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner,
+// Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 2005.
+//
+// The root never sits out, so that no step is needed to bring the result to it. The expression of an element
+// is that of all_reduce by recursive doubling, whoever is root. Only the root's Output is written.
+#include "collectives/halving.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("rabenseifner", spec);
+  ScheduleWriter writer("rabenseifner");
+  writer.one_way();
+  const Fold fold(spec.size, spec.rank, spec.root);
+  const int me = fold.virtual_rank, root = Fold(spec.size, spec.root, spec.root).virtual_rank;
+  const bool premul = spec.op == ReduceOp::PreMulSum, is_root = spec.rank == spec.root;
+  const Place input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
+  const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
+
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
+    const Slice half = kept_half(range, me, 1);
+    // What stands in the working memory: all of the range, if the rank has its own values changed before the
+    // first step, else the half that it keeps in it.
+    const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
+    const bool needs_memory = !is_root && (premul || !fold.sits_out);
+    const Slice memory = writer.scratch(needs_memory ? held.count : 0);
+    const Place work = [=](const Slice& part) {
+      return is_root ? Slice{Buffer::Output, part.offset, part.count}
+                     : Slice{Buffer::Scratch, memory.offset + (part.offset - held.offset), part.count};
+    };
+    const Place& own = premul ? work : input;
+    if (premul) {
+      writer.round();
+      writer.copy(work(range), input(range), Scale::PreMul);
+    }
+    if (fold.sits_out) {
+      writer.round();
+      writer.send(fold.partner, own(range));
+      continue;
+    }
+    const Slice incoming = writer.scratch(fold.in_pair ? range.count : half.count);
+    if (fold.in_pair) {
+      writer.round();
+      writer.recv(fold.partner, incoming);
+      writer.round();
+      if (spec.rank < fold.partner)
+        writer.reduce(work(range), {own(range), incoming});
+      else
+        writer.reduce(work(range), {incoming, own(range)});
+    }
+    const std::vector<Slice> ranges =
+        halve(writer, fold, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
+    // The ranks that agree with the root in the higher bits are left; of each pair the one nearer to the root
+    // takes over.
+    std::size_t step = ranges.size() - 1;
+    for (int distance = fold.power / 2; distance > 0; distance /= 2) {
+      const int peer = fold.actual(me ^ distance);
+      const Slice complete = ranges[step--];
+      writer.round();
+      if ((me ^ root) & distance) {
+        writer.send(peer, work(complete));
+        break;
+      }
+      writer.recv(peer, work(given_half(ranges[step], me, distance)));
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,46 @@
+// Scatter along a binomial tree: a rank gets the blocks of its subtree as one message and hands them on.
+//   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
+//   steps ceil(lg p), messages from the root ceil(lg p) (one more if the root is not rank 0), bytes sent by
+//   the root (p-1)/p n, reductions 0; scratch up to n/2, none on the root
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
+// 2005.
+//
+// Subtrees are stretches of ranks as seen from the root. The one that passes rank p-1 leaves the root in two
+// messages, so that the root need not rotate its blocks.
+#include <ranges>
+
+#include "collectives/binomial.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr scatter_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("binomial", spec);
+  ScheduleWriter writer("binomial");
+  writer.one_way();
+  writer.lane();
+  const BinomialTree tree(spec);
+  const Slice mine{Buffer::Output, 0, spec.count};
+  writer.round();
+  if (tree.relative == 0) {
+    const Blocks blocks(spec);
+    for (const BinomialTree::Child& child : std::views::reverse(tree.children)) {  // deepest subtree first
+      writer.send(child.rank, blocks.run(Buffer::Input, child.rank, child.until_end));
+      writer.send(child.rank, blocks.run(Buffer::Input, 0, child.blocks - child.until_end));
+    }
+    writer.copy(mine, blocks.at(Buffer::Input, spec.root));
+    return writer.finish();
+  }
+  const Slice collected = tree.children.empty() ? mine : writer.scratch(tree.blocks * spec.count);
+  const int until_end = tree.parent == spec.root ? tree.until_end : tree.blocks;
+  writer.recv(tree.parent, tree.part(collected, 0, until_end));
+  writer.recv(tree.parent, tree.part(collected, until_end, tree.blocks - until_end));
+  if (tree.children.empty()) return writer.finish();
+  writer.round();
+  for (const BinomialTree::Child& child : std::views::reverse(tree.children))
+    writer.send(child.rank, tree.part(collected, child.first, child.blocks));
+  writer.copy(mine, tree.part(collected, 0, 1));
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives
