@@ -49,10 +49,11 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
         "max_lanes": draw(st.integers(1, 16)),
     }
     if collective in UNEVEN and draw(st.booleans()):
-        block = st.integers(0, 1 << 30) if count is None else count
-        how["counts"] = draw(st.lists(st.one_of(st.just(0), block), min_size=size, max_size=size))
+        block = st.one_of(st.just(0), st.integers(0, 1 << 30)) if count is None else count
+        how["counts"] = draw(st.lists(block, min_size=size, max_size=size))
     # From one lane and one chunk to a few dozen of them; more would only be slower to check.
-    how["chunk_bytes"] = max(8, how["count"] * 8 // draw(st.integers(1, 4 * size)))
+    largest = max(how.get("counts", [how["count"]]))
+    how["chunk_bytes"] = max(8, largest * 8 // draw(st.integers(1, 4 * size)))
     if collective != "all_to_all":
         return [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
     # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
@@ -178,7 +179,7 @@ def test_an_error_names_the_place():
     assert "rank 1, lane 0, round 0, step 0 waits for ever to receive from rank 0" in result.error
 
 
-# Algorithms whose number of messages per rank grows with lg p, and their steps for p = 2^n. For larger groups:
+# Algorithms whose messages per rank grow with lg p, and their steps for p = 2^n. For larger groups:
 # MPI_GDR_TEST_RANKS=16384 pytest tests/test_schedules.py -k thousands
 LOG_DEPTH = [
     ("all_reduce", "recursive_doubling", lambda n: n),

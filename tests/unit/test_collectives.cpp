@@ -248,7 +248,8 @@ TEST(costs_of_the_algorithms_of_many_steps) {
   for (const Collective c : {Collective::Gather, Collective::Scatter}) {
     const CheckResult linear = cost(c, "linear", 11, 10, 3);
     CHECK(linear.steps == 1 && linear.messages == 10 && linear.elements_sent == 100);
-    CHECK(cost(c, "binomial", 11, 10).steps == 4 && cost(c, "binomial", 11, 10).messages == 10);
+    const CheckResult tree = cost(c, "binomial", 16, 10);
+    CHECK(tree.steps == 4 && tree.messages == 15 && tree.elements_sent == 10 * 16 / 2 * 4);
     CHECK(cost(c, "binomial", 16, 10, 3).messages == 16);  // one subtree in two messages
   }
 }
