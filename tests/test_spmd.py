@@ -82,17 +82,37 @@ FORCED = {
         "MPI_GDR_REDUCE_SCATTER_ALGO": "pairwise",
         "MPI_GDR_ALLTOALL_ALGO": "pairwise",
         "MPI_GDR_BARRIER_ALGO": "dissemination",
+        "MPI_GDR_GATHER_ALGO": "linear",
+        "MPI_GDR_SCATTER_ALGO": "linear",
     },
     "second": {
         "MPI_GDR_ALLREDUCE_ALGO": "ring",
         "MPI_GDR_BROADCAST_ALGO": "chain",
         "MPI_GDR_ALLGATHER_ALGO": "ring",
         "MPI_GDR_REDUCE_SCATTER_ALGO": "ring",
+        "MPI_GDR_GATHER_ALGO": "binomial",
+        "MPI_GDR_SCATTER_ALGO": "binomial",
+        "MPI_GDR_CHUNK_BYTES": "1K",
+    },
+    "third": {
+        "MPI_GDR_ALLREDUCE_ALGO": "rabenseifner",
+        "MPI_GDR_REDUCE_ALGO": "rabenseifner",
+        "MPI_GDR_ALLGATHER_ALGO": "bruck",
+        "MPI_GDR_ALLTOALL_ALGO": "bruck",
         "MPI_GDR_CHUNK_BYTES": "1K",
     },
     "native": {
         f"MPI_GDR_{collective}_ALGO": "native"
-        for collective in ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "BARRIER")
+        for collective in (
+            "ALLREDUCE",
+            "BROADCAST",
+            "REDUCE",
+            "ALLGATHER",
+            "REDUCE_SCATTER",
+            "BARRIER",
+            "GATHER",
+            "SCATTER",
+        )
     },
 }
 

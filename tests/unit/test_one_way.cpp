@@ -1,0 +1,129 @@
+// Collectives in which a rank may finish before its receivers have begun: nobody runs away, and what counts
+// towards that is equal on all ranks, also after a refusal.
+#include "engine_world.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+// Runs a call on this rank's group and waits. Returns what its log line says.
+std::string run_call(World& world, CollectiveCall call, std::shared_ptr<std::vector<char>> memory) {
+  IssueOptions options;
+  options.name = name(call.spec.collective);
+  options.keepalive = std::move(memory);
+  options.background = false;
+  Rank& rank = world.ranks[call.spec.rank];
+  auto operation = rank.group->issue({call}, options);
+  rank.engine->wait(*operation);
+  return operation->describe();
+}
+
+CollectiveCall all_to_all(int rank, std::vector<std::uint64_t> counts, std::vector<char>& memory) {
+  CollectiveCall call;
+  call.spec = {.collective = Collective::AllToAll, .rank = rank, .size = 2};
+  call.spec.send_counts = call.spec.recv_counts = std::move(counts);
+  call.input = memory.data();
+  call.output = memory.data() + memory.size() / 2;
+  return call;
+}
+
+}  // namespace
+
+TEST(givers_do_not_run_away) {
+  struct Case {
+    Collective collective;
+    int giver;
+    std::vector<std::uint64_t> counts;
+  };
+  const Case cases[] = {{Collective::Gather, 1, {}},
+                        {Collective::Scatter, 0, {}},
+                        {Collective::Reduce, 1, {}},
+                        {Collective::AllGather, 0, {8, 0}},
+                        {Collective::ReduceScatter, 1, {8, 0}}};
+  for (const Case& c : cases) {
+    World world(2, {.group = {"test", 30s, 4}});
+    std::atomic<int> given{0};
+    world.run([&](int r) {
+      if (r != c.giver) {
+        std::this_thread::sleep_for(100ms);
+        CHECK(given.load() < 64);
+      }
+      for (int i = 0; i < 200; ++i) {
+        // Gather: 8 bytes of each; input and output apart.
+        auto memory = std::make_shared<std::vector<char>>(32, static_cast<char>(i % 100));
+        CollectiveCall call;
+        call.spec = {.collective = c.collective, .rank = r, .size = 2, .root = 0, .count = 8};
+        call.spec.counts = c.counts;
+        call.input = memory->data();
+        call.output = memory->data() + 16;
+        run_call(world, call, memory);
+        if (r == c.giver) ++given;
+      }
+    });
+    world.close();
+  }
+}
+
+TEST(gather_and_scatter_bring_the_blocks) {
+  for (const char* algorithm : {"linear", "binomial"}) {
+    constexpr int kSize = 5;
+    World world(kSize,
+                {.env = env_of({{"MPI_GDR_GATHER_ALGO", algorithm}, {"MPI_GDR_SCATTER_ALGO", algorithm}})});
+    world.run([&](int r) {
+      for (int root = 0; root < kSize; ++root) {
+        // The root's own block stands in place already.
+        auto all = std::make_shared<std::vector<char>>(3 * kSize, 0),
+             mine = std::make_shared<std::vector<char>>(3);
+        std::fill_n(r == root ? all->data() + 3 * r : mine->data(), 3, static_cast<char>(r + 1));
+        CollectiveCall call;
+        call.spec = {.collective = Collective::Gather, .rank = r, .size = kSize, .root = root, .count = 3};
+        call.input = r == root ? all->data() + 3 * r : mine->data();
+        call.output = r == root ? all->data() : nullptr;
+        CHECK(run_call(world, call, nullptr).find(std::string("algorithm=") + algorithm) !=
+              std::string::npos);
+        if (r == root)
+          for (int i = 0; i < 3 * kSize; ++i) CHECK((*all)[i] == i / 3 + 1);
+        std::fill(mine->begin(), mine->end(), char{0});
+        call.spec.collective = Collective::Scatter;
+        call.input = r == root ? all->data() : nullptr;
+        call.output = mine->data();
+        run_call(world, call, nullptr);
+        CHECK((*mine)[0] == r + 1 && (*mine)[2] == r + 1);
+      }
+    });
+    world.close();
+  }
+}
+
+TEST(every_all_to_all_is_logged_under_its_own_algorithm) {
+  World world(2);
+  world.run([&](int r) {
+    for (int i = 0; i < 40; ++i) {
+      auto memory = std::make_shared<std::vector<char>>(32);
+      const std::string line = run_call(world, all_to_all(r, {8, 8}, *memory), memory);
+      CHECK(line.find("algorithm=pairwise") != std::string::npos);
+    }
+  });
+  world.close();
+}
+
+TEST(what_was_refused_does_not_count) {
+  World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "bruck"}})});
+  world.run([&](int r) {
+    // One rank only: with what it counted, its barriers would come in other places than its peer's.
+    for (int i = 0; r == 0 && i < 9; ++i) {
+      std::vector<char> memory(32);
+      CHECK_THROWS(world.ranks[0].group->issue({all_to_all(0, {8, 4}, memory)}, {.name = "all_to_all"}),
+                   Error, "algorithm bruck needs even splits on all ranks, but send_counts[1]=4");
+    }
+    for (int i = 0; i < 40; ++i) {
+      auto memory = std::make_shared<std::vector<char>>(32, static_cast<char>(10 * i + r));
+      const CollectiveCall call = all_to_all(r, {8, 8}, *memory);
+      run_call(world, call, memory);
+      CHECK((*memory)[16] == static_cast<char>(10 * i) && (*memory)[24] == static_cast<char>(10 * i + 1));
+    }
+  });
+  world.close();
+}
+
+UNIT_MAIN()
