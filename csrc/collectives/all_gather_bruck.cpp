@@ -38,7 +38,7 @@ SchedulePtr all_gather_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
     writer.recv(wrap(rank + distance, p), stretch(distance, number));
     if (distance == 1) {  // leaves from Input, so that it need not wait for the copy
       writer.send(wrap(rank - distance, p), input);
-      writer.copy(stretch(0, 1), input);
+      if (p > 2 || rank == 0) writer.copy(stretch(0, 1), input);  // else nobody reads it
     } else {
       writer.send(wrap(rank - distance, p), stretch(0, number));
     }
