@@ -51,9 +51,10 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
     if collective in UNEVEN and draw(st.booleans()):
         block = st.one_of(st.just(0), st.integers(0, 1 << 30)) if count is None else count
         how["counts"] = draw(st.lists(block, min_size=size, max_size=size))
-    # From one lane and one chunk to a few dozen of them; more would only be slower to check.
+    # From one lane and one chunk to a few dozen of them; more would only be slower to check. The
+    # count of all_gather and reduce_scatter is one rank's block already.
     largest = max(how.get("counts", [how["count"]]))
-    how["chunk_bytes"] = max(8, largest * 8 // draw(st.integers(1, 4 * size)))
+    how["chunk_bytes"] = max(8, largest * 8 // draw(st.integers(1, 16 if collective in UNEVEN else 4 * size)))
     if collective != "all_to_all":
         return [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
     # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
