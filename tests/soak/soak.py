@@ -216,6 +216,7 @@ def watch(threads, workers, steps, rank, started):
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     memory = Memory()
+    memory.sample(False)  # a short run may be over before the next
     total = steps * len(workers)
     console = Console(stderr=True)
     columns = [TextColumn("soak"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
