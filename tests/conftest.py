@@ -2,8 +2,9 @@
 
 import os
 
-# tests/spmd is run by test_spmd.py, once per number of ranks and launcher; see support/spmd_main.py.
-collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd"]
+# tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
+# test_frameworks.py; see support/spmd_main.py.
+collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks"]
 
 
 def pytest_addoption(parser):
@@ -26,3 +27,5 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "smoke: runs under every launcher, not only under mpi-gdr run")
     config.addinivalue_line("markers", "algorithms: runs once more with every algorithm forced")
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")
+    config.addinivalue_line("markers", "mesh: needs the four ranks of a 2 x 2 mesh")
+    config.addinivalue_line("markers", "detail: runs once more under TORCH_DISTRIBUTED_DEBUG=DETAIL")

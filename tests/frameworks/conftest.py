@@ -1,0 +1,47 @@
+"""Fixtures of the framework tests. All ranks run all tests in the same order, over one default group."""
+
+import datetime
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.spmd import GROUP_SECONDS
+
+TIMEOUT = datetime.timedelta(seconds=GROUP_SECONDS)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def world():
+    """The default group, from the first test to the last."""
+    torch.set_num_threads(1)
+    dist.init_process_group("mpi-gdr", timeout=TIMEOUT)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="session")
+def gloo(world):
+    """The same ranks over Gloo, for references."""
+    return dist.new_group(backend="gloo", timeout=TIMEOUT)
+
+
+@pytest.fixture
+def rank():
+    return dist.get_rank()
+
+
+@pytest.fixture
+def size():
+    return dist.get_world_size()
+
+
+@pytest.fixture
+def folder(request):
+    """A folder that all ranks share."""
+    path = Path(os.environ["SPMD_REPORTS"]) / request.node.name
+    if dist.get_rank() == 0:
+        path.mkdir()
+    dist.barrier()
+    return path

@@ -1,0 +1,149 @@
+"""torch.distributed.checkpoint: saved from shards, read back into other shards, and by one process."""
+
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from support.training import (
+    STEPS,
+    assert_same_model,
+    new_model,
+    sgd,
+    train,
+    train_alone,
+)
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def sharded(seed=17, mesh=None):
+    model = new_model(seed)
+    fully_shard(model.first, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def trained():
+    model = sharded()
+    optimizer = sgd(model)
+    train(model, optimizer)
+    return model, optimizer
+
+
+def state_of(model, optimizer):
+    parameters, moments = get_state_dict(model, optimizer)
+    return {"model": parameters, "optimizer": moments}
+
+
+def test_sharded_training_goes_on_where_it_stopped(size, folder):
+    dcp.save(state_of(*trained()), checkpoint_id=folder / "saved")
+
+    model = sharded(seed=99)
+    optimizer = sgd(model)
+    state = state_of(model, optimizer)
+    dcp.load(state, checkpoint_id=folder / "saved")
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(model, optimizer, first=STEPS)
+    assert_same_model(model, train_alone(size, 2 * STEPS))
+
+    # The same files in one process, without a process group; and by DDP.
+    alone = new_model(seed=99)
+    whole = {"model": alone.state_dict()}
+    dcp.load(whole, checkpoint_id=folder / "saved", no_dist=True)
+    assert_same_model(alone, train_alone(size))
+    replicated = DDP(new_model(seed=99))
+    part = {"model": get_model_state_dict(replicated)}
+    dcp.load(part, checkpoint_id=folder / "saved")
+    set_model_state_dict(replicated, part["model"])
+    assert_same_model(replicated.module, alone)
+
+
+@pytest.mark.mesh
+def test_two_dimensional_shards_are_read_into_one_dimension(folder):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    model = sharded(mesh=mesh)
+    train(model, sgd(model))
+    dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=folder / "saved")
+    other = sharded(seed=99)
+    state = {"model": get_model_state_dict(other)}
+    dcp.load(state, checkpoint_id=folder / "saved")
+    set_model_state_dict(other, state["model"])
+    assert_same_model(other, train_alone(4))
+
+
+def test_async_save_while_training_goes_on(size, folder):
+    """The save runs its collectives in a thread, on a group of its own, as any backend demands that has one
+    queue a group; training changes the parameters meanwhile."""
+    model, optimizer = trained()
+    saving = dist.new_group()
+    response = dcp.async_save(
+        state_of(model, optimizer), checkpoint_id=folder / "saved", process_group=saving
+    )
+    steps = 0
+    while not response.done() or steps < 3:
+        train(model, optimizer, first=STEPS + steps, steps=1)
+        steps += 1
+        more = torch.tensor([0 if response.done() else 1])  # the ranks must make the same number of steps
+        dist.all_reduce(more, dist.ReduceOp.MAX)
+        if not more and steps >= 3:
+            break
+    response.result()
+    assert_same_model(model, train_alone(size, STEPS + steps), rtol=1e-8, atol=1e-10)
+
+    other = sharded(seed=99)
+    state = {"model": get_model_state_dict(other)}
+    dcp.load(state, checkpoint_id=folder / "saved")
+    set_model_state_dict(other, state["model"])
+    assert_same_model(other, train_alone(size))  # the parameters at the time of the call
+    dist.destroy_process_group(saving)
+
+
+def test_collectives_of_a_checkpoint_in_a_thread(rank, size):
+    """What the planner does, from a thread, while the main thread sums on the default group."""
+    group, failures = dist.new_group(), []
+
+    def planner():
+        try:
+            for turn in range(10):
+                plans = [None] * size if rank == 0 else None
+                dist.gather_object({"rank": rank, "turn": turn}, plans, group=group)
+                merged = [f"{turn}:{p['rank']}" for p in plans] if rank == 0 else None
+                mine = [None]
+                dist.scatter_object_list(mine, merged, group=group)
+                assert mine == [f"{turn}:{rank}"]
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=planner)
+    thread.start()
+    for turn in range(100):
+        tensor = torch.full((1000,), float(turn + rank))
+        dist.all_reduce(tensor)
+        assert (tensor == size * turn + sum(range(size))).all()
+    thread.join()
+    assert not failures, failures
+    dist.destroy_process_group(group)
+
+
+def test_full_state_dict(rank, size):
+    """Rank 0 gathers everything on the CPU, and rank 0's state is broadcast into new shards."""
+    model, _ = trained()
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    state = get_model_state_dict(model, options=options)
+    if rank == 0:
+        assert_same_model(state, train_alone(size))
+    else:
+        assert not state
+    other = sharded(seed=99)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(other, state, options=options)
+    assert_same_model(other, train_alone(size))

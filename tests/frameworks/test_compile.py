@@ -1,0 +1,82 @@
+"""torch.compile of functions and models that communicate."""
+
+import shutil
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
+from support.training import (
+    INPUTS,
+    STEPS,
+    assert_same_model,
+    batch,
+    loss_of,
+    new_model,
+    sgd,
+    train,
+    train_alone,
+)
+from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+def compilers():
+    """inductor needs a C++ compiler at run time, aot_eager nothing."""
+    return ["aot_eager", *(["inductor"] if shutil.which("g++") or shutil.which("clang++") else [])]
+
+
+@pytest.mark.parametrize("compiler", compilers())
+def test_function_with_collectives(rank, size, compiler):
+    """In one graph: forms in place of dist.*, and functional ones with computation in between."""
+
+    @torch.compile(backend=compiler, fullgraph=True)
+    def function(x):
+        y = x * 2
+        dist.all_reduce(y)
+        z = funcol.all_gather_tensor(torch.sin(y) + rank, 0, dist.group.WORLD)
+        return funcol.reduce_scatter_tensor(z + x.sum(), "avg", 0, dist.group.WORLD)
+
+    inputs = [torch.arange(4.0, dtype=torch.float64) + r for r in range(size)]
+    gathered = torch.cat([torch.sin(2 * sum(inputs)) + r for r in range(size)])
+    expected = (gathered + sum(x.sum() for x in inputs) / size).chunk(size)[rank]
+    for _ in range(2):
+        torch.testing.assert_close(function(inputs[rank]), expected)
+
+
+def wide_model():
+    """Larger than the first bucket of DDP, 1 MiB."""
+    torch.manual_seed(29)
+    return nn.Sequential(
+        nn.Linear(INPUTS, 400), nn.Tanh(), nn.Linear(400, 400), nn.Tanh(), nn.Linear(400, 8)
+    ).double()
+
+
+@pytest.mark.parametrize("compiler", compilers())
+def test_ddp(size, compiler):
+    """Its buckets split the graph (DDPOptimizer)."""
+    model = DDP(wide_model(), bucket_cap_mb=1)
+    counter = CompileCounterWithBackend(compiler)
+    train(torch.compile(model, backend=counter), sgd(model))
+    assert counter.frame_count > 1
+    assert_same_model(model.module, train_alone(size, model=wide_model()))
+
+
+def test_fsdp2(rank, size):
+    model = new_model()
+    fully_shard(model.first)
+    fully_shard(model)
+    optimizer = sgd(model)
+    compiled = torch.compile(model, backend="aot_eager")
+    for step in range(STEPS):
+        loss_of(compiled(batch(rank, step))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert_same_model(model, train_alone(size))

@@ -1,0 +1,106 @@
+"""Patterns of groups and handles that Megatron-like code uses."""
+
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+
+
+def total(ranks):
+    return float(sum(r + 1 for r in ranks))
+
+
+@pytest.mark.mesh
+@pytest.mark.detail
+def test_grid_of_groups(rank, size):
+    """Tensor, data and pipeline groups that overlap, a rank in one of each kind, all in flight together."""
+    tensor, _ = dist.new_subgroups(group_size=2)
+    data, _ = dist.new_subgroups_by_enumeration([[0, 2], [1, 3]])
+    pairs = [dist.new_group([a, b]) for a, b in ((0, 3), (1, 2))]
+    pipeline = pairs[0] if rank in (0, 3) else pairs[1]
+    members = [dist.get_process_group_ranks(g) for g in (tensor, data, pipeline, dist.group.WORLD)]
+    assert members[0] == [rank // 2 * 2, rank // 2 * 2 + 1] and members[1] == [rank % 2, rank % 2 + 2]
+    groups = [tensor, data, pipeline, dist.group.WORLD]
+    # Every rank starts them in another order, and waits in yet another.
+    order = [(i + rank) % 4 for i in range(4)]
+    tensors = [torch.full((5000,), float(rank + 1)) for _ in groups]
+    works = {i: dist.all_reduce(tensors[i], group=groups[i], async_op=True) for i in order}
+    for i in reversed(order):
+        works[i].wait()
+    for values, ranks in zip(tensors, members, strict=True):
+        assert (values == total(ranks)).all()
+    for group in groups[:-1]:
+        dist.destroy_process_group(group)
+
+
+@pytest.mark.mesh
+def test_local_synchronisation(rank, size):
+    """use_local_synchronization: only the members call new_group, the others do something else."""
+    if rank in (1, 3):
+        group = dist.new_group([1, 3], use_local_synchronization=True)
+        value = torch.tensor([float(rank + 1)])
+        dist.all_reduce(value, group=group)
+        assert value.item() == total([1, 3])
+        assert dist.get_group_rank(group, 3) == 1
+        dist.destroy_process_group(group)
+    dist.barrier()
+
+
+@pytest.mark.detail
+def test_several_handles_waited_out_of_order(rank, size):
+    """Reductions of several gradients beside all_gathers of parameters, as in a distributed optimizer."""
+    shards = [torch.full((100 + i,), float(rank + 10 * i)) for i in range(4)]
+    wholes = [torch.empty(size * len(s)) for s in shards]
+    gradients = [torch.arange(size * 50.0) * (rank + 1) + i for i in range(4)]
+    parts = [torch.empty(50) for _ in gradients]
+    works = []
+    for i in range(4):
+        works.append(dist.reduce_scatter_tensor(parts[i], gradients[i], async_op=True))
+        works.append(dist.all_gather_into_tensor(wholes[i], shards[i], async_op=True))
+    for i in (5, 0, 7, 2, 6, 1, 4, 3):
+        works[i].wait()
+        assert works[i].is_completed()
+    for i in range(4):
+        expected = (torch.arange(size * 50.0) * total(range(size)) + i * size).chunk(size)[rank]
+        assert torch.equal(parts[i], expected)
+        for other, shard in enumerate(wholes[i].chunk(size)):
+            assert (shard == other + 10 * i).all()
+
+
+@pytest.mark.mesh
+@pytest.mark.detail
+def test_rings_of_messages(rank, size):
+    """Ring attention: blocks go round by batch_isend_irecv, forwards and backwards at a time."""
+    after, before = (rank + 1) % size, (rank - 1) % size
+    forward, backward = (torch.full((3000,), float(rank)) for _ in range(2))
+    for step in range(1, size + 1):
+        from_before, from_after = torch.empty(3000), torch.empty(3000)
+        works = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, forward, after),
+            dist.P2POp(dist.irecv, from_before, before),
+            dist.P2POp(dist.isend, backward, before),
+            dist.P2POp(dist.irecv, from_after, after),
+        ])  # fmt: skip
+        for work in works:
+            work.wait()
+        forward, backward = from_before, from_after
+        assert (forward == (rank - step) % size).all() and (backward == (rank + step) % size).all()
+
+
+def test_blocking_collective_inside_a_callback(size):
+    """A Future's callback that waits for further collectives: on Gloo it blocks the thread they need."""
+
+    def again(future):
+        tensor = future.value()[0]
+        for _ in range(3):
+            dist.all_reduce(tensor)
+        return tensor
+
+    future = dist.all_reduce(torch.ones(1000), async_op=True).get_future().then(again)
+    assert (future.wait() == float(size) ** 4).all()
+
+
+def test_monitored_barrier_is_refused_by_torch():
+    with pytest.raises(ValueError, match="monitored_barrier is only implemented for GLOO"):
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=5))

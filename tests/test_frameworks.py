@@ -1,0 +1,36 @@
+"""Runs tests/frameworks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
+
+import pytest
+from support import processes
+from support.spmd import TESTS, run_spmd
+
+TIMEOUT = 400  # seconds a job
+
+
+def test_two_ranks(tmp_path):
+    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", timeout=TIMEOUT) > 0
+
+
+def test_four_ranks(tmp_path):
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", timeout=TIMEOUT) > 0
+
+
+@pytest.mark.parametrize("size, marks", [(2, "detail and not mesh")])
+def test_debug_detail(tmp_path, size, marks):
+    """torch wraps every group in one that compares shapes over Gloo before each collective."""
+    passed = run_spmd(
+        tmp_path, "mpi-gdr run", size, "frameworks", "-m", marks,
+        timeout=TIMEOUT, TORCH_DISTRIBUTED_DEBUG="DETAIL",
+    )  # fmt: skip
+    assert passed > 0
+
+
+def test_elastic_restart(tmp_path):
+    """The keys in the store carry the attempt: nothing of the first one is mistaken for the second's."""
+    command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    command += [str(TESTS / "support" / "elastic_program.py"), str(tmp_path)]
+    output = processes.run(command, timeout=180).expect(0)
+    assert "rank 1 dies" in output
+    for rank in range(2):
+        assert f"attempt 1: rank {rank} of 2 has trained to the end" in output
+    assert "attempt 0: rank" not in output
