@@ -31,20 +31,21 @@ class SelfAttention(nn.Module):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.heads = config.heads
+        self.head_size = config.channels // config.heads
         self.dropout = config.dropout
-        # One matrix for queries, keys and values: one large product is faster than three small ones.
+        # One matrix for queries, keys and values: one large product is faster than three small ones. Its rows
+        # are grouped by head, so that a rank of a tensor-parallel group can hold a slice: some of the heads.
         self.qkv = nn.Linear(config.channels, 3 * config.channels, bias=False)
         self.out = nn.Linear(config.channels, config.channels, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        batch, length, channels = x.shape
+        batch, length, _ = x.shape
         # (B, T, 3C) -> three of (B, H, T, C/H)
-        qkv = self.qkv(x).view(batch, length, 3, self.heads, channels // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(x).view(batch, length, -1, 3, self.head_size)
+        q, k, v = qkv.permute(3, 0, 2, 1, 4)
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        y = y.transpose(1, 2).reshape(batch, length, channels)
+        y = y.transpose(1, 2).reshape(batch, length, -1)
         return F.dropout(self.out(y), self.dropout, self.training)
 
 

@@ -1,4 +1,4 @@
-"""Under torchrun --max-restarts=1: rank 1 of the first attempt dies in mid-training, the second attempt trains
+"""Under torchrun --max-restarts=1: rank 1 of the first attempt dies in mid-training, the second one trains
 from the checkpoint to the end. Prints one line when it has passed all its checks. Argument: a folder."""
 
 import os

@@ -1,0 +1,45 @@
+"""The examples of sharded and of three-dimensional parallelism train with the losses of one process."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from support import processes
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TINY = "--layers=2 --heads=2 --channels=32 --block-size=32 --batch-size=24 --text-bytes=400000 --device=cpu".split()
+ALONE = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=1"]
+
+
+def losses(command, out, *arguments):
+    """(kind, iteration) -> loss, of a run that must end well."""
+    processes.run([*command, *TINY, f"--out={out}", *arguments], timeout=240).expect(0)
+    records = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return {(r["kind"], r["iteration"]): r["loss"] for r in records if "loss" in r}
+
+
+def mpi_gdr_run(size, script):
+    return [*processes.MPI_GDR_RUN, "-n", str(size), str(EXAMPLES / script)]
+
+
+def test_fsdp(tmp_path):
+    arguments = ["--iterations=6", "--save-every=3"]
+    whole = losses(mpi_gdr_run(2, "fsdp.py"), tmp_path / "whole", *arguments)
+    assert len(whole) == 6 + 2 and whole["train", 5] < whole["train", 0] - 0.1
+    alone = losses([*ALONE, EXAMPLES / "fsdp.py", "--backend=gloo"], tmp_path / "alone", *arguments)
+    assert whole == pytest.approx(alone, abs=1e-4)
+    # As if it had been stopped behind the checkpoint; goes on with other shards.
+    shutil.rmtree(tmp_path / "whole" / "checkpoint-6")
+    resumed = losses(mpi_gdr_run(3, "fsdp.py"), tmp_path / "whole", "--resume", *arguments)
+    assert resumed == pytest.approx(whole, abs=1e-4)
+    assert (tmp_path / "whole" / "checkpoint-6" / ".metadata").exists()
+
+
+def test_parallel3d(tmp_path):
+    """2 data x 2 pipeline x 2 tensor."""
+    parallel = losses(mpi_gdr_run(8, "parallel3d.py"), tmp_path / "parallel", "--iterations=3")
+    alone = losses([sys.executable, EXAMPLES / "parallel3d.py"], tmp_path / "alone", "--iterations=3")
+    assert len(alone) == 3 and alone["train", 2] < alone["train", 0] - 0.1
+    assert parallel == pytest.approx(alone, abs=1e-4)
