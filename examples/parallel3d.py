@@ -4,8 +4,9 @@
     mpi-gdr run -n 4 parallel3d.py --pipeline 1      2 data x 2 tensor
     python parallel3d.py                             one process, no parallelism: the same losses
 
-Tensor-parallel ranks are neighbours, because they talk most: two sums a block in each direction. Stages pass on the
-activations of each microbatch. Data parallelism (FSDP2 within a stage) sums the gradients once an iteration.
+Tensor-parallel ranks are neighbours, because they talk most: two sums a block in each direction. Stages pass
+on the activations of each microbatch. Data parallelism (FSDP2 within a stage) sums the gradients once an
+iteration.
 """
 
 import argparse
@@ -60,7 +61,7 @@ if args.batch_size % (data * args.microbatches):
 
 
 class Stage(nn.Module):
-    """Consecutive blocks of a GPT; the first stage also has the embeddings, the last one the output matrix."""
+    """Some blocks of a GPT; the first stage also has the embeddings, the last one the output matrix."""
 
     def __init__(self, gpt: GPT, stage: int, stages: int) -> None:
         super().__init__()
@@ -92,7 +93,7 @@ if ranks.distributed:
     index = dict(zip(names, mesh.get_coordinate(), strict=True))
 else:
     index = {"data": 0, "pipeline": 0, "tensor": 0}
-last = index["pipeline"] == args.pipeline - 1
+first, last = index["pipeline"] == 0, index["pipeline"] == args.pipeline - 1
 model = Stage(gpt, index["pipeline"], args.pipeline)
 if ranks.distributed:
     # A matrix cut by columns, then one cut by rows: one sum over the tensor group behind each pair.
@@ -110,29 +111,26 @@ optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9
 
 
 def sum_tied_gradients() -> None:
-    """The matrix of the tokens is also that of the output: two stages hold it, and a part of its gradient each."""
-    for i in (0, args.pipeline - 1):
-        if args.pipeline > 1 and index["pipeline"] == i:
-            gradient = (model.tokens if i == 0 else model.head).weight.grad
-            dist.all_reduce(gradient.to_local(), group=ends)
+    """The matrix of the tokens is also that of the output: both ends hold it, and part of its gradient each."""
+    if args.pipeline == 1 or not (first or last):
+        return
+    distance = (args.pipeline - 1) * args.tensor  # in ranks, to the other end of the pipeline
+    other = ranks.rank + (distance if first else -distance)
+    mine = (model.tokens if first else model.head).weight.grad.to_local()
+    theirs = torch.empty_like(mine)
+    exchange = [dist.P2POp(dist.isend, mine, other), dist.P2POp(dist.irecv, theirs, other)]
+    for work in dist.batch_isend_irecv(exchange):
+        work.wait()
+    mine += theirs
 
-
-if args.pipeline > 1:  # one group for each pair of first and last stage
-    ends = None
-    for d in range(data):
-        for t in range(args.tensor):
-            pair = [(d * args.pipeline + s) * args.tensor + t for s in (0, args.pipeline - 1)]
-            made = dist.new_group(pair)
-            ends = made if ranks.rank in pair else ends
 
 # ---- training ---------------------------------------------------------------------------------------------
 text = load(args.text_bytes)
 if ranks.first:
     args.out.mkdir(parents=True, exist_ok=True)
     settings = {name: v for name, v in vars(args).items() if name not in ("backend", "out")}
-    log = Log(
-        args.out / "log.jsonl", {"backend": ranks.backend, "ranks": ranks.size, "settings": settings}, None
-    )
+    header = {"backend": ranks.backend, "ranks": ranks.size, "settings": settings}
+    log = Log(args.out / "log.jsonl", header, None)
     bar = Progressbar("auto", args.iterations, 0)
     bar.line(f"{parameters:,} parameters; {ranks.backend}, {data} data x "
              f"{args.pipeline} pipeline x {args.tensor} tensor")  # fmt: skip
@@ -143,11 +141,9 @@ for iteration in range(args.iterations):
     x, y = x.to(ranks.device), y.to(ranks.device)
     if ranks.distributed:
         losses: list[Tensor] = []
-        schedule.step(
-            *([x] if index["pipeline"] == 0 else []), **({"target": y, "losses": losses} if last else {})
-        )
+        schedule.step(*([x] if first else []), **({"target": y, "losses": losses} if last else {}))
         sum_tied_gradients()
-        loss = torch.stack(losses).mean() if last else torch.zeros(())
+        loss = torch.stack(losses).mean() if last else torch.zeros((), device=ranks.device)
     else:
         loss = loss_of(model(x), y)
         loss.backward()

@@ -9,7 +9,8 @@ import pytest
 from support import processes
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TINY = "--layers=2 --heads=2 --channels=32 --block-size=32 --batch-size=24 --text-bytes=400000 --device=cpu".split()
+TINY = ["--layers=2", "--heads=2", "--channels=32", "--block-size=32", "--batch-size=24"]
+TINY += ["--text-bytes=400000", "--device=cpu"]
 ALONE = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=1"]
 
 
