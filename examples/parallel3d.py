@@ -111,7 +111,7 @@ optimizer = torch.optim.AdamW(model.parameters(), args.learning_rate, betas=(0.9
 
 
 def sum_tied_gradients() -> None:
-    """The matrix of the tokens is also that of the output: both ends hold it, and part of its gradient each."""
+    """The matrix of the tokens is also that of the output: both ends hold it and part of its gradient."""
     if args.pipeline == 1 or not (first or last):
         return
     distance = (args.pipeline - 1) * args.tensor  # in ranks, to the other end of the pipeline

@@ -1,27 +1,25 @@
 """Runs tests/frameworks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
 
-import pytest
 from support import processes
 from support.spmd import TESTS, run_spmd
 
-TIMEOUT = 400  # seconds a job
+LIMITS = {"timeout": 600, "SPMD_HANG_SECONDS": "200"}
 
 
 def test_two_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", timeout=TIMEOUT) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", **LIMITS) > 0
 
 
 def test_four_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", timeout=TIMEOUT) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", **LIMITS) > 0
 
 
-@pytest.mark.parametrize("size, marks", [(2, "detail and not mesh")])
-def test_debug_detail(tmp_path, size, marks):
+def test_debug_detail(tmp_path):
     """torch wraps every group in one that compares shapes over Gloo before each collective."""
+    marks = "detail and not mesh"
     passed = run_spmd(
-        tmp_path, "mpi-gdr run", size, "frameworks", "-m", marks,
-        timeout=TIMEOUT, TORCH_DISTRIBUTED_DEBUG="DETAIL",
-    )  # fmt: skip
+        tmp_path, "mpi-gdr run", 2, "frameworks", "-m", marks, TORCH_DISTRIBUTED_DEBUG="DETAIL", **LIMITS
+    )
     assert passed > 0
 
 
