@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that a wait in the backend ends with
-# its message; long enough for a rank that waits for another one's compiler.
+# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that a wait in the backend ends
+# with its message; long enough for a rank that waits for another one's compiler.
 TIMEOUT = datetime.timedelta(seconds=150)
 
 

@@ -28,8 +28,8 @@ def fresh():
     torch._dynamo.reset()
 
 
-# inductor needs a C++ compiler at run time, aot_eager nothing. inductor's first use takes 13 s of CPU time: one
-# test has it.
+# inductor needs a C++ compiler at run time, aot_eager nothing. inductor's first use takes 13 s of CPU time:
+# one test has it.
 COMPILERS = ["aot_eager", *(["inductor"] if shutil.which("g++") or shutil.which("clang++") else [])]
 
 
