@@ -1,9 +1,9 @@
 """mpi-gdr: torch.distributed over MPI, beside a stock torch wheel.
 
 `dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
-Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options` and
-`mpi4py_comm`. Neither the extension nor MPI is loaded before the first process group, or the first use of
-those two.
+Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options`,
+`mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process group,
+or the first use of those.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._creator import mpi4py_comm
+    from ._creator import dump_flight_log, mpi4py_comm
 
-__all__ = ["Options", "__version__", "mpi4py_comm"]
+__all__ = ["Options", "__version__", "dump_flight_log", "mpi4py_comm"]
 
 
 def _register_now() -> bool:
@@ -41,8 +41,8 @@ def __getattr__(name: str) -> Any:
         from ._creator import load_extension
 
         return load_extension().Options
-    if name == "mpi4py_comm":
-        from ._creator import mpi4py_comm
+    if name in ("dump_flight_log", "mpi4py_comm"):
+        from . import _creator
 
-        return mpi4py_comm
+        return getattr(_creator, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

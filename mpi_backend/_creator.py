@@ -1,7 +1,8 @@
 """Creates the c10d backend: loads the extension, checks what the user passed, picks the accelerator, calls
 C++.
 
-Imported only when a process group with this backend is made, or when `Options` or `mpi4py_comm` is used.
+Imported only when a process group with this backend is made, or when `Options`, `mpi4py_comm` or
+`dump_flight_log` is used.
 """
 
 from __future__ import annotations
@@ -161,3 +162,13 @@ def mpi4py_comm(group: Any = None) -> Any:
             f"({library!r}): set MPI4PY_LIBMPI to the one of mpi-gdr, which `mpi-gdr info` shows"
         )
     return MPI.Comm.f2py(handle)
+
+
+def dump_flight_log(path: str | os.PathLike[str] | None = None) -> str:
+    """Writes the last operations of this process to a file, for `mpi-gdr diagnose` and torch's analyzer.
+
+    `path`: default is the file in MPI_GDR_FLIGHT_DIR that a timeout writes, too. Returns the file's name.
+    Does not talk to other ranks. Raises ValueError without a flight log, RuntimeError if the file cannot be
+    written. Thread-safe.
+    """
+    return load_extension().dump_flight_log("" if path is None else os.fspath(path))

@@ -11,6 +11,7 @@ COMMANDS = {
     "run": ("mpi_backend.run", "start a program on N ranks with the launcher of the MPI this was built for"),
     "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
+    "diagnose": ("mpi_backend.diagnose", "compare the flight logs of all ranks after a hang"),
     "bench": ("mpi_backend.bench", "measure collectives, in the columns of nccl-tests or OSU"),
 }
 

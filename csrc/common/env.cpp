@@ -75,12 +75,17 @@ std::vector<Row> make_rows() {
   using R = const Row&;
   using S = const std::string&;
   std::vector<Row> rows;
-  rows.push_back(row("MPI_GDR_DEBUG", "WARN", "WARN, INFO or TRACE",
-                     "log level; INFO: start-up block, TRACE: every operation", [](Env& e, R r, S v) {
-                       e.debug = parse_choice<LogLevel>(
-                           r, v,
-                           {{"WARN", LogLevel::Warn}, {"INFO", LogLevel::Info}, {"TRACE", LogLevel::Trace}});
-                     }));
+  rows.push_back(row(
+      "MPI_GDR_DEBUG", "WARN", "WARN, INFO, DETAIL or TRACE",
+      "log level; INFO: start-up block, DETAIL: also compares calls between ranks, TRACE: every operation",
+      [](Env& e, R r, S v) {
+        e.check_calls = strcasecmp(v.c_str(), "DETAIL") == 0;
+        e.debug = parse_choice<LogLevel>(r, v,
+                                         {{"WARN", LogLevel::Warn},
+                                          {"INFO", LogLevel::Info},
+                                          {"DETAIL", LogLevel::Info},
+                                          {"TRACE", LogLevel::Trace}});
+      }));
   rows.push_back(row("MPI_GDR_DEBUG_FILE", "", "a path; %h = host, %p = process id",
                      "where the log goes (default: stderr)", [](Env& e, R, S v) { e.debug_file = v; }));
   rows.push_back(row("MPI_GDR_TIMEOUT", "", "seconds > 0",
@@ -113,6 +118,17 @@ std::vector<Row> make_rows() {
   rows.push_back(row("MPI_GDR_NAP_US", "200", "1..100000",
                      "longest nap of the progress thread in microseconds",
                      [](Env& e, R r, S v) { e.nap_us = parse_int(r, v, 1, 100000); }));
+  rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
+                     "operations that the flight log keeps",
+                     [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));
+  rows.push_back(row("MPI_GDR_FLIGHT_DIR", "", "a path",
+                     "folder of the flight log's files (default: one per job under TMPDIR or /tmp)",
+                     [](Env& e, R, S v) { e.flight_dir = v; }));
+  rows.push_back(row(
+      "MPI_GDR_FLIGHT_SIGNAL", "SIGUSR2", "SIGUSR1, SIGUSR2 or off",
+      "signal that has the flight log written, unless the program handles it", [](Env& e, R r, S v) {
+        e.flight_signal = parse_choice<int>(r, v, {{"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"off", 0}});
+      }));
   return rows;
 }
 

@@ -3,6 +3,7 @@
 // reported by unknown_variables() with the nearest known one, and warned about once per process.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -20,8 +21,10 @@ class Env {
  public:
   static const Env& get();
 
-  // MPI_GDR_DEBUG=WARN|INFO|TRACE. INFO prints one block at start-up, TRACE one line per operation.
+  // MPI_GDR_DEBUG=WARN|INFO|DETAIL|TRACE. INFO prints one block at start-up, TRACE one line per operation.
   LogLevel debug = LogLevel::Warn;
+  // DETAIL logs like INFO, and ranks compare their collectives before they run them. Equal on all ranks.
+  bool check_calls = false;
   // MPI_GDR_DEBUG_FILE: where the log goes; %h is the host name, %p the process id. Default: standard error.
   std::string debug_file;
   // MPI_GDR_TIMEOUT: seconds; overrides the timeout of every group. Default: what init_process_group was
@@ -43,6 +46,13 @@ class Env {
   int max_in_flight = 32;
   // MPI_GDR_NAP_US: longest nap of the progress thread while the training thread computes, in microseconds.
   int nap_us = 200;
+  // MPI_GDR_FLIGHT_LOG: how many operations the flight log keeps; 0: no log.
+  int flight_log = 2000;
+  // MPI_GDR_FLIGHT_DIR: where its files are written. Default: a folder per job under $TMPDIR or /tmp.
+  std::string flight_dir;
+  // MPI_GDR_FLIGHT_SIGNAL=SIGUSR1|SIGUSR2|off: on this signal the log is written, unless the program uses the
+  // signal itself. 0: off.
+  int flight_signal = SIGUSR2;
 
   struct Variable {
     std::string name, default_value, allowed, description;

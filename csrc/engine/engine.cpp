@@ -34,6 +34,9 @@ class Backoff {
   int idle_ = 0;
 };
 
+// How long a failure waits for the flight log to be written: it is part of the deadline's 5 s of grace.
+constexpr auto kFlightPatience = std::chrono::seconds(1);
+
 std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
 
 // Says since when a thread is inside the transport, whatever way it leaves.
@@ -139,6 +142,8 @@ void Engine::start(Group& group) {
     // In order: what a first advance() posts is posted in the order of issue.
     for (OperationPtr& operation : started_) {
       operation->note_start(now);
+      const OperationInfo& info = operation->info();
+      for (std::uint32_t i = 0; i < info.entries; ++i) flight()->log()->started(info.first_entry + i, now);
       if (!advance(operation, now)) active_.push_back(std::move(operation));
     }
   } while (!started_.empty());  // those that ended at once made room
@@ -202,15 +207,38 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
       return false;
     }
   } catch (const Error& e) {
-    error = std::make_exception_ptr(e);
-    group.fail_with(std::string("the group failed earlier: ") + e.what(), e.code());
+    error = fail_group(*operation, e.code(), e.what());
   } catch (const std::exception& e) {
-    error = make_error(ErrorCode::Internal, operation->describe() + ": " + e.what());
-    group.fail_with(std::string("the group failed earlier: ") + e.what(), ErrorCode::Internal);
+    error = fail_group(*operation, ErrorCode::Internal, operation->describe() + ": " + e.what());
   }
   fail_operation(operation, error);
   set_current(nullptr);
   return true;
+}
+
+std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text) {
+  Group& group = operation.group();
+  if (!group.failed()) {
+    const std::vector<int> pending = operation.pending_peers();
+    text = tell_failure(operation, std::move(text), &pending);
+    group.fail_with("the group failed earlier: " + text, code);
+  }
+  return make_error(code, text);
+}
+
+std::string Engine::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
+  if (!flight()) return text;
+  const OperationInfo& info = operation.info();
+  for (std::uint32_t i = 0; i < info.entries; ++i)
+    flight()->log()->failed(info.first_entry + i, Clock::now(), text, pending);
+  return text + write_flight_log(text);
+}
+
+std::string Engine::write_flight_log(const std::string& reason) {
+  if (!flight() || flight()->path().empty()) return "";
+  const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
+  return result.problem.empty() ? "; flight log: " + result.path
+                                : "; the flight log could not be written: " + result.problem;
 }
 
 void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
@@ -220,9 +248,28 @@ void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr er
   finish(*operation, std::move(error));
 }
 
+void Engine::note_end(Operation& operation, const std::exception_ptr& error) {
+  const OperationInfo& info = operation.info();
+  if (operation.finished()) return;
+  std::string text;
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  const auto now = Clock::now();
+  for (std::uint32_t i = 0; i < info.entries; ++i) {
+    if (error)
+      flight()->log()->failed(info.first_entry + i, now, text, nullptr);
+    else
+      flight()->log()->succeeded(info.first_entry + i, now);
+  }
+}
+
 bool Engine::finish(Operation& operation, std::exception_ptr error) {
   std::vector<std::function<void()>> callbacks;
   const bool failed = error != nullptr;
+  if (operation.info().entries) note_end(operation, error);
   if (!operation.try_finish(std::move(error), callbacks)) return false;
   operation.group().one_finished();
   if (operation.background()) background_.fetch_sub(1, std::memory_order_seq_cst);
@@ -262,7 +309,8 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
     if (code == ErrorCode::Timeout) {
       std::vector<int> peers;
       if (role) peers = operation.pending_peers();
-      text = timeout_text(operation, role ? &peers : nullptr);
+      text =
+          tell_failure(operation, timeout_text(operation, role ? &peers : nullptr), role ? &peers : nullptr);
       operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
     } else {
       const std::string reason = operation.group().failure();
@@ -288,7 +336,7 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
 }
 
 void Engine::abort(Group& group, const std::string& reason) {
-  group.fail_with(reason);
+  group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
   if (!take_role(std::chrono::milliseconds(500))) return;  // waiters see the failure by themselves
   pass();
   role_.unlock();

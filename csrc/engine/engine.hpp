@@ -25,6 +25,7 @@
 
 #include "common/error.hpp"
 #include "engine/completer.hpp"
+#include "engine/flight_writer.hpp"
 #include "engine/group.hpp"
 #include "engine/operation.hpp"
 #include "engine/progress_thread.hpp"
@@ -39,6 +40,7 @@ struct EngineOptions {
   // How long past a deadline a thread may sit in one call of the transport before `on_stuck` is told.
   std::chrono::milliseconds stuck_grace{3000};
   std::function<void(const std::string&)> on_stuck;  // default: report and end the process
+  std::shared_ptr<FlightWriter> flight;              // null: operations are not logged
 };
 
 class Engine {
@@ -75,6 +77,9 @@ class Engine {
   // more.
   bool stuck() const;
 
+  // Null: off.
+  const std::shared_ptr<FlightWriter>& flight() const { return options_.flight; }
+
   // --- for Group and the threads of the engine ---
   void submit(const OperationPtr& operation);
   // One pass if the role is free. True if something moved.
@@ -91,8 +96,16 @@ class Engine {
   bool take_intake();
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
+  // The first failure of a group: notes it in the flight log, writes the log to its file and returns `text`
+  // with the file's name added. `pending`: whom the operation waits for; null: not known.
+  std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
+  // Writes the flight log; what to add to a message: "; flight log: /tmp/..." or why there is none.
+  std::string write_flight_log(const std::string& reason);
   // With the role: ends an operation with an error and leaks what a peer may still write to.
   void fail_operation(const OperationPtr& operation, std::exception_ptr error);
+  // The error with which `operation` ends after a first failure of its group.
+  std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text);
+  void note_end(Operation& operation, const std::exception_ptr& error);
   bool finish(Operation& operation, std::exception_ptr error);  // false: somebody else did
   // True with the role held (then unlock it), false if it could not be had in time.
   bool take_role(std::chrono::milliseconds patience);

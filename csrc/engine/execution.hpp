@@ -30,7 +30,8 @@ struct Binding {
   bool acknowledged = false;
 };
 
-inline constexpr int kTagsPerCollective = 2 * kMaxLanes;
+inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base
+inline constexpr int kTagsPerCollective = 2 * kMaxLanes + 1;
 
 class Execution {
  public:

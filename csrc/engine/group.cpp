@@ -1,9 +1,11 @@
 #include "engine/group.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "engine/call_check.hpp"
 #include "engine/engine.hpp"
 #include "engine/host_execution.hpp"
 #include "engine/staged_execution.hpp"
@@ -14,6 +16,9 @@ namespace {
 // One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
 // further ahead than this plus the window.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
+
+// Message numbers of the flight log kept at most.
+constexpr std::size_t kMessageNumbers = 65536;
 
 bool is_all_to_all(const Call& call) {
   const auto* collective = std::get_if<CollectiveCall>(&call);
@@ -28,6 +33,24 @@ std::uint64_t sequences_of(const Call& call) {
 
 bool is_one_way(const Plan& plan, const CollectiveSpec& spec) {
   return plan.schedule->one_way && (spec.count > 0 || !spec.counts.empty());
+}
+
+// What the ranks agree on; of a staged call, what it begins with.
+const CollectiveSpec& spec_of(const Call& call) {
+  if (const auto* staged = std::get_if<StagedCall>(&call)) return staged->first.spec;
+  return std::get<CollectiveCall>(call).spec;
+}
+
+// Bytes that this rank brings in.
+std::uint64_t contribution(const CollectiveSpec& spec) {
+  std::uint64_t elements = spec.count;
+  if (spec.collective == Collective::AllToAll)
+    elements = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
+  if (spec.collective == Collective::AllGather) elements = block_count(spec, spec.rank);
+  if (spec.collective == Collective::ReduceScatter) elements = block_offset(spec, spec.size);
+  if (spec.collective == Collective::Scatter)
+    elements = spec.rank == spec.root ? block_offset(spec, spec.size) : 0;
+  return elements * item_size(spec.dtype);
 }
 
 template <class... Fs>
@@ -47,7 +70,14 @@ Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> tr
       max_tag_(transport_->max_tag()),
       planner_(std::move(planner)),
       scratch_(engine.scratch()),
-      timeout_(options_.timeout) {}
+      flight_(engine.flight() ? engine.flight()->log() : nullptr),
+      timeout_(options_.timeout) {
+  if (!flight_) return;
+  FlightLog::Group group{options_.name, "", options_.is_default, options_.uid, options_.members};
+  if (group.members.empty())
+    for (int r = 0; r < size_; ++r) group.members.push_back(r);
+  flight_group_ = flight_->add_group(std::move(group));
+}
 
 Group::~Group() {
   // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
@@ -66,6 +96,15 @@ void Group::check(const CollectiveSpec& spec) const {
   if (!supports(spec.op, spec.dtype))
     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": op=", mpigdr::name(spec.op),
          " is not defined on ", mpigdr::name(spec.dtype), " tensors");
+}
+
+std::unique_ptr<Execution> Group::make_check(const std::vector<Call>& calls, const OperationInfo& info,
+                                             std::string_view dtype) const {
+  std::vector<const CollectiveSpec*> specs;
+  for (const Call& call : calls) specs.push_back(&spec_of(call));
+  const int tag = static_cast<int>(info.sequence % tag_slots()) * kTagsPerCollective + kHeaderTag;
+  return std::make_unique<CallCheck>(specs, info.name, dtype, info.detail, info.sequence, info.channel, tag,
+                                     *transport_);
 }
 
 void Group::check(const Call& call) const {
@@ -155,6 +194,44 @@ std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls) const {
   return after;
 }
 
+void Group::describe(const std::string& description) {
+  if (flight_) flight_->describe(flight_group_, description);
+}
+
+void Group::log_operation(OperationInfo& info, const std::vector<Call>& calls, const IssueOptions& options) {
+  const auto fill_common = [&](FlightEntry& entry) {
+    entry.group = flight_group_;
+    entry.name = info.name;
+    entry.torch_name = options.profiler_name;
+    entry.detail = info.detail;
+    entry.algorithm = info.algorithm;
+    entry.inputs = options.inputs;
+    entry.outputs = options.outputs;
+    entry.created = flight_->nanoseconds(info.issued);
+    entry.timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(info.deadline - info.issued).count();
+  };
+  const bool collective = info.channel != Channel::PointToPoint;
+  // A program may use a tag per message: then the numbers, which serve matching only, start anew now and
+  // then.
+  if (messages_.size() > kMessageNumbers) messages_.clear();
+  info.entries = collective ? 1 : static_cast<std::uint32_t>(calls.size());
+  info.first_entry = flight_->record(info.channel, info.entries, [&](FlightEntry& entry, std::uint32_t i) {
+    fill_common(entry);
+    if (collective) {
+      entry.sequence = info.sequence;
+      entry.sequences = info.sequences;
+      for (const Call& call : calls) entry.bytes += contribution(spec_of(call));
+    } else {
+      const auto& message = std::get<MessageCall>(calls[i]);
+      entry.send = message.send;
+      entry.peer = message.peer;
+      entry.tag = message.tag;
+      entry.bytes = message.bytes;
+      entry.sequence = messages_[{message.send, message.peer, message.tag}]++;
+    }
+  });
+}
+
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   for (const Call& call : calls) check(call);
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
@@ -190,8 +267,17 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
     sequence += sequences_of(call);
   }
+  std::unique_ptr<Execution> check;
+  if (options_.check_calls && collectives && size_ > 1) {
+    const TensorShapes& shown = options.inputs.count() ? options.inputs : options.outputs;
+    check = make_check(calls, info, shown.count() ? shown[0].dtype : "");
+  }
+  if (flight_) log_operation(info, calls, options);
+  const std::uint64_t first_entry = info.first_entry;
+  const std::uint32_t entries = info.entries;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
                                                std::move(options.keepalive), options.background);
+  if (check) operation->precede_by(std::move(check));
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
@@ -199,6 +285,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   try {
     engine_.submit(operation);
   } catch (...) {
+    for (std::uint32_t i = 0; i < entries; ++i) flight_->forget(first_entry + i);
     one_finished();
     std::vector<std::function<void()>> dropped;  // one of them holds the operation itself
     operation->try_finish(std::current_exception(), dropped);
@@ -239,6 +326,9 @@ void Group::enqueue(OperationPtr operation) {
 }
 
 void Group::start_ready(std::vector<OperationPtr>& started) {
+  // Checked calls run one by one: which check ends first may differ between ranks, and the library's own
+  // collectives must start in the same order on all of them.
+  const auto in_flight = static_cast<std::uint64_t>(options_.check_calls ? 1 : options_.max_in_flight);
   for (int c = 0; c < kChannelCount; ++c) {
     auto& [waiting, running] = windows_[c];
     const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
@@ -248,7 +338,7 @@ void Group::start_ready(std::vector<OperationPtr>& started) {
       // A single operation may be wider than the window.
       if (bounded && !running.empty() &&
           info.sequence + info.sequences - running.front()->info().sequence >
-              std::max<std::uint64_t>(options_.max_in_flight, info.sequences))
+              std::max<std::uint64_t>(in_flight, info.sequences))
         break;
       if (bounded) running.push_back(waiting.front());
       started.push_back(std::move(waiting.front()));

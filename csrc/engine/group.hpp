@@ -10,10 +10,13 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -59,12 +62,21 @@ struct IssueOptions {
   bool background = true;
   // Told of the end of the operation, good or bad, by a completer thread.
   std::function<void(const Operation&)> on_finished;
+  // For the flight log.
+  std::string_view profiler_name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
+  TensorShapes inputs, outputs;
 };
 
 struct GroupOptions {
   std::string name;
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   int max_in_flight = 32;
+  // Ranks compare their calls before they run them, see call_check.hpp. Equal on all ranks.
+  bool check_calls = false;
+  // For the flight log.
+  bool is_default = false;   // torch's default group
+  std::string uid;           // equal on all members, of no other group of the job
+  std::vector<int> members;  // ranks of the world, by rank of the group; empty: 0..size-1
 };
 
 class Group : public std::enable_shared_from_this<Group> {
@@ -93,6 +105,9 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string failure() const;
   // What kind of failure it was. Only after failed().
   ErrorCode failure_code() const;
+
+  // What the user calls the group, for the flight log.
+  void describe(const std::string& description);
 
   // --- for Engine ---
   // No operation is issued from now on.
@@ -123,6 +138,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void check(const CollectiveSpec& spec) const;
   // Appends a barrier to `calls` now and then. Returns what all_to_alls_ is once they have been accepted.
   std::uint64_t bound_all_to_all(std::vector<Call>& calls) const;
+  void log_operation(OperationInfo& info, const std::vector<Call>& calls, const IssueOptions& options);
+  std::unique_ptr<Execution> make_check(const std::vector<Call>& calls, const OperationInfo& info,
+                                        std::string_view dtype) const;
   std::uint64_t tag_slots() const;
 
   Engine& engine_;
@@ -131,6 +149,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const int rank_, size_, max_tag_;
   const std::shared_ptr<Planner> planner_;
   std::shared_ptr<ScratchPool> scratch_;
+  const std::shared_ptr<FlightLog> flight_;  // null: off
+  std::uint32_t flight_group_ = 0;
   std::atomic<std::chrono::nanoseconds> timeout_;
 
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
@@ -139,6 +159,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t all_to_alls_ = 0;
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
+  std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)
 
   mutable std::mutex failure_mutex_;
   std::string failure_;

@@ -19,6 +19,10 @@ Operation::Operation(std::shared_ptr<Group> group, OperationInfo info,
       has_buffers_(keepalive_ != nullptr) {}
 
 bool Operation::advance() {
+  if (check_) {
+    if (!check_->advance()) return false;
+    check_.reset();
+  }
   bool all = true;
   for (std::size_t i = first_unfinished_; i < parts_.size(); ++i) {
     if (part_done_[i]) continue;
@@ -30,12 +34,13 @@ bool Operation::advance() {
 }
 
 std::uint64_t Operation::rounds_done() const {
-  std::uint64_t rounds = 0;
+  std::uint64_t rounds = check_ ? check_->rounds_done() : std::uint64_t{1};
   for (const auto& part : parts_) rounds += part->rounds_done();
   return rounds;
 }
 
 std::vector<int> Operation::pending_peers() const {
+  if (check_) return check_->pending_peers();
   std::vector<int> peers;
   for (std::size_t i = 0; i < parts_.size(); ++i)
     if (!part_done_[i])
@@ -46,6 +51,7 @@ std::vector<int> Operation::pending_peers() const {
 }
 
 void Operation::abandon() noexcept {
+  if (check_) check_->abandon();
   for (auto& part : parts_) part->abandon();
 }
 

@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "engine/execution.hpp"
+#include "engine/flight_log.hpp"
 
 namespace mpigdr {
 
 class Group;
-
-using Clock = std::chrono::steady_clock;
 
 struct OperationInfo {
   std::string name;       // "all_reduce"
@@ -30,6 +29,8 @@ struct OperationInfo {
   std::uint64_t sequence = 0;   // first one of the channel that it uses
   std::uint64_t sequences = 0;  // how many; 0 for point-to-point
   Clock::time_point issued, deadline;
+  std::uint64_t first_entry = 0;  // in the flight log; a coalesced block of messages has one for each
+  std::uint32_t entries = 0;      // 0: not logged
 };
 
 class Operation : public std::enable_shared_from_this<Operation> {
@@ -50,6 +51,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Lets go of the caller's buffers. Only after finished(); idempotent. Never on the progress thread: it may
   // destroy tensors.
   void release_buffers();
+  // Runs before the parts, which wait for it. Before the operation is submitted.
+  void precede_by(std::unique_ptr<Execution> check) { check_ = std::move(check); }
   // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
   std::string describe() const;
 
@@ -83,6 +86,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   const std::shared_ptr<Group> group_;
   const OperationInfo info_;
+  std::unique_ptr<Execution> check_;  // null: none, or it is done
   std::vector<std::unique_ptr<Execution>> parts_;
   std::size_t first_unfinished_ = 0;
   std::vector<bool> part_done_;

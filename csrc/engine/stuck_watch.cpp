@@ -39,9 +39,11 @@ void StuckWatch::look() {
   const auto grace = std::chrono::duration_cast<Clock::duration>(engine_.options_.stuck_grace).count();
   if (deadline == Engine::kNever || Clock::now().time_since_epoch().count() - grace < deadline) return;
   told_ = true;
-  const std::string text = "a thread is stuck inside the MPI library past a deadline, working on " +
-                           (operation ? operation->describe() : std::string("the end of a group")) +
-                           ": a peer is gone or hangs. Ending this process";
+  std::string text = "a thread is stuck inside the MPI library past a deadline, working on " +
+                     (operation ? operation->describe() : std::string("the end of a group")) +
+                     ": a peer is gone or hangs";
+  text += engine_.write_flight_log(text);
+  text += ". Ending this process";
   if (engine_.options_.on_stuck) {
     engine_.options_.on_stuck(text);
   } else {

@@ -3,6 +3,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "torch/errors.hpp"
+#include "torch/flight.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 
@@ -22,8 +23,8 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
   group_->set_timeout(timeout);
 }
 
-void MpiBackend::issue(MpiWork& work, Job& job) {
-  IssueOptions options;
+void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options) {
+  if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = job.name;
   options.detail = std::move(job.detail);
   options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
@@ -46,9 +47,10 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
         return work;
       }
     }
+    IssueOptions shown = describe_tensors(job);
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, job.title,
                                              std::move(job.outputs), job.inputs);
-    issue(*work, job);
+    issue(*work, job, std::move(shown));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
     if (!job.async) work->wait();
@@ -122,7 +124,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     }
     World::get().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
-    issue(*block->work, block->job);
+    issue(*block->work, block->job, describe_tensors(block->job));
     return block->work;
   });
 }

@@ -5,6 +5,7 @@
 // from any thread. A coalescing block belongs to the thread that began it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -81,7 +82,7 @@ class MpiBackend : public c10d::Backend {
  private:
   WorkPtr run(Job job);
   // Hands what `job` holds to the engine, and the operation to `work`.
-  void issue(MpiWork& work, Job& job);
+  void issue(MpiWork& work, Job& job, IssueOptions options);
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
   const std::shared_ptr<Group> group_;
@@ -98,6 +99,7 @@ class MpiBackend : public c10d::Backend {
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
+  std::atomic<bool> described_{false};  // the flight log knows the user's name of the group
 };
 
 }  // namespace mpigdr::torch_binding

@@ -148,6 +148,21 @@ PYBIND11_MODULE(_C, m) {
       py::arg("failed") = false, release(),
       "For atexit. Idempotent; never raises. `failed`: waits for no other rank and leaves MPI as it is.");
   m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
+  m.def(
+      "dump_flight_log",
+      [](const std::string& path) {
+        return with_torch_errors([&] {
+          const std::shared_ptr<FlightWriter> flight = World::get().flight();
+          if (!flight)
+            fail(ErrorCode::InvalidUsage,
+                 "dump_flight_log: there is no flight log: MPI_GDR_FLIGHT_LOG=0, or no process group yet");
+          const FlightWriter::Result result =
+              flight->write("dump_flight_log()", std::chrono::seconds(30), path);
+          if (!result.problem.empty()) fail(ErrorCode::System, "dump_flight_log: ", result.problem);
+          return result.path;
+        });
+      },
+      py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
   m.def("selection_table", &selection_rows, py::arg("size"),
         "The default choice of algorithm for a group of `size` ranks, by bytes; `to_bytes` None: open.");

@@ -12,6 +12,7 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "torch/flight.hpp"
 #include "torch/store.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/runtime.hpp"
@@ -49,16 +50,18 @@ std::string agreed_settings() {
   const Env& env = Env::get();
   std::ostringstream text;
   text << "MPI_GDR_CHUNK_BYTES=" << env.chunk_bytes << " MPI_GDR_LANES=" << env.lanes;
+  if (env.check_calls) text << " MPI_GDR_DEBUG=DETAIL";
   for (int c = 0; c < kCollectiveCount; ++c)
     text << ' ' << Env::algorithm_variable(static_cast<Collective>(c)) << '=' << env.algorithm[c];
   return text.str();
 }
 
 // What each member brings to the meeting of a new group.
-enum Field { kSettings, kAccelerator, kHost, kCpus };
+enum Field { kSettings, kAccelerator, kHost, kCpus, kJob };
 
 std::vector<std::string> own_fields() {
-  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0", host_identity(), usable_cpus()};
+  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0", host_identity(), usable_cpus(),
+          new_job_name()};
 }
 
 void warn_of_unknown_variables() {
@@ -124,7 +127,7 @@ void World::initialize_from_launcher(int rank, int size, std::chrono::millisecon
   start_mpi(rank, size, timeout);
 }
 
-void World::start_engine(const std::vector<std::string>& blobs) {
+void World::start_engine(const std::vector<std::string>& blobs, int rank, int size) {
   std::lock_guard lock(mutex_);
   if (engine_) return;
   std::vector<std::string> hosts, cpus;
@@ -136,7 +139,11 @@ void World::start_engine(const std::vector<std::string>& blobs) {
   EngineOptions options;
   options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
+  // Rank 0 of the first group names the job.
+  options.flight = make_flight_writer(unpack(blobs[0])[kJob], rank, size);
   engine_ = std::make_unique<Engine>(options);
+  if (options.flight && Env::get().flight_signal)
+    flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);
   if (log_enabled(LogLevel::Info)) print_summary();
   if (options.oversubscribed)
     log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
@@ -160,6 +167,11 @@ Engine& World::engine() {
   std::lock_guard lock(mutex_);
   MPIGDR_CHECK(engine_ != nullptr);
   return *engine_;
+}
+
+std::shared_ptr<FlightWriter> World::flight() {
+  std::lock_guard lock(mutex_);
+  return engine_ ? engine_->flight() : nullptr;
 }
 
 World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
@@ -213,7 +225,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
            " have different settings, expected equal ones: this rank has ", own[kSettings], "; rank ", r,
            " has ", fields[kSettings]);
   }
-  start_engine(blobs);
+  start_engine(blobs, world_rank, world_size);
 
   const int tag = static_cast<int>((hash(members) + static_cast<std::uint64_t>(times)) % 32768);
   std::unique_ptr<mpi::GroupTransport> transport = mpi::make_group(
@@ -226,6 +238,10 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
                       ? std::chrono::nanoseconds(static_cast<std::int64_t>(*Env::get().timeout_seconds * 1e9))
                       : std::chrono::nanoseconds(timeout);
   group.max_in_flight = Env::get().max_in_flight;
+  group.check_calls = Env::get().check_calls;
+  group.is_default = is_default;
+  group.uid = prefix;
+  group.members = members;
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
@@ -239,10 +255,13 @@ void World::finalize() noexcept {
     return;
   try {
     Engine* engine;
+    std::unique_ptr<FlightSignal> flight_signal;
     {
       std::lock_guard lock(mutex_);
       engine = engine_.get();
+      flight_signal = std::move(flight_signal_);
     }
+    flight_signal.reset();
     if (engine && !engine->shutdown()) mpi::mark_failed();
   } catch (...) {
     mpi::mark_failed();

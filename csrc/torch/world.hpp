@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "engine/flight_signal.hpp"
 
 namespace mpigdr::mpi {
 class GroupTransport;
@@ -44,6 +45,8 @@ class World {
                       std::chrono::milliseconds timeout);
 
   Engine& engine();
+  // The flight log; null if it is off or no group was made yet.
+  std::shared_ptr<FlightWriter> flight();
 
   // MPI under its launcher, without any store; used to agree on MASTER_ADDR before there is one.
   void initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
@@ -64,11 +67,12 @@ class World {
   World();
   void begin_generation(c10::intrusive_ptr<c10d::Store> store);
   void start_mpi(int rank, int size, std::chrono::milliseconds timeout);
-  void start_engine(const std::vector<std::string>& blobs);
+  void start_engine(const std::vector<std::string>& blobs, int rank, int size);
   void print_summary() const;
 
   std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<FlightSignal> flight_signal_;
   // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
   // exit.
   c10::intrusive_ptr<c10d::Store> default_store_;

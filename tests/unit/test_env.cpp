@@ -18,6 +18,11 @@ TEST(defaults_hold_when_nothing_is_set) {
 
 TEST(values_are_read) {
   CHECK(one("MPI_GDR_DEBUG", "trace").debug == LogLevel::Trace);
+  CHECK(one("MPI_GDR_DEBUG", "detail").debug == LogLevel::Info && one("MPI_GDR_DEBUG", "detail").check_calls);
+  CHECK(!one("MPI_GDR_DEBUG", "trace").check_calls);
+  CHECK(one("MPI_GDR_FLIGHT_SIGNAL", "SIGUSR1").flight_signal == SIGUSR1);
+  CHECK(one("MPI_GDR_FLIGHT_SIGNAL", "off").flight_signal == 0);
+  CHECK(one("MPI_GDR_FLIGHT_LOG", "0").flight_log == 0);
   CHECK(one("MPI_GDR_TIMEOUT", "1.5").timeout_seconds == 1.5);
   CHECK(one("MPI_GDR_CHUNK_BYTES", "2M").chunk_bytes == 2u << 20);
   CHECK(one("MPI_GDR_BOOTSTRAP", "store").bootstrap == BootstrapMode::Store);
@@ -27,7 +32,7 @@ TEST(values_are_read) {
 
 TEST(bad_values_name_the_variable) {
   CHECK_THROWS(one("MPI_GDR_DEBUG", "loud"), Error,
-               "MPI_GDR_DEBUG=loud is not valid: expected WARN, INFO or TRACE");
+               "MPI_GDR_DEBUG=loud is not valid: expected WARN, INFO, DETAIL or TRACE");
   CHECK_THROWS(one("MPI_GDR_LANES", "17"), Error, "MPI_GDR_LANES=17 is not valid: expected 1..16");
   CHECK_THROWS(one("MPI_GDR_LANES", "4x"), Error, "MPI_GDR_LANES=4x");
   CHECK_THROWS(one("MPI_GDR_CHUNK_BYTES", "-1"), Error, "MPI_GDR_CHUNK_BYTES=-1");

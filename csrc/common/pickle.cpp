@@ -1,0 +1,87 @@
+#include "common/pickle.hpp"
+
+#include <bit>
+#include <limits>
+
+namespace mpigdr {
+namespace {
+
+// Opcodes as in Python's pickletools.
+constexpr char kProto = '\x80', kStop = '.', kMark = '(';
+constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
+constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a', kBinFloat = 'G';
+constexpr char kNone = 'N', kTrue = '\x88', kFalse = '\x89';
+
+// How many bytes of valid UTF-8 (RFC 3629, table in section 4) one character at the front takes; 0: none.
+std::size_t character(std::string_view s) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first >= 0xc2 && first < 0xe0   ? 2
+                             : first >= 0xe0 && first < 0xf0 ? 3
+                             : first >= 0xf0 && first < 0xf5 ? 4
+                                                             : 0;
+  if (length == 0 || s.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  const unsigned second = byte(1);
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
+    return 0;
+  return length;
+}
+
+}  // namespace
+
+PickleWriter::PickleWriter() : out_({kProto, '\x02'}) {}
+
+void PickleWriter::begin_dict() { out_ += kEmptyDict, out_ += kMark; }
+void PickleWriter::end_dict() { out_ += kSetItems; }
+void PickleWriter::begin_list() { out_ += kEmptyList, out_ += kMark; }
+void PickleWriter::end_list() { out_ += kAppends; }
+void PickleWriter::pair() { out_ += kTuple2; }
+void PickleWriter::boolean(bool value) { out_ += value ? kTrue : kFalse; }
+void PickleWriter::none() { out_ += kNone; }
+
+void PickleWriter::text(std::string_view value) {
+  out_ += kBinUnicode;
+  little_endian(value.size(), 4);
+  while (!value.empty()) {
+    const std::size_t length = character(value);
+    if (length) {
+      out_.append(value.substr(0, length));
+    } else {
+      out_ += '?';
+    }
+    value.remove_prefix(length ? length : 1);
+  }
+}
+
+void PickleWriter::integer(std::int64_t value) {
+  if (value >= std::numeric_limits<std::int32_t>::min() &&
+      value <= std::numeric_limits<std::int32_t>::max()) {
+    out_ += kBinInt;
+    little_endian(static_cast<std::uint64_t>(value), 4);
+  } else {
+    out_ += kLong1;
+    out_ += '\x08';
+    little_endian(static_cast<std::uint64_t>(value), 8);
+  }
+}
+
+void PickleWriter::real(double value) {
+  const auto bits = std::bit_cast<std::uint64_t>(value);
+  out_ += kBinFloat;  // the one that is big-endian
+  for (int byte = 7; byte >= 0; --byte) out_ += static_cast<char>(bits >> (8 * byte));
+}
+
+std::string PickleWriter::finish() {
+  out_ += kStop;
+  return std::move(out_);
+}
+
+void PickleWriter::little_endian(std::uint64_t value, int bytes) {
+  for (int byte = 0; byte < bytes; ++byte) out_ += static_cast<char>(value >> (8 * byte));
+}
+
+}  // namespace mpigdr

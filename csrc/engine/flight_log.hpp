@@ -1,0 +1,193 @@
+// The last N operations of the process, of all groups: what `mpi-gdr diagnose` and torch's flight-recorder
+// analyzer compare between ranks. docs/errors-and-faults.md describes the file that is made of it.
+//
+// Threads. record() and forget() are called by the thread that issues the operation, started() by the holder
+// of the progress role, ended() by whoever ends it, snapshot() by any thread at any time. A slot is guarded
+// by a lock of its own that is held for a few copies of memory, never across a call of the transport: a
+// thread that is stuck in the library keeps nobody from reading. An operation whose slot has been taken by a
+// later one is no longer tracked.
+//
+// Cost: slots are made up front and nothing is allocated unless an operation fails.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "transport/transport.hpp"
+
+namespace mpigdr {
+
+using Clock = std::chrono::steady_clock;
+
+// Sizes and dtypes of an operation's inputs or outputs, as the caller passed them. Of fixed capacity: what
+// does not fit is summed up as one flat tensor at the end of the list.
+class TensorShapes {
+ public:
+  TensorShapes() {}  // arrays are read only as far as they are filled
+  TensorShapes(const TensorShapes& other) { *this = other; }
+  TensorShapes& operator=(const TensorShapes& other) {
+    count_ = other.count_;
+    used_ = other.used_;
+    std::copy_n(other.tensors_, count_, tensors_);
+    std::copy_n(other.sizes_, used_, sizes_);
+    return *this;
+  }
+  // `dtype` must live forever. `sizes`: `dims` numbers, in elements.
+  void add(const char* dtype, const std::int64_t* sizes, std::size_t dims);
+  // As one tensor of this many elements.
+  void add(const char* dtype, std::int64_t elements) { add(dtype, &elements, 1); }
+
+  struct Tensor {
+    const char* dtype;
+    std::uint32_t first, dims;  // in sizes
+  };
+  int count() const { return count_; }
+  const Tensor& operator[](int i) const { return tensors_[i]; }
+  const std::int64_t* sizes(const Tensor& tensor) const { return sizes_ + tensor.first; }
+
+ private:
+  static constexpr int kTensors = 6;
+  static constexpr std::size_t kSizes = 16;
+  int count_ = 0;
+  std::uint32_t used_ = 0;
+  Tensor tensors_[kTensors];
+  std::int64_t sizes_[kSizes];
+};
+
+// Text of fixed capacity; a longer one is cut.
+template <std::size_t N>
+class ShortText {
+ public:
+  ShortText() {}
+  ShortText(const ShortText& other) { *this = other.view(); }
+  ShortText& operator=(const ShortText& other) {
+    *this = other.view();
+    return *this;
+  }
+  void operator=(std::string_view text) {
+    length_ = static_cast<std::uint16_t>(std::min(text.size(), N));
+    text.copy(data_, length_);
+  }
+  std::string_view view() const { return {data_, length_}; }
+
+ private:
+  std::uint16_t length_ = 0;
+  char data_[N];
+};
+
+struct FlightEntry {
+  std::uint64_t id = 0;      // counts the entries of the process
+  std::uint64_t record = 0;  // counts its collectives
+  std::uint32_t group = 0;   // of FlightLog::add_group()
+  Channel channel = Channel::Collective;
+  ShortText<40> name;        // "all_reduce"
+  ShortText<40> torch_name;  // as torch's profiler and its analyzer call it: "_all_gather_base"
+  ShortText<160> detail;     // "float32[10] op=sum"
+  ShortText<24> algorithm;
+  std::uint64_t sequence = 0;   // first one of the channel; of a message: how many went before it to or from
+                                // the same peer with the same tag
+  std::uint64_t sequences = 0;  // how many; 0 for a message
+  std::uint64_t bytes = 0;      // of this rank's contribution
+  TensorShapes inputs, outputs;
+  // Of a message, else unused. Ranks of the group.
+  bool send = false;
+  int peer = 0, tag = 0;
+  // Nanoseconds since the epoch; 0: not yet.
+  std::int64_t created = 0, started = 0, ended = 0;
+  std::int64_t timeout = 0;  // ns
+  bool failed = false;
+  std::string error;
+  std::vector<int> pending;  // ranks of the group that it waited for when it failed
+};
+
+class FlightLog {
+ public:
+  struct Group {
+    std::string name;         // c10d's, made unique within the process by "#2", "#3", ...
+    std::string description;  // what the user calls it; empty: not known
+    bool is_default = false;
+    std::string uid;           // equal on all members
+    std::vector<int> members;  // ranks of the world, by rank of the group
+  };
+
+  explicit FlightLog(std::size_t capacity);  // >= 1
+
+  std::uint32_t add_group(Group group);
+  void describe(std::uint32_t group, const std::string& description);
+
+  // `fill(entry, i)` is given `count` fresh entries of this channel, each under the lock of its slot; it must
+  // not block. Their ids count up from the one that is returned.
+  template <typename Fill>
+  std::uint64_t record(Channel channel, std::uint32_t count, Fill&& fill) {
+    const bool collective = channel != Channel::PointToPoint;
+    const std::uint64_t first = next_.fetch_add(count, std::memory_order_relaxed);
+    const std::uint64_t record = collective ? collectives_.fetch_add(count, std::memory_order_relaxed) : 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      Slot& slot = slots_[(first + i) % capacity_];
+      const Lock lock(slot);
+      if (slot.used && slot.entry.id > first + i) continue;  // overtaken by a whole turn of the ring
+      slot.entry = FlightEntry{};
+      slot.entry.id = first + i;
+      slot.entry.record = record + (collective ? i : 0);
+      slot.entry.channel = channel;
+      slot.used = true;
+      fill(slot.entry, i);
+    }
+    return first;
+  }
+  // It was refused after all: as if it had never been.
+  void forget(std::uint64_t id);
+  void started(std::uint64_t id, Clock::time_point now);
+  void succeeded(std::uint64_t id, Clock::time_point now);
+  // The first call counts. `pending` may be null: not known.
+  void failed(std::uint64_t id, Clock::time_point now, const std::string& error,
+              const std::vector<int>* pending);
+
+  struct Snapshot {
+    std::vector<Group> groups;
+    std::vector<FlightEntry> entries;  // by id
+  };
+  Snapshot snapshot() const;
+
+  // Of this log's clock: nanoseconds since the epoch, without steps backwards.
+  std::int64_t nanoseconds(Clock::time_point t) const;
+
+ private:
+  struct Slot {
+    mutable std::atomic<bool> locked{false};
+    bool used = false;
+    FlightEntry entry;
+  };
+  class Lock {
+   public:
+    explicit Lock(const Slot& slot) : slot_(slot) {
+      while (slot_.locked.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+    }
+    ~Lock() { slot_.locked.store(false, std::memory_order_release); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    const Slot& slot_;
+  };
+  template <typename Change>
+  void update(std::uint64_t id, Change&& change);
+
+  const std::size_t capacity_;
+  const std::int64_t offset_;  // from the steady clock to the epoch, ns
+  const std::unique_ptr<Slot[]> slots_;
+  std::atomic<std::uint64_t> next_{0}, collectives_{0};
+  mutable std::mutex groups_mutex_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace mpigdr

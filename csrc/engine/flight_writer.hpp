@@ -1,0 +1,47 @@
+// Writes the flight log to a file, as torch's flight recorder does: a pickle per rank, in the layout of
+// version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
+//
+// The file is written on a thread of its own: a file system that hangs delays nobody for longer than the
+// caller's patience. Thread-safe. Never throws, never fails the job.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "engine/flight_log.hpp"
+
+namespace mpigdr {
+
+struct FlightWriterOptions {
+  std::string directory;   // made when the first file is written; empty: write() needs a path
+  int rank = 0, size = 1;  // of the world
+  std::string version;     // of this software
+};
+
+class FlightWriter {
+ public:
+  FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
+
+  const std::shared_ptr<FlightLog>& log() const { return log_; }
+  // The file that write() makes by default: "<directory>/mpi_gdr_trace_rank_<rank>".
+  std::string path() const;
+
+  struct Result {
+    std::string path;
+    std::string problem;  // empty: the file is there
+  };
+  // Replaces the file in one step; readers never see half of it. `reason`: why, for whoever reads it.
+  Result write(const std::string& reason, std::chrono::milliseconds patience,
+               const std::string& path = {}) const;
+
+ private:
+  const std::shared_ptr<FlightLog> log_;
+  const std::shared_ptr<const FlightWriterOptions> options_;
+};
+
+// The pickle itself.
+std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& options,
+                   const std::string& reason);
+
+}  // namespace mpigdr

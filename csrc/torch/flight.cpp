@@ -1,0 +1,76 @@
+#include "torch/flight.hpp"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+
+#include "common/env.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Becomes part of a path.
+std::string plain(std::string text) {
+  for (char& c : text)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
+  return text;
+}
+
+void add(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool flat) {
+  if (tensors.empty()) return;
+  if (flat) {
+    std::int64_t elements = 0;
+    for (const at::Tensor& t : tensors) elements += t.numel();
+    shapes.add(c10::toString(tensors[0].scalar_type()), elements);
+    return;
+  }
+  for (const at::Tensor& t : tensors) {
+    const at::IntArrayRef sizes = t.sizes();
+    shapes.add(c10::toString(t.scalar_type()), sizes.data(), sizes.size());
+  }
+}
+
+}  // namespace
+
+std::string new_job_name() {
+  char when[32];
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local);
+  const std::string slurm = plain(variable("SLURM_JOB_ID"));
+  return (slurm.empty() ? "" : slurm + "-") + when + "-" + std::to_string(getpid());
+}
+
+std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size) {
+  const Env& env = Env::get();
+  if (env.flight_log == 0) return nullptr;
+  FlightWriterOptions options;
+  options.directory = env.flight_dir;
+  if (options.directory.empty()) {
+    const std::string base = variable("TMPDIR");
+    options.directory = (base.empty() ? "/tmp" : base) + "/mpi_gdr_flight_" + plain(job);
+  }
+  options.rank = rank;
+  options.size = size;
+  options.version = MPI_GDR_VERSION;
+  return std::make_shared<FlightWriter>(std::make_shared<FlightLog>(env.flight_log), std::move(options));
+}
+
+IssueOptions describe_tensors(const Job& job) {
+  IssueOptions options;
+  const std::string_view title = job.title;
+  options.profiler_name = title.substr(title.find(':') + 1);
+  const bool lists = job.type == c10d::OpType::ALLTOALL;
+  add(options.inputs, job.inputs, lists || job.type == c10d::OpType::REDUCE_SCATTER);
+  add(options.outputs, job.outputs, lists || job.type == c10d::OpType::ALLGATHER);
+  return options;
+}
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,37 @@
+"""`mpi-gdr diagnose DIR`: reads the flight logs of all ranks and names what diverged first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .compare import Job, findings
+from .dumps import PREFIX, BadDump, read_folder
+from .report import print_report
+
+
+def main(argv: list[str]) -> int:
+    """Status 0: nothing found; 1: a divergence; 2: no readable log, or a wrong command line."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr diagnose",
+        description="Compare the flight logs of all ranks and name the first operation that diverged.",
+    )
+    parser.add_argument("directory", metavar="DIR", help="the folder that the message of a timeout names")
+    parser.add_argument("--prefix", default=PREFIX, help="of the files' names, before the rank (%(default)s)")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="an operation that waited for so long when the log was written is stuck (%(default)s)",
+    )
+    options = parser.parse_args(argv)
+    try:
+        dumps = read_folder(options.directory, options.prefix)
+    except (BadDump, OSError) as error:
+        print(f"mpi-gdr diagnose: {error}", file=sys.stderr)
+        return 2
+    job = Job(dumps, options.patience)
+    found = findings(job)
+    print_report(job, found)
+    return 1 if found else 0

@@ -1,0 +1,53 @@
+"""Reads the files of the flight log. They are pickles, and a folder may hold anything: only plain containers
+are accepted, so that reading one never runs code."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+PREFIX = "mpi_gdr_trace_rank_"
+
+
+class BadDump(Exception):
+    """A file that is no flight log of this backend; the text names it."""
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it holds {module}.{name}, expected plain containers only")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it holds a persistent id, expected plain containers only")
+
+
+def read_dump(path: Path) -> dict[str, Any]:
+    """The top-level dictionary of one file. Raises BadDump."""
+    try:
+        with path.open("rb") as file:
+            dump = _PlainUnpickler(file).load()
+    # A damaged pickle raises almost anything.
+    except Exception as error:
+        raise BadDump(f"{path} is no flight log: {error}") from error
+    if not isinstance(dump, dict) or not isinstance(dump.get("entries"), list):
+        raise BadDump(f"{path} is no flight log: it has no list of entries")
+    if dump.get("backend") != "mpi-gdr":
+        raise BadDump(f"{path} is not of backend mpi-gdr: use torchfrtrace")
+    return dump
+
+
+def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, dict[str, Any]]:
+    """{rank: dump} of all files `<prefix><rank>`. Raises BadDump if there is none, or one is bad."""
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise BadDump(f"{directory} is not a directory")
+    pattern = re.compile(re.escape(prefix) + r"(\d+)$")
+    dumps = {}
+    for path in sorted(folder.iterdir()):
+        if match := pattern.fullmatch(path.name):
+            dumps[int(match.group(1))] = read_dump(path)
+    if not dumps:
+        raise BadDump(f"{directory} holds no file {prefix}<rank>")
+    return dict(sorted(dumps.items()))

@@ -1,0 +1,66 @@
+"""What `mpi-gdr diagnose` prints: a line per rank, then what was found."""
+
+from __future__ import annotations
+
+from .compare import Finding, Job, call_text, lateness, ranks_text
+
+SHOWN_RANKS = 64
+
+
+def _rows(job: Job) -> list[list[str]]:
+    late = lateness(job)
+    rows = []
+    for rank, dump in list(job.dumps.items())[:SHOWN_RANKS]:
+        entries = dump["entries"] + dump["p2p_entries"]
+        failed = [entry for entry in entries if "error" in entry]
+        last = max(entries, key=lambda entry: entry["op_id"], default=None)
+        shown = failed[0] if failed else last
+        state = "" if shown is None else "failed" if failed else shown["state"]
+        reason = dump["reason"].split(";")[0]
+        rows.append(
+            [
+                str(rank),
+                f"{dump['host']}:{dump['pid']}",
+                reason if len(reason) <= 48 else reason[:45] + "...",
+                "none" if shown is None else call_text(shown),
+                state,
+                f"{late[rank] * 1e3:.1f}" if rank in late else "",
+            ]
+        )
+    return rows
+
+
+HEADERS = ["rank", "process", "log written because", "first failed or last operation", "state", "late/ms"]
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:  # rich is for looks
+        widths = [max(map(len, column)) for column in zip(HEADERS, *rows, strict=True)]
+        for row in [HEADERS, *rows]:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.text import Text
+
+    table = Table(*HEADERS)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    # As wide on a pipe as on a terminal.
+    Console(width=132).print(table)
+
+
+def print_report(job: Job, found: list[Finding]) -> None:
+    _print_table(_rows(job))
+    if len(job.dumps) > SHOWN_RANKS:
+        print(f"{len(job.dumps) - SHOWN_RANKS} more ranks are not shown.")
+    if job.missing:
+        print(f"No log from {ranks_text(job.missing)} of {job.size}.")
+    if not found:
+        print("No divergence found.")
+        return
+    first, *others = found
+    print(f"First divergence, {ranks_text(first.culprits)}: {first.text}")
+    for other in others:
+        print(f"Then, {ranks_text(other.culprits)}: {other.text}")

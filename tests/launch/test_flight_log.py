@@ -1,0 +1,127 @@
+"""Flight logs of real jobs, read by torch's flight-recorder analyzer and by `mpi-gdr diagnose`."""
+
+import argparse
+import pickle
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from support import processes
+from torch.distributed.flight_recorder.components.builder import build_db
+from torch.distributed.flight_recorder.components.loader import read_dir
+
+from mpi_backend import diagnose
+from mpi_backend.diagnose.dumps import BadDump, read_dump
+
+PROGRAMS = Path(__file__).parent / "programs"
+PREFIX = "mpi_gdr_trace_rank_"
+
+
+def analyze(folder):
+    """What torch's analyzer makes of a folder: its table of collectives."""
+    args = argparse.Namespace(
+        trace_dir=str(folder),
+        prefix=PREFIX,
+        verbose=False,
+        just_print_entries=False,
+        allow_incomplete_ranks=False,
+        mismatch_cap=10,
+    )
+    details, version = read_dir(args)
+    return build_db(details, args, version).collectives
+
+
+def run_job(tmp_path, case, **env):
+    env.setdefault("MPI_GDR_FLIGHT_DIR", str(tmp_path))
+    results = processes.run_apart(3, PROGRAMS / "diverged.py", str(tmp_path), case, timeout=100, **env)
+    return [result.expect(0) for result in results]
+
+
+def diagnosis(folder, capsys, *args):
+    status = diagnose.main([str(folder), *args])
+    return status, capsys.readouterr().out
+
+
+def test_a_rank_that_left_out_a_call(tmp_path, capsys):
+    outputs = run_job(tmp_path, "skipped")
+    for rank in range(2):
+        assert f"; flight log: {tmp_path}/{PREFIX}{rank}" in outputs[rank], outputs[rank]
+
+    # Healthy so far: neither reader finds anything, and torch's matches every call of all three ranks.
+    matched = analyze(tmp_path / "healthy")
+    assert len(matched) == 10 and all(c.pass_check and not c.missing_ranks for c in matched), matched
+    assert {c.collective_name for c in matched} >= {"gloo:all_reduce", "gloo:all_to_all", "gloo:barrier"}
+    status, text = diagnosis(tmp_path / "healthy", capsys)
+    assert status == 0 and "No divergence found." in text, text
+
+    bad = [c for c in analyze(tmp_path) if c.missing_ranks or not c.pass_check]
+    assert [(c.missing_ranks, c.collective_name, c.collective_seq_id) for c in bad] == [
+        ({2}, "gloo:all_reduce", 2)
+    ]
+    assert bad[0].pg_desc.endswith(":the unlucky")
+    status, text = diagnosis(tmp_path, capsys)
+    assert status == 1
+    assert re.search(
+        r"First divergence, rank 2: group \S+ \(the unlucky\), seq=2: rank 2 never called "
+        r"all_reduce float32\[3, 5\] op=sum, in which ranks 0, 1 waited; "
+        r"last call of rank 2 on the group: all_gather float32\[3, 5\] seq=1",
+        text,
+    ), text
+
+    # The same without the culprit's log.
+    (tmp_path / f"{PREFIX}2").unlink()
+    status, text = diagnosis(tmp_path, capsys)
+    assert status == 1 and "No log from rank 2 of 3." in text, text
+    assert "First divergence, rank 2: " in text and "rank 2 wrote no log" in text, text
+
+
+def test_a_rank_that_called_something_else(tmp_path, capsys):
+    """Without MPI_GDR_FLIGHT_DIR: one folder for the job, whose name the messages tell."""
+    outputs = run_job(tmp_path, "other", MPI_GDR_FLIGHT_DIR="", TMPDIR=str(tmp_path))
+    folders = {re.search(rf"flight log: (\S+)/{PREFIX}\d", output).group(1) for output in outputs}
+    assert len(folders) == 1, folders
+    folder = Path(folders.pop())
+    assert re.fullmatch(r"mpi_gdr_flight_\d+-\d+-\d+", folder.name) and folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    first_bad = next(c for c in analyze(folder) if not c.pass_check)
+    # It takes the first log that it reads for right: the culprits are whoever differs from that one.
+    assert set(first_bad.mismatch_collectives) in ({1}, {0, 2})
+    status, text = diagnosis(folder, capsys)
+    assert status == 1
+    assert re.search(
+        r"First divergence, rank 1: .*different calls: ranks 0, 2 called all_reduce .*rank 1 called barrier",
+        text,
+    ), text
+
+
+def test_a_message_that_nobody_receives(tmp_path, capsys):
+    """Rank 0 writes its log because of a signal."""
+    run_job(tmp_path, "silent")
+    assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
+    status, text = diagnosis(tmp_path, capsys)
+    assert status == 1
+    assert re.search(
+        r"First divergence, rank 0: messages of group .*: rank 1 sends 16777216 bytes to rank 0 with tag 5 "
+        r".*which it never receives",
+        text,
+    ), text
+    assert all(c.pass_check and not c.missing_ranks for c in analyze(tmp_path))  # it knows no messages
+
+
+def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
+    assert diagnose.main([str(tmp_path / "nowhere")]) == 2
+    assert "is not a directory" in capsys.readouterr().err
+    assert diagnose.main([str(tmp_path)]) == 2
+    assert f"holds no file {PREFIX}<rank>" in capsys.readouterr().err
+    bad = tmp_path / f"{PREFIX}0"
+    bad.write_bytes(pickle.dumps(shutil.rmtree))  # a class or function in a pickle is code
+    with pytest.raises(BadDump, match=r"holds shutil\.rmtree, expected plain containers only"):
+        read_dump(bad)
+    bad.write_bytes(b"\x80\x02}")
+    assert diagnose.main([str(tmp_path)]) == 2
+    assert "is no flight log" in capsys.readouterr().err
+    bad.write_bytes(pickle.dumps({"entries": [], "backend": "nccl"}))
+    with pytest.raises(BadDump, match="use torchfrtrace"):
+        read_dump(bad)

@@ -1,0 +1,36 @@
+"""MPI_GDR_DEBUG=DETAIL: different calls are reported on every rank, with both sides named."""
+
+import re
+from pathlib import Path
+
+from support import processes
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+EXPECTED = {
+    "operation": r"ranks 0, 1 called all_reduce seq=1 float32\[10\] op=sum .*; rank 2 called broadcast ",
+    "count": r"ranks 0, 2 called .*float32 count=10 op=sum\); rank 1 called .*float32 count=11 op=sum\)",
+    "dtype": r"rank 0 called .*int32 count=10 op=sum\); ranks 1, 2 called .*float32 count=10 op=sum\)",
+    "moved": r"rank 0 called broadcast .*Int bytes=40 root=0\); ranks 1, 2 called .*Float bytes=40 root=0\)",
+    "root": r"ranks 0, 1 called broadcast .* root=0\); rank 2 called broadcast .* root=1\)",
+    "op": r"ranks 0, 1 called all_reduce .*op=sum\); rank 2 called all_reduce .*op=max\)",
+    "async": r"rank 0 called .*count=10 .*; rank 1 called .*count=11 .*; rank 2 called .*count=12 ",
+    "splits": r"all_to_all_single seq=1 .*rank 0 sends 8 bytes to rank 2, which expects 4 bytes from it",
+    "coalesced": r"ranks 0, 2 called .*call 2 of 3: all_reduce float32 count=3 .*; rank 1 called .*count=4 ",
+}
+
+
+def test_every_rank_names_both_sides(tmp_path):
+    results = processes.run_apart(
+        3, PROGRAMS / "mismatched.py", timeout=100, MPI_GDR_DEBUG="DETAIL", MPI_GDR_FLIGHT_DIR=str(tmp_path)
+    )
+    for rank, result in enumerate(results):
+        output = result.expect(0)
+        for name, pattern in EXPECTED.items():
+            assert re.search(rf"^{name}: mpi-gdr: the ranks called .*{pattern}", output, re.MULTILINE), (
+                name + output
+            )
+            assert re.search(rf"^{name} then: mpi-gdr: .*the group failed earlier: ", output, re.MULTILINE)
+        if rank != 1:
+            assert re.search(r"^nothing: mpi-gdr: timed out .*; still waiting for rank 1; ", output, re.M)
+        assert "others: [3.0, 3.0, 3.0]" in output

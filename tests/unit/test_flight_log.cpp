@@ -1,0 +1,248 @@
+// The flight log: what it keeps, what its file says, and that it can be read while it is written.
+// tests/launch/test_flight_log.py has the files read by torch's analyzer and by `mpi-gdr diagnose`.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/pickle.hpp"
+#include "engine/flight_signal.hpp"
+#include "engine_world.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+std::uint64_t record(FlightLog& log, const char* name, Channel channel = Channel::Collective) {
+  return log.record(channel, 1, [&](FlightEntry& entry, std::uint32_t) { entry.name = name; });
+}
+
+// A folder that is gone with the test.
+struct Folder {
+  Folder() {
+    char name[] = "/tmp/flight_testXXXXXX";
+    if (!mkdtemp(name)) throw std::runtime_error("mkdtemp");
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+  std::string path;
+};
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
+
+WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
+  WorldOptions options;
+  options.group.timeout = timeout;
+  options.engine.flight = std::make_shared<FlightWriter>(
+      std::make_shared<FlightLog>(16), FlightWriterOptions{folder.path + "/new/folder", 0, 2, "test"});
+  return options;
+}
+
+}  // namespace
+
+TEST(pickles_are_those_of_protocol_2) {
+  PickleWriter p;
+  p.begin_dict();
+  p.text("a");
+  p.begin_list();
+  p.integer(-2);
+  p.integer(std::int64_t{1} << 40);
+  p.real(1.5);
+  p.boolean(true);
+  p.none();
+  p.text("x\xc3\xa9\xff\xe2\x82");  // a broken and a cut character
+  p.integer(1);
+  p.integer(2);
+  p.pair();
+  p.end_list();
+  p.end_dict();
+  using namespace std::string_literals;
+  CHECK(p.finish() ==
+        "\x80\x02}(X\x01\0\0\0a](J\xfe\xff\xff\xff\x8a\x08\0\0\0\0\0\x01\0\0G\x3f\xf8\0\0\0\0\0\0"
+        "\x88NX\x06\0\0\0x\xc3\xa9???J\x01\0\0\0J\x02\0\0\0\x86"
+        "eu."s);
+}
+
+TEST(the_last_entries_are_kept) {
+  FlightLog log(4);
+  log.add_group({.name = "0", .members = {0, 1}});
+  std::uint64_t ids[6];
+  for (auto& id : ids) id = record(log, "all_reduce");
+  log.started(ids[0], Clock::now());  // no longer there: ignored
+  log.started(ids[4], Clock::now());
+  log.succeeded(ids[4], Clock::now());
+  const std::vector<int> pending = {1};
+  log.failed(ids[5], Clock::now(), "first", &pending);
+  log.failed(ids[5], Clock::now(), "second", nullptr);
+  log.forget(ids[3]);
+  const auto shot = log.snapshot();
+  CHECK(shot.entries.size() == 3);
+  CHECK(shot.entries[0].id == 2 && shot.entries[0].started == 0);
+  CHECK(shot.entries[1].id == 4 && shot.entries[1].started && shot.entries[1].ended &&
+        !shot.entries[1].failed);
+  CHECK(shot.entries[2].failed && shot.entries[2].error == "first" && shot.entries[2].pending == pending);
+}
+
+TEST(shapes_that_do_not_fit_are_summed_up) {
+  TensorShapes shapes;
+  const std::int64_t sizes[] = {2, 3, 4};
+  for (int i = 0; i < 9; ++i) shapes.add("float32", sizes, 3);
+  std::int64_t elements = 0;
+  for (int i = 0; i < shapes.count(); ++i) {
+    std::int64_t product = 1;
+    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) product *= shapes.sizes(shapes[i])[d];
+    elements += product;
+  }
+  CHECK(shapes.count() == 6 && elements == 9 * 24);
+  CHECK(shapes[0].dims == 3 && shapes.sizes(shapes[0])[2] == 4);
+  TensorShapes scalars;
+  for (int i = 0; i < 40; ++i) scalars.add("int64", sizes, 0);
+  CHECK(scalars.count() == 6 && scalars[4].dims == 0 && scalars.sizes(scalars[5])[0] == 35);
+  TensorShapes wide;
+  const std::int64_t ones[20] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 7, 1, 1, 1, 1};
+  wide.add("int64", ones, 20);
+  CHECK(wide[0].dims == 1 && wide.sizes(wide[0])[0] == 7);
+}
+
+TEST(group_names_are_unique) {
+  FlightLog log(4);
+  for (int i = 0; i < 3; ++i) log.add_group({.name = "0"});
+  log.describe(1, "tensor parallel");
+  const auto shot = log.snapshot();
+  CHECK(shot.groups[0].name == "0" && shot.groups[1].name == "0#2" && shot.groups[2].name == "0#3");
+  CHECK(shot.groups[1].description == "tensor parallel" && shot.groups[2].description.empty());
+}
+
+TEST(it_can_be_read_while_it_is_written) {
+  FlightLog log(8);
+  log.add_group({.name = "0"});
+  std::atomic<bool> stop{false};
+  std::vector<std::future<void>> writers;
+  for (int t = 0; t < 3; ++t)
+    writers.push_back(std::async(std::launch::async, [&] {
+      while (!stop) {
+        const std::uint64_t id = record(log, "all_reduce");
+        log.started(id, Clock::now());
+        if (id % 3 == 0)
+          log.failed(id, Clock::now(), "some text that is too long for the string's own memory", nullptr);
+        else
+          log.succeeded(id, Clock::now());
+      }
+    }));
+  for (int i = 0; i < 500; ++i) {
+    const auto shot = log.snapshot();
+    CHECK(shot.entries.size() <= 8);
+    for (std::size_t e = 0; e < shot.entries.size(); ++e) {
+      CHECK(shot.entries[e].name.view() == "all_reduce");
+      CHECK(e == 0 || shot.entries[e - 1].id < shot.entries[e].id);
+    }
+  }
+  stop = true;
+  for (auto& writer : writers) writer.get();
+}
+
+TEST(operations_leave_their_states) {
+  const Folder folder;
+  World world(2, logged(folder, 30s));
+  world.run([&](int r) {
+    std::vector<float> data(100, 1.0f);
+    for (int i = 0; i < 3; ++i) world.ranks[r].engine->wait(*start(world, r, data, foreground()));
+    char byte = 0;
+    for (int i = 0; i < 2; ++i)
+      world.ranks[r].engine->wait(
+          *world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {.name = "message"}));
+  });
+  const auto shot = world.ranks[0].engine->flight()->log()->snapshot();  // both ranks write here
+  CHECK(shot.entries.size() == 10);
+  for (const FlightEntry& e : shot.entries) {
+    CHECK(e.created && e.started >= e.created && e.ended >= e.started && !e.failed);
+    if (e.channel == Channel::PointToPoint) {
+      CHECK(e.sequence < 2 && e.tag == 7 && e.bytes == 1);
+    } else {
+      CHECK(e.bytes == 400 && e.sequences == 1 && e.sequence < 3 && !e.algorithm.view().empty());
+    }
+  }
+  world.close();
+}
+
+TEST(a_timeout_writes_the_file_and_names_it) {
+  const Folder folder;
+  World world(2, logged(folder, 200ms));
+  auto& data = *new std::vector<float>(10, 1.0f);  // the engine leaks what a failed operation works on
+  auto op = start(world, 0, data);
+  const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, ("; flight log: " + path).c_str());
+  const std::string file = content(path);
+  CHECK(contains(file, "all_reduce seq=0") && contains(file, "pending_ranks"));
+  struct stat status{};
+  CHECK(stat(path.c_str(), &status) == 0 && (status.st_mode & 0777) == 0600);
+}
+
+TEST(a_file_that_cannot_be_written_fails_nothing) {
+  const Folder folder;
+  std::ofstream(folder.path + "/new") << "in the way";
+  World world(2, logged(folder, 200ms));
+  auto& data = *new std::vector<float>(10, 1.0f);
+  auto op = start(world, 0, data);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "still waiting for rank 1; the flight log could not");
+}
+
+TEST(abort_and_the_watch_write_the_file) {
+  const Folder folder;
+  const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
+  {
+    World world(2, logged(folder, 30s));
+    world.ranks[0].engine->abort(*world.ranks[0].group, "enough");
+    CHECK(contains(content(path), "group test: enough"));
+  }
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options = logged(folder, 100ms);
+  options.loopback.faults = {faults, nullptr};
+  options.engine.stuck_grace = 200ms;
+  std::promise<std::string> told;
+  std::atomic<int> reports{0};
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  auto& data = *new std::vector<float>(10, 1.0f);
+  faults->stick();
+  auto op = start(world, 0, data);
+  CHECK(contains(told.get_future().get(), "; flight log: " + path));
+  CHECK(contains(content(path), "stuck inside the MPI library"));
+  faults->release();
+}
+
+TEST(a_signal_writes_the_file) {
+  const Folder folder;
+  const auto writer = std::make_shared<FlightWriter>(std::make_shared<FlightLog>(4),
+                                                     FlightWriterOptions{folder.path, 3, 4, "test"});
+  {
+    const FlightSignal on_request(SIGUSR2, writer);
+    CHECK(on_request.installed());
+    CHECK(!FlightSignal(SIGUSR2, writer).installed());  // taken
+    kill(getpid(), SIGUSR2);
+    for (int i = 0; i < 2000 && !std::filesystem::exists(writer->path()); ++i)
+      std::this_thread::sleep_for(5ms);
+    CHECK(contains(content(writer->path()), "signal"));
+  }
+  struct sigaction now{};
+  CHECK(sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == SIG_DFL);
+  signal(SIGUSR2, SIG_IGN);
+  CHECK(!FlightSignal(SIGUSR2, writer).installed());
+  CHECK(sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == SIG_IGN);
+  signal(SIGUSR2, SIG_DFL);
+}
+
+// Failed operations are leaked on purpose: a peer may still write to their buffers.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
+  return "detect_leaks=0";
+}
+
+UNIT_MAIN()
