@@ -32,9 +32,16 @@ def analyze(folder):
     return build_db(details, args, version).collectives
 
 
-def run_job(tmp_path, case, **env):
-    env.setdefault("MPI_GDR_FLIGHT_DIR", str(tmp_path))
-    results = processes.run_apart(3, PROGRAMS / "diverged.py", str(tmp_path), case, timeout=100, **env)
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "job"
+    path.mkdir()
+    return path
+
+
+def run_job(folder, case, **env):
+    env.setdefault("MPI_GDR_FLIGHT_DIR", str(folder))
+    results = processes.run_apart(3, PROGRAMS / "diverged.py", str(folder), case, timeout=100, **env)
     return [result.expect(0) for result in results]
 
 
@@ -43,24 +50,24 @@ def diagnosis(folder, capsys, *args):
     return status, capsys.readouterr().out
 
 
-def test_a_rank_that_left_out_a_call(tmp_path, capsys):
-    outputs = run_job(tmp_path, "skipped")
+def test_a_rank_that_left_out_a_call(folder, capsys):
+    outputs = run_job(folder, "skipped")
     for rank in range(2):
-        assert f"; flight log: {tmp_path}/{PREFIX}{rank}" in outputs[rank], outputs[rank]
+        assert f"; flight log: {folder}/{PREFIX}{rank}" in outputs[rank], outputs[rank]
 
     # Healthy so far: neither reader finds anything, and torch's matches every call of all three ranks.
-    matched = analyze(tmp_path / "healthy")
+    matched = analyze(folder.parent / "healthy")
     assert len(matched) == 10 and all(c.pass_check and not c.missing_ranks for c in matched), matched
     assert {c.collective_name for c in matched} >= {"gloo:all_reduce", "gloo:all_to_all", "gloo:barrier"}
-    status, text = diagnosis(tmp_path / "healthy", capsys)
+    status, text = diagnosis(folder.parent / "healthy", capsys)
     assert status == 0 and "No divergence found." in text, text
 
-    bad = [c for c in analyze(tmp_path) if c.missing_ranks or not c.pass_check]
+    bad = [c for c in analyze(folder) if c.missing_ranks or not c.pass_check]
     assert [(c.missing_ranks, c.collective_name, c.collective_seq_id) for c in bad] == [
         ({2}, "gloo:all_reduce", 2)
     ]
     assert bad[0].pg_desc.endswith(":the unlucky")
-    status, text = diagnosis(tmp_path, capsys)
+    status, text = diagnosis(folder, capsys)
     assert status == 1
     assert re.search(
         r"First divergence, rank 2: group \S+ \(the unlucky\), seq=2: rank 2 never called "
@@ -70,8 +77,8 @@ def test_a_rank_that_left_out_a_call(tmp_path, capsys):
     ), text
 
     # The same without the culprit's log.
-    (tmp_path / f"{PREFIX}2").unlink()
-    status, text = diagnosis(tmp_path, capsys)
+    (folder / f"{PREFIX}2").unlink()
+    status, text = diagnosis(folder, capsys)
     assert status == 1 and "No log from rank 2 of 3." in text, text
     assert "First divergence, rank 2: " in text and "rank 2 wrote no log" in text, text
 

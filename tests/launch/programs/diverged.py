@@ -3,7 +3,7 @@
 argv: a folder in which ranks say how far they are, and what happens once all have been through what a
 healthy job does:
 skipped   rank 2 leaves out a call and waits for the others' errors, then dumps its log; before that, all
-          ranks dump their logs into the folder "healthy"
+          ranks dump their logs into the folder "healthy" beside
 other     rank 1 calls something else
 silent    rank 0 never receives the second message that rank 1 sends it; a signal has it dump its log
 """
@@ -60,7 +60,7 @@ with dist._coalescing_manager(async_ops=True) as coalesced:
 coalesced.wait()
 dist.barrier()
 if case == "skipped":
-    mpi_backend.dump_flight_log(told / "healthy" / f"mpi_gdr_trace_rank_{rank}")
+    mpi_backend.dump_flight_log(told.parent / "healthy" / f"mpi_gdr_trace_rank_{rank}")
 
 try:
     if case == "skipped":
