@@ -88,9 +88,8 @@ bool fits(const Row& row, Collective collective, int size) {
 // The library may choose another order of reduction from one call to the next, so that its own reductions are
 // a default only where the order cannot matter: integers, and there only where latency is all that counts.
 bool prefers_native(const CollectiveSpec& spec, std::string_view choice) {
-  const bool any_order = spec.op == ReduceOp::Sum || spec.op == ReduceOp::Min || spec.op == ReduceOp::Max;
-  return spec.collective == Collective::AllReduce && choice == "recursive_doubling" && any_order &&
-         !is_floating(spec.dtype);
+  return spec.collective == Collective::AllReduce && choice == "recursive_doubling" &&
+         is_integral(spec.dtype) && spec.op != ReduceOp::Avg;
 }
 
 // Of uneven blocks the mean counts.

@@ -4,13 +4,17 @@ namespace mpigdr {
 
 std::string_view name(DataType t) {
   static constexpr std::string_view names[kDataTypeCount] = {
-      "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool"};
+      "float64",     "float32",         "float16",         "bfloat16",       "float8_e4m3fn",
+      "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32",
+      "complex64",   "complex128",      "int64",           "int32",          "int16",
+      "int8",        "uint64",          "uint32",          "uint16",         "uint8",
+      "bool"};
   return names[static_cast<int>(t)];
 }
 
 std::string_view name(ReduceOp op) {
-  static constexpr std::string_view names[kReduceOpCount] = {"sum",     "avg", "premul_sum",
-                                                             "product", "min", "max"};
+  static constexpr std::string_view names[kReduceOpCount] = {"sum", "avg",  "premul_sum", "product", "min",
+                                                             "max", "band", "bor",        "bxor"};
   return names[static_cast<int>(op)];
 }
 
@@ -22,9 +26,23 @@ std::string_view name(Collective c) {
 }
 
 bool supports(ReduceOp op, DataType t) {
-  if (op == ReduceOp::PreMulSum) return is_floating(t);
-  if (op == ReduceOp::Avg) return t != DataType::Bool;
-  return true;
+  switch (op) {
+    case ReduceOp::Sum:
+    case ReduceOp::Product:
+      return true;
+    case ReduceOp::Avg:
+      return t != DataType::Bool;
+    case ReduceOp::PreMulSum:
+      return !is_integral(t);
+    case ReduceOp::Min:
+    case ReduceOp::Max:
+      return !is_complex(t);
+    case ReduceOp::BitAnd:
+    case ReduceOp::BitOr:
+    case ReduceOp::BitXor:
+      return is_integral(t);
+  }
+  return false;
 }
 
 }  // namespace mpigdr

@@ -15,17 +15,30 @@ enum class DataType : std::uint8_t {
   Float32,
   Float16,   // IEEE binary16
   BFloat16,  // truncated binary32, round to nearest even
+  // One byte each; name: exponent and mantissa bits, fn: no infinities, uz: one zero and one NaN (0x80).
+  Float8E4M3FN,
+  Float8E5M2,  // the only one with infinities
+  Float8E4M3FNUZ,
+  Float8E5M2FNUZ,
+  Float8E8M0FNU,  // a power of two: no sign, no zero
+  Complex32,      // pairs (real, imaginary) of Float16, Float32 or Float64
+  Complex64,
+  Complex128,
   Int64,
   Int32,
   Int16,
   Int8,
+  UInt64,
+  UInt32,
+  UInt16,
   UInt8,
   Bool,  // one byte, 0 or 1; Sum and Max are OR, Product and Min are AND
 };
-inline constexpr int kDataTypeCount = 10;
+inline constexpr int kDataTypeCount = 21;
 
-enum class ReduceOp : std::uint8_t { Sum, Avg, PreMulSum, Product, Min, Max };
-inline constexpr int kReduceOpCount = 6;
+// The bitwise ones are for integers, and for Bool the logical ones.
+enum class ReduceOp : std::uint8_t { Sum, Avg, PreMulSum, Product, Min, Max, BitAnd, BitOr, BitXor };
+inline constexpr int kReduceOpCount = 9;
 
 enum class Collective : std::uint8_t {
   AllReduce,
@@ -42,16 +55,28 @@ inline constexpr int kCollectiveCount = 9;
 
 constexpr std::size_t item_size(DataType t) {
   switch (t) {
+    case DataType::Complex128:
+      return 16;
     case DataType::Float64:
+    case DataType::Complex64:
     case DataType::Int64:
+    case DataType::UInt64:
       return 8;
     case DataType::Float32:
+    case DataType::Complex32:
     case DataType::Int32:
+    case DataType::UInt32:
       return 4;
     case DataType::Float16:
     case DataType::BFloat16:
     case DataType::Int16:
+    case DataType::UInt16:
       return 2;
+    case DataType::Float8E4M3FN:
+    case DataType::Float8E5M2:
+    case DataType::Float8E4M3FNUZ:
+    case DataType::Float8E5M2FNUZ:
+    case DataType::Float8E8M0FNU:
     case DataType::Int8:
     case DataType::UInt8:
     case DataType::Bool:
@@ -60,10 +85,12 @@ constexpr std::size_t item_size(DataType t) {
   return 0;
 }
 
-constexpr bool is_floating(DataType t) {
-  return t == DataType::Float64 || t == DataType::Float32 || t == DataType::Float16 ||
-         t == DataType::BFloat16;
+constexpr bool is_complex(DataType t) {
+  return t == DataType::Complex32 || t == DataType::Complex64 || t == DataType::Complex128;
 }
+
+// Integers and Bool: no reduction rounds, so that none depends on the order. All others round.
+constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 
 // Names as torch spells them ("float32", "bfloat16", ...) and as torch.distributed spells them
 // ("all_reduce", "sum", ...): they appear in messages, tables and environment variables.
@@ -71,7 +98,8 @@ std::string_view name(DataType t);
 std::string_view name(ReduceOp op);
 std::string_view name(Collective c);
 
-// True if `op` is defined on `t`: Avg is undefined on Bool, PreMulSum needs a floating type.
+// True if `op` is defined on `t`: Avg is not on Bool; PreMulSum needs a type that rounds, its factor is real;
+// Min and Max need an order, which complex numbers have not; the bitwise ones need an integer or Bool.
 bool supports(ReduceOp op, DataType t);
 
 }  // namespace mpigdr

@@ -13,9 +13,10 @@
 namespace mpigdr {
 
 // dst[i] = post(op(sources[0][i], ..., sources[k-1][i])), folded from the left, k >= 1.
-// 16-bit floats are accumulated in float32 and rounded once (to nearest even). `divisor` != 1 divides the
-// result before rounding (integers truncate toward zero); `factor` != 1 multiplies every source first (floats
-// only). dst may equal a source exactly; partial overlap is not allowed. NaN: Min and Max propagate NaN, as
+// 16- and 8-bit floats are accumulated in float32 and rounded once (to nearest even; 8-bit floats that
+// overflow become infinity or NaN as in torch). Sums only: `divisor` != 1 divides the result before rounding
+// (integers truncate toward zero); `factor` != 1 multiplies every source first (floats and complex). dst may
+// equal a source exactly; partial overlap is not allowed. Integers wrap. NaN: Min and Max propagate NaN, as
 // torch does.
 struct ReduceArgs {
   DataType dtype = DataType::Float32;

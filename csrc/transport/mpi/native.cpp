@@ -9,8 +9,8 @@
 namespace mpigdr::mpi {
 namespace {
 
-// MPI_DATATYPE_NULL where MPI has no type of the same meaning: 16-bit floats round differently or are
-// missing.
+// MPI_DATATYPE_NULL where MPI has no type of the same meaning (short floats round differently or are
+// missing), and for complex types, whose product an MPI may compute by another formula.
 MPI_Datatype datatype(DataType t) {
   switch (t) {
     case DataType::Float64:
@@ -28,11 +28,15 @@ MPI_Datatype datatype(DataType t) {
     case DataType::UInt8:
     case DataType::Bool:  // with the logical operations below
       return MPI_UINT8_T;
-    case DataType::Float16:
-    case DataType::BFloat16:
-      break;
+    case DataType::UInt64:
+      return MPI_UINT64_T;
+    case DataType::UInt32:
+      return MPI_UINT32_T;
+    case DataType::UInt16:
+      return MPI_UINT16_T;
+    default:
+      return MPI_DATATYPE_NULL;
   }
-  return MPI_DATATYPE_NULL;
 }
 
 MPI_Op operation(ReduceOp op, DataType t) {
@@ -46,6 +50,12 @@ MPI_Op operation(ReduceOp op, DataType t) {
       return logical ? MPI_LAND : MPI_PROD;
     case ReduceOp::Min:
       return logical ? MPI_LAND : MPI_MIN;
+    case ReduceOp::BitAnd:
+      return logical ? MPI_LAND : MPI_BAND;
+    case ReduceOp::BitOr:
+      return logical ? MPI_LOR : MPI_BOR;
+    case ReduceOp::BitXor:
+      return logical ? MPI_LXOR : MPI_BXOR;
     case ReduceOp::Avg:
     case ReduceOp::PreMulSum:
       break;
@@ -63,7 +73,8 @@ bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::ui
   if (collective == Collective::Barrier) return true;
   if (collective == Collective::AllToAll) return false;  // its counts differ per rank
   if (reduces(collective))
-    return count <= INT_MAX && datatype(dtype) != MPI_DATATYPE_NULL && operation(op, dtype) != MPI_OP_NULL;
+    return count <= INT_MAX && supports(op, dtype) && datatype(dtype) != MPI_DATATYPE_NULL &&
+           operation(op, dtype) != MPI_OP_NULL;
   return count <= INT_MAX / item_size(dtype);  // moved as bytes
 }
 

@@ -1,0 +1,115 @@
+// What is folded: the operations on two values of a folding type, and the scaling of sums. Pure functions.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "device/device.hpp"
+
+namespace mpigdr::host {
+
+// Wide enough that neither overflow nor integer promotion is undefined: results wrap.
+template <typename T>
+using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+struct Add {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a + b;
+    else
+      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+
+struct Multiply {
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a * b;
+    else
+      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+
+// A NaN on the left stays because every comparison with it is false; one on the right is taken because it
+// differs from itself.
+struct Minimum {
+  template <typename T>
+  static T apply(T a, T b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
+};
+
+struct Maximum {
+  template <typename T>
+  static T apply(T a, T b) {
+    return ((a < b) | (b != b)) ? b : a;
+  }
+};
+
+// (a + bi)(c + di) as torch computes it: no special treatment of infinities (C99's Annex G).
+struct ComplexMultiply {
+  template <typename C>
+  static C apply(C a, C b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+  }
+};
+
+// Of bits; on bools, which are 0 or 1, these are the logical operations.
+struct Or {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct And {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct Xor {
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+// The multiplication before and the division after the fold, in the folding type.
+template <typename T>
+struct Scaling {
+  explicit Scaling(const ReduceArgs& args)
+      : factor(static_cast<T>(args.factor)), divisor(static_cast<T>(args.divisor)) {}
+  T before(T v) const { return v * factor; }
+  T after(T v) const { return v / divisor; }
+  T factor, divisor;
+};
+
+template <typename T>
+  requires std::is_integral_v<T>
+struct Scaling<T> {
+  // The quotient of 32-bit integers, truncated, is exact in double, and that division has vector
+  // instructions.
+  using Quotient = std::conditional_t<sizeof(T) == 8, T, double>;
+  explicit Scaling(const ReduceArgs& args) : divisor(static_cast<Quotient>(args.divisor)) {}
+  T before(T v) const { return v; }
+  T after(T v) const {
+    // Through int32 because vector units convert doubles to nothing narrower. That holds an unsigned quotient
+    // too: the divisor is at least 2, else nothing is scaled.
+    if constexpr (sizeof(T) == 8)
+      return v / divisor;
+    else
+      return static_cast<T>(static_cast<std::int32_t>(static_cast<double>(v) / divisor));
+  }
+  Quotient divisor;
+};
+
+// For the kernels that do not scale.
+struct NoScaling {
+  explicit NoScaling(const ReduceArgs&) {}
+};
+
+}  // namespace mpigdr::host

@@ -1,0 +1,25 @@
+#include "common/error.hpp"
+#include "device/host/float8.hpp"
+#include "device/host/fold.hpp"
+#include "device/host/reduce_families.hpp"
+
+namespace mpigdr::host {
+
+void reduce_float8(const ReduceArgs& args) {
+  switch (args.dtype) {
+    case DataType::Float8E4M3FN:
+      return fold_real<Float8E4M3FNCodec>(args);
+    case DataType::Float8E5M2:
+      return fold_real<Float8E5M2Codec>(args);
+    case DataType::Float8E4M3FNUZ:
+      return fold_real<Float8E4M3FNUZCodec>(args);
+    case DataType::Float8E5M2FNUZ:
+      return fold_real<Float8E5M2FNUZCodec>(args);
+    case DataType::Float8E8M0FNU:
+      return fold_real<Float8E8M0FNUCodec>(args);
+    default:
+      fail(ErrorCode::Internal, name(args.dtype), " among the 8-bit floats");
+  }
+}
+
+}  // namespace mpigdr::host

@@ -1,0 +1,23 @@
+#include "common/error.hpp"
+#include "device/host/codecs.hpp"
+#include "device/host/fold.hpp"
+#include "device/host/reduce_families.hpp"
+
+namespace mpigdr::host {
+
+void reduce_floats(const ReduceArgs& args) {
+  switch (args.dtype) {
+    case DataType::Float64:
+      return fold_real<FloatCodec<double>>(args);
+    case DataType::Float32:
+      return fold_real<FloatCodec<float>>(args);
+    case DataType::Float16:
+      return fold_real<Float16Codec>(args);
+    case DataType::BFloat16:
+      return fold_real<BFloat16Codec>(args);
+    default:
+      fail(ErrorCode::Internal, name(args.dtype), " among the floats");
+  }
+}
+
+}  // namespace mpigdr::host

@@ -1,0 +1,92 @@
+#include "common/error.hpp"
+#include "device/host/codecs.hpp"
+#include "device/host/fold.hpp"
+#include "device/host/reduce_families.hpp"
+
+namespace mpigdr::host {
+namespace {
+
+// Where the sign matters.
+template <typename T>
+void fold_integer(const ReduceArgs& args) {
+  switch (args.op) {
+    case ReduceOp::Min:
+      return fold<IntegerCodec<T>, Minimum, false>(args);
+    case ReduceOp::Max:
+      return fold<IntegerCodec<T>, Maximum, false>(args);
+    default:
+      return fold<IntegerCodec<T>, Add, true>(args);
+  }
+}
+
+// Where it does not: results wrap modulo 2^n, and bits are bits.
+template <typename T>
+void fold_bits(const ReduceArgs& args) {
+  switch (args.op) {
+    case ReduceOp::Product:
+      return fold<IntegerCodec<T>, Multiply, false>(args);
+    case ReduceOp::BitAnd:
+      return fold<IntegerCodec<T>, And, false>(args);
+    case ReduceOp::BitOr:
+      return fold<IntegerCodec<T>, Or, false>(args);
+    case ReduceOp::BitXor:
+      return fold<IntegerCodec<T>, Xor, false>(args);
+    default:
+      return fold<IntegerCodec<T>, Add, false>(args);
+  }
+}
+
+void fold_bool(const ReduceArgs& args) {
+  switch (args.op) {
+    case ReduceOp::Sum:
+    case ReduceOp::Max:
+    case ReduceOp::BitOr:
+      return fold<BoolCodec, Or, false>(args);
+    case ReduceOp::BitXor:
+      return fold<BoolCodec, Xor, false>(args);
+    default:
+      return fold<BoolCodec, And, false>(args);
+  }
+}
+
+void fold_signed(const ReduceArgs& args) {
+  switch (args.dtype) {
+    case DataType::Int64:
+      return fold_integer<std::int64_t>(args);
+    case DataType::Int32:
+      return fold_integer<std::int32_t>(args);
+    case DataType::Int16:
+      return fold_integer<std::int16_t>(args);
+    case DataType::Int8:
+      return fold_integer<std::int8_t>(args);
+    case DataType::UInt64:
+      return fold_integer<std::uint64_t>(args);
+    case DataType::UInt32:
+      return fold_integer<std::uint32_t>(args);
+    case DataType::UInt16:
+      return fold_integer<std::uint16_t>(args);
+    case DataType::UInt8:
+      return fold_integer<std::uint8_t>(args);
+    default:
+      fail(ErrorCode::Internal, name(args.dtype), " among the integers");
+  }
+}
+
+}  // namespace
+
+void reduce_integers(const ReduceArgs& args) {
+  if (args.dtype == DataType::Bool) return fold_bool(args);
+  if (args.divisor != 1 || args.op == ReduceOp::Min || args.op == ReduceOp::Max) return fold_signed(args);
+  switch (item_size(args.dtype)) {
+    case 8:
+      return fold_bits<std::uint64_t>(args);
+    case 4:
+      return fold_bits<std::uint32_t>(args);
+    case 2:
+      return fold_bits<std::uint16_t>(args);
+    default:
+      return fold_bits<std::uint8_t>(args);
+  }
+}
+
+}  // namespace mpigdr::host
