@@ -26,7 +26,7 @@ void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const R
   check_numel(input, output.numel() * size, what, "input", "the output's, once per rank");
   CollectiveSpec spec{Collective::ReduceScatter, rank, size};
   spec.count = output.numel();
-  spec.dtype = data_type(output, what);
+  spec.dtype = data_type(output, what, r.op);
   spec.op = r.op;
   job.inputs.push_back(input);
   job.outputs.push_back(output);
@@ -44,7 +44,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::AllReduce, rank_, size_};
     spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what);
+    spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
     job.detail = reduction_detail(tensor, r.op);
     job.inputs = job.outputs = {tensor};
@@ -64,7 +64,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
       check_strided(tensor, what, "tensors");
       CollectiveSpec spec{Collective::AllReduce, rank_, size_};
       spec.count = tensor.numel();
-      spec.dtype = data_type(tensor, what);
+      spec.dtype = data_type(tensor, what, r.op);
       spec.op = r.op;
       void* data = job.writable(tensor, true).data_ptr();
       job.add(spec, data, data, r.factor);
@@ -83,7 +83,7 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what);
+    spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
     job.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
     job.inputs = job.outputs = {tensor};
@@ -106,7 +106,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::ReduceScatter, rank_, size_};
     spec.count = output.numel();
-    spec.dtype = data_type(output, what);
+    spec.dtype = data_type(output, what, r.op);
     spec.op = r.op;
     job.detail = reduction_detail(output, r.op);
     job.inputs = inputs[0];

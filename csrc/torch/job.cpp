@@ -3,6 +3,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "torch/tensors.hpp"
+
 namespace mpigdr::torch_binding {
 namespace {
 
@@ -48,14 +50,21 @@ at::Tensor flat_host(const std::vector<at::Tensor>& tensors) {
   return at::empty({total(tensors)}, host_options(tensors[0]));
 }
 
+std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> all;
+  for (const at::Tensor& t : tensors) all.push_back(copyable(t));
+  return all;
+}
+
 }  // namespace
 
 at::Tensor Job::readable(const at::Tensor& tensor) {
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
   accelerator |= !tensor.is_cpu();
-  at::Tensor copy = host_like(tensor);
-  copy.copy_(tensor);
+  const at::Tensor source = copyable(tensor);
+  at::Tensor copy = host_like(source);
+  copy.copy_(source);
   held.push_back(copy);
   return copy;
 }
@@ -63,13 +72,15 @@ at::Tensor Job::readable(const at::Tensor& tensor) {
 at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
+  check_writable(tensor, name);
   accelerator |= !tensor.is_cpu();
-  at::Tensor copy = host_like(tensor);
-  if (keeps) copy.copy_(tensor);
+  const at::Tensor target = copyable(tensor);
+  at::Tensor copy = host_like(target);
+  if (keeps) copy.copy_(target);
   held.push_back(copy);
-  epilogues.push_back([tensor, copy, on = current_stream(tensor)]() mutable {
+  epilogues.push_back([target, copy, on = current_stream(tensor)]() mutable {
     const c10::OptionalStreamGuard guard(on);
-    tensor.copy_(copy);
+    target.copy_(copy);
   });
   return copy;
 }
@@ -78,9 +89,10 @@ at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
   accelerator |= !tensors[0].is_cpu();
-  at::Tensor flat = flat_host(tensors);
+  const std::vector<at::Tensor> sources = all_copyable(tensors);
+  at::Tensor flat = flat_host(sources);
   std::int64_t at = 0;
-  for (const at::Tensor& t : tensors) {
+  for (const at::Tensor& t : sources) {
     flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
     at += t.numel();
   }
@@ -91,13 +103,15 @@ at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
 at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
+  for (const at::Tensor& t : tensors) check_writable(t, name);
   accelerator |= !tensors[0].is_cpu();
-  at::Tensor flat = flat_host(tensors);
+  std::vector<at::Tensor> targets = all_copyable(tensors);
+  at::Tensor flat = flat_host(targets);
   held.push_back(flat);
-  epilogues.push_back([tensors, flat, on = current_stream(tensors[0])]() mutable {
+  epilogues.push_back([targets = std::move(targets), flat, on = current_stream(tensors[0])]() mutable {
     const c10::OptionalStreamGuard guard(on);
     std::int64_t at = 0;
-    for (const at::Tensor& t : tensors) {
+    for (const at::Tensor& t : targets) {
       t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
       at += t.numel();
     }

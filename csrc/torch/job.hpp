@@ -37,6 +37,7 @@ struct Job {
   // Host memory that holds what `tensor` holds. The tensor itself where that is possible.
   at::Tensor readable(const at::Tensor& tensor);
   // Host memory whose contents reach `tensor` in the end; `keeps`: it also starts with what the tensor holds.
+  // Throws if elements of the tensor share memory.
   at::Tensor writable(const at::Tensor& tensor, bool keeps);
   // The same for lists, as one flat tensor in list order. All of equal dtype and device.
   at::Tensor readable_flat(const std::vector<at::Tensor>& tensors);

@@ -1,35 +1,70 @@
 #include "torch/tensors.hpp"
 
+#include <ATen/MemoryOverlap.h>
+
+#include <algorithm>
+#include <cctype>
+
 #include "common/error.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
 
-std::string dtype_name(at::ScalarType type) {
+std::optional<DataType> reducible(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
-      return "float64";
+      return DataType::Float64;
     case at::kFloat:
-      return "float32";
+      return DataType::Float32;
     case at::kHalf:
-      return "float16";
+      return DataType::Float16;
     case at::kBFloat16:
-      return "bfloat16";
+      return DataType::BFloat16;
+    case at::kFloat8_e4m3fn:
+      return DataType::Float8E4M3FN;
+    case at::kFloat8_e5m2:
+      return DataType::Float8E5M2;
+    case at::kFloat8_e4m3fnuz:
+      return DataType::Float8E4M3FNUZ;
+    case at::kFloat8_e5m2fnuz:
+      return DataType::Float8E5M2FNUZ;
+    case at::kFloat8_e8m0fnu:
+      return DataType::Float8E8M0FNU;
+    case at::kComplexHalf:
+      return DataType::Complex32;
+    case at::kComplexFloat:
+      return DataType::Complex64;
+    case at::kComplexDouble:
+      return DataType::Complex128;
     case at::kLong:
-      return "int64";
+      return DataType::Int64;
     case at::kInt:
-      return "int32";
+      return DataType::Int32;
     case at::kShort:
-      return "int16";
+      return DataType::Int16;
     case at::kChar:
-      return "int8";
+      return DataType::Int8;
+    case at::kUInt64:
+      return DataType::UInt64;
+    case at::kUInt32:
+      return DataType::UInt32;
+    case at::kUInt16:
+      return DataType::UInt16;
     case at::kByte:
-      return "uint8";
+      return DataType::UInt8;
     case at::kBool:
-      return "bool";
+      return DataType::Bool;
     default:
-      return c10::toString(type);
+      return std::nullopt;
   }
+}
+
+// As Python spells it.
+std::string dtype_name(at::ScalarType type) {
+  if (const auto known = reducible(type)) return std::string(name(*known));
+  std::string text = c10::toString(type);  // "QInt8", "Bits8", "Float4_e2m1fn_x2"
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
 }
 
 }  // namespace
@@ -45,34 +80,28 @@ std::string describe(const at::Tensor& tensor) {
   return text;
 }
 
-DataType data_type(const at::Tensor& tensor, const char* what) {
-  switch (tensor.scalar_type()) {
-    case at::kDouble:
-      return DataType::Float64;
-    case at::kFloat:
-      return DataType::Float32;
-    case at::kHalf:
-      return DataType::Float16;
-    case at::kBFloat16:
-      return DataType::BFloat16;
-    case at::kLong:
-      return DataType::Int64;
-    case at::kInt:
-      return DataType::Int32;
-    case at::kShort:
-      return DataType::Int16;
-    case at::kChar:
-      return DataType::Int8;
-    case at::kByte:
-      return DataType::UInt8;
-    case at::kBool:
-      return DataType::Bool;
-    default:
-      fail(ErrorCode::NotImplemented, what, ": reducing ", dtype_name(tensor.scalar_type()),
-           " tensors is not implemented; reductions know float64, float32, float16, bfloat16, int64, int32, "
-           "int16, "
-           "int8, uint8 and bool");
-  }
+DataType data_type(const at::Tensor& tensor, const char* what, std::optional<ReduceOp> op) {
+  const std::string dtype = dtype_name(tensor.scalar_type());
+  const std::string operation = op ? "op=" + std::string(name(*op)) : "a reduction";
+  const auto type = reducible(tensor.scalar_type());
+  if (!type)
+    fail(ErrorCode::InvalidUsage, what, ": ", operation, " is not defined on ", dtype,
+         " tensors; they can be sent and gathered, not reduced");
+  if (op && !supports(*op, *type))
+    fail(ErrorCode::InvalidUsage, what, ": ", operation, " is not defined on ", dtype, " tensors");
+  return *type;
+}
+
+at::Tensor copyable(const at::Tensor& tensor) {
+  if (reducible(tensor.scalar_type())) return tensor;
+  const std::size_t item = tensor.element_size();
+  const at::ScalarType same_size = item == 1   ? at::kByte
+                                   : item == 2 ? at::kShort
+                                   : item == 4 ? at::kInt
+                                   : item == 8 ? at::kLong
+                                               : at::kComplexDouble;
+  return at::empty({0}, at::TensorOptions().dtype(same_size).device(tensor.device()))
+      .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
 }
 
 Reduction reduction(const c10d::ReduceOp& op, const char* what) {
@@ -91,15 +120,19 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
       // The old name of the class is the one that all releases from 2.11 on have.
       const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       if (!factor) fail(ErrorCode::InvalidUsage, what, ": op=PREMUL_SUM carries no factor");
-      return {ReduceOp::PreMulSum,
-              factor->tensor_factor.defined() ? factor->tensor_factor.item<double>() : factor->double_factor};
+      const at::Tensor& tensor = factor->tensor_factor;
+      if (!tensor.defined()) return {ReduceOp::PreMulSum, factor->double_factor};
+      if (tensor.is_complex())  // torch has seen to it that it is one
+        fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
+             ", expected a real number");
+      return {ReduceOp::PreMulSum, tensor.item<double>()};
     }
     case c10d::ReduceOp::BAND:
-      fail(ErrorCode::NotImplemented, what, ": op=BAND is not implemented");
+      return {ReduceOp::BitAnd};
     case c10d::ReduceOp::BOR:
-      fail(ErrorCode::NotImplemented, what, ": op=BOR is not implemented");
+      return {ReduceOp::BitOr};
     case c10d::ReduceOp::BXOR:
-      fail(ErrorCode::NotImplemented, what, ": op=BXOR is not implemented");
+      return {ReduceOp::BitXor};
     default:
       fail(ErrorCode::InvalidUsage, what, ": op=", static_cast<int>(op.op_), " is not a reduction");
   }
@@ -118,6 +151,14 @@ void check_strided(const at::Tensor& tensor, const char* what, const char* argum
   if (tensor.layout() != at::kStrided)
     fail(ErrorCode::NotImplemented, what, ": ", argument, " is a ", c10::str(tensor.layout()),
          " tensor; only strided tensors are implemented");
+}
+
+void check_writable(const at::Tensor& tensor, const char* what) {
+  if (tensor.numel() > 1 && at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    fail(ErrorCode::InvalidUsage, what, ": a tensor to write to is ", describe(tensor), " with strides ",
+         c10::str(tensor.strides()),
+         ", several of its elements share memory (an expanded tensor?), expected elements that do not "
+         "overlap; pass a clone()");
 }
 
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,

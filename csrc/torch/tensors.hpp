@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
@@ -12,7 +13,13 @@
 
 namespace mpigdr::torch_binding {
 
-DataType data_type(const at::Tensor& tensor, const char* what);
+// The type to reduce the tensor as. Throws if torch's dtype can only be moved, or if `op` is not defined on
+// it.
+DataType data_type(const at::Tensor& tensor, const char* what, std::optional<ReduceOp> op = std::nullopt);
+
+// The tensor itself, or the same memory under an integer dtype of the same size: ATen has no copy between
+// integers of odd widths (int4), nor between quantised tensors without a quantiser.
+at::Tensor copyable(const at::Tensor& tensor);
 
 struct Reduction {
   ReduceOp op = ReduceOp::Sum;
@@ -24,6 +31,8 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what);
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what, const char* argument);
 
 void check_strided(const at::Tensor& tensor, const char* what, const char* argument);
+// Throws if elements of a tensor that shall be written share memory, as those of an expanded one do.
+void check_writable(const at::Tensor& tensor, const char* what);
 void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,
                       const char* b_name);
 void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* argument,

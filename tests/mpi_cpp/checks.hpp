@@ -76,7 +76,9 @@ inline void point_to_point(Transport& t) {
 template <typename T>
 void reductions(Transport& t, DataType dtype, T one) {
   const std::uint64_t n = 1003;
-  for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max}) {
+  for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::BitAnd,
+                      ReduceOp::BitOr, ReduceOp::BitXor}) {
+    if (!supports(op, dtype)) continue;
     REQUIRE(t.has_native(Collective::AllReduce, dtype, op, n));
     auto value = [&](int r, std::uint64_t i) {
       return dtype == DataType::Bool ? T((r + i) % 2) : T(one + T((r + i) % 3));
@@ -90,6 +92,11 @@ void reductions(Transport& t, DataType dtype, T one) {
         if (op == ReduceOp::Product) x = T(x * y);
         if (op == ReduceOp::Min) x = std::min(x, y);
         if (op == ReduceOp::Max) x = std::max(x, y);
+        if constexpr (std::is_integral_v<T>) {
+          if (op == ReduceOp::BitAnd) x = T(x & y);
+          if (op == ReduceOp::BitOr) x = T(x | y);
+          if (op == ReduceOp::BitXor) x = T(x ^ y);
+        }
       }
       return x;
     };
@@ -128,11 +135,17 @@ inline void natives(Transport& t) {
   reductions<std::int32_t>(t, DataType::Int32, -1);
   reductions<std::int16_t>(t, DataType::Int16, 1);
   reductions<std::int8_t>(t, DataType::Int8, -1);
+  reductions<std::uint64_t>(t, DataType::UInt64, ~std::uint64_t{0} - 1);  // the sign bit is a number
+  reductions<std::uint32_t>(t, DataType::UInt32, ~std::uint32_t{0} - 1);
+  reductions<std::uint16_t>(t, DataType::UInt16, 0xfffe);
   reductions<std::uint8_t>(t, DataType::UInt8, 1);
   reductions<std::uint8_t>(t, DataType::Bool, 0);
   const std::uint64_t large = std::uint64_t{1} << 31;
   REQUIRE(!t.has_native(Collective::AllReduce, DataType::BFloat16, ReduceOp::Sum, 1));
+  REQUIRE(!t.has_native(Collective::AllReduce, DataType::Float8E5M2, ReduceOp::Max, 1));
+  REQUIRE(!t.has_native(Collective::AllReduce, DataType::Complex64, ReduceOp::Sum, 1));
   REQUIRE(!t.has_native(Collective::AllReduce, DataType::Float32, ReduceOp::Avg, 1));
+  REQUIRE(!t.has_native(Collective::AllReduce, DataType::Float32, ReduceOp::BitOr, 1));
   REQUIRE(!t.has_native(Collective::AllReduce, DataType::Float32, ReduceOp::Sum, large));
   REQUIRE(!t.has_native(Collective::Broadcast, DataType::Float32, ReduceOp::Sum, large / 4));
   REQUIRE(t.has_native(Collective::Broadcast, DataType::BFloat16, ReduceOp::Sum, large / 4));

@@ -164,14 +164,3 @@ def test_integer_overflow_wraps(rank, size, dtype):
 def test_average_of_bool_is_an_error():
     with pytest.raises(ValueError, match=r"op=avg.*bool"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool), Op.AVG)
-
-
-def test_reduction_of_unsupported_dtype_names_it():
-    with pytest.raises(NotImplementedError, match=r"all_reduce.*(ComplexHalf|Float8|complex|QInt|float8)"):
-        dist.all_reduce(torch.zeros(3).to(torch.float8_e4m3fn))
-
-
-@pytest.mark.parametrize("op", [Op.BAND, Op.BOR, Op.BXOR], ids=["BAND", "BOR", "BXOR"])
-def test_missing_operations_are_named(op):
-    with pytest.raises(NotImplementedError, match=r"all_reduce: op=B"):
-        dist.all_reduce(torch.ones(3, dtype=torch.int32), op)
