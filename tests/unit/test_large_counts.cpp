@@ -104,7 +104,9 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
     if (!a.build || a.collective == Collective::Barrier) continue;
     for (const Tuning& tuning : {Tuning{}, one_piece})
       for (const DataType dtype : {DataType::UInt8, DataType::Complex128}) {
-        CollectiveSpec spec{a.collective, 0, 3};
+        CollectiveSpec spec;
+        spec.collective = a.collective;
+        spec.size = 3;
         spec.count = count;
         spec.dtype = dtype;
         const unit::Group group = unit::build(a, spec, tuning);
