@@ -1,5 +1,7 @@
-"""More than 2^31 elements, of one byte each, on two ranks: every element of what arrives is checked. Takes about
-6 GiB of memory in all. Prints the checks that passed."""
+"""More than 2^31 elements, of one byte each, on two ranks: every element of what arrives is checked.
+
+Takes about 6 GiB of memory in all. Prints the checks that passed.
+"""
 
 import torch
 import torch.distributed as dist
