@@ -7,9 +7,7 @@ from support import processes
 
 
 @pytest.mark.full
-def test_more_than_two_to_the_31_elements(request):
-    if not request.config.getoption("--full", False):
-        pytest.skip("takes gigabytes: only with --full, as make test-full runs it")
+def test_more_than_two_to_the_31_elements():
     program = Path(__file__).parent / "support" / "large_program.py"
     output = processes.run([*processes.MPI_GDR_RUN, "-n", "2", str(program)], 900).expect()
     passed = [line.split()[-2] for line in output.splitlines() if line.endswith(" passed")]
