@@ -19,8 +19,9 @@ FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 REDUCIBLE = (*FLOATS, *INTEGERS, torch.bool)
 # Moved, never reduced: the type does not matter, only the size of an item.
-MOVABLE = (*REDUCIBLE, torch.complex64, torch.complex128, torch.float8_e4m3fn)
-OPS = ("sum", "avg", "premul_sum", "product", "min", "max")
+MOVABLE = (*REDUCIBLE, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.uint16, torch.uint32)
+BITWISE = ("band", "bor", "bxor")
+OPS = ("sum", "avg", "premul_sum", "product", "min", "max", *BITWISE)
 
 
 class Plan(NamedTuple):
@@ -43,12 +44,17 @@ def reduce_op(op: str) -> Any:
         "product": dist.ReduceOp.PRODUCT,
         "min": dist.ReduceOp.MIN,
         "max": dist.ReduceOp.MAX,
+        "band": dist.ReduceOp.BAND,
+        "bor": dist.ReduceOp.BOR,
+        "bxor": dist.ReduceOp.BXOR,
     }[op]
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
     if op == "premul_sum":
         return dtype.is_floating_point
+    if op in BITWISE:
+        return not dtype.is_floating_point
     return not (op == "avg" and dtype == torch.bool)
 
 

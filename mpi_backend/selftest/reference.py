@@ -7,6 +7,7 @@ bound is derived in docs/selftest.md. Integers and data movement are always exac
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ def values(
     generator = torch.Generator().manual_seed((seed * 1_000_003 + rank) * 7919 + count)
     if dtype == torch.bool:
         # Few ones for OR, few zeros for AND: otherwise one rank alone decides every element.
-        likely = 1 / size if op in ("sum", "max") else 1 - 1 / size
+        likely = 1 / size if op in ("sum", "max", "bor", "bxor") else 1 - 1 / size
         return torch.rand(count, generator=generator) < likely
     if dtype.is_complex:
         return torch.randn(count, generator=generator, dtype=dtype)
@@ -77,6 +78,9 @@ def reduced(inputs: list[torch.Tensor], op: str, pattern: str) -> Expected:
     if op in ("min", "max"):
         wide = stacked if dtype.is_floating_point else stacked.to(torch.int64)
         return Expected((wide.amin(0) if op == "min" else wide.amax(0)).to(dtype))
+    if op in ("band", "bor", "bxor"):
+        fold = {"band": torch.bitwise_and, "bor": torch.bitwise_or, "bxor": torch.bitwise_xor}[op]
+        return Expected(functools.reduce(fold, inputs))
     if dtype == torch.bool:
         return Expected(stacked.any(0) if op == "sum" else stacked.all(0))
     if not dtype.is_floating_point:
