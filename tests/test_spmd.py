@@ -120,3 +120,12 @@ FORCED = {
 @pytest.mark.parametrize("choice", FORCED)
 def test_forced_algorithms(tmp_path, choice):
     assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **FORCED[choice]) > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+def test_full_grid(tmp_path, size):
+    """The whole product of tests/spmd/test_grid.py, of which test_mpi_launcher runs covering pairs."""
+    selection = ["spmd/test_grid.py", "--full", "-k", "product"]
+    passed = run_spmd(tmp_path, "mpi-gdr run", size, *selection, timeout=3600, SPMD_HANG_SECONDS="900")
+    assert passed > 0
