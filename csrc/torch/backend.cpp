@@ -4,6 +4,7 @@
 #include "common/log.hpp"
 #include "torch/errors.hpp"
 #include "torch/flight.hpp"
+#include "torch/memory.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 
@@ -11,6 +12,7 @@ namespace mpigdr::torch_binding {
 MpiBackend::MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       group_(std::move(made.group)),
+      world_ranks_(std::move(made.world_ranks)),
       mpi4py_handle_(made.transport->mpi_handle()),
       options_(std::move(options)) {}
 
@@ -29,9 +31,26 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options) {
   options.detail = std::move(job.detail);
   options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
   if (job.timeout > std::chrono::milliseconds::zero()) options.timeout = job.timeout;
-  options.keepalive = std::make_shared<std::vector<at::Tensor>>(std::move(job.held));
+  options.keepalive =
+      std::make_shared<std::pair<std::vector<at::Tensor>, std::vector<std::shared_ptr<void>>>>(
+          std::move(job.held), std::move(job.kept));
   options.background = job.async;
-  work.bind(group_->issue(std::move(job.calls), std::move(options)), std::move(job.epilogues));
+  const bool hooked = hooks_->any();
+  if (hooked) {
+    hooks_->expect();
+    options.on_finished = [hooks = hooks_, type = job.type](const Operation& op) {
+      hooks->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
+                                                   op.finished_at(), op.finished_at() - op.started_at()));
+    };
+  }
+  OperationPtr operation;
+  try {
+    operation = group_->issue(std::move(job.calls), std::move(options));
+  } catch (...) {
+    if (hooked) hooks_->withdraw();
+    throw;
+  }
+  work.bind(std::move(operation), std::move(job.epilogues));
 }
 
 MpiBackend::WorkPtr MpiBackend::run(Job job) {
@@ -49,7 +68,8 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
     }
     IssueOptions shown = describe_tensors(job);
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, job.title,
-                                             std::move(job.outputs), job.inputs);
+                                             std::move(job.outputs), job.inputs,
+                                             timed_.load(std::memory_order_relaxed));
     issue(*work, job, std::move(shown));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
@@ -111,7 +131,8 @@ void MpiBackend::startCoalescing() {
         Block{std::this_thread::get_id(),
               Job("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout),
               c10::make_intrusive<MpiWork>(World::get().engine(), rank_, c10d::OpType::COALESCED,
-                                           "mpi-gdr:coalesced", Tensors{}, Tensors{})});
+                                           "mpi-gdr:coalesced", Tensors{}, Tensors{},
+                                           timed_.load(std::memory_order_relaxed))});
   });
 }
 
@@ -134,7 +155,34 @@ uint64_t MpiBackend::getSequenceNumberForGroup() {
 }
 
 c10d::ErrorType MpiBackend::getError() {
-  return group_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+  if (!group_->failed()) return c10d::ErrorType::SUCCESS;
+  switch (group_->failure_code()) {
+    case ErrorCode::Timeout:
+      return c10d::ErrorType::TIMEOUT;
+    case ErrorCode::Remote:
+      return c10d::ErrorType::REMOTE_ERROR;
+    default:
+      return c10d::ErrorType::COMM_ERROR;
+  }
+}
+
+void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  with_torch_errors([&] { hooks_->set(hook); });
+  onCompletionHook_ = std::move(hook);  // what hasHooks() looks at
+}
+
+void MpiBackend::waitForPendingWorks() {
+  with_torch_errors([&] {
+    World::get().check_process();
+    World::get().engine().drain(*group_);
+  });
+  hooks_->wait_until_idle();
+}
+
+std::shared_ptr<c10::Allocator> MpiBackend::getMemAllocator() { return group_allocator(); }
+
+at::Tensor MpiBackend::allocateTensor(long size, at::TensorOptions options) {
+  return with_torch_errors([&] { return allocate_tensor(size, options); });
 }
 
 void MpiBackend::abort() {

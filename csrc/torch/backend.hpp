@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "torch/completion_hooks.hpp"
 #include "torch/job.hpp"
 #include "torch/options.hpp"
 #include "torch/work.hpp"
@@ -29,17 +30,21 @@ class MpiBackend : public c10d::Backend {
   ~MpiBackend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  // A copy: c10d writes name and timeout of a child into it when it splits this group.
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& opts) override;
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -48,19 +53,15 @@ class MpiBackend : public c10d::Backend {
                                const c10d::ReduceScatterOptions& opts) override;
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) override;
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-
-  // Not yet served; each throws NotImplementedError naming itself.
-  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>&, Tensors&, const c10d::AllgatherOptions&) override;
-  WorkPtr gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) override;
-  WorkPtr scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) override;
-  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override;
 
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
@@ -69,6 +70,28 @@ class MpiBackend : public c10d::Backend {
   // All groups count from zero, in step: there is nothing to agree on.
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override;
+
+  // Both are called twice, where the CPU and an accelerator share this backend: the second call finds the
+  // group that the first has made, by the store, which c10d makes anew for each child.
+  bool supportsSplitting() const override { return true; }
+  // A group of some ranks of this one, in the order of `ranks`; null on others. Blocks until all have come.
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+  // A group of `size` processes of this job that meet at `store`, each with a rank of its own choice.
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts,
+                                          const int& rank, const int& size) override;
+
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  // Until all operations have ended and the hook has returned for each.
+  void waitForPendingWorks() override;
+  void enableCollectivesTiming() override { timed_.store(true, std::memory_order_relaxed); }
+
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  // Devices with an index are accelerators, which we have no memory for yet; the CPU has none.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
 
   c10d::ErrorType getError() override;
   // Ends running operations with an error; never needs MPI. Any thread.
@@ -85,7 +108,14 @@ class MpiBackend : public c10d::Backend {
   void issue(MpiWork& work, Job& job, IssueOptions options);
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
+  c10::intrusive_ptr<c10d::Backend> make_child(const c10::intrusive_ptr<c10d::Store>& store,
+                                               std::vector<int> world_ranks, int rank,
+                                               const c10d::Backend::Options& opts);
+  // Already made over this store and still in use; null: none.
+  c10::intrusive_ptr<c10d::Backend> known_child(const c10d::Store* store);
+
   const std::shared_ptr<Group> group_;
+  const std::vector<int> world_ranks_;  // of the members
   const int mpi4py_handle_;
   const c10::intrusive_ptr<Options> options_;
 
@@ -96,10 +126,19 @@ class MpiBackend : public c10d::Backend {
     Job job;
     c10::intrusive_ptr<MpiWork> work;
   };
+  const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();
+  std::atomic<bool> timed_{false};
+
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
   std::atomic<bool> described_{false};  // the flight log knows the user's name of the group
+  // The stores are held so that no other can come to stand at the same address.
+  struct Child {
+    c10::intrusive_ptr<c10d::Store> store;
+    c10::weak_intrusive_ptr<c10d::Backend> backend;
+  };
+  std::vector<Child> children_;
 };
 
 }  // namespace mpigdr::torch_binding

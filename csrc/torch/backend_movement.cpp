@@ -1,6 +1,4 @@
 // The collectives that move data: what arrives is what was sent, whatever its type. Counts are in bytes.
-#include <cstdlib>
-
 #include "common/error.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
@@ -10,11 +8,6 @@ namespace mpigdr::torch_binding {
 namespace {
 
 using c10d::OpType;
-
-[[noreturn]] void not_implemented(const char* what) {
-  with_torch_errors([&] { fail(ErrorCode::NotImplemented, what, " is not implemented yet"); });
-  std::abort();  // not reached
-}
 
 // Split sizes of alltoall_base as bytes per rank. Empty: even.
 std::vector<std::uint64_t> split_bytes(const at::Tensor& tensor, const std::vector<int64_t>& splits, int size,
@@ -47,6 +40,12 @@ std::vector<std::uint64_t> split_bytes(const at::Tensor& tensor, const std::vect
   return bytes;
 }
 
+void check_to_itself(const CollectiveSpec& spec, const char* what) {
+  if (spec.send_counts[spec.rank] != spec.recv_counts[spec.rank])
+    fail(ErrorCode::InvalidUsage, what, ": this rank sends itself ", spec.send_counts[spec.rank],
+         " bytes and receives ", spec.recv_counts[spec.rank], " from itself, expected equal ones");
+}
+
 void add_all_gather(Job& job, at::Tensor& output, at::Tensor& input, int rank, int size, const char* what) {
   check_strided(output, what, "output");
   check_strided(input, what, "input");
@@ -56,8 +55,14 @@ void add_all_gather(Job& job, at::Tensor& output, at::Tensor& input, int rank, i
   spec.count = byte_count(input);
   job.inputs.push_back(input);
   job.outputs.push_back(output);
-  const void* in = job.readable(input).const_data_ptr();
+  const void* in = job.readable(apart(input, output, spec.count * rank)).const_data_ptr();
   job.add(spec, in, job.writable(output, false).data_ptr());
+}
+
+std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
+  std::vector<std::uint64_t> bytes;
+  for (const at::Tensor& t : list) bytes.push_back(byte_count(t));
+  return bytes;
 }
 
 }  // namespace
@@ -86,13 +91,12 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
     at::Tensor& input = only(inputs, what, "input");
     if (outputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
-    check_list(outputs[0], input, size_, what, "tensor_list", "tensor");
     CollectiveSpec spec{Collective::AllGather, rank_, size_};
-    spec.count = byte_count(input);
+    set_counts(spec, outputs[0], input, Unit::Bytes, what, "tensor_list", "tensor");
     job.detail = describe(input);
     job.inputs = {input};
     job.outputs = outputs[0];
-    const void* in = job.readable(input).const_data_ptr();
+    const void* in = job.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
     job.add(spec, in, job.writable_flat(outputs[0]).data_ptr());
     return run(std::move(job));
   });
@@ -114,10 +118,42 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
   return with_torch_errors([&] {
     const char* const what = "all_gather_into_tensor_coalesced";
     Job job(what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
-    check_pairs(outputs.size(), inputs.size(), what);
+    check_pairs(outputs, inputs, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_all_gather(job, outputs[i], inputs[i], rank_, size_, what);
     job.detail = std::to_string(inputs.size()) + " tensors";
+    return run(std::move(job));
+  });
+}
+
+// `outputs`: one list per rank, of as many tensors as there are inputs.
+MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                    const c10d::AllgatherOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "all_gather_coalesced";
+    Job job(what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts.asyncOp, opts.timeout);
+    check_not_empty(inputs, what, "input_tensor_list");
+    if (outputs.size() != static_cast<std::size_t>(size_))
+      fail(ErrorCode::InvalidUsage, what, ": output_tensor_lists holds ", outputs.size(), " lists, expected ",
+           size_, ", one per rank");
+    for (const Tensors& list : outputs)
+      if (list.size() != inputs.size())
+        fail(ErrorCode::InvalidUsage, what, ": a list of output_tensor_lists holds ", list.size(),
+             " tensors, expected ", inputs.size(), ", as many as input_tensor_list");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_strided(inputs[i], what, "input_tensor_list");
+      check_same_device(inputs[i], inputs[0], what, "input_tensor_list");
+      Tensors from_all;
+      for (const Tensors& list : outputs) from_all.push_back(list[i]);
+      check_list(from_all, inputs[i], size_, what, "output_tensor_lists", "input_tensor_list");
+      CollectiveSpec spec{Collective::AllGather, rank_, size_};
+      spec.count = byte_count(inputs[i]);
+      const void* in = job.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
+      job.add(spec, in, job.writable_flat(from_all).data_ptr());
+    }
+    job.detail = std::to_string(inputs.size()) + " tensors";
+    job.inputs = inputs;
+    for (const Tensors& list : outputs) job.outputs.insert(job.outputs.end(), list.begin(), list.end());
     return run(std::move(job));
   });
 }
@@ -135,13 +171,90 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
     CollectiveSpec spec{Collective::AllToAll, rank_, size_};
     spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
-    if (spec.send_counts[rank_] != spec.recv_counts[rank_])
-      fail(ErrorCode::InvalidUsage, what, ": this rank sends itself ", spec.send_counts[rank_],
-           " bytes and receives ", spec.recv_counts[rank_], " from itself, expected equal ones");
+    check_to_itself(spec, what);
     job.detail = describe(input);
     job.inputs = {input};
     job.outputs = {output};
-    const void* in = job.readable(input).const_data_ptr();
+    const void* in = job.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
+    job.add(spec, in, job.writable(output, false).data_ptr());
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                         const c10d::AllToAllOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "all_to_all";
+    Job job(what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
+    check_length(outputs, size_, what, "output_tensor_list");
+    check_length(inputs, size_, what, "input_tensor_list");
+    bool aliases = false;
+    for (const auto& [list, name] :
+         {std::pair(&outputs, "output_tensor_list"), {&inputs, "input_tensor_list"}})
+      for (const at::Tensor& t : *list) {
+        check_strided(t, what, name);
+        check_same_dtype(t, outputs[0], what, name, "output_tensor_list[0]");
+        aliases |= t.is_alias_of(outputs[0]) && list == &inputs;
+      }
+    CollectiveSpec spec{Collective::AllToAll, rank_, size_};
+    spec.send_counts = byte_counts(inputs);
+    spec.recv_counts = byte_counts(outputs);
+    check_to_itself(spec, what);
+    job.detail = std::to_string(inputs.size()) + " tensors, from " + describe(inputs[0]);
+    job.inputs = inputs;
+    job.outputs = outputs;
+    Tensors sent = inputs;
+    if (aliases)
+      for (at::Tensor& t : sent) t = t.clone();
+    const void* in = job.readable_flat(sent).const_data_ptr();
+    job.add(spec, in, job.writable_flat(outputs).data_ptr());
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                       const c10d::GatherOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "gather";
+    Job job(what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
+    at::Tensor& input = only(inputs, what, "tensor");
+    check_root(opts.rootRank, size_, what);
+    CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
+    spec.count = byte_count(input);
+    job.detail = describe(input) + " root=" + std::to_string(opts.rootRank);
+    job.inputs = {input};
+    void* out = nullptr;
+    if (check_root_list(outputs, rank_ == opts.rootRank, what, "gather_list")) {
+      check_list(outputs[0], input, size_, what, "gather_list", "tensor");
+      job.outputs = outputs[0];
+      out = job.writable_flat(outputs[0]).data_ptr();
+    }
+    job.add(spec, job.readable(out ? apart(input, outputs[0][rank_], 0) : input).const_data_ptr(), out);
+    return run(std::move(job));
+  });
+}
+
+MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                        const c10d::ScatterOptions& opts) {
+  return with_torch_errors([&] {
+    const char* const what = "scatter";
+    Job job(what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
+    at::Tensor& output = only(outputs, what, "tensor");
+    check_root(opts.rootRank, size_, what);
+    CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
+    spec.count = byte_count(output);
+    job.detail = describe(output) + " root=" + std::to_string(opts.rootRank);
+    job.outputs = {output};
+    const void* in = nullptr;
+    if (check_root_list(inputs, rank_ == opts.rootRank, what, "scatter_list")) {
+      check_list(inputs[0], output, size_, what, "scatter_list", "tensor");
+      job.inputs = inputs[0];
+      Tensors sent = inputs[0];
+      // In place: the root's own part may be its output.
+      if (sent[rank_].const_data_ptr() != output.const_data_ptr())
+        for (at::Tensor& t : sent) t = apart(t, output, std::nullopt);
+      in = job.readable_flat(sent).const_data_ptr();
+    }
     job.add(spec, in, job.writable(output, false).data_ptr());
     return run(std::move(job));
   });
@@ -151,20 +264,6 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
   Job job("barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
   job.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   return run(std::move(job));
-}
-
-MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>&, Tensors&,
-                                                    const c10d::AllgatherOptions&) {
-  not_implemented("all_gather_coalesced");
-}
-MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) {
-  not_implemented("gather");
-}
-MpiBackend::WorkPtr MpiBackend::scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) {
-  not_implemented("scatter");
-}
-MpiBackend::WorkPtr MpiBackend::alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) {
-  not_implemented("all_to_all of tensor lists");
 }
 
 }  // namespace mpigdr::torch_binding

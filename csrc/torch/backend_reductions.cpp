@@ -1,9 +1,8 @@
 // The collectives that reduce.
-#include <cstdlib>
-
 #include "common/error.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
+#include "torch/sparse.hpp"
 #include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
@@ -30,7 +29,8 @@ void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const R
   spec.op = r.op;
   job.inputs.push_back(input);
   job.outputs.push_back(output);
-  const void* in = job.readable(input).const_data_ptr();
+  const auto own = -static_cast<std::int64_t>(byte_count(output)) * rank;
+  const void* in = job.readable(apart(input, output, own)).const_data_ptr();
   job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
 }
 
@@ -39,6 +39,8 @@ void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const R
 MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_reduce";
+    if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+      return run(sparse_all_reduce(tensors[0], opts, rank_, size_));
     Job job(what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     const Reduction r = reduction(opts.reduceOp, what);
@@ -60,8 +62,10 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
     const char* const what = "allreduce_coalesced";
     Job job(what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
+    check_not_empty(tensors, what, "tensors");
     for (at::Tensor& tensor : tensors) {
       check_strided(tensor, what, "tensors");
+      check_same_device(tensor, tensors[0], what, "tensors");
       CollectiveSpec spec{Collective::AllReduce, rank_, size_};
       spec.count = tensor.numel();
       spec.dtype = data_type(tensor, what, r.op);
@@ -102,16 +106,18 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     at::Tensor& output = only(outputs, what, "output");
     if (inputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
-    check_list(inputs[0], output, size_, what, "input_list", "output");
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::ReduceScatter, rank_, size_};
-    spec.count = output.numel();
+    set_counts(spec, inputs[0], output, Unit::Elements, what, "input_list", "output");
     spec.dtype = data_type(output, what, r.op);
     spec.op = r.op;
     job.detail = reduction_detail(output, r.op);
     job.inputs = inputs[0];
     job.outputs = {output};
-    const void* in = job.readable_flat(inputs[0]).const_data_ptr();
+    Tensors reduced = inputs[0];  // in place: the output may be this rank's part
+    if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
+      for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
+    const void* in = job.readable_flat(reduced).const_data_ptr();
     job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
     return run(std::move(job));
   });
@@ -134,7 +140,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter_tensor_coalesced";
     Job job(what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
-    check_pairs(outputs.size(), inputs.size(), what);
+    check_pairs(outputs, inputs, what);
     const Reduction r = reduction(opts.reduceOp, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_reduce_scatter(job, outputs[i], inputs[i], r, rank_, size_, what);
@@ -143,10 +149,12 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
   });
 }
 
-MpiBackend::WorkPtr MpiBackend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
-  with_torch_errors(
-      [] { fail(ErrorCode::NotImplemented, "all_reduce of sparse tensors is not implemented yet"); });
-  std::abort();
+MpiBackend::WorkPtr MpiBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+  return with_torch_errors([&] {
+    if (tensors.size() != 1)
+      fail(ErrorCode::InvalidUsage, "all_reduce: tensors holds ", tensors.size(), " tensors, expected 1");
+    return run(sparse_all_reduce(tensors[0], opts, rank_, size_));
+  });
 }
 
 }  // namespace mpigdr::torch_binding

@@ -107,7 +107,13 @@ PYBIND11_MODULE(_C, m) {
 
   py::class_<MpiBackend, c10::intrusive_ptr<MpiBackend>, c10d::Backend>(
       m, "MpiBackend", "A process group over MPI. Made by c10d.")
-      .def_property_readonly("options", &MpiBackend::options);
+      .def_property_readonly("options", &MpiBackend::options)
+      .def(
+          "perform_nocolor_split", [](const MpiBackend&, const at::Device&) {}, py::arg("device"),
+          "What torch calls on ranks that are not in a new group. Nothing to do: only members make it.")
+      // torch has the virtual, but no Python name for it in every release.
+      .def("get_error", &MpiBackend::getError,
+           "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
 
   m.def("create_backend", &create_backend, py::arg("dist_backend_opts"), py::arg("options") = py::none(),
         py::arg("world_rank") = -1, py::arg("world_size") = -1, py::arg("world_store") = py::none(),

@@ -1,5 +1,6 @@
 #include "torch/job.hpp"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -80,6 +81,7 @@ at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
   held.push_back(copy);
   epilogues.push_back([target, copy, on = current_stream(tensor)]() mutable {
     const c10::OptionalStreamGuard guard(on);
+    const c10::InferenceMode mode(target.is_inference());  // which may be written to only there
     target.copy_(copy);
   });
   return copy;
@@ -112,6 +114,7 @@ at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
     const c10::OptionalStreamGuard guard(on);
     std::int64_t at = 0;
     for (const at::Tensor& t : targets) {
+      const c10::InferenceMode mode(t.is_inference());
       t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
       at += t.numel();
     }
@@ -136,6 +139,7 @@ void Job::append(Job other) {
   move_all(inputs, other.inputs);
   move_all(outputs, other.outputs);
   move_all(held, other.held);
+  move_all(kept, other.kept);
   move_all(epilogues, other.epilogues);
   accelerator |= other.accelerator;
   if (detail.size() < 200)

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -32,6 +33,7 @@ struct Job {
   std::vector<Call> calls;
   std::vector<at::Tensor> inputs, outputs;  // the caller's: for the profiler, result() and the Future
   std::vector<at::Tensor> held;             // all that must live until the end
+  std::vector<std::shared_ptr<void>> kept;  // memory that is no tensor's, for as long
   std::vector<std::function<void()>> epilogues;
 
   // Host memory that holds what `tensor` holds. The tensor itself where that is possible.

@@ -149,8 +149,11 @@ void check_strided(const at::Tensor& tensor, const char* what, const char* argum
   if (!tensor.defined())
     fail(ErrorCode::InvalidUsage, what, ": ", argument, " is undefined, expected a tensor");
   if (tensor.layout() != at::kStrided)
-    fail(ErrorCode::NotImplemented, what, ": ", argument, " is a ", c10::str(tensor.layout()),
-         " tensor; only strided tensors are implemented");
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " is a ", c10::str(tensor.layout()),
+         " tensor, expected a strided one (all_reduce also takes sparse COO tensors)");
+  if (tensor.is_meta())
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " is ", describe(tensor),
+         " on the device meta, expected a tensor that holds data");
 }
 
 void check_writable(const at::Tensor& tensor, const char* what) {
@@ -178,24 +181,86 @@ void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* wh
          " elements, expected ", expected, " (", why, ")");
 }
 
+void check_same_device(const at::Tensor& a, const at::Tensor& b, const char* what, const char* argument) {
+  if (a.device() != b.device())
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " holds tensors on ", b.device().str(), " and ",
+         a.device().str(), ", expected one device");
+}
+
+void check_not_empty(const std::vector<at::Tensor>& list, const char* what, const char* argument) {
+  if (list.empty())
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " is empty, expected at least one tensor");
+}
+
+void check_length(const std::vector<at::Tensor>& list, int size, const char* what, const char* argument) {
+  if (list.size() != static_cast<std::size_t>(size))
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " holds ", list.size(), " tensors, expected ", size,
+         ", one per rank");
+}
+
+void check_root(std::int64_t root, int size, const char* what) {
+  if (root < 0 || root >= size)
+    fail(ErrorCode::InvalidUsage, what, ": root=", root, " is not a rank of the group: expected 0..",
+         size - 1);
+}
+
+bool check_root_list(const std::vector<std::vector<at::Tensor>>& lists, bool root, const char* what,
+                     const char* argument) {
+  if (root && lists.size() != 1)
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " is missing on the root (", lists.size(),
+         " lists), expected one list with a tensor per rank");
+  if (!root && !lists.empty() && !lists[0].empty())
+    fail(ErrorCode::InvalidUsage, what, ": ", argument, " holds ", lists[0].size(),
+         " tensors on a rank that is not the root, expected none");
+  return root;
+}
+
 void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size, const char* what,
                 const char* list_name, const char* other_name) {
-  if (list.size() != static_cast<std::size_t>(size))
-    fail(ErrorCode::InvalidUsage, what, ": ", list_name, " holds ", list.size(), " tensors, expected ", size,
-         ", one per rank");
+  check_length(list, size, what, list_name);
   for (const at::Tensor& t : list) {
     check_strided(t, what, list_name);
     check_same_dtype(t, other, what, list_name, other_name);
     if (t.numel() != other.numel())
-      fail(ErrorCode::NotImplemented, what, ": ", list_name, " holds ", describe(t), " where ", other_name,
-           " is ", describe(other), "; tensors of different sizes are not implemented yet");
+      fail(ErrorCode::InvalidUsage, what, ": ", list_name, " holds ", describe(t), " where ", other_name,
+           " is ", describe(other), ", expected as many elements");
   }
 }
 
-void check_pairs(std::size_t outputs, std::size_t inputs, const char* what) {
-  if (outputs != inputs)
-    fail(ErrorCode::InvalidUsage, what, ": ", outputs, " outputs and ", inputs,
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                 const char* what) {
+  if (outputs.size() != inputs.size())
+    fail(ErrorCode::InvalidUsage, what, ": ", outputs.size(), " outputs and ", inputs.size(),
          " inputs, expected as many of each");
+  check_not_empty(inputs, what, "inputs");
+  for (const at::Tensor& t : inputs) {
+    check_strided(t, what, "inputs");
+    check_same_device(t, inputs[0], what, "inputs");
+  }
+}
+
+void set_counts(CollectiveSpec& spec, const std::vector<at::Tensor>& list, const at::Tensor& own, Unit unit,
+                const char* what, const char* list_name, const char* own_name) {
+  check_length(list, spec.size, what, list_name);
+  bool even = true;
+  for (const at::Tensor& t : list) {
+    check_strided(t, what, list_name);
+    check_same_dtype(t, own, what, list_name, own_name);
+    even &= t.numel() == list[0].numel();
+    spec.counts.push_back(unit == Unit::Bytes ? byte_count(t) : static_cast<std::uint64_t>(t.numel()));
+  }
+  if (list[spec.rank].numel() != own.numel())
+    fail(ErrorCode::InvalidUsage, what, ": ", list_name, '[', spec.rank, "], this rank's, is ",
+         describe(list[spec.rank]), " and ", own_name, " is ", describe(own), ", expected as many elements");
+  spec.count = spec.counts[spec.rank];
+  if (even) spec.counts.clear();
+}
+
+at::Tensor apart(const at::Tensor& input, const at::Tensor& output, std::optional<std::int64_t> offset) {
+  if (!input.has_storage() || !output.has_storage() || !input.is_alias_of(output)) return input;
+  const auto* in = static_cast<const char*>(input.const_data_ptr());
+  const auto* out = static_cast<const char*>(output.const_data_ptr());
+  return offset && in == out + *offset ? input : input.clone();
 }
 
 }  // namespace mpigdr::torch_binding

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/types.hpp"
+#include "schedule/spec.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -38,11 +39,31 @@ void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what
 void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* argument,
                  const char* why);
 
-// A list with one tensor per rank, each as large as `other`.
+void check_same_device(const at::Tensor& a, const at::Tensor& b, const char* what, const char* argument);
+void check_not_empty(const std::vector<at::Tensor>& list, const char* what, const char* argument);
+// One tensor per rank.
+void check_length(const std::vector<at::Tensor>& list, int size, const char* what, const char* argument);
+void check_root(std::int64_t root, int size, const char* what);
+// The list of lists that gather and scatter take on the root, and only there. True on the root.
+bool check_root_list(const std::vector<std::vector<at::Tensor>>& lists, bool root, const char* what,
+                     const char* argument);
+
+// One tensor per rank, each as large as `other`.
 void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, int size, const char* what,
                 const char* list_name, const char* other_name);
-// Coalesced operations: one output for each input.
-void check_pairs(std::size_t outputs, std::size_t inputs, const char* what);
+// Coalesced operations: one output for each input, all on one device.
+void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
+                 const char* what);
+
+// Fills in `count`, or `counts` where they differ, from one tensor per rank, of which this rank's is as large
+// as `own`. The list's sizes are equal on all ranks, and so is what follows from them. In bytes, or elements.
+enum class Unit { Bytes, Elements };
+void set_counts(CollectiveSpec& spec, const std::vector<at::Tensor>& list, const at::Tensor& own, Unit unit,
+                const char* what, const char* list_name, const char* own_name);
+
+// `input`, or a copy of it if it overlaps the memory of `output` in a way that no collective allows: anywhere
+// but `offset` bytes behind the output's begin.
+at::Tensor apart(const at::Tensor& input, const at::Tensor& output, std::optional<std::int64_t> offset);
 
 // Bytes of a movement of whole tensors; the type does not matter.
 inline std::uint64_t byte_count(const at::Tensor& tensor) {

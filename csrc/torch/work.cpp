@@ -9,8 +9,8 @@
 namespace mpigdr::torch_binding {
 
 MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title,
-                 std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs)
-    : Work(rank, type, title, inputs), engine_(engine), outputs_(std::move(outputs)) {}
+                 std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs, bool timed)
+    : Work(rank, type, title, inputs), engine_(engine), timed_(timed), outputs_(std::move(outputs)) {}
 
 void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues) {
   epilogues_ = std::move(epilogues);
@@ -45,7 +45,7 @@ void MpiWork::settle() {
       at::NoGradGuard no_grad;  // copies into tensors that may require gradients
       for (auto& epilogue : epilogues_) epilogue();
     } catch (...) {
-      error_ = std::current_exception();
+      error_ = translate(std::current_exception());
     }
   }
   epilogues_.clear();
@@ -59,10 +59,17 @@ bool MpiWork::isCompleted() {
   return true;
 }
 
-bool MpiWork::isSuccess() const { return operation("is_success").finished() && !operation_->error(); }
+std::exception_ptr MpiWork::settled_error() const {
+  auto* const self = const_cast<MpiWork*>(this);
+  self->settle();
+  std::lock_guard lock(self->settle_mutex_);
+  return error_;
+}
+
+bool MpiWork::isSuccess() const { return operation("is_success").finished() && !settled_error(); }
 
 std::exception_ptr MpiWork::exception() const {
-  return operation("exception").finished() ? translate(operation_->error()) : nullptr;
+  return operation("exception").finished() ? settled_error() : nullptr;
 }
 
 int MpiWork::sourceRank() const {
@@ -122,6 +129,42 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
         }
       });
   return future_;
+}
+
+c10d::WorkResult MpiWork::outcome() const {
+  if (!settled_error()) return c10d::WorkResult::SUCCESS;
+  try {
+    if (operation_->error()) std::rethrow_exception(operation_->error());
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::Timeout) return c10d::WorkResult::TIMEOUT;
+  } catch (...) {
+    // Some other kind.
+  }
+  return c10d::WorkResult::COMM_ERROR;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFutureResult() {
+  operation("get_future_result");
+  std::lock_guard lock(future_mutex_);
+  if (future_result_) return future_result_;
+  future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+  operation_->on_finished(
+      [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_result_] {
+        future->markCompleted(c10::IValue(static_cast<std::int64_t>(self->outcome())));
+      });
+  return future_result_;
+}
+
+float MpiWork::getDuration() const {
+  const Operation& op = operation("get_duration");
+  with_torch_errors([&] {
+    if (!timed_)
+      fail(ErrorCode::InvalidUsage,
+           "get_duration: timing was not enabled before this operation; call _enable_collectives_timing() of "
+           "the group first");
+    if (!op.finished()) fail(ErrorCode::InvalidUsage, "get_duration: the operation has not finished yet");
+  });
+  return std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
 }
 
 uint64_t MpiWork::getSequencenumber() const { return operation("get_sequence_number").info().sequence; }

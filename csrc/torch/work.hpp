@@ -21,9 +21,10 @@ namespace mpigdr::torch_binding {
 
 class MpiWork : public c10d::Work {
  public:
-  // `outputs` is result() and the value of the Future. Profiled as "mpi-gdr:<name>".
+  // `outputs` is result() and the value of the Future. Profiled as "mpi-gdr:<name>". `timed`: getDuration()
+  // answers.
   MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
-          const std::vector<at::Tensor>& inputs);
+          const std::vector<at::Tensor>& inputs, bool timed = false);
 
   // Gives the Work its operation and what follows it. Called once; before that (inside a coalescing block)
   // nothing may be waited for.
@@ -31,6 +32,7 @@ class MpiWork : public c10d::Work {
   // For a coalesced operation: also returns these tensors.
   void add_outputs(const std::vector<at::Tensor>& outputs);
 
+  // These three tell of the results too: a copy back that failed is a failure of the operation.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
@@ -42,14 +44,23 @@ class MpiWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // A Future of c10d::WorkResult as an integer; never an error.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  // Milliseconds from when the engine began to work on it until it was over. As with NCCL an error unless the
+  // group's timing was enabled before the call.
+  float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
  private:
   Operation& operation(const char* what) const;
   // The operation is over: epilogues, then the base class's finish(). Idempotent.
   void settle();
+  // settle() for the const ones among c10d's virtuals.
+  std::exception_ptr settled_error() const;
+  c10d::WorkResult outcome() const;
 
   Engine& engine_;
+  const bool timed_;
   OperationPtr operation_;
   std::mutex settle_mutex_;  // epilogues_, settled_
   std::vector<std::function<void()>> epilogues_;
@@ -57,7 +68,7 @@ class MpiWork : public c10d::Work {
   std::exception_ptr error_;  // translated; under settle_mutex_
   mutable std::mutex future_mutex_;
   std::vector<at::Tensor> outputs_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;
 };
 
 }  // namespace mpigdr::torch_binding

@@ -231,6 +231,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   std::unique_ptr<mpi::GroupTransport> transport = mpi::make_group(
       members, tag, accelerator, std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
   NewGroup made;
+  made.world_ranks = members;
   made.transport = transport.get();
   GroupOptions group;
   group.name = options.group_id;

@@ -37,6 +37,7 @@ class World {
 
   struct NewGroup {
     std::shared_ptr<Group> group;
+    std::vector<int> world_ranks;              // of the members
     mpi::GroupTransport* transport = nullptr;  // owned by the group, valid until it is closed
   };
   // Initialises MPI at the first call. Blocks until all members have come; throws Timeout naming those that

@@ -1,0 +1,88 @@
+// Groups made from a group: split and merge.
+#include "bootstrap/rendezvous.hpp"
+#include "common/error.hpp"
+#include "torch/backend.hpp"
+#include "torch/errors.hpp"
+#include "torch/store.hpp"
+#include "transport/mpi/runtime.hpp"
+
+namespace mpigdr::torch_binding {
+
+c10::intrusive_ptr<c10d::Backend::Options> MpiBackend::getBackendOptions() {
+  return c10::make_intrusive<Options>(*options_);
+}
+
+c10::intrusive_ptr<c10d::Backend> MpiBackend::known_child(const c10d::Store* store) {
+  std::lock_guard lock(mutex_);
+  c10::intrusive_ptr<c10d::Backend> found;
+  std::erase_if(children_, [&](const Child& child) {
+    auto backend = child.backend.lock();
+    if (backend && child.store.get() == store) found = backend;
+    return !backend;
+  });
+  return found;
+}
+
+c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_ptr<c10d::Store>& store,
+                                                         std::vector<int> world_ranks, int rank,
+                                                         const c10d::Backend::Options& opts) {
+  auto options = c10::make_intrusive<Options>(*options_);
+  options->timeout = opts.timeout;
+  options->group_name = opts.group_name;
+  options->group_desc = opts.group_desc;
+  options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
+  c10d::DistributedBackendOptions dist;
+  dist.group_rank = rank;
+  dist.group_size = static_cast<int>(world_ranks.size());
+  dist.timeout = opts.timeout;
+  dist.group_id = opts.group_name;
+  dist.global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
+  const mpi::RuntimeInfo world = mpi::info();
+  c10::intrusive_ptr<c10d::Backend> child = c10::make_intrusive<MpiBackend>(
+      rank, dist.group_size, World::get().make_group(dist, {world.rank, world.size, nullptr}, opts.timeout),
+      std::move(options));
+  std::lock_guard lock(mutex_);
+  children_.push_back({store, c10::weak_intrusive_ptr<c10d::Backend>(child)});
+  return child;
+}
+
+c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    const std::vector<int>& ranks,
+                                                    const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
+  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
+    World::get().check_process();
+    std::vector<int> members;
+    int own = -1;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (ranks[i] < 0 || ranks[i] >= size_)
+        fail(ErrorCode::InvalidUsage, "split: ranks holds ", ranks[i], ", expected ranks of group ",
+             group_->name(), ": 0..", size_ - 1);
+      if (ranks[i] == rank_) own = static_cast<int>(i);
+      members.push_back(world_ranks_[ranks[i]]);
+    }
+    if (own < 0) return nullptr;
+    if (auto known = known_child(store.get())) return known;
+    return make_child(store, std::move(members), own, opts ? *opts : *options_);
+  });
+}
+
+c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                                    const c10::intrusive_ptr<c10d::Backend::Options>& opts,
+                                                    const int& rank, const int& size) {
+  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
+    World::get().check_process();
+    if (rank < 0 || rank >= size)
+      fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
+    if (auto known = known_child(store.get())) return known;
+    const c10d::Backend::Options& options = opts ? *opts : *options_;
+    C10dStore meeting(store);
+    std::vector<int> members;
+    for (const std::string& blob :
+         rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
+                    std::to_string(world_ranks_[rank_]), Clock::now() + options.timeout))
+      members.push_back(std::stoi(blob));
+    return make_child(store, std::move(members), rank, options);
+  });
+}
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,59 @@
+#include "torch/completion_hooks.hpp"
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+
+namespace mpigdr::torch_binding {
+
+void CompletionHooks::set(Hook hook) {
+  std::lock_guard lock(mutex_);
+  if (hook_)
+    fail(ErrorCode::InvalidUsage,
+         "register_on_completion_hook: this group has a hook already, expected at most one");
+  hook_ = std::make_shared<Hook>(std::move(hook));
+}
+
+bool CompletionHooks::any() const {
+  std::lock_guard lock(mutex_);
+  return hook_ != nullptr;
+}
+
+void CompletionHooks::expect() {
+  std::lock_guard lock(mutex_);
+  ++expected_;
+}
+
+void CompletionHooks::withdraw() {
+  std::lock_guard lock(mutex_);
+  --expected_;
+  idle_.notify_all();
+}
+
+void CompletionHooks::tell(std::shared_ptr<c10d::WorkInfo> info) {
+  std::unique_lock lock(mutex_);
+  queue_.push_back(std::move(info));
+  if (running_) return;  // whoever runs the hook takes this one next
+  running_ = true;
+  while (!queue_.empty()) {
+    const std::shared_ptr<Hook> hook = hook_;
+    std::shared_ptr<c10d::WorkInfo> next = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    try {
+      (*hook)(std::move(next));
+    } catch (const std::exception& e) {
+      log(LogLevel::Warn, "COLL", "a completion hook threw: ", e.what());
+    }
+    lock.lock();
+    --expected_;
+  }
+  running_ = false;
+  idle_.notify_all();
+}
+
+void CompletionHooks::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  idle_.wait(lock, [&] { return expected_ == 0; });
+}
+
+}  // namespace mpigdr::torch_binding

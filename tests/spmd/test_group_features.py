@@ -1,0 +1,268 @@
+"""What a group offers besides collectives: split, merge, hooks, timing, memory, errors, abort."""
+
+import copy
+import datetime
+import threading
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.data import same
+
+CPU = torch.device("cpu")
+SECONDS = datetime.timedelta(seconds=30)
+
+
+def backend_of(group):
+    return group._get_backend(CPU)
+
+
+def total(pg, value):
+    tensor = torch.full((5,), float(value))
+    pg.allreduce([tensor]).wait()
+    return tensor[0].item()
+
+
+# ---- split and merge --------------------------------------------------------------------------------------
+
+
+def test_split(rank, size):
+    """Members get a group, in the order of ranks; others None. Overlapping and repeated splits are different
+    groups, each with its own name, timeout and communicator."""
+    world = dist.group.WORLD
+    for first in range(size):
+        members = list(range(first, size))
+        child = world.split_group(members, timeout=SECONDS, group_desc="tail")
+        if rank < first:
+            assert child is None
+            continue
+        again = world.split_group(members, timeout=SECONDS)
+        assert (child.rank(), child.size()) == (rank - first, size - first)
+        assert total(child, rank) == total(again, rank) == sum(members)
+        assert backend_of(child) is not backend_of(again)
+        options = backend_of(child).options
+        assert options._timeout == SECONDS and list(options.global_ranks_in_group) == members
+        grandchild = child.split_group([child.size() - 1], timeout=SECONDS)
+        assert (grandchild is None) == (rank != size - 1)
+        for made in (grandchild, again, child):
+            if made is not None:
+                made.shutdown()
+    assert backend_of(world).options._timeout != SECONDS  # the child's settings do not leak into the parent
+
+
+def test_split_serves_all_devices_with_one_backend(size):
+    """c10d splits once per device type: trap of section 6 of what torch asks of a backend."""
+    child = dist.group.WORLD.split_group(list(range(size)), timeout=SECONDS)
+    assert child._get_backend(CPU) is child._get_backend(torch.device("cuda"))
+    child.shutdown()
+
+
+def test_split_with_wrong_ranks(size):
+    with pytest.raises(ValueError, match=rf"split: ranks holds {size}, expected ranks .*0\.\.{size - 1}"):
+        dist.group.WORLD.split_group([0, size], timeout=SECONDS)
+
+
+def test_merge(rank, size):
+    """Processes that meet at a store make a group of their own."""
+    alone = dist.group.WORLD.split_group([rank], timeout=SECONDS)
+    groups = [dist.group.WORLD.split_group([r], timeout=SECONDS) for r in range(size)]
+    assert [g is not None for g in groups] == [r == rank for r in range(size)]
+    store = dist.PrefixStore("merge-test", dist.distributed_c10d._get_default_store())
+    merged = alone.merge_remote_group(store, size, SECONDS, group_name="merged")
+    assert merged.size() == size
+    assert total(merged, rank) == sum(range(size))
+    gathered = [[torch.zeros(1, dtype=torch.int64) for _ in range(size)]]
+    merged.allgather(gathered, [torch.tensor([merged.rank()])]).wait()
+    assert [t.item() for t in gathered[0]] == list(range(size))
+    for made in (merged, alone, groups[rank]):
+        made.shutdown()
+
+
+# ---- hooks and timing -------------------------------------------------------------------------------------
+
+
+def test_completion_hook(rank, size):
+    group = dist.new_group()
+    told, inside = [], []
+
+    def hook(info):
+        told.append(info)
+        if len(told) == 1:
+            raise ZeroDivisionError("in the hook")  # is logged, and nobody else's business
+        if len(told) == 3:
+            inside.append(torch.ones(1))
+            group.allreduce([inside[0]]).wait()
+
+    group._register_on_completion_hook(hook)
+    assert group._has_hooks()
+    with pytest.raises(ValueError, match="has a hook already"):
+        group._register_on_completion_hook(print)
+    for i in range(3):
+        dist.all_reduce(torch.ones(10), group=group, async_op=bool(i % 2))
+    dist.broadcast(torch.ones(10), 0, group=group)
+    group._wait_for_pending_works()
+    assert sorted(info.seq for info in told) == list(range(5))
+    assert inside[0].item() == size
+    assert sum("BROADCAST" in str(info.op_type) for info in told) == 1
+    for info in told:
+        assert info.time_started <= info.time_finished
+        assert info.active_duration >= datetime.timedelta(0)
+    dist.destroy_process_group(group)  # waits for pending works by itself, too
+    assert len(told) == 5
+
+
+def test_waiting_for_pending_works_without_a_hook(size):
+    group = dist.new_group()
+    tensors = [torch.ones(1000) for _ in range(20)]
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=group, async_op=True)
+    group._wait_for_pending_works()
+    for tensor in tensors:
+        same(tensor, torch.full((1000,), float(size)))
+    dist.destroy_process_group(group)
+
+
+def test_timing(size):
+    group = dist.new_group()
+    backend = backend_of(group)
+    before = dist.all_reduce(torch.ones(3), group=group, async_op=True)
+    before.wait()
+    with pytest.raises(ValueError, match="timing was not enabled"):
+        before._get_duration()
+    group._enable_collectives_timing()  # reaches the backend twice: once per device
+    work = dist.all_reduce(torch.ones(100_000), group=group, async_op=True)
+    work.wait()
+    assert 0 < work._get_duration() < 30_000
+    assert backend._get_sequence_number_for_group() == 2
+    dist.destroy_process_group(group)
+
+
+# ---- memory -----------------------------------------------------------------------------------------------
+
+
+def test_memory_of_the_group(rank, size):
+    group = dist.new_group()
+    backend = backend_of(group)
+    assert backend.supports_tensor_alloc(CPU)
+    assert not backend.supports_tensor_alloc(torch.device("cuda", 0))
+    tensor = backend.allocate_tensor(5000, dtype=torch.float64, device=CPU)
+    assert tensor.shape == (5000,) and tensor.dtype == torch.float64
+    assert tensor.data_ptr() % 4096 == 0
+    tensor.fill_(rank)
+    dist.all_reduce(tensor, group=group)
+    assert backend.allocate_tensor(0, dtype=torch.int8, device=CPU).numel() == 0
+    with pytest.raises(ValueError, match=r"allocate_tensor: device=cuda:0, expected cpu"):
+        backend.allocate_tensor(3, dtype=torch.float32, device=torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="allocate_tensor: size=-1"):
+        backend.allocate_tensor(-1, dtype=torch.float32, device=CPU)
+    dist.destroy_process_group(group)
+    del backend, group
+    same(tensor, torch.full((5000,), float(sum(range(size))), dtype=torch.float64))
+    tensor.resize_(9000)  # outlives the group, allocator included
+    assert tensor[4999] == sum(range(size))
+
+
+# ---- errors and ends --------------------------------------------------------------------------------------
+
+
+def test_shutdown_twice_and_after_abort():
+    group = dist.new_group()
+    backend = backend_of(group)
+    backend.shutdown()
+    backend.shutdown()
+    dist.destroy_process_group(group)
+    group = dist.new_group()
+    backend = backend_of(group)
+    dist.barrier()  # all have made it
+    backend.abort()
+    backend.abort()
+    backend.shutdown()
+    dist.destroy_process_group(group)
+
+
+def test_abort_while_another_thread_waits(rank, size):
+    """The waiter gets the error at once, not at its deadline. (One rank alone has nobody to wait for.)"""
+    if size == 1:
+        return
+    group = dist.new_group()
+    backend = backend_of(group)
+    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.SUCCESS
+    work = group.recv([torch.empty(3)], (group.rank() + 1) % size, 0)  # nobody sends
+    errors, waiting = [], threading.Event()
+
+    def wait():
+        waiting.set()
+        try:
+            work.wait()
+        except dist.DistBackendError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    backend.abort()
+    thread.join(20)
+    assert not thread.is_alive() and "aborted by the user" in errors[0]
+    assert work.is_completed() and not work.is_success() and "aborted" in str(work.exception())
+    assert work.get_future_result().wait() == 2  # WorkResult.COMM_ERROR
+    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.COMM_ERROR
+    with pytest.raises(dist.DistBackendError, match="aborted by the user"):
+        dist.all_reduce(torch.ones(1), group=group)
+    dist.destroy_process_group(group)
+
+
+def test_kind_of_error_after_a_timeout(rank, size):
+    if size == 1:
+        return
+    group = dist.new_group()
+    work = group.recv([torch.empty(3)], (group.rank() + 1) % size, 0)
+    result = work.get_future_result()
+    with pytest.raises(dist.DistBackendError, match=r"timed out after .* recv"):
+        work.wait(datetime.timedelta(seconds=0.3))
+    assert result.wait() == 1  # WorkResult.TIMEOUT
+    assert backend_of(group).get_error() == torch._C._distributed_c10d.ErrorType.TIMEOUT
+    dist.destroy_process_group(group)
+
+
+def test_set_timeout(size):
+    """New operations get the new deadline; a single rank has nobody to miss."""
+    if size == 1:
+        return
+    group = dist.new_group()
+    group.set_timeout(datetime.timedelta(seconds=0.3))
+    assert backend_of(group).options._timeout == datetime.timedelta(seconds=0.3)
+    with pytest.raises(dist.DistBackendError, match="timed out after 0"):
+        group.recv([torch.empty(3)], (group.rank() + 1) % size, 0).wait()
+    dist.destroy_process_group(group)
+
+
+def test_work_tells_of_results_that_could_not_be_written(rank, size):
+    """A strided leaf is written to by a copy; if that fails, the operation has failed and the group lives."""
+    base = torch.zeros(6, 6)
+    view = base.t()[1:, ::2]
+    work = dist.all_reduce(view, async_op=True)
+    work.wait()
+    assert work.is_success() and work.exception() is None
+    with torch.inference_mode():
+        inference = torch.ones(4, 4)
+    work = dist.all_reduce(inference.t()[1:], async_op=True)
+    work.get_future().wait()  # completed by a thread that is not in inference mode
+    assert work.is_success()
+    same(inference.t()[1:].contiguous(), torch.full((3, 4), float(size)))
+
+
+def test_result_and_synchronize(size):
+    tensor = torch.ones(5)
+    work = dist.all_reduce(tensor, async_op=True)
+    work.synchronize()
+    assert work.result()[0].data_ptr() == tensor.data_ptr()
+    same(tensor, torch.full((5,), float(size)))
+    assert work.get_future_result().wait() == 0  # WorkResult.SUCCESS
+
+
+def test_options_of_a_backend_are_deep_copied():
+    """split_group() of torch does so: surprise 4."""
+    options = backend_of(dist.group.WORLD).options
+    copied = copy.deepcopy(options)
+    copied._timeout = SECONDS
+    assert type(copied) is type(options) and options._timeout != SECONDS
