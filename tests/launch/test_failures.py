@@ -39,6 +39,12 @@ def test_lost_groups():
         assert "others: [2.0, 2.0, 2.0]" in output
 
 
+def test_aborts_and_timeouts_of_groups():
+    """abort() beside a waiting thread, setTimeout(), and what Work and backend tell of it afterwards."""
+    for result in processes.run_apart(2, PROGRAMS / "failed_groups.py"):
+        assert result.expect(0).endswith("done\n")
+
+
 PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
 
 

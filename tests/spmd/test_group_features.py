@@ -1,8 +1,9 @@
-"""What a group offers besides collectives: split, merge, hooks, timing, memory, errors, abort."""
+"""What a group offers besides collectives: split, merge, hooks, timing, memory.
+
+That a group fails is tested in tests/launch: after it MPI is not finalised, which a launcher takes amiss."""
 
 import copy
 import datetime
-import threading
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def test_split_serves_all_devices_with_one_backend(size):
 
 def test_split_with_wrong_ranks(size):
     with pytest.raises(ValueError, match=rf"split: ranks holds {size}, expected ranks .*0\.\.{size - 1}"):
-        dist.group.WORLD.split_group([0, size], timeout=SECONDS)
+        dist.group.WORLD.split_group([size], timeout=SECONDS)
 
 
 def test_merge(rank, size):
@@ -177,62 +178,6 @@ def test_shutdown_twice_and_after_abort():
     backend.abort()
     backend.abort()
     backend.shutdown()
-    dist.destroy_process_group(group)
-
-
-def test_abort_while_another_thread_waits(rank, size):
-    """The waiter gets the error at once, not at its deadline. (One rank alone has nobody to wait for.)"""
-    if size == 1:
-        return
-    group = dist.new_group()
-    backend = backend_of(group)
-    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.SUCCESS
-    work = group.recv([torch.empty(3)], (group.rank() + 1) % size, 0)  # nobody sends
-    errors, waiting = [], threading.Event()
-
-    def wait():
-        waiting.set()
-        try:
-            work.wait()
-        except dist.DistBackendError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    waiting.wait()
-    backend.abort()
-    thread.join(20)
-    assert not thread.is_alive() and "aborted by the user" in errors[0]
-    assert work.is_completed() and not work.is_success() and "aborted" in str(work.exception())
-    assert work.get_future_result().wait() == 2  # WorkResult.COMM_ERROR
-    assert backend.get_error() == torch._C._distributed_c10d.ErrorType.COMM_ERROR
-    with pytest.raises(dist.DistBackendError, match="aborted by the user"):
-        dist.all_reduce(torch.ones(1), group=group)
-    dist.destroy_process_group(group)
-
-
-def test_kind_of_error_after_a_timeout(rank, size):
-    if size == 1:
-        return
-    group = dist.new_group()
-    work = group.recv([torch.empty(3)], (group.rank() + 1) % size, 0)
-    result = work.get_future_result()
-    with pytest.raises(dist.DistBackendError, match=r"timed out after .* recv"):
-        work.wait(datetime.timedelta(seconds=0.3))
-    assert result.wait() == 1  # WorkResult.TIMEOUT
-    assert backend_of(group).get_error() == torch._C._distributed_c10d.ErrorType.TIMEOUT
-    dist.destroy_process_group(group)
-
-
-def test_set_timeout(size):
-    """New operations get the new deadline; a single rank has nobody to miss."""
-    if size == 1:
-        return
-    group = dist.new_group()
-    group.set_timeout(datetime.timedelta(seconds=0.3))
-    assert backend_of(group).options._timeout == datetime.timedelta(seconds=0.3)
-    with pytest.raises(dist.DistBackendError, match="timed out after 0"):
-        group.recv([torch.empty(3)], (group.rank() + 1) % size, 0).wait()
     dist.destroy_process_group(group)
 
 
