@@ -25,9 +25,6 @@ def mpi_gdr_run(size, script):
     return [*processes.MPI_GDR_RUN, "-n", str(size), str(EXAMPLES / script)]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="checkpoints need gather and scatter; see WAITING in test_frameworks.py"
-)
 def test_fsdp(tmp_path):
     arguments = ["--iterations=6", "--save-every=3"]
     whole = losses(mpi_gdr_run(2, "fsdp.py"), tmp_path / "whole", *arguments)

@@ -3,23 +3,20 @@
 from support import processes
 from support.spmd import TESTS, run_spmd
 
-# Waiting for gather, scatter and all_to_all of lists. test_example_parallel.py::test_fsdp waits for
-# them as well, and fails when they have come: then delete both.
-WAITING = "not (test_checkpoint or test_tensor_parallel or object_collectives or distributed_nn)"
 LIMITS = {"timeout": 600, "SPMD_HANG_SECONDS": "200"}
 
 
 def test_two_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", "-k", WAITING, **LIMITS) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", **LIMITS) > 0
 
 
 def test_four_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", "-k", WAITING, **LIMITS) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", **LIMITS) > 0
 
 
 def test_debug_detail(tmp_path):
     """torch wraps every group in one that compares shapes over Gloo before each collective."""
-    selection = ["-m", "detail and not mesh", "-k", WAITING]
+    selection = ["-m", "detail and not mesh"]
     passed = run_spmd(
         tmp_path, "mpi-gdr run", 2, "frameworks", *selection, TORCH_DISTRIBUTED_DEBUG="DETAIL", **LIMITS
     )
