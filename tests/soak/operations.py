@@ -189,8 +189,6 @@ def all_to_all_single(s: Step) -> Pending:
         counts = [[most] * s.size for _ in range(s.size)]
     else:
         counts = [[s.random.randint(0, most) for _ in range(s.size)] for _ in range(s.size)]
-        for rank in range(s.size):  # the block to oneself: any size, the same on both sides by construction
-            counts[rank][rank] = s.random.choice([0, most])
     sends, receives = counts[s.me], [counts[rank][s.me] for rank in range(s.size)]
     output = s.empty(sum(receives))
     data = torch.cat([s.input(s.me, n, to) for to, n in enumerate(sends)])
@@ -198,6 +196,54 @@ def all_to_all_single(s: Step) -> Pending:
     return [work], lambda: s.expect(
         output, torch.cat([s.input(source, n, s.me) for source, n in enumerate(receives)]), str(counts)
     )
+
+
+def counts_of(s: Step) -> list[int]:
+    """A count for each rank: equal, or not."""
+    most = s.count(s.size)
+    if s.random.random() < 0.5:
+        return [most] * s.size
+    return [s.random.randint(0, most) for _ in range(s.size)]
+
+
+def all_gather_uneven(s: Step) -> Pending:
+    counts = counts_of(s)
+    outputs = [s.empty(n) for n in counts]
+    own = s.input(s.me, counts[s.me]).clone()
+    work = dist.all_gather(outputs, own, group=s.group, async_op=s.asynchronous)
+    expected = [s.input(rank, n) for rank, n in enumerate(counts)]
+    return [work], lambda: s.expect(torch.cat(outputs), torch.cat(expected), str(counts))
+
+
+def gather(s: Step) -> Pending:
+    root, count = s.random.randrange(s.size), s.count(s.size)
+    outputs = [s.empty(count) for _ in range(s.size)] if s.me == root else None
+    own = s.input(s.me, count).clone()
+    work = dist.gather(own, outputs, group_dst=root, group=s.group, async_op=s.asynchronous)
+
+    def check() -> None:
+        if outputs is not None:
+            s.expect(torch.cat(outputs), torch.cat(s.inputs(count)), f"to {root}")
+
+    return [work], check
+
+
+def scatter(s: Step) -> Pending:
+    root, count = s.random.randrange(s.size), s.count(s.size)
+    blocks = [s.input(root, count, to).clone() for to in range(s.size)] if s.me == root else None
+    output = s.empty(count)
+    work = dist.scatter(output, blocks, group_src=root, group=s.group, async_op=s.asynchronous)
+    return [work], lambda: s.expect(output, s.input(root, count, s.me), f"from {root}")
+
+
+def all_to_all(s: Step) -> Pending:
+    most = s.count(s.size)
+    counts = [[s.random.randint(0, most) for _ in range(s.size)] for _ in range(s.size)]
+    outputs = [s.empty(counts[source][s.me]) for source in range(s.size)]
+    blocks = [s.input(s.me, n, to).clone() for to, n in enumerate(counts[s.me])]
+    work = dist.all_to_all(outputs, blocks, group=s.group, async_op=s.asynchronous)
+    expected = [s.input(source, counts[source][s.me], s.me) for source in range(s.size)]
+    return [work], lambda: s.expect(torch.cat(outputs), torch.cat(expected), str(counts))
 
 
 def barrier(s: Step) -> Pending:
@@ -256,6 +302,10 @@ OPERATIONS: list[Callable[[Step], Pending]] = [
     all_gather_into_tensor,
     reduce_scatter_tensor,
     reduce_scatter,
+    all_gather_uneven,
+    gather,
+    scatter,
+    all_to_all,
     all_to_all_single,
     barrier,
     ring,

@@ -13,7 +13,10 @@ from support.data import DTYPES, same
 from support.pairwise import covering, rows
 
 REDUCING = ["all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
-MOVING = ["broadcast", "all_gather", "all_gather_into_tensor", "all_to_all_single", "send_recv"]
+MOVING = [
+    "broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter", "all_to_all",
+    "all_to_all_single", "send_recv",
+]  # fmt: skip
 # Collectives with an input and an output that may be the same memory.
 IN_PLACE = ["reduce_scatter_tensor", "all_gather", "all_gather_into_tensor"]
 OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_SUM"]
@@ -151,6 +154,25 @@ def all_gather_into_tensor(c):
     return [work], [(output, torch.cat([c.tensor(rank) for rank in range(c.size)]))]
 
 
+def gather(c):
+    outputs = [c.empty() for _ in range(c.size)] if c.rank == c.root else None
+    work = dist.gather(c.tensor(c.rank), outputs, c.root, async_op=c.asynchronous)
+    return [work], [(output, c.tensor(rank)) for rank, output in enumerate(outputs or [])]
+
+
+def scatter(c):
+    inputs = [c.tensor(c.rank, block) for block in range(c.size)] if c.rank == c.root else None
+    output = c.empty()
+    work = dist.scatter(output, inputs, c.root, async_op=c.asynchronous)
+    return [work], [(output, c.tensor(c.root, c.rank))]
+
+
+def all_to_all(c):
+    outputs = [c.empty() for _ in range(c.size)]
+    work = dist.all_to_all(outputs, [c.tensor(c.rank, b) for b in range(c.size)], async_op=c.asynchronous)
+    return [work], [(output, c.tensor(rank, c.rank)) for rank, output in enumerate(outputs)]
+
+
 def all_to_all_single(c):
     data = torch.cat([c.tensor(c.rank, block) for block in range(c.size)])
     output = c.empty(c.size)
@@ -173,7 +195,7 @@ def send_recv(c):
 
 FUNCTIONS = {f.__name__: f for f in (
     all_reduce, all_reduce_coalesced, reduce, reduce_scatter, reduce_scatter_tensor,
-    broadcast, all_gather, all_gather_into_tensor, all_to_all_single, send_recv,
+    broadcast, all_gather, all_gather_into_tensor, gather, scatter, all_to_all, all_to_all_single, send_recv,
 )}  # fmt: skip
 
 
