@@ -2,6 +2,7 @@
 values here, the full product with --full.
 
 Inputs are small whole numbers, so that every result is exact; it is computed in int64 on each rank.
+A complex number has its opposite as imaginary part.
 """
 
 import functools
@@ -19,12 +20,17 @@ MOVING = [
 ]  # fmt: skip
 # Collectives with an input and an output that may be the same memory.
 IN_PLACE = ["reduce_scatter_tensor", "all_gather", "all_gather_into_tensor"]
-OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_SUM"]
+BITWISE = {"BAND": torch.bitwise_and, "BOR": torch.bitwise_or, "BXOR": torch.bitwise_xor}
+OPS = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "PREMUL_SUM", *BITWISE]
 FACTOR = 2
+MORE_DTYPES = [torch.uint64, torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64]
+OTHER_DTYPES = [  # with --full only
+    torch.uint32, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu, torch.complex128,
+]  # fmt: skip
 
 PARAMETERS = {
     "collective": REDUCING + MOVING,
-    "dtype": DTYPES,
+    "dtype": DTYPES + MORE_DTYPES,
     "op": [*OPS, None],
     "count": [0, 1, 7, 4099, (1 << 20) + 1],  # elements of the input, or of each rank's block
     "in_place": [False, True],
@@ -35,6 +41,14 @@ PARAMETERS = {
 def allowed(collective, dtype, op, count, in_place, asynchronous):
     if (op is None) != (collective in MOVING) or (in_place and collective not in IN_PLACE):
         return False
+    if op is None:
+        return True
+    if dtype == torch.float8_e8m0fnu:  # powers of two: it has no zero, and no sums of these inputs
+        return False
+    if dtype.is_complex:
+        return op in ("SUM", "AVG", "PREMUL_SUM")
+    if op in BITWISE:
+        return not dtype.is_floating_point
     if op == "AVG":
         return dtype != torch.bool
     return op != "PREMUL_SUM" or dtype.is_floating_point
@@ -59,15 +73,25 @@ class Case:
         return torch.arange(self.count, dtype=torch.int64)
 
     def values(self, rank, block=0):
-        """What `rank` contributes (for `block`), in int64: -1, 0, 1, 2 in an order of its own."""
-        low, number = (0, 2) if self.dtype == torch.bool else (0, 3) if self.dtype == torch.uint8 else (-1, 4)
+        """What `rank` contributes (for `block`), in int64: small numbers in an order of its own.
+        Sums of 8 ranks are exact in every dtype."""
+        low, number = -1, 4
+        if self.dtype == torch.bool or (self.dtype.is_floating_point and self.dtype.itemsize == 1):
+            low, number = 0, 2
+        elif not (self.dtype.is_signed or self.dtype.is_complex):
+            low, number = 0, 3
         return (self.base * (2 * rank + 1) + 3 * block + rank + self.seed) % number + low
 
+    def converted(self, values):
+        return (torch.complex(values.double(), -values.double()) if self.dtype.is_complex else values).to(
+            self.dtype
+        )
+
     def tensor(self, rank, block=0):
-        return self.values(rank, block).to(self.dtype)
+        return self.converted(self.values(rank, block))
 
     def empty(self, blocks=1):
-        return torch.full((blocks * self.count,), 1, dtype=self.dtype)
+        return torch.ones(blocks * self.count).to(self.dtype)
 
     def reduced(self, block=0):
         """The reduction of all ranks' values, by arithmetic on whole numbers."""
@@ -82,11 +106,13 @@ class Case:
             total = every.amin(0)
         elif self.op == "MAX":
             total = every.amax(0)
-        elif self.dtype.is_floating_point:
+        elif self.op in BITWISE:
+            total = functools.reduce(BITWISE[self.op], every)
+        elif self.dtype.is_floating_point or self.dtype.is_complex:
             total = every.sum(0).double() / self.size
         else:
             total = every.sum(0).div(self.size, rounding_mode="trunc")  # as C divides
-        return (total != 0 if self.dtype == torch.bool else total).to(self.dtype)
+        return self.converted(total != 0 if self.dtype == torch.bool else total)
 
     @property
     def reduce_op(self):
@@ -205,6 +231,9 @@ def run(row, rank, size):
         if work is not None:
             work.wait()
     for actual, expected in results:
+        assert actual.dtype == expected.dtype
+        if actual.is_floating_point() and actual.itemsize == 1:  # torch compares no float8
+            actual, expected = actual.view(torch.uint8), expected.view(torch.uint8)
         same(actual, expected)
 
 
@@ -215,7 +244,7 @@ def test_pairs(row, rank, size):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", DTYPES + MORE_DTYPES + OTHER_DTYPES, ids=str)
 @pytest.mark.parametrize("collective", FUNCTIONS)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_product(collective, dtype, rank, size):
