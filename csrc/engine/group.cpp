@@ -181,11 +181,12 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
-std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls) const {
+std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel) const {
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
   // ranks together.
-  const std::uint64_t after = all_to_alls_ + std::count_if(calls.begin(), calls.end(), is_all_to_all);
-  if (all_to_alls_ / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
+  const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
+  const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), is_all_to_all);
+  if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
   barrier.spec.collective = Collective::Barrier;
   barrier.spec.rank = rank_;
@@ -236,7 +237,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   for (const Call& call : calls) check(call);
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
   const std::size_t asked_for = calls.size();
-  const std::uint64_t all_to_alls = bound_all_to_all(calls);
+  const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
   std::uint64_t collectives = 0, messages = 0;  // sequence numbers that the calls take
   for (const Call& call : calls) sequences_of(call) ? collectives += sequences_of(call) : ++messages;
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
@@ -294,7 +295,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   // Only now: an operation that was refused has used none of these.
   next = sequence;
   one_way_[static_cast<int>(channel)] = one_way;
-  all_to_alls_ = all_to_alls;
+  if (collectives) all_to_alls_[static_cast<int>(channel)] = all_to_alls;
   return operation;
 }
 
@@ -328,7 +329,9 @@ void Group::enqueue(OperationPtr operation) {
 void Group::start_ready(std::vector<OperationPtr>& started) {
   // Checked calls run one by one: which check ends first may differ between ranks, and the library's own
   // collectives must start in the same order on all of them.
-  const auto in_flight = static_cast<std::uint64_t>(options_.check_calls ? 1 : options_.max_in_flight);
+  // No two running operations share a tag, however many the user allows and however few tags MPI has.
+  const std::uint64_t in_flight = std::min<std::uint64_t>(options_.check_calls ? 1 : options_.max_in_flight,
+                                                          std::max<std::uint64_t>(tag_slots(), 1));
   for (int c = 0; c < kChannelCount; ++c) {
     auto& [waiting, running] = windows_[c];
     const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;

@@ -136,8 +136,9 @@ class Group : public std::enable_shared_from_this<Group> {
                                           std::uint64_t sequence, bool acknowledged);
   void check(const Call& call) const;
   void check(const CollectiveSpec& spec) const;
-  // Appends a barrier to `calls` now and then. Returns what all_to_alls_ is once they have been accepted.
-  std::uint64_t bound_all_to_all(std::vector<Call>& calls) const;
+  // Appends a barrier to `calls` now and then. Returns what all_to_alls_ of this
+  // channel is once they have been accepted.
+  std::uint64_t bound_all_to_all(std::vector<Call>& calls, Channel channel) const;
   void log_operation(OperationInfo& info, const std::vector<Call>& calls, const IssueOptions& options);
   std::unique_ptr<Execution> make_check(const std::vector<Call>& calls, const OperationInfo& info,
                                         std::string_view dtype) const;
@@ -156,7 +157,7 @@ class Group : public std::enable_shared_from_this<Group> {
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
   bool shut_ = false;
   std::array<std::uint64_t, kChannelCount> one_way_{};  // one-way collectives issued that send anything
-  std::uint64_t all_to_alls_ = 0;
+  std::array<std::uint64_t, kChannelCount> all_to_alls_{};
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
   std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)

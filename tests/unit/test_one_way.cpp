@@ -126,4 +126,42 @@ TEST(what_was_refused_does_not_count) {
   world.close();
 }
 
+TEST(all_to_alls_of_two_channels_are_counted_apart) {
+  // Equal order on each channel, which is all that is promised; the 16th of both channels together is
+  // another one on either rank.
+  World world(2, {.group = {"test", 5s, 32}});
+  world.run([&](int r) {
+    const auto exchange = [&](Channel channel) {
+      auto memory = std::make_shared<std::vector<char>>(32);
+      const CollectiveCall call = all_to_all(r, {8, 8}, *memory);
+      return world.ranks[r].group->issue({call},
+                                         {.name = "all_to_all", .channel = channel, .keepalive = memory});
+    };
+    for (int i = 0; i < 15; ++i) world.ranks[r].engine->wait(*exchange(Channel::Collective));
+    const OperationPtr first = exchange(r == 0 ? Channel::Collective : Channel::Accelerator);
+    const OperationPtr second = exchange(r == 0 ? Channel::Accelerator : Channel::Collective);
+    world.ranks[r].engine->wait(*first);
+    world.ranks[r].engine->wait(*second);
+  });
+  world.close();
+}
+
+TEST(more_in_flight_than_there_are_tags) {
+  constexpr int kTags = 4;
+  World world(3, {.loopback = {.max_tag = kTags * kTagsPerCollective - 1},
+                  .group = {"test", 30s, 1024},
+                  .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "ring"}})});
+  world.run([&](int r) {
+    std::vector<std::vector<float>> data;
+    for (int i = 0; i < 200; ++i) data.emplace_back(3 * (i + 1), static_cast<float>(i));
+    std::vector<OperationPtr> operations;
+    for (auto& d : data) operations.push_back(start(world, r, d));
+    for (int i = 0; i < 200; ++i) {
+      world.ranks[r].engine->wait(*operations[i]);
+      CHECK(data[i].back() == 3.0f * i);
+    }
+  });
+  world.close();
+}
+
 UNIT_MAIN()
