@@ -8,9 +8,11 @@
 //  - equal descriptions of a group on all ranks, in `pg_config`.
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "common/pickle.hpp"
 #include "engine/flight_writer.hpp"
@@ -73,25 +75,15 @@ bool uneven(std::string_view name, const FlightEntry& entry, const FlightLog::Gr
 
 // The analyzer's word for an operation.
 std::string analyzer_name(const FlightEntry& entry, const FlightLog::Group& group) {
-  static const std::set<std::string, std::less<>> known = {"broadcast",
-                                                           "_broadcast_oop",
-                                                           "reduce",
-                                                           "_reduce_oop",
-                                                           "all_gather",
-                                                           "all_reduce",
-                                                           "_all_gather_base",
-                                                           "all_gather_into_tensor_coalesced",
-                                                           "reduce_scatter",
-                                                           "reduce_scatter_tensor_coalesced",
-                                                           "_reduce_scatter_base",
-                                                           "gather",
-                                                           "scatter",
-                                                           "all_to_all",
-                                                           "barrier",
-                                                           "allreduce_coalesced"};
+  // Without a destructor: the thread that writes may still run when the process ends.
+  static constexpr auto known = std::to_array<std::string_view>(
+      {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "all_gather", "all_reduce", "_all_gather_base",
+       "all_gather_into_tensor_coalesced", "reduce_scatter", "reduce_scatter_tensor_coalesced",
+       "_reduce_scatter_base", "gather", "scatter", "all_to_all", "barrier", "allreduce_coalesced"});
   const std::string_view name = entry.torch_name.view().empty() ? entry.name.view() : entry.torch_name.view();
   if (name == "all_reduce_coalesced") return "gloo:allreduce_coalesced";
-  if (!known.contains(name) || uneven(name, entry, group)) return "gloo:coalesced";  // matched by name only
+  if (std::find(known.begin(), known.end(), name) == known.end() || uneven(name, entry, group))
+    return "gloo:coalesced";  // matched by name only
   return "gloo:" + std::string(name);
 }
 

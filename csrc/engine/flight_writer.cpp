@@ -83,8 +83,12 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
     std::string problem;
   };
   try {
+    // Several groups may fail at once, one after the other on the thread that carries all of them: only the
+    // first waits for a file system that hangs, else they would look like a thread stuck in MPI.
+    if (late_->load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
     auto shared = std::make_shared<Shared>();
-    quiet_thread("mpigdr-flight", [shared, log = log_, options = options_, reason, path = result.path] {
+    quiet_thread("mpigdr-flight", [shared, log = log_, options = options_, late = late_, reason,
+                                   path = result.path] {
       std::string problem;
       try {
         std::lock_guard one_at_a_time(writing());
@@ -93,6 +97,7 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
         problem = e.what();
       }
       std::lock_guard lock(shared->mutex);
+      late->store(false, std::memory_order_relaxed);
       shared->problem = std::move(problem);
       shared->done = true;
       shared->changed.notify_all();
@@ -100,10 +105,12 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
     std::unique_lock lock(shared->mutex);
     // wait_until on the system clock: wait_for would need a call that older ThreadSanitizers do not know.
     const auto until = std::chrono::system_clock::now() + patience;
-    if (shared->changed.wait_until(lock, until, [&] { return shared->done; }))
+    if (shared->changed.wait_until(lock, until, [&] { return shared->done; })) {
       result.problem = shared->problem;
-    else
+    } else {
+      late_->store(true, std::memory_order_relaxed);
       result.problem = "writing " + result.path + " takes long; it goes on";
+    }
   } catch (const std::exception& e) {  // no memory, no thread
     result.problem = e.what();
   }

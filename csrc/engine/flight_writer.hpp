@@ -2,9 +2,11 @@
 // version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
 //
 // The file is written on a thread of its own: a file system that hangs delays nobody for longer than the
-// caller's patience. Thread-safe. Never throws, never fails the job.
+// caller's patience, and while a late one goes on, nobody at all. Thread-safe. Never throws, never fails the
+// job.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -38,6 +40,8 @@ class FlightWriter {
  private:
   const std::shared_ptr<FlightLog> log_;
   const std::shared_ptr<const FlightWriterOptions> options_;
+  // A write has outlasted somebody's patience, and none has ended since. Shared with the threads that write.
+  const std::shared_ptr<std::atomic<bool>> late_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 // The pickle itself.
