@@ -77,7 +77,9 @@ def _finalize_at_exit(extension: ModuleType) -> None:
         if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
             # After an uncaught exception nobody may be waited for: the others may wait for this rank. Its
             # exit status tells the launcher to end them.
-            extension.finalize(failed=getattr(sys, "last_value", None) is not None)
+            error = getattr(sys, "last_value", None)
+            failure = "" if error is None else f"an uncaught exception, {type(error).__name__}: {error}"
+            extension.finalize(" ".join(failure.split())[:300])
 
     atexit.register(finalize)
 

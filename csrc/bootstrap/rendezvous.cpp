@@ -16,7 +16,7 @@ using std::chrono::steady_clock;
 std::string rank_key(const std::string& prefix, int rank) { return prefix + "/r" + std::to_string(rank); }
 
 std::vector<std::string> meet(KvStore& store, const std::string& prefix, int rank, int size,
-                              const std::string& blob, Deadline deadline) {
+                              const std::string& blob, Deadline deadline, const std::function<void()>& poll) {
   const auto start = steady_clock::now();
   const std::string all = prefix + "/all";
   store.set(rank_key(prefix, rank), blob);
@@ -41,6 +41,7 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
   const microseconds longest(std::max(5'000, 50 * size));
   microseconds pause(100);
   while (!store.check(all)) {
+    if (poll) poll();
     const auto now = steady_clock::now();
     if (now >= deadline) {
       const auto missing = absent_ranks(store, prefix, size);
@@ -66,12 +67,13 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
 }  // namespace
 
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
-                                    const std::string& blob, Deadline deadline) {
+                                    const std::string& blob, Deadline deadline,
+                                    const std::function<void()>& poll) {
   if (size < 1 || rank < 0 || rank >= size)
     fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': rank=", rank, " is not in 0..", size - 1);
   if (size == 1) return {blob};
   try {
-    return meet(store, prefix, rank, size, blob, deadline);
+    return meet(store, prefix, rank, size, blob, deadline, poll);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,10 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 // `prefix` names this one meeting: it must never be used twice. Element r of the result is rank r's blob.
 // Throws Timeout naming the ranks that did not arrive, InvalidUsage if the prefix was used before, System if
-// the store fails.
+// the store fails. `poll` is called while this rank waits, and may throw an Error to end that.
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
-                                    const std::string& blob, Deadline deadline);
+                                    const std::string& blob, Deadline deadline,
+                                    const std::function<void()>& poll = {});
 
 // Ranks that have not arrived at the rendezvous `prefix`: `size` store operations, for messages only.
 std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int size);

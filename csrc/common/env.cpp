@@ -91,6 +91,9 @@ std::vector<Row> make_rows() {
   rows.push_back(row("MPI_GDR_TIMEOUT", "", "seconds > 0",
                      "deadline of every operation (default: the group's timeout)",
                      [](Env& e, R r, S v) { e.timeout_seconds = parse_seconds(r, v); }));
+  rows.push_back(row("MPI_GDR_HEARTBEAT", "10", "seconds >= 0",
+                     "silence of a rank after which it counts as lost; 0: never",
+                     [](Env& e, R r, S v) { e.heartbeat_seconds = v == "0" ? 0 : parse_seconds(r, v); }));
   rows.push_back(
       row("MPI_GDR_BOOTSTRAP", "auto", "auto, launcher or store", "how MPI starts", [](Env& e, R r, S v) {
         e.bootstrap = parse_choice<BootstrapMode>(r, v,

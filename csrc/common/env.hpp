@@ -30,6 +30,9 @@ class Env {
   // MPI_GDR_TIMEOUT: seconds; overrides the timeout of every group. Default: what init_process_group was
   // given.
   std::optional<double> timeout_seconds;
+  // MPI_GDR_HEARTBEAT: seconds after which a rank that is stopped, or whose host is silent, counts as lost;
+  // 0: never. Processes that have ended are always noticed.
+  double heartbeat_seconds = 10;
   // MPI_GDR_BOOTSTRAP=auto|launcher|store: how MPI starts, see docs/bootstrap.md.
   BootstrapMode bootstrap = BootstrapMode::Auto;
   // MPI_GDR_MASTER_ADDR: the address that rank 0 announces under an MPI launcher when MASTER_ADDR is not set.

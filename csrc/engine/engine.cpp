@@ -66,20 +66,24 @@ std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
 }
 
-std::string timeout_text(const Operation& operation, const std::vector<int>* peers) {
+enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
+
+std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) {
   std::ostringstream text;
   const OperationInfo& info = operation.info();
   using Seconds = std::chrono::duration<double>;
   text << "timed out after " << Seconds(Clock::now() - info.issued).count() << " s (its timeout is "
        << Seconds(info.deadline - info.issued).count() << " s): " << operation.describe();
-  if (!peers) {
+  if (waiting == Waiting::ForTheRole) {
     text << "; another thread has been busy or stuck inside the MPI library for longer than that";
-  } else if (peers->empty()) {
+  } else if (waiting == Waiting::ForItsTurn) {
+    text << "; it had not started: earlier operations of the group have not ended";
+  } else if (peers.empty()) {
     text << "; the library's own collective did not finish, or it had not started";
-  } else if (peers->size() == 1 && peers->front() == kAnySource) {
+  } else if (peers.size() == 1 && peers.front() == kAnySource) {
     text << "; nothing arrived from any rank";
   } else {
-    text << "; still waiting for rank" << (peers->size() > 1 ? "s " : " ") << rank_list(*peers);
+    text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
   }
   return text.str();
 }
@@ -102,6 +106,7 @@ void Engine::submit(const OperationPtr& operation) {
     if (stopped_.load(std::memory_order_relaxed))
       fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
     intake_.push_back(operation);
+    if (operation->background()) unfinished_.emplace(operation.get(), operation);
     const std::int64_t deadline = ticks(operation->info().deadline);
     if (deadline < intake_deadline_.load(std::memory_order_relaxed))
       intake_deadline_.store(deadline, std::memory_order_relaxed);
@@ -128,8 +133,13 @@ bool Engine::take_intake() {
                            std::memory_order_relaxed);
     intake_deadline_.store(kNever, std::memory_order_relaxed);
   }
-  for (OperationPtr& operation : arrived_) operation->group().enqueue(operation);
+  for (OperationPtr& operation : arrived_) {
+    operation->group().enqueue(operation);
+  }
   for (OperationPtr& operation : arrived_) start(operation->group());
+  for (OperationPtr& operation : arrived_)
+    if (!operation->started)
+      operation->queued = queued_.emplace(operation->info().deadline, operation).second;
   arrived_.clear();
   return true;
 }
@@ -144,6 +154,8 @@ void Engine::start(Group& group) {
       operation->note_start(now);
       const OperationInfo& info = operation->info();
       for (std::uint32_t i = 0; i < info.entries; ++i) flight()->log()->started(info.first_entry + i, now);
+      operation->started = true;
+      if (operation->queued) queued_.erase({operation->info().deadline, operation});
       if (!advance(operation, now)) active_.push_back(std::move(operation));
     }
   } while (!started_.empty());  // those that ended at once made room
@@ -154,7 +166,19 @@ bool Engine::pass() {
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   const bool arrived = take_intake();
+  end_overdue(now);
   return poll_active(now) || arrived;
+}
+
+void Engine::end_overdue(Clock::time_point now) {
+  while (!queued_.empty() && queued_.begin()->first < now) {
+    const OperationPtr operation = queued_.begin()->second;
+    queued_.erase(queued_.begin());
+    operation->queued = false;
+    if (operation->finished()) continue;
+    fail_operation(operation, fail_group(*operation, ErrorCode::Timeout,
+                                         timeout_text(*operation, Waiting::ForItsTurn, {})));
+  }
 }
 
 bool Engine::poll_active(Clock::time_point now) {
@@ -202,12 +226,19 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
       return true;
     } else if (now > operation->info().deadline) {
       const std::vector<int> peers = operation->pending_peers();
-      fail(ErrorCode::Timeout, timeout_text(*operation, &peers));
+      fail(ErrorCode::Timeout, timeout_text(*operation, Waiting::ForPeers, peers));
+    } else if (const std::string left = group.unreachable(*operation, now); !left.empty()) {
+      fail(ErrorCode::Remote, operation->describe(), ": ", left);
     } else {
       return false;
     }
   } catch (const Error& e) {
-    error = fail_group(*operation, e.code(), e.what());
+    std::string text = e.what();
+    if (e.code() == ErrorCode::System) {
+      const std::string lost = options_.explain ? options_.explain(group) : "";
+      text = operation->describe() + ": " + (lost.empty() ? text : lost + "; " + text);
+    }
+    error = fail_group(*operation, e.code(), text);
   } catch (const std::exception& e) {
     error = fail_group(*operation, ErrorCode::Internal, operation->describe() + ": " + e.what());
   }
@@ -272,7 +303,13 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) {
   if (operation.info().entries) note_end(operation, error);
   if (!operation.try_finish(std::move(error), callbacks)) return false;
   operation.group().one_finished();
-  if (operation.background()) background_.fetch_sub(1, std::memory_order_seq_cst);
+  if (operation.background()) {
+    {
+      std::lock_guard lock(intake_mutex_);
+      unfinished_.erase(&operation);
+    }
+    background_.fetch_sub(1, std::memory_order_seq_cst);
+  }
   for (auto& callback : callbacks) completer_.push(std::move(callback));
   if (!failed && operation.has_buffers() && operation.waiters.load(std::memory_order_acquire) == 0) {
     // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
@@ -309,8 +346,9 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
     if (code == ErrorCode::Timeout) {
       std::vector<int> peers;
       if (role) peers = operation.pending_peers();
-      text =
-          tell_failure(operation, timeout_text(operation, role ? &peers : nullptr), role ? &peers : nullptr);
+      text = tell_failure(operation,
+                          timeout_text(operation, role ? Waiting::ForPeers : Waiting::ForTheRole, peers),
+                          role ? &peers : nullptr);
       operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
     } else {
       const std::string reason = operation.group().failure();
@@ -320,10 +358,10 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
     // given back.
     if (finish(operation, make_error(code, text))) new OperationPtr(held);
   }
-  if (role) {
-    pass();  // ends the group's other operations, too
-    role_.unlock();
-  }
+  if (role) role_.unlock();
+  // Not by a pass: this waiter has its error, and must not get stuck in the transport.
+  const std::string reason = operation.group().failure();
+  end_background(&operation.group(), reason.empty() ? "the engine was shut down" : reason);
 }
 
 bool Engine::take_role(std::chrono::milliseconds patience) {
@@ -336,10 +374,40 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
 }
 
 void Engine::abort(Group& group, const std::string& reason) {
-  group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
-  if (!take_role(std::chrono::milliseconds(500))) return;  // waiters see the failure by themselves
-  pass();
-  role_.unlock();
+  if (!group.failed()) group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
+  end_background(&group, group.failure());  // waiters see the failure by themselves
+}
+
+void Engine::lose(Group& group, const std::string& reason) {
+  {
+    std::lock_guard lock(current_mutex_);
+    if (lost_.empty()) lost_ = reason;
+  }
+  if (!group.failed())
+    group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason), ErrorCode::Remote);
+  end_background(&group, group.failure());
+}
+
+void Engine::end_background(const Group* group, const std::string& reason) {
+  std::vector<OperationPtr> ended;
+  {
+    std::lock_guard lock(intake_mutex_);
+    for (const auto& [key, operation] : unfinished_)
+      if (!group || &operation->group() == group) ended.push_back(operation);
+  }
+  for (const OperationPtr& operation : ended)
+    // The next pass, if there ever is one, abandons the requests. The buffers are not given back.
+    if (finish(*operation, make_error(ErrorCode::Aborted, operation->describe() + ": " + reason)))
+      new OperationPtr(operation);
+}
+
+std::uint64_t Engine::first_unfinished(const Group& group, Channel channel) {
+  std::uint64_t first = group.sequence(channel);
+  std::lock_guard lock(intake_mutex_);
+  for (const auto& [key, operation] : unfinished_)
+    if (&operation->group() == &group && operation->info().channel == channel)
+      first = std::min(first, operation->info().sequence);
+  return first;
 }
 
 void Engine::drain(Group& group) {
@@ -370,25 +438,32 @@ bool Engine::stuck() const {
 bool Engine::shutdown() {
   {
     std::lock_guard lock(intake_mutex_);
-    if (stopped_.load(std::memory_order_relaxed)) return !left_behind_;
+    if (stopped_.load(std::memory_order_relaxed)) return ended_well_;
   }
   progress_thread_.stop(std::chrono::seconds(2));
   watch_.stop();
   const bool role = take_role(std::chrono::seconds(1));
-  if (role) {
-    take_intake();
-    for (const OperationPtr& operation : active_) operation->group().fail_with("the engine was shut down");
-    while (!active_.empty()) poll_active(Clock::now());
-  }
+  bool outstanding = background_outstanding() > 0;
+  end_background(nullptr, "the engine was shut down");
+  // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
+  // are.
+  if (role)
+    for (const OperationPtr& operation : active_) {
+      outstanding |= !operation->finished();
+      finish(*operation,
+             make_error(ErrorCode::Aborted, operation->describe() + ": the engine was shut down"));
+      new OperationPtr(operation);
+    }
   {
     // Later submissions are refused; what slipped in just now is ended by its waiter.
     std::lock_guard lock(intake_mutex_);
     stopped_.store(true, std::memory_order_release);
   }
   left_behind_ = !role;
+  ended_well_ = role && !outstanding;
   if (role) role_.unlock();
   completer_.stop(std::chrono::seconds(2));
-  return role;
+  return ended_well_;
 }
 
 }  // namespace mpigdr

@@ -20,7 +20,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "common/error.hpp"
@@ -41,6 +44,9 @@ struct EngineOptions {
   std::chrono::milliseconds stuck_grace{3000};
   std::function<void(const std::string&)> on_stuck;  // default: report and end the process
   std::shared_ptr<FlightWriter> flight;              // null: operations are not logged
+  // What is known of lost members of a group, or "": asked when the transport reports an error, since a
+  // library says which of its calls failed, but not that the peer is dead. Called with the progress role.
+  std::function<std::string(const Group&)> explain;
 };
 
 class Engine {
@@ -58,9 +64,13 @@ class Engine {
   // success.
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {});
 
-  // Ends the group: its running and later operations throw Aborted with `reason`. Never needs the transport's
-  // help.
+  // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Does not
+  // touch the transport, and does not wait for a thread that is inside it.
   void abort(Group& group, const std::string& reason);
+
+  // As abort(), because a member is gone for good: a thread that is then stuck inside the transport for
+  // longer than `stuck_grace` is reported with `reason`, without waiting for a deadline.
+  void lose(Group& group, const std::string& reason);
 
   // Runs what is outstanding to its end, at most until its deadline.
   void drain(Group& group);
@@ -69,9 +79,16 @@ class Engine {
   // a failed group the transport is leaked: peers may still write to memory it knows.
   void close(Group& group);
 
-  // Stops the threads. Operations still outstanding fail with Aborted. False if a thread is still inside the
-  // transport: it is left behind, and MPI must not be called any more. Idempotent.
+  // Stops the threads. Operations still outstanding fail with Aborted, without the transport's help. False if
+  // MPI must not be called any more: a thread is still inside the transport and is left behind, or something
+  // was outstanding. Idempotent.
   bool shutdown();
+  // After shutdown(): a thread is inside the transport and may stay there.
+  bool left_behind() const { return left_behind_; }
+
+  // The first sequence number of this channel that no operation has come to its end with: the next one, or
+  // that of an operation that is still running in the background.
+  std::uint64_t first_unfinished(const Group& group, Channel channel);
 
   // True while some thread sits in one pass for longer than `stuck_grace`: MPI must then not be called any
   // more.
@@ -111,24 +128,30 @@ class Engine {
   bool take_role(std::chrono::milliseconds patience);
   // For a waiter: ends the operation although the role may be stuck.
   void give_up(Operation& operation, ErrorCode code);
+  // Ends operations that nobody may be waiting for, of one group or of all, without the role.
+  void end_background(const Group* group, const std::string& reason);
+  // With the role: ends operations that wait for their turn and are overdue.
+  void end_overdue(Clock::time_point now);
   void set_current(const OperationPtr& operation);
 
   const EngineOptions options_;
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
   Completer completer_;
 
-  std::mutex intake_mutex_;  // intake_, and setting stopped_
+  std::mutex intake_mutex_;  // intake_, unfinished_, and setting stopped_
   std::vector<OperationPtr> intake_;
+  std::unordered_map<const Operation*, OperationPtr> unfinished_;  // in the background
   std::atomic<bool> intake_filled_{false};
 
   std::mutex role_;
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
+  std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
 
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
   std::atomic<bool> stopped_{false};
-  bool left_behind_ = false;  // what shutdown() found
+  bool left_behind_ = false, ended_well_ = false;  // what shutdown() found
 
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   // Written by the role holder, read by the watch.
@@ -137,6 +160,7 @@ class Engine {
   std::atomic<std::int64_t> active_deadline_{kNever}, intake_deadline_{kNever};
   std::mutex current_mutex_;
   OperationPtr current_;  // the operation in whose advance() the role holder is, or was last
+  std::string lost_;      // why a peer is gone; also under current_mutex_
 
   ProgressThread progress_thread_;
   StuckWatch watch_;

@@ -20,6 +20,9 @@ constexpr std::uint64_t kAcknowledgedEvery = 16;
 // Message numbers of the flight log kept at most.
 constexpr std::size_t kMessageNumbers = 65536;
 
+// What a member sent before it left may still be under way for so long.
+constexpr std::chrono::seconds kDepartureGrace(2);
+
 bool is_all_to_all(const Call& call) {
   const auto* collective = std::get_if<CollectiveCall>(&call);
   return collective && collective->spec.collective == Collective::AllToAll;
@@ -310,6 +313,29 @@ void Group::fail_with(const std::string& reason, ErrorCode code) {
   failure_ = reason;
   failure_code_ = code;
   failed_.store(true, std::memory_order_release);
+}
+
+void Group::depart(Departure departure) {
+  std::lock_guard lock(failure_mutex_);
+  departures_.push_back(std::move(departure));
+  departed_.store(true, std::memory_order_release);
+}
+
+std::string Group::unreachable(const Operation& operation, Clock::time_point now) const {
+  if (!departed_.load(std::memory_order_acquire)) return "";
+  const OperationInfo& info = operation.info();
+  std::lock_guard lock(failure_mutex_);
+  for (const Departure& departure : departures_) {
+    if (info.channel == Channel::PointToPoint) {
+      const std::vector<int> peers = operation.pending_peers();
+      if (now - departure.when > kDepartureGrace &&
+          std::find(peers.begin(), peers.end(), departure.rank) != peers.end())
+        return departure.text;
+    } else if (info.sequence + info.sequences > departure.sequences[static_cast<int>(info.channel)]) {
+      return departure.text;
+    }
+  }
+  return "";
 }
 
 std::string Group::failure() const {

@@ -109,7 +109,20 @@ class Group : public std::enable_shared_from_this<Group> {
   // What the user calls the group, for the flight log.
   void describe(const std::string& description);
 
+  // A member will issue nothing more. Operations up to its last ones go on; each later collective, and each
+  // message that still waits for that member kDepartureGrace after this, fails the group with `text`. Any
+  // thread.
+  struct Departure {
+    int rank = -1;  // in the group
+    std::string text;
+    std::array<std::uint64_t, kChannelCount> sequences{};  // per channel, the first that it takes no part in
+    std::chrono::steady_clock::time_point when;
+  };
+  void depart(Departure departure);
+
   // --- for Engine ---
+  // Why this operation, which has not ended, never will; or "". With the progress role.
+  std::string unreachable(const Operation& operation, Clock::time_point now) const;
   // No operation is issued from now on.
   void shut();
   // Issued and not finished.
@@ -162,9 +175,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
   std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)
 
-  mutable std::mutex failure_mutex_;
+  mutable std::mutex failure_mutex_;  // failure_, departures_
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;
+  std::vector<Departure> departures_;
+  std::atomic<bool> departed_{false};
   std::atomic<bool> failed_{false};
 
   // Holder of the progress role only. A window holds started operations in order, finished ones behind an

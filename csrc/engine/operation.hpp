@@ -71,7 +71,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void note_start(Clock::time_point now) {
     started_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
   }
-  bool advance();  // true when all parts are done
+  bool advance();        // true when all parts are done
+  bool started = false;  // it had its turn
+  bool queued = false;   // it stands in the engine's list of those that wait for theirs
   std::uint64_t rounds_done() const;
   std::vector<int> pending_peers() const;  // sorted, unique
   void abandon() noexcept;

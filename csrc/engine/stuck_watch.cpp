@@ -13,6 +13,7 @@ namespace mpigdr {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
+constexpr int kLooks = 3;
 
 }  // namespace
 
@@ -25,11 +26,15 @@ void StuckWatch::run() {
 }
 
 void StuckWatch::look() {
-  if (told_ || !engine_.stuck()) return;
+  // Seen several times: a process that was stopped for a while looks stuck at the first look after it.
+  seen_ = engine_.stuck() ? seen_ + 1 : 0;
+  if (told_ || seen_ < kLooks) return;
   OperationPtr operation;
+  std::string lost;
   {
     std::lock_guard lock(engine_.current_mutex_);
     operation = engine_.current_;
+    lost = engine_.lost_;
   }
   // Whichever operation is overdue: while a thread is stuck, none makes progress.
   std::int64_t deadline = std::min(engine_.active_deadline_.load(std::memory_order_relaxed),
@@ -37,11 +42,14 @@ void StuckWatch::look() {
   if (operation)
     deadline = std::min<std::int64_t>(deadline, operation->info().deadline.time_since_epoch().count());
   const auto grace = std::chrono::duration_cast<Clock::duration>(engine_.options_.stuck_grace).count();
-  if (deadline == Engine::kNever || Clock::now().time_since_epoch().count() - grace < deadline) return;
+  if (lost.empty() &&
+      (deadline == Engine::kNever || Clock::now().time_since_epoch().count() - grace < deadline))
+    return;
   told_ = true;
-  std::string text = "a thread is stuck inside the MPI library past a deadline, working on " +
-                     (operation ? operation->describe() : std::string("the end of a group")) +
-                     ": a peer is gone or hangs";
+  std::string text = std::string("a thread is stuck inside the MPI library") +
+                     (lost.empty() ? " past a deadline" : "") + ", working on " +
+                     (operation ? operation->describe() : std::string("the end of a group")) + ": " +
+                     (lost.empty() ? "a peer is gone or hangs" : lost);
   text += engine_.write_flight_log(text);
   text += ". Ending this process";
   if (engine_.options_.on_stuck) {

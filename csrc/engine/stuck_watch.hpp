@@ -1,6 +1,6 @@
 // Looks from outside whether a thread is stuck inside the transport (MPI may hang in a call when a peer is
-// gone) past the deadline of an operation. Nobody can raise an exception for a thread that never returns, so
-// it says what is known and ends the process.
+// gone) past the deadline of an operation, or although the loss of a peer is known. Nobody can raise an
+// exception for a thread that never returns, so it says what is known and ends the process.
 #pragma once
 
 #include <condition_variable>
@@ -26,6 +26,7 @@ class StuckWatch {
   std::condition_variable changed_;
   bool stopping_ = false;  // under mutex_
   bool told_ = false;      // of the thread
+  int seen_ = 0;           // of the thread: looks in a row at which somebody was stuck
   std::thread thread_;     // last: starts when all else is there
 };
 

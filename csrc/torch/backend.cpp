@@ -151,6 +151,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
 }
 
 uint64_t MpiBackend::getSequenceNumberForGroup() {
+  with_torch_errors([] { World::get().check_process(); });  // a forked child must not take the lock
   return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator);
 }
 
@@ -195,6 +196,8 @@ void MpiBackend::abort() {
 }
 
 void MpiBackend::shutdown() {
+  with_torch_errors(
+      [] { World::get().check_process(); });  // before the lock, which a forked child must not take
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -203,7 +206,7 @@ void MpiBackend::shutdown() {
   with_torch_errors([&] {
     World::get().check_process();
     World::get().engine().close(*group_);
-    World::get().group_closed();
+    World::get().group_closed(*group_);
   });
 }
 

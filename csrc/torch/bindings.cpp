@@ -146,13 +146,11 @@ PYBIND11_MODULE(_C, m) {
       "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
   m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
   m.def(
-      "finalize",
-      [](bool failed) {
-        if (failed) World::get().note_failure();
-        World::get().finalize();
-      },
-      py::arg("failed") = false, release(),
-      "For atexit. Idempotent; never raises. `failed`: waits for no other rank and leaves MPI as it is.");
+      "finalize", [](const std::string& failure) { World::get().finalize(failure); }, py::arg("failure") = "",
+      release(),
+      "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
+      "it waits "
+      "for no other rank and leaves MPI as it is.");
   m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
   m.def(
       "dump_flight_log",

@@ -2,6 +2,7 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <numeric>
@@ -9,6 +10,7 @@
 
 #include "bootstrap/host.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -62,6 +64,17 @@ enum Field { kSettings, kAccelerator, kHost, kCpus, kJob };
 std::vector<std::string> own_fields() {
   return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0", host_identity(), usable_cpus(),
           new_job_name()};
+}
+
+// A thread is inside the MPI library and stays there. What libraries do when a process ends (handlers,
+// destructors) may wait for it, or pull the ground from under it.
+void skip_other_exit_handlers() {
+  ::on_exit(
+      [](int status, void*) {
+        unlink_mpich_shared_memory();
+        ::_exit(status);
+      },
+      nullptr);
 }
 
 void warn_of_unknown_variables() {
@@ -141,6 +154,7 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
   // Rank 0 of the first group names the job.
   options.flight = make_flight_writer(unpack(blobs[0])[kJob], rank, size);
+  options.explain = [this](const Group& group) { return liveness_.explain(group); };
   engine_ = std::make_unique<Engine>(options);
   if (options.flight && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);
@@ -192,6 +206,17 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   }
   if (need_generation) begin_generation(is_default || !job.store ? options.store : job.store);
   start_mpi(world_rank, world_size, timeout);
+  if (need_generation) {
+    std::string key;
+    c10::intrusive_ptr<c10d::Store> shared;
+    {
+      std::lock_guard lock(mutex_);
+      key = key_prefix(generation_) + "/alive";
+      shared = store_;
+    }
+    // Connected on the thread that uses it: a connection may take seconds.
+    liveness_.begin(key, [shared] { return C10dStore(shared).clone(); });
+  }
 
   std::vector<int> members(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
   if (is_default) {
@@ -215,7 +240,10 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   const std::vector<std::string> own = own_fields();
   const auto deadline = Clock::now() + timeout;
   const std::vector<std::string> blobs =
-      rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline);
+      rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, [&] {
+        if (const std::string lost = liveness_.lost_among(members); !lost.empty())
+          fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
+      });
   bool accelerator = false;
   for (std::size_t r = 0; r < blobs.size(); ++r) {
     const std::vector<std::string> fields = unpack(blobs[r]);
@@ -228,8 +256,12 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   start_engine(blobs, world_rank, world_size);
 
   const int tag = static_cast<int>((hash(members) + static_cast<std::uint64_t>(times)) % 32768);
-  std::unique_ptr<mpi::GroupTransport> transport = mpi::make_group(
-      members, tag, accelerator, std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
+  std::unique_ptr<mpi::GroupTransport> transport;
+  {
+    const Liveness::Blocking call(liveness_, "the set-up of group " + options.group_id, members);
+    transport = mpi::make_group(members, tag, accelerator,
+                                std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
+  }
   NewGroup made;
   made.world_ranks = members;
   made.transport = transport.get();
@@ -245,16 +277,26 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.members = members;
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
+  liveness_.opened(engine(), made.group, members, prefix);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
   return made;
 }
 
 void World::note_failure() { mpi::mark_failed(); }
 
-void World::finalize() noexcept {
+void World::group_closed(const Group& group) {
+  open_groups_.fetch_sub(1, std::memory_order_relaxed);
+  liveness_.closed(group);
+}
+
+void World::finalize(const std::string& failure) noexcept {
   if (forked_child.load(std::memory_order_relaxed) || finalized_.exchange(true, std::memory_order_acq_rel))
     return;
+  using std::chrono::milliseconds;
+  const bool orderly = open_groups_.load(std::memory_order_relaxed) == 0;
+  bool stuck = false;
   try {
+    if (!failure.empty()) mpi::mark_failed();
     Engine* engine;
     std::unique_ptr<FlightSignal> flight_signal;
     {
@@ -263,11 +305,31 @@ void World::finalize() noexcept {
       flight_signal = std::move(flight_signal_);
     }
     flight_signal.reset();
+    const bool failed = mpi::failed();
+    std::string why =
+        orderly ? "it has destroyed its process groups" : "its program ended with open process groups";
+    if (failed) why = "its program ended after a failure";
+    if (!failure.empty()) why = "its program ended with " + failure;
+    liveness_.end(why, !failed);
+    // Those that wait for this rank shall not wait longer than they must.
+    if (failed) liveness_.farewell(milliseconds(1500));
     if (engine && !engine->shutdown()) mpi::mark_failed();
+    stuck = engine && engine->left_behind();
   } catch (...) {
     mpi::mark_failed();
   }
-  mpi::finalize(open_groups_.load(std::memory_order_relaxed) == 0);
+  const auto start = Clock::now();
+  bool told = mpi::failed();
+  mpi::finalize(orderly, [&] {
+    // Most ranks come within this time, and need no word from anyone.
+    if (!told && Clock::now() - start > std::chrono::seconds(1)) {
+      told = true;
+      liveness_.farewell(milliseconds(500));
+    }
+    return liveness_.missing();
+  });
+  liveness_.stop(milliseconds(500));
+  if (stuck) skip_other_exit_handlers();
 }
 
 }  // namespace mpigdr::torch_binding

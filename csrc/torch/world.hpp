@@ -17,6 +17,7 @@
 
 #include "engine/engine.hpp"
 #include "engine/flight_signal.hpp"
+#include "torch/liveness.hpp"
 
 namespace mpigdr::mpi {
 class GroupTransport;
@@ -55,14 +56,16 @@ class World {
   // An operation failed: MPI_Finalize would wait for peers that may be gone.
   void note_failure();
 
-  // Its communicators are freed.
-  void group_closed() { open_groups_.fetch_sub(1, std::memory_order_relaxed); }
+  // The group is closed; if it was well, its communicators are freed.
+  void group_closed(const Group& group);
 
   // Throws Aborted in a forked child: MPI and our threads exist in the parent only.
   void check_process() const;
 
-  // Stops the engine, then MPI. For Python's atexit; idempotent; never throws.
-  void finalize() noexcept;
+  // Tells the other ranks, stops the engine, then MPI. For Python's atexit; idempotent; never throws; ends
+  // within seconds unless it waits for ranks that are well. `failure`: the uncaught exception that ends the
+  // program, or "".
+  void finalize(const std::string& failure) noexcept;
 
  private:
   World();
@@ -82,6 +85,7 @@ class World {
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
   std::atomic<bool> finalized_{false};
   std::atomic<int> open_groups_{0};
+  Liveness liveness_;
 };
 
 }  // namespace mpigdr::torch_binding

@@ -18,54 +18,13 @@
 #include "bootstrap/pmi_server.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "common/error.hpp"
+#include "memory_store.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;
 using namespace std::chrono_literals;
 
 namespace {
-
-class MemoryStore : public KvStore {
- public:
-  struct Shared {
-    std::mutex mutex;
-    std::map<std::string, std::string> values;
-    std::map<std::string, std::int64_t> counters;
-    bool broken = false;
-  };
-  explicit MemoryStore(std::shared_ptr<Shared> shared = std::make_shared<Shared>())
-      : shared_(std::move(shared)) {}
-  void set(const std::string& key, const std::string& value) override {
-    with([&](Shared& s) { s.values[key] = value; });
-  }
-  std::optional<std::string> try_get(const std::string& key) override {
-    std::optional<std::string> result;
-    with([&](Shared& s) {
-      if (s.values.count(key)) result = s.values[key];
-    });
-    return result;
-  }
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
-    std::int64_t result = 0;
-    with([&](Shared& s) { result = s.counters[key] += amount; });
-    return result;
-  }
-  bool check(const std::string& key) override { return try_get(key).has_value(); }
-  std::unique_ptr<KvStore> clone() override { return std::make_unique<MemoryStore>(shared_); }
-  void break_down() {
-    std::lock_guard<std::mutex> lock(shared_->mutex);
-    shared_->broken = true;
-  }
-
- private:
-  template <typename F>
-  void with(F f) {
-    std::lock_guard<std::mutex> lock(shared_->mutex);
-    if (shared_->broken) throw std::runtime_error("connection reset");
-    f(*shared_);
-  }
-  std::shared_ptr<Shared> shared_;
-};
 
 Deadline in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
 

@@ -178,6 +178,113 @@ TEST(closing_a_group_under_a_stuck_thread_leaks_its_transport) {
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "destroyed while a thread was stuck");
 }
 
+TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
+  World world(2, {.group = {"test", 60s, 1}});  // one at a time
+  auto &first = unfreed(10), &second = unfreed(10);
+  auto patient = start(world, 0, first);  // rank 1 never joins
+  IssueOptions hurried;
+  hurried.timeout = 100ms;
+  std::promise<void> finished;
+  auto op = start(world, 0, second, hurried);
+  op->on_finished([&] { finished.set_value(); });  // nobody waits but a Future
+  finished.get_future().get();
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "all_reduce seq=1");
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "had not started: earlier operations");
+  CHECK_THROWS(world.ranks[0].engine->wait(*patient), Error, "the group failed earlier: timed out");
+}
+
+TEST(abort_does_not_need_a_thread_that_is_stuck) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 100ms;
+  options.engine.on_stuck = [](const std::string&) {};
+  World& world = *new World(2, options);  // as in earnest: it outlives the thread that is left behind
+  auto& data = unfreed(10);
+  faults->stick();
+  std::promise<void> finished;
+  auto op = start(world, 0, data);
+  op->on_finished([&] { finished.set_value(); });
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  world.ranks[0].engine->abort(*world.ranks[0].group, "aborted by the user");
+  finished.get_future().get();
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
+  CHECK(faults->held());  // all the while
+  CHECK(!world.ranks[0].engine->shutdown());
+  CHECK(world.ranks[0].engine->left_behind());
+  faults->release();
+}
+
+TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::promise<std::string> told;
+  std::atomic<int> reports{0};
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 200ms;
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  auto& data = unfreed(10);
+  faults->stick();
+  auto op = start(world, 0, data);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  world.ranks[0].engine->lose(*world.ranks[0].group, "rank 1 is gone");
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone");
+  const std::string text = told.get_future().get();
+  CHECK(text.find("stuck inside the MPI library, working on all_reduce") != std::string::npos);
+  CHECK(text.find("rank 1 is gone. Ending this process") != std::string::npos);
+  faults->release();
+}
+
+TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
+  World world(3, {.group = {"test", 60s, 32}});
+  auto &first = unfreed(10), &late = unfreed(10), &second = unfreed(10);
+  auto zero = start(world, 0, first), two = start(world, 2, late);
+  auto one = start(world, 1, second);  // the last one of rank 1
+  Group& group = *world.ranks[0].group;
+  CHECK(world.ranks[0].engine->first_unfinished(group, Channel::PointToPoint) == 0);
+  for (auto [op, rank] : {std::pair{zero, 0}, {one, 1}, {two, 2}}) world.ranks[rank].engine->wait(*op);
+  CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
+  auto& third = unfreed(10);
+  auto waiting = start(world, 0, third);
+  CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
+  // It had promised two: the running one may still end.
+  group.depart({1, "rank 1 has left", {2, 0, 0}, Clock::now()});
+  std::this_thread::sleep_for(100ms);
+  CHECK(!waiting->finished() && !group.failed());
+  char byte = 0;
+  auto message = group.issue({MessageCall{false, &byte, 1, 2, 0}}, {.name = "recv"});
+  auto& fourth = unfreed(10);
+  auto beyond = start(world, 0, fourth);
+  CHECK_THROWS(world.ranks[0].engine->wait(*beyond), Error, "rank 1 has left");
+  CHECK_THROWS(world.ranks[0].engine->wait(*waiting), Error, "rank 1 has left");
+  CHECK_THROWS(world.ranks[0].engine->wait(*message), Error, "rank 1 has left");
+}
+
+TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
+  World world(2, {.group = {"test", 60s, 32}});
+  Group& group = *world.ranks[0].group;
+  char &sent = *new char(7), &got = *new char(0), &never = *new char(0);
+  group.depart({1, "rank 1 has left", {0, 0, 0}, Clock::now()});
+  auto receive = group.issue({MessageCall{false, &got, 1, 1, 0}}, {.name = "recv"});
+  auto in_vain = group.issue({MessageCall{false, &never, 1, 1, 1}}, {.name = "recv"});
+  auto send = world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {.name = "send"});
+  world.ranks[0].engine->wait(*receive);
+  CHECK(got == 7);
+  CHECK_THROWS(world.ranks[0].engine->wait(*in_vain), Error, "rank 1 has left");
+}
+
+TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  faults->calls_before_error = 0;
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.explain = [](const Group&) { return "rank 1 is gone"; };
+  World world(2, options);
+  auto op = start(world, 0, unfreed(10));
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "all_reduce seq=0");
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone; ");
+}
+
 TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
   World world(2);
   world.close();

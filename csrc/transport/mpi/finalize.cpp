@@ -16,12 +16,14 @@ namespace {
 using std::chrono::steady_clock;
 
 // MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
-bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience) {
+bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
+                    const std::function<std::string()>& missing) {
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return false;
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
+  auto next_look = start;
   std::chrono::microseconds pause(10);
   for (;;) {
     int done = 0;
@@ -38,6 +40,13 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience) {
       noticed = true;
       report(s.rank, "waits for the other ranks to finish before it ends MPI");
     }
+    if (now > next_look && missing) {
+      next_look = now + std::chrono::milliseconds(100);
+      if (const std::string text = missing(); !text.empty()) {
+        report(s.rank, "ends without MPI_Finalize: " + text);
+        return false;
+      }
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(2000));
   }
@@ -45,7 +54,7 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience) {
 
 }  // namespace
 
-void finalize(bool orderly) noexcept {
+void finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
   RuntimeState& s = state();
   if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return;
   if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return;
@@ -57,7 +66,7 @@ void finalize(bool orderly) noexcept {
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
       Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
-      if (!all_ranks_come(s, patience)) return;
+      if (!all_ranks_come(s, patience, missing)) return;
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <type_traits>
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/host.hpp"
@@ -69,6 +70,7 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
   p.process_mapping = process_mapping(nodes);
   p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
   p.later_timeout = std::chrono::seconds(10);
+  state().abort_key = p.abort_key;
   PmiServer& server = PmiServer::start(o.store->clone(), std::move(p));
   ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
   ::setenv("PMI_RANK", std::to_string(o.rank).c_str(), 1);
@@ -149,6 +151,28 @@ void verify_world(const RuntimeOptions& o, Deadline deadline) {
   }
 }
 
+// Over MPI, since a launcher may start it before there is a store.
+void exchange_processes() {
+  struct Record {
+    char host[64];
+    std::uint64_t domain, started;
+    std::int64_t pid;
+  };
+  static_assert(std::is_trivially_copyable_v<Record>);
+  RuntimeState& s = state();
+  const ProcessId own = own_process();
+  Record mine{};
+  own.host.copy(mine.host, sizeof mine.host - 1);
+  mine.domain = own.domain;
+  mine.started = own.started;
+  mine.pid = own.pid;
+  std::vector<Record> all(static_cast<std::size_t>(s.size));
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
+        "MPI_Allgather");
+  s.processes.clear();
+  for (const Record& r : all) s.processes.push_back({r.host, r.domain, r.pid, r.started});
+}
+
 void build_base(const RuntimeOptions& o) {
   RuntimeState& s = state();
   // Ordered by torch's rank, whatever the launcher's order was.
@@ -173,6 +197,7 @@ void build_base(const RuntimeOptions& o) {
   std::vector<std::string> names;
   for (int l : leaders) names.push_back(std::to_string(l));
   s.node_of_rank = number_nodes(names);
+  exchange_processes();
   // Everybody has attached: the Allgather is through.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }
@@ -239,6 +264,8 @@ bool initialized() { return state().ready.load(std::memory_order_acquire); }
 int rank() { return state().rank; }
 int size() { return state().size; }
 const std::vector<int>& node_of_rank() { return state().node_of_rank; }
+const std::vector<ProcessId>& processes() { return state().processes; }
+const std::string& abort_key() { return state().abort_key; }
 
 MPI_Comm base_communicator() {
   if (!initialized()) fail(ErrorCode::InvalidUsage, "MPI is not started yet; call initialize() first");

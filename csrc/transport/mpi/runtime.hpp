@@ -6,11 +6,13 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "bootstrap/kv_store.hpp"
 #include "bootstrap/launch_mode.hpp"
+#include "bootstrap/process_id.hpp"
 
 namespace mpigdr::mpi {
 
@@ -39,15 +41,23 @@ bool initialized();
 // since launchers may end a job of which one rank left early), or 30 s if `orderly` is false: the program
 // left while it still had groups, and the others may be waiting for it in one of them. Otherwise it leaves
 // MPI as it is. Never throws; ends the process if MPI_Finalize hangs.
-void finalize(bool orderly = true) noexcept;
+// `missing` is asked now and then while this rank waits: text means that somebody will never come, and ends
+// the waiting.
+void finalize(bool orderly = true, const std::function<std::string()>& missing = {}) noexcept;
 
 // An operation failed or was given up: peers may be gone, and MPI_Finalize would wait for them.
 void mark_failed() noexcept;
+bool failed() noexcept;
 
 // rank() and size() of the base communicator, and the node of each rank, numbered from 0. After initialize().
 int rank();
 int size();
 const std::vector<int>& node_of_rank();
+// Which process each rank is. After initialize().
+const std::vector<ProcessId>& processes();
+// The key of the store at which MPI_Abort of a rank leaves its message, where no launcher ends the others;
+// else "". After initialize().
+const std::string& abort_key();
 
 // For `mpi-gdr info` and error messages. Fields that need an initialised MPI are empty or -1 before it.
 struct RuntimeInfo {

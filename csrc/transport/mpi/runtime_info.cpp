@@ -88,6 +88,8 @@ RuntimeInfo info() {
   return i;
 }
 
+bool failed() noexcept { return state().failed.load(std::memory_order_acquire); }
+
 void mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
 
 void raise(int code, const std::string& operation) {

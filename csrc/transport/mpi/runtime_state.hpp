@@ -9,12 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/process_id.hpp"
+
 namespace mpigdr::mpi {
 
 struct RuntimeState {
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;
   std::vector<int> node_of_rank;
+  std::vector<ProcessId> processes;
+  std::string abort_key;
   std::string bootstrap;
   pid_t pid = 0;  // that initialised MPI: a forked child has another
   bool started_by_us = false;

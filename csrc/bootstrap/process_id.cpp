@@ -1,0 +1,83 @@
+#include "bootstrap/process_id.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "bootstrap/host.hpp"
+
+namespace mpigdr {
+namespace {
+
+struct Stat {
+  char state = '?';
+  std::uint64_t started = 0;
+};
+
+// /proc/PID/stat: "pid (name) state ppid ... starttime ...", where the name may hold blanks and brackets.
+// Nothing: there is no such process. state '?': it cannot be read for another reason.
+std::optional<Stat> read_stat(std::int64_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? std::nullopt : std::optional<Stat>(Stat{});
+  char text[1024];
+  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  const int error = errno;
+  ::close(fd);
+  if (got <= 0) return got < 0 && error == ESRCH ? std::nullopt : std::optional<Stat>(Stat{});
+  text[got] = '\0';
+  const char* at = std::strrchr(text, ')');
+  if (!at || at[1] != ' ') return Stat{};
+  Stat stat;
+  stat.state = at[2];
+  constexpr int kState = 3, kStartTime = 22;  // as proc(5) numbers the fields
+  at += 2;
+  for (int field = kState; at && field < kStartTime; ++field)
+    if ((at = std::strchr(at, ' '))) ++at;
+  if (at) stat.started = std::strtoull(at, nullptr, 10);
+  return stat;
+}
+
+std::uint64_t hash(const std::string& text) {  // FNV-1a
+  std::uint64_t h = 14695981039346656037u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return h ? h : 1;
+}
+
+}  // namespace
+
+ProcessId own_process() {
+  ProcessId own;
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  own.host = name;
+  own.pid = ::getpid();
+  const auto stat = read_stat(own.pid);
+  if (!stat || stat->started == 0) return own;
+  own.started = stat->started;
+  // Containers of one host see processes of their own only.
+  char pids[128] = "";
+  if (::readlink("/proc/self/ns/pid", pids, sizeof pids - 1) > 0) own.domain = hash(host_identity() + pids);
+  return own;
+}
+
+std::string describe(int rank, const ProcessId& process) {
+  return "rank " + std::to_string(rank) + " (host " + process.host + ", pid " + std::to_string(process.pid) +
+         ")";
+}
+
+ProcessState look_at(const ProcessId& process) {
+  const auto stat = read_stat(process.pid);
+  if (!stat) return ProcessState::Ended;
+  if (stat->state == '?') return ProcessState::Runs;  // no news
+  if (stat->started != process.started || stat->state == 'Z' || stat->state == 'X')
+    return ProcessState::Ended;
+  return stat->state == 'T' || stat->state == 't' ? ProcessState::Stopped : ProcessState::Runs;
+}
+
+}  // namespace mpigdr

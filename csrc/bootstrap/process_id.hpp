@@ -1,0 +1,33 @@
+// Which process a rank is, and whether it still is: asked of /proc, for processes of the same host.
+//
+// Stateless; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace mpigdr {
+
+struct ProcessId {
+  std::string host;          // for messages
+  std::uint64_t domain = 0;  // equal: each finds the other in its /proc. 0: not known
+  std::int64_t pid = 0;
+  std::uint64_t started = 0;  // clock ticks since boot: a pid is given out again, this pair is not
+};
+
+// Of this process. domain is 0 where /proc does not show it.
+ProcessId own_process();
+
+// "rank 3 (host n7, pid 4711)"
+std::string describe(int rank, const ProcessId& process);
+
+enum class ProcessState {
+  Runs,
+  Stopped,  // SIGSTOP, job control, or a debugger has it
+  Ended     // gone, a zombie, or its pid belongs to another process
+};
+
+// Only for a process whose domain is that of own_process(), and not 0.
+ProcessState look_at(const ProcessId& process);
+
+}  // namespace mpigdr

@@ -1,0 +1,99 @@
+// The groups of this process, who is in them, and what happens to them when a rank is lost or leaves
+// (bootstrap/heartbeat finds out).
+//
+// A member whose process has ended, or that is silent for too long: every group that has it fails, with a
+// sentence that names it; groups without it go on. A member that leaves says how far it took part in each
+// group: later operations of those groups fail, earlier ones may still end well.
+//
+// Threads: all members from any thread; begin() and stop() from one at a time. No lock is held while a peer,
+// the store or the engine is waited for.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bootstrap/heartbeat.hpp"
+#include "engine/engine.hpp"
+
+namespace mpigdr::torch_binding {
+
+class Liveness {
+ public:
+  // Watches the ranks of mpi::processes() over this store, from now on. `prefix` of the keys: unique per
+  // generation. MPI is initialised.
+  void begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect);
+
+  // `members` are torch's global ranks, by rank in the group; `key` is equal on all of them and used once.
+  void opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members, std::string key);
+  void closed(const Group& group);
+
+  // What has become of one of these ranks, or "".
+  std::string lost_among(const std::vector<int>& ranks) const;
+  // The same of the members of a group that has met an error, with a look at the processes of this host now.
+  std::string explain(const Group& group) const;
+
+  // While it lives, a blocking MPI call among these ranks runs: if one of them is lost, the call may never
+  // return, and the process ends with a message.
+  class Blocking {
+   public:
+    Blocking(Liveness& liveness, std::string what, std::vector<int> ranks);
+    ~Blocking();
+    Blocking(const Blocking&) = delete;
+    Blocking& operator=(const Blocking&) = delete;
+
+   private:
+    friend class Liveness;
+    Liveness& liveness_;
+    const std::string what_;
+    const std::vector<int> ranks_;
+    std::chrono::steady_clock::time_point lost_{};
+  };
+
+  // This process ends: from now on news changes no group any more. `why` completes "rank 3 has left the job:
+  // ". `meets_again`: it waits for the others before it ends MPI. The sentence is made now and sent by
+  // farewell().
+  void end(const std::string& why, bool meets_again);
+  // Sends it, waiting at most so long. Once.
+  void farewell(std::chrono::milliseconds patience);
+  // A rank for which a last meeting would wait in vain: the sentence, or "".
+  std::string missing() const;
+  void stop(std::chrono::milliseconds patience);
+
+ private:
+  struct Entry {
+    Engine* engine = nullptr;
+    const Group* address = nullptr;
+    std::weak_ptr<Group> group;
+    std::vector<int> members;
+    std::string key;
+  };
+  struct Open {
+    Engine* engine;
+    std::shared_ptr<Group> group;
+    std::vector<int> members;
+    std::string key;
+  };
+  std::vector<Open> open_groups() const;
+  std::shared_ptr<Heartbeat> heartbeat() const;
+  void on_news(const News& news);
+  void on_store_lost(const std::string& reason);
+  void on_tick();
+  std::string reached(Engine& engine, const Group& group, const std::string& key) const;
+
+  mutable std::mutex mutex_;  // all below
+  std::shared_ptr<Heartbeat> heartbeat_;
+  std::vector<Entry> groups_;
+  std::deque<std::string> closed_;  // how far this rank took part in groups it has closed, the last ones
+  std::list<Blocking*> blocking_;
+  News farewell_;
+  std::atomic<bool> ending_{false};
+};
+
+}  // namespace mpigdr::torch_binding

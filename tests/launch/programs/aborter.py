@@ -1,0 +1,23 @@
+"""MPI_Abort of one rank while the others compute, or while their group is idle. Run apart: there is no launcher."""
+
+import ctypes
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("mpi-gdr")
+dist.all_reduce(torch.ones(1))
+if dist.get_rank() == 1:
+    from mpi_backend import mpi4py_comm  # noqa: F401
+
+    import mpi_backend._C as extension
+
+    library = ctypes.CDLL(extension.mpi_info()["library_path"])
+    library.MPI_Abort(ctypes.c_int(0x44000000), ctypes.c_int(42))  # MPI_COMM_WORLD of the MPICH ABI
+start = time.monotonic()
+while time.monotonic() < start + 30:
+    time.sleep(0.1)
+print("nobody told me", flush=True)
+sys.exit(0)

@@ -1,0 +1,348 @@
+// Who is still there: the rules of PeerWatch under a clock of the test's, and the threads of Heartbeat.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "bootstrap/heartbeat.hpp"
+#include "bootstrap/peer_watch.hpp"
+#include "common/error.hpp"
+#include "memory_store.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Ranks on hosts, whose processes are in the state that the test says; one clock.
+struct Job {
+  explicit Job(std::vector<int> hosts, std::chrono::milliseconds silence = 10s) {
+    for (int r = 0; r < static_cast<int>(hosts.size()); ++r)
+      processes.push_back(
+          {"h" + std::to_string(hosts[r]), static_cast<std::uint64_t>(hosts[r] + 1), 100 + r, 1});
+    states.assign(hosts.size(), ProcessState::Runs);
+    heard.resize(hosts.size());
+    silent.assign(hosts.size(), false);
+    for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
+      PeerWatchOptions o;
+      o.rank = r;
+      o.processes = processes;
+      o.prefix = "job";
+      o.abort_key = "abort";
+      o.silence = silence;
+      o.probe = [this](const ProcessId& p) { return states[p.pid - 100]; };
+      watches.push_back(
+          std::make_unique<PeerWatch>(o, [this, r](const News& news) { heard[r].push_back(news); }));
+    }
+  }
+  // A second in which everybody looks and talks, but for those whose processes do not run or whose host is
+  // cut off.
+  void second() {
+    now += 1s;
+    for (std::size_t r = 0; r < watches.size(); ++r) {
+      if (states[r] != ProcessState::Runs) continue;
+      watches[r]->look_around(now);
+      if (!silent[r]) watches[r]->talk(store, now);
+    }
+  }
+  void seconds(int n) {
+    while (n-- > 0) second();
+  }
+
+  MemoryStore store;
+  PeerWatch::Time now{1000s};
+  std::vector<ProcessId> processes;
+  std::vector<ProcessState> states;
+  std::vector<bool> silent;
+  std::vector<std::vector<News>> heard;
+  std::vector<std::unique_ptr<PeerWatch>> watches;
+};
+
+}  // namespace
+
+TEST(a_healthy_job_has_no_news_and_asks_little) {
+  Job job({0, 0, 0, 0, 1, 1, 1, 1});
+  job.seconds(1000);
+  for (const auto& heard : job.heard) CHECK(heard.empty());
+  // Per rank and second: the list, the abort key; every eighth time the item after; per host: one beat sent,
+  // one read.
+  CHECK(job.store.requests() <= 1000 * (8 * 2 + 8 / 8 + 2 * 2));
+  CHECK(job.watches[0]->missing().empty());
+}
+
+TEST(requests_of_large_jobs_stay_below_a_thousand_a_second) {
+  for (const int size : {2, 300, 2048, 20000}) {
+    PeerWatchOptions o;
+    for (int r = 0; r < size; ++r) o.processes.push_back({"h", static_cast<std::uint64_t>(r / 64 + 1), r, 1});
+    PeerWatch watch(o, [](const News&) {});
+    CHECK(3000.0 * size / watch.talk_pause().count() <= 1000.0 * 1.001 || watch.talk_pause() == 1s);
+    CHECK(3000.0 * size / watch.talk_pause().count() <= 1001.0);
+  }
+}
+
+TEST(an_ended_process_is_told_at_once_and_once) {
+  Job job({0, 0, 1, 1, 2});
+  job.seconds(3);
+  job.states[1] = ProcessState::Ended;
+  job.seconds(2);
+  for (const int r : {0, 2, 3, 4}) {
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == News::Kind::Ended);
+    CHECK(job.heard[r][0].ranks == std::vector<int>{1});
+    CHECK(job.heard[r][0].text ==
+          "rank 1 (host h0, pid 101) is gone: its process has ended, seen by rank 0 on the same host");
+  }
+  job.seconds(100);
+  CHECK(job.heard[4].size() == 1);
+  CHECK(job.watches[4]->lost_among({0, 1}).find("rank 1") == 0 && job.watches[4]->lost_among({0, 2}).empty());
+  CHECK(job.watches[4]->missing().find("rank 1") == 0);
+}
+
+TEST(a_host_that_falls_silent_is_told_as_a_whole) {
+  Job job({0, 0, 1, 1, 1, 2});
+  job.seconds(3);
+  for (const int r : {2, 3, 4}) job.silent[r] = true;
+  job.seconds(9);
+  CHECK(job.heard[0].empty());
+  job.seconds(4);
+  for (const int r : {0, 1, 5}) {
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == News::Kind::Silent);
+    CHECK(job.heard[r][0].ranks == (std::vector<int>{2, 3, 4}));
+    CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have not been heard of for 1") == 0);
+  }
+  // It comes back, and learns that it was given up.
+  for (const int r : {2, 3, 4}) job.silent[r] = false;
+  job.seconds(2);
+  CHECK(job.heard[2].size() == 1 && job.heard[2][0].ranks == (std::vector<int>{2, 3, 4}));
+}
+
+TEST(two_hosts_in_a_row_may_fall_silent) {
+  Job job({0, 1, 2, 3});
+  job.seconds(3);
+  job.silent[1] = job.silent[2] = true;
+  job.seconds(40);
+  CHECK(job.heard[0].size() == 2 && job.heard[3].size() == 2);
+  CHECK(job.watches[3]->lost_among({1}) != "" && job.watches[3]->lost_among({2}) != "");
+  CHECK(job.watches[3]->lost_among({0, 3}).empty());
+}
+
+TEST(who_sends_the_beat_of_a_host_may_end) {
+  Job job({0, 0, 1, 1});
+  job.seconds(3);
+  job.states[2] = ProcessState::Ended;  // rank 1 watched it
+  job.seconds(60);
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].ranks == std::vector<int>{2});
+  CHECK(job.heard[3].size() == 1);
+}
+
+TEST(a_stopped_process_is_told_after_the_silence_only) {
+  Job job({0, 0, 1});
+  job.seconds(3);
+  job.states[1] = ProcessState::Stopped;
+  job.seconds(9);
+  CHECK(job.heard[0].empty() && job.heard[2].empty());
+  job.states[1] = ProcessState::Runs;  // in time
+  job.seconds(20);
+  CHECK(job.heard[0].empty());
+  job.states[1] = ProcessState::Stopped;
+  job.seconds(13);
+  CHECK(job.heard[2].size() == 1 && job.heard[2][0].kind == News::Kind::Silent);
+  CHECK(job.heard[2][0].text.find("its process is stopped") != std::string::npos);
+  job.states[1] = ProcessState::Runs;
+  job.seconds(2);
+  CHECK(job.heard[1].size() == 1 && job.heard[1][0].ranks == std::vector<int>{1});
+}
+
+TEST(without_a_heartbeat_only_ends_are_told) {
+  Job job({0, 0, 1, 2}, 0ms);
+  job.seconds(3);
+  job.states[1] = ProcessState::Stopped;
+  job.silent[2] = true;
+  job.seconds(10000);
+  CHECK(job.heard[0].empty() && job.heard[3].empty());
+  job.states[1] = ProcessState::Ended;
+  job.seconds(2);
+  CHECK(job.heard[0].size() == 1 && job.heard[3].size() == 1);
+}
+
+TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
+  Job job({0, 0, 1, 1});
+  job.seconds(3);
+  for (auto& state : job.states) state = ProcessState::Stopped;
+  job.seconds(100);
+  for (auto& state : job.states) state = ProcessState::Runs;
+  // The first to run again finds the others still stopped, and no new beats.
+  job.states[1] = job.states[2] = job.states[3] = ProcessState::Stopped;
+  job.seconds(3);
+  for (auto& state : job.states) state = ProcessState::Runs;
+  job.seconds(30);
+  for (const auto& heard : job.heard) CHECK(heard.empty());
+}
+
+TEST(who_leaves_is_told_and_may_end_later) {
+  Job job({0, 1});
+  job.seconds(2);
+  News news;
+  news.text = "rank 1 has left";
+  news.meets_again = true;
+  news.details = std::string("\0x", 2);
+  job.watches[1]->leave(news);
+  job.seconds(2);
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Left);
+  CHECK(job.heard[0][0].details == std::string("\0x", 2) && job.heard[0][0].ranks == std::vector<int>{1});
+  CHECK(job.watches[0]->missing().empty() && job.watches[0]->lost_among({1}).empty());
+
+  Job other({0, 0});
+  news.meets_again = false;
+  other.watches[1]->leave(news);
+  other.seconds(2);
+  CHECK(other.watches[0]->missing() == "rank 1 has left");
+  other.states[1] = ProcessState::Ended;
+  other.seconds(1);
+  CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == News::Kind::Ended);
+}
+
+TEST(news_that_was_never_written_does_not_hide_the_next) {
+  Job job({0, 1, 2});
+  job.store.add("job/news", 1);  // its author died
+  job.seconds(2);
+  News news;
+  news.text = "rank 1 has left";
+  job.watches[1]->leave(news);
+  job.seconds(20);
+  CHECK(job.heard[0].size() == 1 && job.heard[2].size() == 1);
+}
+
+TEST(the_list_is_bounded_and_malformed_news_is_refused) {
+  std::vector<int> hosts;
+  for (int r = 0; r < 200; ++r) hosts.push_back(r);
+  Job job(hosts);
+  News news;
+  news.text = "left";
+  for (int r = 1; r < 200; ++r) job.watches[r]->leave(news);
+  job.seconds(1);
+  job.second();
+  CHECK(job.heard[0].size() == PeerWatch::kMaxNews);
+  Job other({0, 1});
+  other.store.set("job/news/1", "4:what");
+  CHECK_THROWS(other.second(), Error, "malformed");
+}
+
+TEST(the_abort_key_is_seen) {
+  Job job({0, 1});
+  job.seconds(2);
+  CHECK(!job.watches[0]->abort_reason());
+  job.store.set("abort", "rank 1 called MPI_Abort");
+  job.second();
+  CHECK(job.watches[0]->abort_reason() == "rank 1 called MPI_Abort");
+}
+
+TEST(processes_are_looked_at) {
+  const ProcessId own = own_process();
+  CHECK(own.domain != 0 && own.pid == getpid() && look_at(own) == ProcessState::Runs);
+  ProcessId other = own;
+  other.started += 1;  // the pid was given out again
+  CHECK(look_at(other) == ProcessState::Ended);
+  int ready[2];
+  CHECK(pipe(ready) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const ProcessId id = own_process();
+    if (write(ready[1], &id.started, sizeof id.started) < 0) _exit(1);
+    for (;;) pause();
+  }
+  ProcessId id = own;
+  id.pid = child;
+  CHECK(read(ready[0], &id.started, sizeof id.started) == sizeof id.started);
+  const auto becomes = [&](ProcessState state) {
+    for (int i = 0; i < 2000 && look_at(id) != state; ++i) usleep(1000);
+    return look_at(id) == state;
+  };
+  CHECK(look_at(id) == ProcessState::Runs);
+  kill(child, SIGSTOP);
+  CHECK(becomes(ProcessState::Stopped));
+  kill(child, SIGKILL);
+  CHECK(becomes(ProcessState::Ended));  // a zombie
+  waitpid(child, nullptr, 0);
+  CHECK(look_at(id) == ProcessState::Ended);
+}
+
+namespace {
+
+struct Beating {
+  Beating(MemoryStore& store, int rank, const std::vector<ProcessId>& processes, std::atomic<bool>* dead,
+          std::chrono::milliseconds silence = 10s) {
+    HeartbeatOptions o;
+    o.watch.rank = rank;
+    o.watch.processes = processes;
+    o.watch.prefix = "job";
+    o.watch.abort_key = "abort";
+    o.watch.silence = silence;
+    o.watch.probe = [dead](const ProcessId&) {
+      return dead && *dead ? ProcessState::Ended : ProcessState::Runs;
+    };
+    o.connect = [&store] { return store.clone(); };
+    o.on_news = [this](const News& news) { put(news.text); };
+    o.on_store_lost = [this](const std::string& text) { put("store: " + text); };
+    o.on_abort = [this](const std::string& text) { put("abort: " + text); };
+    o.on_tick = [this] { ++ticks; };
+    heartbeat = std::make_unique<Heartbeat>(o);
+  }
+  void put(const std::string& text) {
+    std::lock_guard lock(mutex);
+    all += text + "\n";
+    changed.notify_all();
+  }
+  bool hears(const std::string& text) {
+    std::unique_lock lock(mutex);
+    return changed.wait_for(lock, 40s, [&] { return all.find(text) != std::string::npos; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string all;
+  std::atomic<int> ticks{0};
+  std::unique_ptr<Heartbeat> heartbeat;
+};
+
+}  // namespace
+
+TEST(heartbeats_tell_each_other) {
+  MemoryStore store;
+  std::atomic<bool> dead{false};
+  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}, {"b", 2, 3, 1}};
+  Beating zero(store, 0, processes, nullptr), one(store, 1, processes, &dead);
+  dead = true;  // rank 2, which has no heartbeat here
+  CHECK(zero.hears("rank 2 (host b, pid 3) is gone") && one.hears("rank 2"));
+  CHECK(zero.heartbeat->lost_among({2}) != "" && zero.ticks > 0);
+  News news;
+  news.text = "rank 1 has left";
+  one.heartbeat->leave(news, 5s);
+  one.heartbeat->leave(news, 5s);  // once
+  CHECK(zero.hears("rank 1 has left") && zero.heartbeat->missing() != "");
+  store.set("abort", "by rank 7");
+  CHECK(zero.hears("abort: by rank 7"));
+}
+
+TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
+  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
+  MemoryStore broken, hanging;
+  {
+    Beating one(broken, 0, processes, nullptr, 100ms);
+    broken.break_down();
+    CHECK(one.hears("store: connection reset"));
+    one.heartbeat->leave({}, 5s);  // nobody can be told
+  }
+  {
+    Beating one(hanging, 0, processes, nullptr, 100ms);
+    hanging.hang();
+    CHECK(one.hears("store: no answer for"));
+    one.heartbeat->leave({}, 50ms);
+    one.heartbeat->stop(50ms);
+  }
+  hanging.hang(false);  // the thread that was left behind wakes up, and calls nobody
+  std::this_thread::sleep_for(100ms);
+}
+
+UNIT_MAIN()
