@@ -30,13 +30,19 @@ def test_ranks_that_leave_are_named_and_the_others_go_on():
     for rank in range(2):
         output = results[rank].output
         for way, (leaver, text) in expected.items():
-            told = re.search(rf"^{way}: after (\S+) s: mpi-gdr: (all_reduce seq|recv).*?$", output, re.MULTILINE)
+            told = re.search(
+                rf"^{way}: after (\S+) s: mpi-gdr: (all_reduce seq|recv).*?$", output, re.MULTILINE
+            )
             assert told and re.search(who.format(leaver) + text, told[0]), output
             # Not a measurement: without the news it is the group's timeout, 60 s.
             assert float(told[1]) < 30, output
-            assert re.search(rf"^{way}, again: after 0\.\d s: mpi-gdr: all_reduce: .*rank {leaver} ", output, re.M)
+            assert re.search(
+                rf"^{way}, again: after 0\.\d s: mpi-gdr: all_reduce: .*rank {leaver} ", output, re.M
+            )
             assert f"{way}, rest: no error" in output
-        assert re.search(r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has not)", output), output
+        assert re.search(r"new group: after \S+ s: .* cannot be made: rank \d .*(is gone|has not)", output), (
+            output
+        )
     assert "the other ranks go on without this one: rank 5" in results[5].output
 
 
@@ -54,11 +60,15 @@ def test_a_killed_rank_ends_the_job_under_a_launcher(launcher):
 def test_mpi_abort_of_one_rank_ends_all_without_a_launcher():
     results = processes.run_apart(2, PROGRAMS / "aborter.py", timeout=60)
     assert results[1].status == 42 and "called MPI_Abort with code 42" in results[1].output, results[1].tail()
-    assert results[0].status == 1 and "rank 1 called MPI_Abort with code 42" in results[0].output, results[0].tail()
+    assert results[0].status == 1 and "rank 1 called MPI_Abort with code 42" in results[0].output, results[
+        0
+    ].tail()
 
 
 def test_forked_children_get_errors_and_leave_the_parent_alone():
-    result = processes.run([*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "forker.py"], 90)
+    result = processes.run(
+        [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "forker.py"], 90
+    )
     output = result.expect(0)
     assert output.count("is done") == 2
     # Unlinked since all have attached.

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 if "--variables" in sys.argv:  # before init_process_group
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    print("variables", *(f"{name}={os.environ.get(name)}" for name in names))
+    print(" ".join(["variables", *(f"{name}={os.environ.get(name)}" for name in names)]) + "\n", end="")
 
 dist.init_process_group(backend="mpi-gdr")
 rank, size = dist.get_rank(), dist.get_world_size()
