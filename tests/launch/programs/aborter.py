@@ -1,4 +1,4 @@
-"""MPI_Abort of one rank while the others compute, or while their group is idle. Run apart: there is no launcher."""
+"""MPI_Abort of one rank while the other computes. Run apart: there is no launcher."""
 
 import ctypes
 import sys
@@ -10,11 +10,9 @@ import torch.distributed as dist
 dist.init_process_group("mpi-gdr")
 dist.all_reduce(torch.ones(1))
 if dist.get_rank() == 1:
-    from mpi_backend import mpi4py_comm  # noqa: F401
+    from mpi_backend._creator import load_extension
 
-    import mpi_backend._C as extension
-
-    library = ctypes.CDLL(extension.mpi_info()["library_path"])
+    library = ctypes.CDLL(load_extension().mpi_info()["library_path"])
     library.MPI_Abort(ctypes.c_int(0x44000000), ctypes.c_int(42))  # MPI_COMM_WORLD of the MPICH ABI
 start = time.monotonic()
 while time.monotonic() < start + 30:

@@ -1,7 +1,7 @@
 """Ranks 2 and above leave one after the other, each in a way of its own, while ranks 0 and 1 wait for them.
 
-Each leaver is in a group of its own with ranks 0 and 1, which print what they are told and after how long, and show that
-groups without the lost rank go on. Run apart: no launcher ends the ranks that stay.
+Each leaver is in a group of its own with ranks 0 and 1, which print what they are told and after how
+long, and show that groups without the lost rank go on. Run apart: no launcher ends the ranks that stay.
 """
 
 import datetime
