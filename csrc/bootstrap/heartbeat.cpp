@@ -28,6 +28,7 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   int running = 2;
   bool hurry = false;  // the next round with the store shall come at once
   std::uint64_t rounds = 0;
+  bool connected = false;
   steady_clock::time_point contact = steady_clock::now();  // when the store last answered
   std::string lost;                                        // why it never will again
   bool left = false;
@@ -59,6 +60,8 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     const auto quiet = steady_clock::now() - contact;
     if (quiet < std::max(silence, 4 * watch.talk_pause())) return "";
     if (!lost.empty()) return lost;
+    // A connection may wait for a name server, and training does not need the store: slow is not lost.
+    if (!connected || quiet < 6 * silence) return "";
     return "no answer for " +
            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(quiet).count()) + " s";
   }
@@ -66,6 +69,11 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   void talk() {
     try {
       const auto store = options.connect();
+      {
+        const std::lock_guard lock(mutex);
+        connected = true;
+        contact = steady_clock::now();
+      }
       while (!stopped()) {
         watch.talk(*store, steady_clock::now());
         if (const auto reason = watch.abort_reason(); reason && !stopped()) options.on_abort(*reason);

@@ -91,10 +91,20 @@ void PeerWatch::tell(const News& news, bool publish) {
              (found->second.kind != News::Kind::Left || news.kind == News::Kind::Left);
     });
     if (fresh.ranks.empty()) return;
-    for (const int r : fresh.ranks) known_[r] = fresh;
     if (publish) outbox_.push_back(fresh);
+    // The end of a process that had said goodbye and was waiting for the others: they know already what it did
+    // not take part in. Only the last meeting has to know.
+    const auto expected = [&](int r) {
+      const auto found = known_.find(r);
+      return found != known_.end() && found->second.meets_again;
+    };
+    std::vector<int> told;
+    for (const int r : fresh.ranks)
+      if (!expected(r)) told.push_back(r);
+    for (const int r : fresh.ranks) known_[r] = fresh;
+    fresh.ranks = std::move(told);
   }
-  on_news_(fresh);
+  if (!fresh.ranks.empty()) on_news_(fresh);
 }
 
 void PeerWatch::look_around(Time now) {
@@ -139,14 +149,16 @@ int PeerWatch::next_left(int position, int step) const {
 
 void PeerWatch::beat(KvStore& store, Time now) {
   const auto key = [&](int r) { return options_.prefix + "/beat/" + std::to_string(r); };
-  if (const int before = next_left(position_, -1); before >= 0 && far(before))
+  const bool first = talked_ == Time{};  // says that this rank has begun, whether watched or not
+  if (const int before = next_left(position_, -1); first || (before >= 0 && far(before)))
     store.add(key(options_.rank), 1);
   const int next = next_left(position_, 1);
   if (next < 0 || !far(next)) return;
   const std::int64_t count = store.add(key(next), 0);
-  // A new one to watch has to learn first that it is watched. After a pause of our own nothing is known.
+  // A new one to watch has to learn first that it is watched. After a pause of our own nothing is known. Ranks
+  // may begin far apart in time: who has not begun is not silent.
   const bool resumed = talked_ != Time{} && now - talked_ > 4 * talk_pause() + milliseconds(2000);
-  if (next != watched_ || count != last_beat_ || resumed) heard_ = now;
+  if (next != watched_ || count != last_beat_ || count == 0 || resumed) heard_ = now;
   watched_ = next;
   last_beat_ = count;
   const auto silence = std::max(options_.silence, 4 * talk_pause());
@@ -172,6 +184,8 @@ void PeerWatch::publish(KvStore& store, const News& news) {
   // All ranks of a host see the same: one of them tells.
   const char* kind = news.kind == News::Kind::Left ? "/left/" : "/gone/";
   if (store.add(options_.prefix + kind + std::to_string(news.ranks.front()), 1) != 1) return;
+  // Half of the list is kept for losses.
+  if (news.kind == News::Kind::Left && store.add(options_.prefix + "/news", 0) >= kMaxNews / 2) return;
   const std::int64_t item = store.add(options_.prefix + "/news", 1);
   if (item <= kMaxNews) store.set(options_.prefix + "/news/" + std::to_string(item), serialise(news));
 }

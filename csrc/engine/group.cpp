@@ -328,7 +328,7 @@ std::string Group::unreachable(const Operation& operation, Clock::time_point now
   for (const Departure& departure : departures_) {
     if (info.channel == Channel::PointToPoint) {
       const std::vector<int> peers = operation.pending_peers();
-      if (now - departure.when > kDepartureGrace &&
+      if (now - std::max(departure.when, operation.started_at()) > kDepartureGrace &&
           std::find(peers.begin(), peers.end(), departure.rank) != peers.end())
         return departure.text;
     } else if (info.sequence + info.sequences > departure.sequences[static_cast<int>(info.channel)]) {

@@ -36,6 +36,8 @@ void StuckWatch::look() {
     operation = engine_.current_;
     lost = engine_.lost_;
   }
+  // A peer of other groups only: this one may take its time.
+  if (operation && !operation->group().failed()) lost.clear();
   // Whichever operation is overdue: while a thread is stuck, none makes progress.
   std::int64_t deadline = std::min(engine_.active_deadline_.load(std::memory_order_relaxed),
                                    engine_.intake_deadline_.load(std::memory_order_relaxed));

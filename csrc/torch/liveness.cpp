@@ -44,10 +44,21 @@ void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<Kv
   options.on_store_lost = [this](const std::string& reason) { on_store_lost(reason); };
   options.on_abort = [](const std::string& text) { end_process(1, text + "; ending this process, too"); };
   options.on_tick = [this] { on_tick(); };
-  if (auto before = heartbeat()) before->stop(milliseconds(1000));
+  if (const auto before = heartbeat()) {
+    // Some may still be in the generation before: to them this rank has left it, not fallen silent.
+    News news;
+    news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has begun a new process group";
+    news.meets_again = true;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const std::string& fields : closed_) news.details += fields;
+    }
+    before->leave(std::move(news), milliseconds(500));
+    before->stop(milliseconds(1000));
+  }
   auto started = std::make_shared<Heartbeat>(std::move(options));
   const std::lock_guard lock(mutex_);
-  heartbeat_ = std::move(started);
+  heartbeat_.swap(started);  // the one before ends after the lock does
   closed_.clear();
 }
 

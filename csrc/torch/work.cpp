@@ -1,6 +1,9 @@
 #include "torch/work.hpp"
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "common/error.hpp"
 #include "torch/errors.hpp"
@@ -35,6 +38,10 @@ Operation& MpiWork::operation(const char* what) const {
 }
 
 void MpiWork::settle() {
+  // torch calls is_completed() and its sisters with the GIL, and an epilogue on another thread may need it to
+  // let go of a tensor: never wait for that one with the GIL held.
+  std::optional<pybind11::gil_scoped_release> no_gil;
+  if (Py_IsInitialized() && PyGILState_Check()) no_gil.emplace();
   std::lock_guard lock(settle_mutex_);
   if (settled_) return;
   error_ = translate(operation_->error());
@@ -111,13 +118,14 @@ void MpiWork::abort() {
 
 c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
   operation("get_future");
-  std::lock_guard lock(future_mutex_);
+  std::unique_lock lock(future_mutex_);
   if (future_) return future_;
   std::vector<c10::Device> devices;  // accelerators only: the Future records an event there
   for (const at::Tensor& output : outputs_)
     if (!output.is_cpu() && std::find(devices.begin(), devices.end(), output.device()) == devices.end())
       devices.push_back(output.device());
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  lock.unlock();  // of a finished operation the callback runs here
   // Not this->future_: the callback keeps the Future, and through `self` the tensors, alive until it has run.
   operation_->on_finished(
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_] {
@@ -145,9 +153,10 @@ c10d::WorkResult MpiWork::outcome() const {
 
 c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFutureResult() {
   operation("get_future_result");
-  std::lock_guard lock(future_mutex_);
+  std::unique_lock lock(future_mutex_);
   if (future_result_) return future_result_;
   future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+  lock.unlock();
   operation_->on_finished(
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_result_] {
         future->markCompleted(c10::IValue(static_cast<std::int64_t>(self->outcome())));
