@@ -1,0 +1,252 @@
+"""Jobs that a fault strikes: starts their ranks, waits for them, and says what was wrong with how they ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support import processes
+
+FOLDER = Path(__file__).parent
+PROGRAM = FOLDER / "program.py"
+GRACE = 5  # seconds after the deadline in which every survivor has ended: what mpi-gdr promises
+BUSY = 10  # and what a machine with more processes than cores is given on top
+PATIENCE = 100  # after so long a job is hung: its stacks are printed and it is killed
+
+
+@dataclass(frozen=True)
+class Case:
+    phase: str
+    fault: str
+    operation: str = "all_reduce"
+    size: str = "small"
+    told: str = (
+        ""  # every survivor ends with an error that has this pattern; "": none of them notices anything
+    )
+    victim: int = 1
+    ranks: int = 3
+    deadline: float = 8
+    options: tuple[str, ...] = ()  # of program.py
+    variables: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [self.fault, self.phase, self.operation, self.size]
+        parts += [f"victim{self.victim}"] if self.victim != 1 else []
+        parts += [f"{name.removeprefix('MPI_GDR_')}={value}" for name, value in self.variables]
+        return "-".join(parts)
+
+    def arguments(self, events: Path) -> list[str]:
+        return [
+            *("--events", str(events), "--phase", self.phase, "--fault", self.fault, "--size", self.size),
+            *("--operation", self.operation, "--victim", str(self.victim)),
+            *("--deadline", str(self.deadline), *self.options),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        return processes.clean_environment(**{"MPI_GDR_HEARTBEAT": "4", **dict(self.variables)})
+
+
+@dataclass
+class Ended:
+    """How one rank ended."""
+
+    rank: int
+    status: int | None = None  # negative: a signal. None: it was still there after PATIENCE
+    time: float = 0.0  # of time.monotonic()
+    events: list[dict[str, Any]] = field(default_factory=list)
+    output: str = ""
+
+    def times(self, *events: str) -> list[float]:
+        return [e["time"] for e in self.events if e["event"] in events]
+
+    @property
+    def errors(self) -> list[str]:
+        """What it said: its exception, or the last words of a process that was stuck in MPI."""
+        said = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
+        return said + re.findall(r"^\[mpi-gdr\] rank .*$", self.output, re.MULTILINE)
+
+    def story(self) -> str:
+        events = "\n".join(json.dumps(e)[:600] for e in self.events[-8:])
+        return (
+            f"--- rank {self.rank}: status {self.status} at {self.time:.1f}\n{events}\n{self.output[-3000:]}"
+        )
+
+
+class Nursery:
+    """nursery.py, running: forks ranks. Thread-safe. A context: its children do not outlive the block."""
+
+    def __init__(self, prefix: Sequence[str] = ()) -> None:
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, str(FOLDER / "nursery.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=processes.clean_environment(),
+            start_new_session=True,
+        )
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._started: list[int] = []
+        self._ended: dict[int, tuple[int, float]] = {}
+        self._running: set[int] = set()
+        self._open = True
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            news = json.loads(line)
+            with self._changed:
+                if "status" in news:
+                    self._ended[news["pid"]] = (news["status"], news["time"])
+                    self._running.discard(news["pid"])
+                else:
+                    self._started.append(news["pid"])
+                    self._running.add(news["pid"])
+                self._changed.notify_all()
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def start(
+        self, argv: Sequence[str], env: dict[str, str], log: Path, namespaces: Sequence[str] = ()
+    ) -> int:
+        """The pid of the program, in the pid namespace of the nursery."""
+        order = {"argv": list(argv), "env": env, "log": str(log), "namespaces": list(namespaces)}
+        with self._sending:
+            before = len(self._started)
+            self._process.stdin.write((json.dumps(order) + "\n").encode())
+            self._process.stdin.flush()
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._started) > before or not self._open, PATIENCE)
+                assert len(self._started) > before, "the process that forks the ranks has ended or hangs"
+                return self._started[before]
+
+    def wait(self, pids: Sequence[int], until: float) -> dict[int, tuple[int, float]]:
+        """(status, time) of those that have ended by then."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(p in self._ended for p in pids) or not self._open,
+                max(0.0, until - time.monotonic()),
+            )
+            return {p: self._ended[p] for p in pids if p in self._ended}
+
+    def __enter__(self) -> Nursery:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with self._changed:
+            left = set(self._running)
+        for pid in left:
+            kill(pid, signal.SIGKILL)
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def kill(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def read_events(folder: Path, rank: int, attempt: int = 0) -> list[dict[str, Any]]:
+    path = folder / f"rank{rank}.{attempt}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run_apart(
+    case: Case, nurseries: Sequence[Nursery], namespaces: Sequence[str] = (), address: str = "127.0.0.1"
+) -> list[Ended]:
+    """The ranks without a launcher, rank r from nursery r modulo their number."""
+    port = str(processes.free_port())
+    with tempfile.TemporaryDirectory(prefix="faults") as folder:
+        events = Path(folder)
+        running: list[tuple[Nursery, int]] = []
+        for rank in range(case.ranks):
+            env = case.environment() | {
+                "RANK": str(rank), "WORLD_SIZE": str(case.ranks), "LOCAL_RANK": str(rank),
+                "LOCAL_WORLD_SIZE": str(case.ranks), "MASTER_ADDR": address, "MASTER_PORT": port,
+            }  # fmt: skip
+            nursery = nurseries[rank % len(nurseries)]
+            argv = [str(PROGRAM), *case.arguments(events)]
+            running.append((nursery, nursery.start(argv, env, events / f"log{rank}", namespaces)))
+        ranks = [Ended(rank) for rank in range(case.ranks)]
+        until = time.monotonic() + PATIENCE
+        stops = case.fault == "sigstop"
+        order = [r for r in range(case.ranks) if not (stops and r == case.victim)]
+        for rank in order + [case.victim] * stops:
+            nursery, pid = running[rank]
+            if stops and rank == case.victim:  # the survivors have ended by themselves; it cannot
+                kill(pid, signal.SIGKILL)
+                until = max(until, time.monotonic() + 10)
+            ended = nursery.wait([pid], until)
+            if pid in ended:
+                ranks[rank].status, ranks[rank].time = ended[pid]
+        hung = [rank for rank in range(case.ranks) if ranks[rank].status is None]
+        for rank in hung:
+            kill(running[rank][1], signal.SIGABRT)  # faulthandler prints the stacks of all threads
+        for rank in hung:
+            nursery, pid = running[rank]
+            nursery.wait([pid], time.monotonic() + 5)
+            kill(pid, signal.SIGKILL)
+        for rank in ranks:
+            rank.events = read_events(events, rank.rank)
+            log = events / f"log{rank.rank}"
+            rank.output = log.read_text(errors="replace") if log.exists() else ""
+        return ranks
+
+
+def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
+    """What was not as promised, in words."""
+    found = []
+    struck = [t for rank in ranks for t in rank.times("strike")]
+    if case.fault != "none" and not struck:
+        found.append("the fault did not strike")
+    left = [n for rank in ranks for e in rank.events for n in e.get("names", ()) if os.path.exists(n)]
+    if left:
+        found.append(f"left in shared memory: {sorted(set(left))}")
+    victim_fails = case.fault not in ("none", "slow", "busy", "return")
+    for rank in ranks:
+        what = f"rank {rank.rank}"
+        if rank.times("wrong"):
+            found.append(f"{what}: a collective brought a wrong result")
+        if rank.status is None:
+            found.append(f"{what} was still there after {PATIENCE} s")
+            continue
+        if "Fatal Python error" in rank.output and case.fault != "abort-mpi":
+            found.append(f"{what} crashed")
+        if rank.rank == case.victim and case.fault != "none":
+            if victim_fails and rank.status == 0:
+                found.append(f"{what} failed and ended with status 0")
+            continue
+        if rank.status < 0:
+            found.append(f"{what} was ended by signal {-rank.status}")
+        began = max([*struck, *rank.times("start", "call")])
+        limit = case.deadline + GRACE + BUSY
+        if case.told and rank.time > began + limit:
+            found.append(f"{what} ended {rank.time - began:.1f} s after the fault, limit {limit} s")
+        if not case.told and (rank.status != 0 or rank.times("error")):
+            found.append(f"{what} should not have been disturbed")
+        if case.told and rank.status == 0:
+            found.append(f"{what} ended with status 0")
+        if case.told and not any(re.search(case.told, text, re.DOTALL) for text in rank.errors):
+            found.append(f"{what}: no error that has {case.told!r}, but {rank.errors}")
+    return found
+
+
+def report(case: Case, ranks: Sequence[Ended], found: Sequence[str]) -> str:
+    return "\n".join([str(case), *found, *(rank.story() for rank in ranks)])

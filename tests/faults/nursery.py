@@ -1,0 +1,80 @@
+"""Starts ranks cheaply: imports torch once, then forks a process for each program that it is told to run.
+
+No launcher: it ends nobody, and tells nobody that another has ended. The children have the sessions, environments and
+output files of programs that were started from a shell, and run as __main__, with Python's ordinary end. The extension
+is not imported here, so that each child loads and initialises all of it.
+
+Protocol, one JSON object a line. In: {"argv", "env", "log", "namespaces"}: argv[0] is a Python file, namespaces are
+files of /proc/PID/ns to enter first. Out: {"pid"} in answer to each, and {"pid", "status", "time"} at its end; status is
+negative for a signal, time is time.monotonic().
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import runpy
+import select
+import sys
+import time
+
+import torch.distributed  # noqa: F401  (what takes the time)
+
+CLONE_ALL = 0  # setns: whatever kind the file is
+
+
+def say(**fields: object) -> None:
+    os.write(PIPE, (json.dumps(fields) + "\n").encode())
+
+
+def become(order: dict) -> str:
+    """Turns the child that this runs in into the ordered program; the path of its script."""
+    os.setsid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    for path in order["namespaces"]:
+        descriptor = os.open(path, os.O_RDONLY)
+        if libc.setns(descriptor, CLONE_ALL) != 0:
+            raise OSError(ctypes.get_errno(), f"setns {path}")
+        os.close(descriptor)
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for descriptor in (1, 2):
+        os.dup2(log, descriptor)
+    os.closerange(3, 64)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = order["argv"]
+    return sys.argv[0]
+
+
+def serve() -> str | None:
+    """Until the input ends; returns a script only in a child that is to run it."""
+    buffer = b""
+    while True:
+        if select.select([0], [], [], 0.02)[0]:
+            got = os.read(0, 65536)
+            if not got:
+                return None
+            buffer += got
+        while b"\n" in buffer:
+            line, buffer = buffer.split(b"\n", 1)
+            pid = os.fork()
+            if pid == 0:
+                return become(json.loads(line))
+            say(pid=pid)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            say(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
+
+
+PIPE = os.dup(1)
+script = serve()
+if script is not None:
+    runpy.run_path(script, run_name="__main__")

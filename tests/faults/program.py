@@ -1,0 +1,239 @@
+"""One rank of a job that a fault strikes: what it does, where it strikes and what it is are arguments.
+
+Every rank writes what it sees as JSON lines, with time.monotonic(), which is one clock for all processes of a machine.
+It behaves as a plain training script does: errors are not caught but recorded, and end it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+PHASES = ("before-init", "rendezvous", "mpi-init", "mid", "idle", "end", "destroyed")
+FAULTS = (
+    *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
+    *("memory", "memory-inside", "abort", "abort-mpi"),
+)
+SMALL, LARGE = 1000, 1 << 20  # float32
+OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+OPERATIONS += ("barrier", "send_recv", "new_group")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--events", required=True, help="folder for what the ranks see")
+    parser.add_argument("--operation", default="all_reduce", choices=OPERATIONS)
+    parser.add_argument("--size", default="small", choices=("small", "large"))
+    parser.add_argument("--phase", default="mid", choices=PHASES)
+    parser.add_argument("--fault", default="none", choices=FAULTS)
+    parser.add_argument("--victim", type=int, default=1)
+    parser.add_argument("--deadline", type=float, default=8)
+    parser.add_argument("--pause", type=float, default=3, help="seconds of a slow rank")
+    parser.add_argument("--rounds", type=int, default=10**9, help="collectives of a job that nothing ends")
+    parser.add_argument("--once", action="store_true", help="strike in torchrun's first attempt only")
+    return parser.parse_args()
+
+
+ARGS = arguments()
+RANK, SIZE = int(os.environ.get("RANK", os.environ.get("PMI_RANK", "0"))), 0
+ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+EVENTS = os.open(
+    os.path.join(ARGS.events, f"rank{RANK}.{ATTEMPT}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+)
+IS_VICTIM = RANK == ARGS.victim and ARGS.fault != "none" and (ATTEMPT == "0" or not ARGS.once)
+
+
+def log(event: str, **fields: object) -> None:
+    os.write(EVENTS, (json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n").encode())
+
+
+def shared_memory(pid: int | str = "self") -> list[str]:
+    """Files of /dev/shm that this process maps, whether they still have their names or not."""
+    with open(f"/proc/{pid}/maps") as maps:
+        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
+    return sorted(name.removesuffix(" (deleted)") for name in names)
+
+
+# ---------------------------------------------------------------- faults
+
+
+def strike() -> None:
+    log("strike", fault=ARGS.fault)
+    if ARGS.fault == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif ARGS.fault == "sigstop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif ARGS.fault == "os-exit":
+        os._exit(3)
+    elif ARGS.fault == "slow":
+        time.sleep(ARGS.pause)
+    elif ARGS.fault == "busy":  # holds Python's lock nearly all the time
+        until = time.monotonic() + ARGS.pause
+        while time.monotonic() < until:
+            sum(range(1000))
+    elif ARGS.fault == "raise":
+        raise ArithmeticError("loss is not finite")
+    elif ARGS.fault == "return":
+        sys.exit(0)
+    elif ARGS.fault == "exit3":
+        sys.exit(3)
+    elif ARGS.fault == "memory":
+        limit_memory(64 << 20)
+        torch.ones(1 << 30, dtype=torch.uint8)
+    elif ARGS.fault == "memory-inside":
+        limit_memory(1 << 20)
+    elif ARGS.fault == "abort":
+        dist.distributed_c10d._abort_process_group()
+        sys.exit(4)
+    elif ARGS.fault == "abort-mpi":
+        os.abort()
+
+
+def limit_memory(room: int) -> None:
+    with open("/proc/self/statm") as statm:
+        used = int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
+
+
+def strike_inside_mpi_init() -> None:
+    """From a child, since nothing here need run Python then: as soon as this process maps MPI's shared memory."""
+    victim = os.getpid()
+    if os.fork() > 0:
+        return
+    try:
+        while os.getppid() == victim:
+            if names := [n for n in shared_memory(victim) if "mpich" in n]:
+                log("strike", fault=ARGS.fault, names=names)
+                os.kill(victim, signal.SIGSTOP if ARGS.fault == "sigstop" else signal.SIGKILL)
+                break
+            time.sleep(0.0005)
+    finally:
+        os._exit(0)
+
+
+# ---------------------------------------------------------------- what the job does
+
+
+def operation(name: str, count: int) -> Callable[[int], bool]:
+    """round -> whether what came is right. Values depend on the round, so that old data is wrong data."""
+    mine, other = torch.empty(count), torch.empty(count)
+    blocks = torch.empty(SIZE, count)
+    total = SIZE * (SIZE - 1) / 2
+
+    def call(round: int) -> bool:
+        root, base = round % SIZE, float(round % 1000)
+        mine.fill_(base + RANK)
+        ranks = (base + torch.arange(SIZE)).reshape(-1, 1)
+        if name == "all_reduce":
+            dist.all_reduce(mine)
+            return bool((mine == SIZE * base + total).all())
+        if name == "broadcast":
+            dist.broadcast(mine, root)
+            return bool((mine == base + root).all())
+        if name == "all_gather":
+            dist.all_gather_into_tensor(blocks.view(-1), mine)
+            return bool((blocks == ranks).all())
+        if name == "reduce_scatter":
+            blocks.fill_(base + RANK)
+            dist.reduce_scatter_tensor(mine, blocks.view(-1))
+            return bool((mine == SIZE * base + total).all())
+        if name == "all_to_all":
+            source = (base + RANK + torch.zeros(SIZE, count)).contiguous()
+            dist.all_to_all_single(blocks, source)
+            return bool((blocks == ranks).all())
+        if name == "gather":
+            dist.gather(mine, list(blocks) if RANK == root else None, root)
+            return RANK != root or bool((blocks == ranks).all())
+        if name == "scatter":
+            blocks.copy_(ranks.expand(SIZE, count))
+            dist.scatter(mine, list(blocks) if RANK == root else None, root)
+            return bool((mine == base + RANK).all())
+        if name == "send_recv":  # a ring
+            works = [dist.isend(mine, (RANK + 1) % SIZE), dist.irecv(other, (RANK - 1) % SIZE)]
+            for work in works:
+                work.wait()
+            return bool((other == base + (RANK - 1) % SIZE).all())
+        if name == "new_group":
+            group = dist.new_group()
+            dist.all_reduce(mine, group=group)
+            dist.destroy_process_group(group)
+            return bool((mine == SIZE * base + total).all())
+        dist.barrier()
+        return True
+
+    return call
+
+
+def work_until_struck(call: Callable[[int], bool]) -> None:
+    """Rounds without end. Faults from outside strike at any time, those of the program between start and wait."""
+    from_outside = ARGS.fault in ("sigkill", "sigstop", "os-exit", "abort-mpi")
+    if IS_VICTIM and from_outside:
+        threading.Timer(0.3, strike).start()
+    for number in range(ARGS.rounds):
+        if IS_VICTIM and not from_outside and number == 5:
+            log("round", number=number)
+            if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with an operation outstanding
+                dist.all_reduce(torch.ones(LARGE), async_op=True)
+            strike()
+        before = time.monotonic()
+        right = call(number)
+        if not right:
+            log("wrong", number=number)
+        if number % 100 == 0 or time.monotonic() > before + 0.5:
+            log("round", number=number)
+
+
+def main() -> None:
+    global SIZE
+    if IS_VICTIM and ARGS.phase == "before-init":
+        strike()
+    log("call", what="init_process_group")
+    if IS_VICTIM and ARGS.phase == "mpi-init":
+        strike_inside_mpi_init()
+    timeout = datetime.timedelta(seconds=ARGS.deadline)
+    if IS_VICTIM and ARGS.phase == "rendezvous":  # has come to torch's store, but not to ours
+        next(dist.rendezvous("env://", timeout=timeout))
+        strike()
+    dist.init_process_group("mpi-gdr", timeout=timeout)
+    SIZE = dist.get_world_size()
+    call = operation(ARGS.operation, LARGE if ARGS.size == "large" else SMALL)
+    if not all(call(number) for number in range(SIZE)):
+        log("wrong", number=-1)
+    log("ready", names=shared_memory())
+    if ARGS.phase == "mid":
+        work_until_struck(call)
+    elif ARGS.phase == "idle":
+        if IS_VICTIM:
+            time.sleep(0.5)
+            strike()
+        time.sleep(ARGS.pause)
+        log("call", what=ARGS.operation)
+        if not call(7):
+            log("wrong", number=7)
+    if IS_VICTIM and ARGS.phase == "end":
+        strike()
+    log("call", what="destroy_process_group")
+    dist.destroy_process_group()
+    if IS_VICTIM and ARGS.phase == "destroyed":
+        strike()
+
+
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+log("start", pid=os.getpid())
+try:
+    main()
+    log("end")
+except Exception as error:
+    log("error", kind=type(error).__name__, text=str(error))
+    raise

@@ -1,0 +1,141 @@
+"""A fault strikes one rank of a job without a launcher: the others end by themselves, in time, and say why.
+
+Many jobs run at the same time, since most of their time is waiting. `make test-full` runs the product.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import jobs
+import pytest
+from jobs import Case
+
+AT_ONCE = 6
+COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")
+
+WHO = r"rank {} \(host \S+, pid \d+\) "
+GONE = WHO + r"is gone: its process has ended"
+STOPPED = WHO + r"has not been heard of for \d+\.\d s: its process is stopped"
+LEFT = WHO + r"has left the job: "
+OPEN = LEFT + r"its program ended with open process groups"
+TOLD = {
+    "sigkill": GONE,
+    "os-exit": GONE,
+    "abort-mpi": GONE,
+    "sigstop": STOPPED,
+    "raise": LEFT + r"its program ended with an uncaught exception, ArithmeticError: loss is not finite",
+    "memory": LEFT + r"its program ended with an uncaught exception, RuntimeError: .*can't allocate memory",
+    "memory-inside": LEFT + r"its program ended with an uncaught exception",
+    "abort": LEFT + r"its program ended after a failure",
+    "return": OPEN,
+    "exit3": OPEN,
+}
+
+
+def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: str = "small", **more) -> Case:
+    """With what the others are told: the operation that they were in, and the rank with its end."""
+    who = TOLD[fault].format(more.get("victim", 1)) if fault in TOLD else ""
+    if who and operation not in ("send_recv", "new_group"):
+        who = rf"{operation}\w* seq=.*{who}|{operation}\w* seq=.*the group failed earlier: .*{who}|working on .*{who}"
+    return Case(phase, fault, operation, size, **{"told": who, **more})
+
+
+NO_HEARTBEAT = (("MPI_GDR_HEARTBEAT", "0"),)
+FINITE = ("--rounds", "20")
+START = [
+    # torch's own store, which waits for all ranks, is what these get to.
+    case("sigkill", "before-init", told=r"Timed out after .* 2/3 clients joined|2/3 clients joined"),
+    case("exit3", "before-init", told=r"clients joined"),
+    case("sigkill", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigstop", "rendezvous", told=r"rank\(s\) 1 of 3 did not arrive within"),
+    case("sigkill", "mpi-init", told=r"ranks that have not finished MPI_Init: .*1"),
+    case("sigstop", "mpi-init", told=r"ranks that have not finished MPI_Init: .*1"),
+]
+MIDDLE = [
+    *(
+        case("sigkill", "mid", name, size)
+        for name, size in zip(OPERATIONS, itertools.cycle(["large", "small"]))
+    ),
+    case("sigkill", "mid", "all_reduce", victim=0),  # it holds the store, too
+    case("sigstop", "mid", "all_gather", "large"),
+    case(
+        "sigstop",
+        "mid",
+        "all_reduce",
+        told=r"timed out after .*still waiting for rank",
+        variables=NO_HEARTBEAT,
+    ),
+    case("slow", options=FINITE),
+    case("busy", size="large", operation="all_to_all", options=FINITE),
+    case("raise", size="large"),
+    case("raise", operation="broadcast"),
+    case("return"),
+    case("exit3", operation="all_to_all"),
+    case("os-exit"),
+    case("memory"),
+    case("memory-inside", size="large"),
+    case("abort"),
+    case("abort-mpi"),
+]
+QUIET = [
+    case("sigkill", "idle"),
+    case("sigstop", "idle"),
+    case("exit3", "idle"),
+    case("slow", "idle"),
+]
+END = [
+    case("sigkill", "end", told=""),
+    case("return", "end", told=""),
+    case("raise", "end", told=""),
+    case("slow", "end", told=""),
+    case("sigkill", "destroyed", told=""),
+    case("sigstop", "destroyed", told=""),
+    case("exit3", "destroyed", told=""),
+]
+COVERING = [*START, *MIDDLE, *QUIET, *END]
+
+
+def product() -> Iterator[Case]:
+    """Every fault in every operation, small and large, of each kind of rank, and idle."""
+    for fault, operation, size, victim in itertools.product(TOLD, OPERATIONS, ("small", "large"), (0, 1, 2)):
+        if fault == "memory-inside" and size == "small":
+            continue
+        yield case(fault, "mid", operation, size, victim=victim)
+    for fault, victim in itertools.product(TOLD, (0, 2)):
+        if fault != "memory-inside":
+            yield case(fault, "idle", victim=victim)
+
+
+FULL = [c for c in product() if c not in COVERING]
+
+
+@pytest.fixture(scope="module")
+def outcomes(request) -> Iterator[dict[Case, Future]]:
+    """The jobs of all tests that were selected, under way."""
+    selected = [
+        item.callspec.params["struck"]
+        for item in request.session.items
+        if item.fspath == request.fspath and "struck" in getattr(item, "callspec", item).params
+    ]
+    with (
+        jobs.Nursery() as nursery,
+        ThreadPoolExecutor(int(os.environ.get("FAULTS_AT_ONCE", AT_ONCE))) as pool,
+    ):
+        futures = {c: pool.submit(jobs.run_apart, c, [nursery]) for c in selected}
+        yield futures
+        for future in futures.values():
+            future.cancel()
+
+
+@pytest.mark.parametrize(
+    "struck", [*COVERING, *(pytest.param(c, marks=pytest.mark.full) for c in FULL)], ids=str
+)
+def test_survivors_end_with_a_named_error(outcomes, struck):
+    ranks = outcomes[struck].result()
+    found = jobs.problems(struck, ranks)
+    assert not found, jobs.report(struck, ranks, found)
