@@ -1,4 +1,4 @@
-"""Jobs that a fault strikes: starts their ranks, waits for them, and says what was wrong with how they ended."""
+"""Jobs that a fault strikes: starts their ranks, waits for them, says what was wrong with how they ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Ended:
     def errors(self) -> list[str]:
         """What it said: its exception, or the last words of a process that was stuck in MPI."""
         said = [f"{e['kind']}: {e['text']}" for e in self.events if e["event"] == "error"]
-        return said + re.findall(r"^\[mpi-gdr\] rank .*$", self.output, re.MULTILINE)
+        return said + re.findall(r"^\[mpi-gdr\] rank .*$|^.* mpi-gdr FATAL .*$", self.output, re.MULTILINE)
 
     def story(self) -> str:
         events = "\n".join(json.dumps(e)[:600] for e in self.events[-8:])
@@ -133,6 +133,11 @@ class Nursery:
                 assert len(self._started) > before, "the process that forks the ranks has ended or hangs"
                 return self._started[before]
 
+    def kill(self, pid: int, number: int) -> None:
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write((json.dumps({"kill": pid, "signal": number}) + "\n").encode())
+            self._process.stdin.flush()
+
     def wait(self, pids: Sequence[int], until: float) -> dict[int, tuple[int, float]]:
         """(status, time) of those that have ended by then."""
         with self._changed:
@@ -149,7 +154,8 @@ class Nursery:
         with self._changed:
             left = set(self._running)
         for pid in left:
-            kill(pid, signal.SIGKILL)
+            self.kill(pid, signal.SIGKILL)
+        self.wait(list(left), time.monotonic() + 10)
         self._process.stdin.close()
         try:
             self._process.wait(10)
@@ -158,20 +164,30 @@ class Nursery:
             self._process.wait()
 
 
-def kill(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
 def read_events(folder: Path, rank: int, attempt: int = 0) -> list[dict[str, Any]]:
     path = folder / f"rank{rank}.{attempt}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def all_ready(events: Path, ranks: int) -> bool:
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        if all(any(e["event"] == "ready" for e in read_events(events, r)) for r in range(ranks)):
+            time.sleep(0.5)  # into the midst of it
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def run_apart(
-    case: Case, nurseries: Sequence[Nursery], namespaces: Sequence[str] = (), address: str = "127.0.0.1"
+    case: Case,
+    nurseries: Sequence[Nursery],
+    namespaces: Sequence[str] = (),
+    address: str = "127.0.0.1",
+    strike: Callable[[], None] | None = None,
 ) -> list[Ended]:
-    """The ranks without a launcher, rank r from nursery r modulo their number."""
+    """The ranks without a launcher, rank r from nursery r modulo their number. `strike` is called once all of
+    them are at work."""
     port = str(processes.free_port())
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
@@ -185,26 +201,31 @@ def run_apart(
             argv = [str(PROGRAM), *case.arguments(events)]
             running.append((nursery, nursery.start(argv, env, events / f"log{rank}", namespaces)))
         ranks = [Ended(rank) for rank in range(case.ranks)]
+        struck = []
+        if strike and all_ready(events, case.ranks):
+            struck = [{"event": "strike", "time": time.monotonic()}]
+            strike()
         until = time.monotonic() + PATIENCE
         stops = case.fault == "sigstop"
         order = [r for r in range(case.ranks) if not (stops and r == case.victim)]
         for rank in order + [case.victim] * stops:
             nursery, pid = running[rank]
             if stops and rank == case.victim:  # the survivors have ended by themselves; it cannot
-                kill(pid, signal.SIGKILL)
+                nursery.kill(pid, signal.SIGKILL)
                 until = max(until, time.monotonic() + 10)
             ended = nursery.wait([pid], until)
             if pid in ended:
                 ranks[rank].status, ranks[rank].time = ended[pid]
         hung = [rank for rank in range(case.ranks) if ranks[rank].status is None]
         for rank in hung:
-            kill(running[rank][1], signal.SIGABRT)  # faulthandler prints the stacks of all threads
+            nursery, pid = running[rank]
+            nursery.kill(pid, signal.SIGABRT)  # faulthandler prints the stacks of all threads
         for rank in hung:
             nursery, pid = running[rank]
             nursery.wait([pid], time.monotonic() + 5)
-            kill(pid, signal.SIGKILL)
+            nursery.kill(pid, signal.SIGKILL)
         for rank in ranks:
-            rank.events = read_events(events, rank.rank)
+            rank.events = struck + read_events(events, rank.rank)
             log = events / f"log{rank.rank}"
             rank.output = log.read_text(errors="replace") if log.exists() else ""
         return ranks

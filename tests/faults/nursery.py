@@ -1,12 +1,12 @@
 """Starts ranks cheaply: imports torch once, then forks a process for each program that it is told to run.
 
-No launcher: it ends nobody, and tells nobody that another has ended. The children have the sessions, environments and
-output files of programs that were started from a shell, and run as __main__, with Python's ordinary end. The extension
-is not imported here, so that each child loads and initialises all of it.
+No launcher: it ends nobody, and tells nobody that another has ended. The children have the sessions,
+environments and output files of programs that were started from a shell, and run as __main__, with Python's
+ordinary end. The extension is not imported here, so that each child loads and initialises all of it.
 
-Protocol, one JSON object a line. In: {"argv", "env", "log", "namespaces"}: argv[0] is a Python file, namespaces are
-files of /proc/PID/ns to enter first. Out: {"pid"} in answer to each, and {"pid", "status", "time"} at its end; status is
-negative for a signal, time is time.monotonic().
+Protocol, one JSON object a line. In: {"argv", "env", "log", "namespaces"}: argv[0] is a Python file,
+namespaces are files of /proc/PID/ns to enter first; or {"kill": pid, "signal"}. Out: {"pid"} for each that is
+started, and {"pid", "status", "time"} at its end; status is negative for a signal, time is time.monotonic().
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def become(order: dict) -> str:
 def serve() -> str | None:
     """Until the input ends; returns a script only in a child that is to run it."""
     buffer = b""
+    running: set[int] = set()
     while True:
         if select.select([0], [], [], 0.02)[0]:
             got = os.read(0, 65536)
@@ -60,9 +61,15 @@ def serve() -> str | None:
             buffer += got
         while b"\n" in buffer:
             line, buffer = buffer.split(b"\n", 1)
+            order = json.loads(line)
+            if "kill" in order:
+                if order["kill"] in running:
+                    os.kill(order["kill"], order["signal"])
+                continue
             pid = os.fork()
             if pid == 0:
-                return become(json.loads(line))
+                return become(order)
+            running.add(pid)
             say(pid=pid)
         while True:
             try:
@@ -71,6 +78,7 @@ def serve() -> str | None:
                 break
             if pid == 0:
                 break
+            running.discard(pid)
             say(pid=pid, status=os.waitstatus_to_exitcode(status), time=time.monotonic())
 
 

@@ -1,6 +1,6 @@
 """One rank of a job that a fault strikes: what it does, where it strikes and what it is are arguments.
 
-Every rank writes what it sees as JSON lines, with time.monotonic(), which is one clock for all processes of a machine.
+Every rank writes what it sees as JSON lines, with time.monotonic(): one clock for all processes of a machine.
 It behaves as a plain training script does: errors are not caught but recorded, and end it.
 """
 
@@ -26,6 +26,7 @@ FAULTS = (
     *("memory", "memory-inside", "abort", "abort-mpi"),
 )
 SMALL, LARGE = 1000, 1 << 20  # float32
+STRIKE_AT = 5  # round
 OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 OPERATIONS += ("barrier", "send_recv", "new_group")
 
@@ -51,7 +52,7 @@ ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 EVENTS = os.open(
     os.path.join(ARGS.events, f"rank{RANK}.{ATTEMPT}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
 )
-IS_VICTIM = RANK == ARGS.victim and ARGS.fault != "none" and (ATTEMPT == "0" or not ARGS.once)
+IS_VICTIM = ARGS.victim == RANK and ARGS.fault != "none" and (ATTEMPT == "0" or not ARGS.once)
 
 
 def log(event: str, **fields: object) -> None:
@@ -107,7 +108,7 @@ def limit_memory(room: int) -> None:
 
 
 def strike_inside_mpi_init() -> None:
-    """From a child, since nothing here need run Python then: as soon as this process maps MPI's shared memory."""
+    """From a child, since this process may not run Python then: as soon as it maps MPI's shared memory."""
     victim = os.getpid()
     if os.fork() > 0:
         return
@@ -153,11 +154,11 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
             dist.all_to_all_single(blocks, source)
             return bool((blocks == ranks).all())
         if name == "gather":
-            dist.gather(mine, list(blocks) if RANK == root else None, root)
-            return RANK != root or bool((blocks == ranks).all())
+            dist.gather(mine, list(blocks) if root == RANK else None, root)
+            return root != RANK or bool((blocks == ranks).all())
         if name == "scatter":
             blocks.copy_(ranks.expand(SIZE, count))
-            dist.scatter(mine, list(blocks) if RANK == root else None, root)
+            dist.scatter(mine, list(blocks) if root == RANK else None, root)
             return bool((mine == base + RANK).all())
         if name == "send_recv":  # a ring
             works = [dist.isend(mine, (RANK + 1) % SIZE), dist.irecv(other, (RANK - 1) % SIZE)]
@@ -176,16 +177,20 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
 
 
 def work_until_struck(call: Callable[[int], bool]) -> None:
-    """Rounds without end. Faults from outside strike at any time, those of the program between start and wait."""
+    """Rounds without end. Faults from outside strike at any time, those of the program between two rounds."""
     from_outside = ARGS.fault in ("sigkill", "sigstop", "os-exit", "abort-mpi")
     if IS_VICTIM and from_outside:
         threading.Timer(0.3, strike).start()
+    larger = operation(ARGS.operation, 8 * LARGE) if ARGS.fault == "memory-inside" else call
     for number in range(ARGS.rounds):
-        if IS_VICTIM and not from_outside and number == 5:
-            log("round", number=number)
-            if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with an operation outstanding
-                dist.all_reduce(torch.ones(LARGE), async_op=True)
-            strike()
+        if number == STRIKE_AT and not from_outside:
+            if IS_VICTIM:
+                log("round", number=number)
+                if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with this round outstanding
+                    count = LARGE if ARGS.size == "large" else SMALL
+                    dist.all_reduce(torch.full((count,), float(number + RANK)), async_op=True)
+                strike()
+            call = larger  # what it needs besides the tensors is yet to be allocated
         before = time.monotonic()
         right = call(number)
         if not right:

@@ -1,0 +1,148 @@
+"""Two nodes lose the network between them in mid-collective: both end by themselves, in time, and say why.
+
+A node is a set of namespaces (network, host name, processes, /dev/shm), so that MPI and mpi-gdr take it for
+a host; a switch is a bridge in a network namespace of its own. Nothing is added to the machine's own
+namespaces, and all of it goes when the processes that hold the namespaces end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import jobs
+import pytest
+from jobs import Case
+
+SUBNET = "10.231.9."
+TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
+NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && ip link set lo up"
+
+
+def hindrance() -> str:
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
+        return f"needs {', '.join(missing)}"
+    if subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], check=False).returncode:
+        return "this root may not make namespaces"
+    return ""
+
+
+class Namespaces:
+    """Held by a process that sleeps. A context."""
+
+    def __init__(self, name: str, setup: str) -> None:
+        kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        script = f"hostname {name} && {setup} && echo up && exec sleep 600"
+        self._holder = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], stdout=subprocess.PIPE)
+        said = self._holder.stdout.readline()
+        children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
+        with open(children) as file:
+            self.pid = file.read().split()[0] if said else ""
+        if not said:
+            self._holder.wait()
+            raise RuntimeError(f"could not set up the namespaces of {name}")
+
+    def enter(self, *kinds: str) -> list[str]:
+        """Words to put before a command, to run it inside."""
+        return ["nsenter", "-t", self.pid, *(kinds or ("-n", "-u", "-i", "-m", "-p")), "--"]
+
+    def ip(self, *words: str) -> None:
+        subprocess.run([*self.enter("-n"), "ip", *words], check=True, timeout=20)
+
+    def __enter__(self) -> Namespaces:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._holder.kill()  # its child goes with it
+        self._holder.wait()
+        self._holder.stdout.close()
+
+
+class Testbed:
+    """Two nodes and a switch."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self.switch = stack.enter_context(
+            Namespaces("switch", "ip link add br0 type bridge && ip link set br0 up")
+        )
+        self.nodes = [stack.enter_context(Namespaces(f"node{k}", NODE)) for k in range(2)]
+        for k, node in enumerate(self.nodes):
+            self.switch.ip("link", "add", f"p{k}", "type", "veth", "peer", "name", "eth0", "netns", node.pid)
+            self.switch.ip("link", "set", f"p{k}", "master", "br0", "up")
+            node.ip("addr", "add", f"{SUBNET}{k + 1}/24", "dev", "eth0")
+            node.ip("link", "set", "eth0", "up")
+        self.nurseries = [stack.enter_context(jobs.Nursery(node.enter())) for node in self.nodes]
+
+    def cut(self, how: str) -> None:
+        if how == "link cut":  # as a pulled cable: node 1 sees no carrier
+            self.switch.ip("link", "set", "p1", "down")
+        else:  # its link stays up, but the switch forwards nothing
+            self.switch.ip("link", "set", "p1", "nomaster")
+
+    def left_in_shared_memory(self) -> list[str]:
+        return [name for node in self.nodes for name in os.listdir(f"/proc/{node.pid}/root/dev/shm")]
+
+
+UCX = (("UCX_TLS", "tcp,self"), ("MPIR_CVAR_CH4_NETMOD", "ucx"))
+OFI = (("FI_PROVIDER", "tcp"), ("MPIR_CVAR_CH4_NETMOD", "ofi"))
+DEADLINE_ONLY = (("MPI_GDR_HEARTBEAT", "0"),)
+SILENT = (
+    r"rank 1 \(host node1, pid \d+\) has not been heard of for"
+    r"|the store of the job is gone .*nothing is heard of the ranks on other hosts"
+)
+TIMED_OUT = r"timed out after .*still waiting for rank [01]"
+
+
+def case(network: Sequence[tuple[str, str]], operation: str, size: str, *, heartbeat: bool = True) -> Case:
+    more = () if heartbeat else DEADLINE_ONLY
+    told = SILENT if heartbeat else rf"{TIMED_OUT}|stuck inside the MPI library"
+    return Case("mid", "none", operation, size, told, ranks=2, variables=(*network, *more))
+
+
+COVERING = [case(UCX, "all_reduce", "large"), case(OFI, "all_reduce", "small", heartbeat=False)]
+FULL = [
+    case(OFI, "all_reduce", "large"),
+    case(UCX, "all_reduce", "small", heartbeat=False),
+    case(UCX, "send_recv", "small"),
+    case(OFI, "all_to_all", "large", heartbeat=False),
+]
+
+
+@pytest.fixture
+def testbed() -> Iterator[Testbed]:
+    if reason := hindrance():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        yield Testbed(stack)
+
+
+@pytest.mark.parametrize("cases", [COVERING, pytest.param(FULL, marks=pytest.mark.full)], ids=["few", "more"])
+@pytest.mark.parametrize("how", ["link cut", "black hole"])
+def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
+    ready: list[float] = []
+
+    def strike() -> None:  # when the last of the jobs is at work
+        ready.append(time.monotonic())
+        until = time.monotonic() + jobs.PATIENCE
+        while len(ready) < len(cases) and time.monotonic() < until:
+            time.sleep(0.02)
+        testbed.cut(how)
+
+    def run(one: Case) -> list[jobs.Ended]:
+        return jobs.run_apart(one, testbed.nurseries, address=f"{SUBNET}1", strike=strike)
+
+    with ThreadPoolExecutor(len(cases)) as pool:
+        outcomes = list(pool.map(run, cases))
+    told = []
+    for one, ranks in zip(cases, outcomes, strict=True):
+        if found := jobs.problems(one, ranks):
+            told.append(jobs.report(one, ranks, found))
+    assert not told, "\n\n".join(told)
+    assert not testbed.left_in_shared_memory()
