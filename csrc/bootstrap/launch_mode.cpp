@@ -138,14 +138,17 @@ std::string serialise(const Proposal& p) {
   const Launcher none;
   const Launcher& l = p.launcher ? *p.launcher : none;
   return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
-               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.library});
+               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.library,
+               p.process.host, std::to_string(p.process.domain), std::to_string(p.process.pid),
+               std::to_string(p.process.started)});
 }
 
 Proposal parse_proposal(const std::string& text) {
   const auto f = unpack(text);
-  if (f.size() != 11)
+  constexpr std::size_t kFields = 15;
+  if (f.size() != kFields)
     fail(ErrorCode::Remote, "a rank runs another version of mpi-gdr: its bootstrap record has ", f.size(),
-         " fields, not 11. Install the same version on all nodes");
+         " fields, not ", kFields, ". Install the same version on all nodes");
   Proposal p;
   p.error = f[0];
   p.request = mode_of(f[1]);
@@ -156,6 +159,7 @@ Proposal parse_proposal(const std::string& text) {
   p.cpus = f[8];
   p.nonce = f[9];
   p.library = f[10];
+  p.process = {f[11], std::stoull(f[12]), std::stoll(f[13]), std::stoull(f[14])};
   return p;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/process_id.hpp"
 #include "common/env.hpp"
 
 namespace mpigdr {
@@ -44,6 +45,7 @@ struct Proposal {
   std::string cpus;          // usable_cpus()
   std::string nonce;         // that of rank 0 names the job
   std::string library;       // first line of the library's version
+  ProcessId process;         // own_process()
 };
 Proposal propose(MpiFamily family, BootstrapMode request);
 

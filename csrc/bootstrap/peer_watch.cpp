@@ -101,7 +101,8 @@ void PeerWatch::tell(const News& news, bool publish) {
     std::vector<int> told;
     for (const int r : fresh.ranks)
       if (!expected(r)) told.push_back(r);
-    for (const int r : fresh.ranks) known_[r] = fresh;
+    for (const int r : fresh.ranks)
+      if (known_.insert_or_assign(r, fresh).second) order_.push_back(r);
     fresh.ranks = std::move(told);
   }
   if (!fresh.ranks.empty()) on_news_(fresh);
@@ -235,16 +236,19 @@ std::optional<std::string> PeerWatch::abort_reason() const {
 
 std::string PeerWatch::missing() const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [rank, news] : known_)
-    if (rank != options_.rank && !(news.kind == News::Kind::Left && news.meets_again)) return news.text;
+  for (const int r : order_) {
+    const News& news = known_.at(r);
+    if (r != options_.rank && !(news.kind == News::Kind::Left && news.meets_again)) return news.text;
+  }
   return "";
 }
 
 std::string PeerWatch::lost_among(const std::vector<int>& ranks) const {
   const std::lock_guard lock(mutex_);
-  for (const int r : ranks)
-    if (const auto found = known_.find(r); found != known_.end() && found->second.kind != News::Kind::Left)
-      return found->second.text;
+  for (const int r : order_)
+    if (const News& news = known_.at(r);
+        news.kind != News::Kind::Left && std::find(ranks.begin(), ranks.end(), r) != ranks.end())
+      return news.text;
   return "";
 }
 

@@ -74,7 +74,7 @@ class PeerWatch {
 
   // A rank that will not come to a last meeting: the sentence about it, or "".
   std::string missing() const;
-  // What is known of any of these ranks, but for those that merely left; or "".
+  // What was heard first of any of these ranks, but for those that merely left; or "".
   std::string lost_among(const std::vector<int>& ranks) const;
   bool has_peers_here() const { return !neighbours_.empty(); }
   bool has_peers_elsewhere() const { return elsewhere_; }
@@ -102,6 +102,7 @@ class PeerWatch {
   std::mutex telling_;        // held during the callback: one at a time
   mutable std::mutex mutex_;  // all below, down to the line
   std::map<int, News> known_;
+  std::vector<int> order_;  // ranks of known_, the first loss first: later ones may be its consequence
   std::vector<News> outbox_;
   std::optional<std::string> abort_reason_;
   // --- of look_around()

@@ -80,4 +80,17 @@ ProcessState look_at(const ProcessId& process) {
   return stat->state == 'T' || stat->state == 't' ? ProcessState::Stopped : ProcessState::Runs;
 }
 
+std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
+  std::string text;
+  for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
+    const ProcessId& process = processes[r];
+    if (r == rank || process.domain == 0 || process.domain != processes[rank].domain) continue;
+    const ProcessState state = look_at(process);
+    if (state == ProcessState::Ended) return describe(r, process) + " is gone: its process has ended";
+    if (state == ProcessState::Stopped && stopped && text.empty())
+      text = describe(r, process) + " is stopped (by SIGSTOP, job control or a debugger)";
+  }
+  return text;
+}
+
 }  // namespace mpigdr

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace mpigdr {
 
@@ -29,5 +30,9 @@ enum class ProcessState {
 
 // Only for a process whose domain is that of own_process(), and not 0.
 ProcessState look_at(const ProcessId& process);
+
+// A sentence about the first rank whose process has ended, or else, if `stopped`, that is stopped; or "".
+// Looks only at ranks of the domain of `rank`.
+std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped);
 
 }  // namespace mpigdr

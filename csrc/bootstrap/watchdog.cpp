@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "bootstrap/shared_memory.hpp"
 #include "common/exit_status.hpp"
 #include "common/quiet_thread.hpp"
 
@@ -22,8 +25,9 @@ void report(int rank, const std::string& text) {
   }
 }
 
-Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details)
-    : what_(std::move(what)), details_(std::move(details)) {
+Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details,
+                   std::function<std::string()> lost)
+    : what_(std::move(what)), details_(std::move(details)), lost_(std::move(lost)) {
   thread_ = quiet_thread("mpigdr-guard", [this, deadline, rank] { run(deadline, rank); });
 }
 
@@ -38,6 +42,22 @@ Watchdog::~Watchdog() {
 
 void Watchdog::run(Deadline deadline, int rank) {
   std::unique_lock<std::mutex> lock(mutex_);
+  // A peer that has ended may have done its part before: then the call returns soon.
+  constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
+  std::optional<Deadline> since;
+  std::string reason;  // the first one: others may be its consequence
+  for (auto now = std::chrono::steady_clock::now(); lost_ && now < deadline;
+       now = std::chrono::steady_clock::now()) {
+    if (changed_.wait_until(lock, std::min(deadline, now + kLook), [this] { return done_; })) return;
+    if (reason.empty()) reason = lost_();
+    if (reason.empty()) continue;
+    if (!since) since = now;
+    if (now < *since + kBelieve) continue;
+    report(rank, what_ + " cannot return: " + reason + "; this process ends with code " +
+                     std::to_string(kExitStuck));
+    unlink_mpich_shared_memory();
+    ::_exit(kExitStuck);
+  }
   if (changed_.wait_until(lock, deadline, [this] { return done_; })) return;
   report(rank, what_ + " has not returned by its deadline; this process ends with code " +
                    std::to_string(kExitStuck));

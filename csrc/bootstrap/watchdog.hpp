@@ -19,7 +19,9 @@ namespace mpigdr {
 
 class Watchdog {
  public:
-  Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {});
+  // `lost`: asked some times a second; says why the call can never return, or "". Believed after 3 s.
+  Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {},
+           std::function<std::string()> lost = {});
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -28,7 +30,7 @@ class Watchdog {
   void run(Deadline deadline, int rank);
 
   const std::string what_;
-  const std::function<std::string()> details_;
+  const std::function<std::string()> details_, lost_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -23,7 +23,7 @@ import torch.distributed as dist
 PHASES = ("before-init", "rendezvous", "mpi-init", "mid", "idle", "end", "destroyed")
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
-    *("memory", "memory-inside", "abort", "abort-mpi"),
+    *("memory", "abort", "abort-mpi"),
 )
 SMALL, LARGE = 1000, 1 << 20  # float32
 STRIKE_AT = 5  # round
@@ -92,8 +92,6 @@ def strike() -> None:
     elif ARGS.fault == "memory":
         limit_memory(64 << 20)
         torch.ones(1 << 30, dtype=torch.uint8)
-    elif ARGS.fault == "memory-inside":
-        limit_memory(1 << 20)
     elif ARGS.fault == "abort":
         dist.distributed_c10d._abort_process_group()
         sys.exit(4)
@@ -181,16 +179,13 @@ def work_until_struck(call: Callable[[int], bool]) -> None:
     from_outside = ARGS.fault in ("sigkill", "sigstop", "os-exit", "abort-mpi")
     if IS_VICTIM and from_outside:
         threading.Timer(0.3, strike).start()
-    larger = operation(ARGS.operation, 8 * LARGE) if ARGS.fault == "memory-inside" else call
     for number in range(ARGS.rounds):
-        if number == STRIKE_AT and not from_outside:
-            if IS_VICTIM:
-                log("round", number=number)
-                if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with this round outstanding
-                    count = LARGE if ARGS.size == "large" else SMALL
-                    dist.all_reduce(torch.full((count,), float(number + RANK)), async_op=True)
-                strike()
-            call = larger  # what it needs besides the tensors is yet to be allocated
+        if IS_VICTIM and number == STRIKE_AT and not from_outside:
+            log("round", number=number)
+            if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with this round outstanding
+                count = LARGE if ARGS.size == "large" else SMALL
+                dist.all_reduce(torch.full((count,), float(number + RANK)), async_op=True)
+            strike()
         before = time.monotonic()
         right = call(number)
         if not right:

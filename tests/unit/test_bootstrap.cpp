@@ -182,7 +182,10 @@ TEST(launch_decision) {
   full.error = "e\n";
   full.nonce = "n";
   full.initialised = true;
+  full.process = {"h", 1ull << 63, 17, 4};
   const Proposal back = parse_proposal(serialise(full));
+  CHECK(back.process.host == "h" && back.process.domain == 1ull << 63 && back.process.pid == 17 &&
+        back.process.started == 4);
   CHECK(back.error == "e\n" && back.launcher->rank == 1 && back.launcher->name == "mpiexec" &&
         back.initialised);
   CHECK(!parse_proposal(serialise(proposal({}))).launcher);

@@ -11,6 +11,7 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/host.hpp"
 #include "bootstrap/pmi_server.hpp"
+#include "bootstrap/process_id.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
@@ -49,6 +50,8 @@ std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& 
   std::vector<Proposal> all;
   if (!o.store) {  // all that can be known: the launcher gave every rank what it gave this one
     all.assign(static_cast<std::size_t>(o.size), mine);
+    for (int r = 0; r < o.size; ++r)
+      if (r != o.rank) all[static_cast<std::size_t>(r)].process = {};
     for (int r = 0; r < o.size; ++r)
       if (mine.launcher && mine.launcher->rank == o.rank) all[static_cast<std::size_t>(r)].launcher->rank = r;
     return all;
@@ -102,15 +105,25 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   }
 
   std::shared_ptr<KvStore> store = o.store ? o.store->clone() : nullptr;
-  auto at_deadline = [store, key = o.key + "/up", size = o.size]() -> std::string {
+  std::vector<ProcessId> processes;
+  for (const Proposal& p : all) processes.push_back(p.process);
+  auto at_deadline = [store, processes, rank = o.rank, key = o.key + "/up", size = o.size]() -> std::string {
     unlink_mpich_shared_memory();
     if (!store) return "a single rank";
-    return "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
-           ". If one of them has ended, its own output says why";
+    std::string text = find_lost(processes, rank, true);
+    if (!text.empty()) text += "; ";
+    try {  // the process that hosts the store may have ended
+      text += "ranks that have not finished MPI_Init: " + rank_list(absent_ranks(*store, key, size)) +
+              ". If one of them has ended, its own output says why";
+    } catch (const std::exception& e) {
+      text += std::string("the store does not say which ranks have not finished MPI_Init: ") + e.what();
+    }
+    return text;
   };
+  auto lost = [processes, rank = o.rank] { return find_lost(processes, rank, false); };
   int provided = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
   {
-    Watchdog guard("MPI_Init_thread", deadline, o.rank, at_deadline);
+    Watchdog guard("MPI_Init_thread", deadline, o.rank, at_deadline, lost);
     code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   }
   if (server) {
@@ -223,6 +236,7 @@ void initialize(const RuntimeOptions& o) {
   if (s.pid && s.pid != ::getpid()) return check_again(o);
 
   Proposal mine = propose(family(), o.bootstrap);
+  mine.process = own_process();
   mine.library = library_version();
   if (mpi_is_finalized() || mpi_is_initialized()) {
     mine.error = objection_to_existing(o.size);
@@ -251,7 +265,15 @@ void initialize(const RuntimeOptions& o) {
     s.bootstrap = "taken over";
   verify_world(o, deadline);
   {
-    Watchdog guard("set-up of communicators after MPI_Init", deadline + kGrace, o.rank);
+    std::vector<ProcessId> processes;
+    for (const Proposal& p : all) processes.push_back(p.process);
+    Watchdog guard(
+        "set-up of communicators after MPI_Init", deadline + kGrace, o.rank,
+        [processes, rank = o.rank] {
+          const std::string text = find_lost(processes, rank, true);
+          return text.empty() ? "no process of this host has ended or is stopped" : text;
+        },
+        [processes, rank = o.rank] { return find_lost(processes, rank, false); });
     build_base(o);
   }
   s.finalize_timeout =

@@ -1,0 +1,50 @@
+"""Namespaces of Linux, so that a fault of a whole machine strikes the ranks of one test only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
+
+
+def hindrance() -> str:
+    if os.geteuid() != 0:
+        return "making namespaces needs root"
+    if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
+        return f"needs {', '.join(missing)}"
+    if subprocess.run(["unshare", "--net", "--mount", "--pid", "--fork", "true"], check=False).returncode:
+        return "this root may not make namespaces"
+    return ""
+
+
+class Namespaces:
+    """Held by a process that sleeps. A context."""
+
+    def __init__(self, name: str, setup: str) -> None:
+        kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        script = f"hostname {name} && {setup} && echo up && exec sleep 600"
+        self._holder = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], stdout=subprocess.PIPE)
+        said = self._holder.stdout.readline()
+        children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
+        with open(children) as file:
+            self.pid = file.read().split()[0] if said else ""
+        if not said:
+            self._holder.wait()
+            raise RuntimeError(f"could not set up the namespaces of {name}")
+
+    def enter(self, *kinds: str) -> list[str]:
+        """Words to put before a command, to run it inside."""
+        return ["nsenter", "-t", self.pid, *(kinds or ("-n", "-u", "-i", "-m", "-p")), "--"]
+
+    def ip(self, *words: str) -> None:
+        subprocess.run([*self.enter("-n"), "ip", *words], check=True, timeout=20)
+
+    def __enter__(self) -> Namespaces:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._holder.kill()  # its child goes with it
+        self._holder.wait()
+        self._holder.stdout.close()
