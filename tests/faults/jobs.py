@@ -55,7 +55,9 @@ class Case:
         ]
 
     def environment(self) -> dict[str, str]:
-        return processes.clean_environment(**{"MPI_GDR_HEARTBEAT": "4", **dict(self.variables)})
+        return processes.clean_environment(
+            **{"MPI_GDR_HEARTBEAT": "4", "MPI_GDR_FLIGHT_LOG": "0", **dict(self.variables)}
+        )
 
 
 @dataclass

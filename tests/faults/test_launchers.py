@@ -69,7 +69,9 @@ class Outcome:
 def run(launch: Launch) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
-        result = processes.run(launch.command(events), PATIENCE, MPI_GDR_HEARTBEAT="4")
+        result = processes.run(
+            launch.command(events), PATIENCE, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0"
+        )
         deadline = time.monotonic() + 15  # a killed process may need a moment to vanish
         while (left := processes_with(folder)) and time.monotonic() < deadline:
             time.sleep(0.2)

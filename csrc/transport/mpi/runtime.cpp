@@ -1,9 +1,11 @@
 #include "transport/mpi/runtime.hpp"
 
 #include <mpi.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <type_traits>
@@ -81,6 +83,20 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
   return server;
 }
 
+// The libraries end the process when there is not enough of it, without naming it.
+void warn_of_full_shared_memory(int rank, const std::vector<int>& nodes) {
+  constexpr std::uint64_t kPerRank = 16 << 20;  // MPICH with UCX wants some 10 MiB
+  struct statvfs space{};
+  if (nodes.size() < 2 || ::statvfs("/dev/shm", &space) != 0) return;
+  const auto here = static_cast<std::uint64_t>(
+      std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]));
+  const std::uint64_t free = std::uint64_t{space.f_bavail} * space.f_frsize;
+  if (free < here * kPerRank)
+    report(rank, "/dev/shm has " + std::to_string(free >> 10) + " KiB free for " + std::to_string(here) +
+                     " rank(s) of this host; the MPI library may fail for want of it (expected " +
+                     std::to_string(here * kPerRank >> 20) + " MiB)");
+}
+
 void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
   RuntimeState& s = state();
   std::vector<std::string> hosts, cpus;
@@ -95,6 +111,7 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
     set_oversubscribed_environment();
   set_fork_safe_environment();
+  warn_of_full_shared_memory(o.rank, nodes);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
     // A child that runs exit handlers must not tell the launcher that this rank is done.
