@@ -92,8 +92,8 @@ void PeerWatch::tell(const News& news, bool publish) {
     });
     if (fresh.ranks.empty()) return;
     if (publish) outbox_.push_back(fresh);
-    // The end of a process that had said goodbye and was waiting for the others: they know already what it did
-    // not take part in. Only the last meeting has to know.
+    // The end of a process that had said goodbye and was waiting for the others: they know already what it
+    // did not take part in. Only the last meeting has to know.
     const auto expected = [&](int r) {
       const auto found = known_.find(r);
       return found != known_.end() && found->second.meets_again;
@@ -156,8 +156,8 @@ void PeerWatch::beat(KvStore& store, Time now) {
   const int next = next_left(position_, 1);
   if (next < 0 || !far(next)) return;
   const std::int64_t count = store.add(key(next), 0);
-  // A new one to watch has to learn first that it is watched. After a pause of our own nothing is known. Ranks
-  // may begin far apart in time: who has not begun is not silent.
+  // A new one to watch has to learn first that it is watched. After a pause of our own nothing is known.
+  // Ranks may begin far apart in time: who has not begun is not silent.
   const bool resumed = talked_ != Time{} && now - talked_ > 4 * talk_pause() + milliseconds(2000);
   if (next != watched_ || count != last_beat_ || count == 0 || resumed) heard_ = now;
   watched_ = next;
