@@ -60,8 +60,7 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     const auto quiet = steady_clock::now() - contact;
     if (quiet < std::max(silence, 4 * watch.talk_pause())) return "";
     if (!lost.empty()) return lost;
-    // A connection may wait for a name server, and training does not need the store: slow is not lost.
-    if (!connected || quiet < 6 * silence) return "";
+    if (!connected) return "";  // it may wait for a name server
     return "no answer for " +
            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(quiet).count()) + " s";
   }

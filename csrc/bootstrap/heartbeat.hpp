@@ -2,9 +2,9 @@
 //
 // Two threads, because a call to the store may hang: one looks at the processes of this host and calls
 // `on_tick`, one talks to the store over a connection of its own. They take no signals, no lock of Python's,
-// and never call MPI. A store that fails, or does not answer for 6 times `silence`, is lost: with it all news
-// of other hosts. That is told once, through on_store_lost, on the thread that looks around; never if silence
-// is 0. Losing it harms nobody who stays on one host.
+// and never call MPI. A store that fails or does not answer for `silence` is lost: with it all news of other
+// hosts. That is told once, through on_store_lost, on the thread that looks around; never if silence is 0.
+// Losing it harms nobody who stays on one host.
 #pragma once
 
 #include <chrono>

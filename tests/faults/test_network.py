@@ -25,6 +25,8 @@ NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && ip link set lo up"
 class Testbed:
     """Two nodes and a switch."""
 
+    __test__ = False  # no tests, whatever its name says
+
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.switch = stack.enter_context(
             Namespaces("switch", "ip link add br0 type bridge && ip link set br0 up")

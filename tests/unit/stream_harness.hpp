@@ -225,6 +225,16 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
           data.expected.push_back(value(r, first + i, salt));
       }
       break;
+    case Collective::Gather:
+      fill(count);
+      for (int r = 0; rank == spec.root && r < p; ++r)
+        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
+      break;
+    case Collective::Scatter:
+      if (rank == spec.root) fill(size * count);
+      for (std::uint64_t i = 0; i < count; ++i)
+        data.expected.push_back(value(spec.root, static_cast<std::uint64_t>(rank) * count + i, salt));
+      break;
     case Collective::Barrier:
       break;
   }

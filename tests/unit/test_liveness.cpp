@@ -68,8 +68,8 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
   // Per rank and second: the list, the abort key; every eighth time the item after; per host: one beat sent,
-  // one read.
-  CHECK(job.store.requests() <= 1000 * (8 * 2 + 8 / 8 + 2 * 2));
+  // one read. Once per rank: a first beat.
+  CHECK(job.store.requests() <= 1000 * (8 * 2 + 8 / 8 + 2 * 2) + 8);
   CHECK(job.watches[0]->missing().empty());
 }
 
@@ -204,6 +204,31 @@ TEST(who_leaves_is_told_and_may_end_later) {
   CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == News::Kind::Ended);
 }
 
+TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) {
+  Job job({0, 0});
+  News news;
+  news.text = "rank 1 has left";
+  news.meets_again = true;
+  job.watches[1]->leave(news);
+  job.seconds(2);
+  job.states[1] = ProcessState::Ended;
+  job.seconds(2);
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Left);
+  CHECK(job.watches[0]->missing().find("is gone") != std::string::npos);
+}
+
+TEST(who_has_not_begun_is_not_silent) {
+  Job job({0, 1, 2});
+  job.silent[1] = true;
+  job.seconds(60);
+  CHECK(job.heard[0].empty() && job.heard[2].empty());
+  job.silent[1] = false;
+  job.seconds(5);
+  job.silent[1] = true;
+  job.seconds(20);
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Silent);
+}
+
 TEST(news_that_was_never_written_does_not_hide_the_next) {
   Job job({0, 1, 2});
   job.store.add("job/news", 1);  // its author died
@@ -224,7 +249,7 @@ TEST(the_list_is_bounded_and_malformed_news_is_refused) {
   for (int r = 1; r < 200; ++r) job.watches[r]->leave(news);
   job.seconds(1);
   job.second();
-  CHECK(job.heard[0].size() == PeerWatch::kMaxNews);
+  CHECK(job.heard[0].size() == PeerWatch::kMaxNews / 2);  // the other half is for losses
   Job other({0, 1});
   other.store.set("job/news/1", "4:what");
   CHECK_THROWS(other.second(), Error, "malformed");
