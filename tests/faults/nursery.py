@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import signal
 import sys
 import time
 
@@ -56,7 +57,9 @@ def serve() -> str | None:
     while True:
         if select.select([0], [], [], 0.02)[0]:
             got = os.read(0, 65536)
-            if not got:
+            if not got:  # whoever asked for them is gone, perhaps killed
+                for pid in running:
+                    os.kill(pid, signal.SIGKILL)
                 return None
             buffer += got
         while b"\n" in buffer:
