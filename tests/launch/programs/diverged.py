@@ -94,4 +94,6 @@ if (case, rank) in (("skipped", 2), ("silent", 2)):
 sys.stdout.flush()
 tell("done")
 wait_for("done", size)
+# All at the same moment: whoever saw another one go would write a second log, about that.
+time.sleep(max(0, max(f.stat().st_mtime for f in told.glob("done*")) + 1 - time.time()))
 os._exit(0)
