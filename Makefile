@@ -16,7 +16,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test test-full soak unit test-tsan test-asan lint package clean distclean
+.PHONY: train test test-full soak unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -58,6 +58,27 @@ test-tsan test-asan: $(VENV)/.tools
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER)
 	$(CMAKE_BUILD) build/$@
 	$(CTEST) --test-dir build/$@
+
+# The smoke set on another MPI, which is put below build/mpi: the extension that was built against the MPICH wheel runs on
+# all of its ABI, Open MPI gets a build of its own beside the MPI. The driver needs the headers, which two of them bring.
+MPI ?= mpich
+MPI_FOLDER := $(abspath build/mpi/$(MPI))
+MPI_DRIVER := $(filter mpich openmpi,$(MPI))
+
+test-mpi: $(VENV)/.package
+	$(BIN)/python tests/mpi/libraries.py $(MPI)
+ifeq ($(MPI),openmpi)
+	MPICC=$(MPI_FOLDER)/bin/mpicc MPI_GDR_BUILD_DIR=$(MPI_FOLDER)/cmake \
+	  $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
+endif
+	TEST_MPI=$(MPI) $(BIN)/python -m pytest tests/mpi $(ARGS)
+	$(if $(MPI_DRIVER),MPICC=$(MPI_FOLDER)/bin/mpicc MPIEXEC=$(MPI_FOLDER)/bin/mpiexec \
+	  tests/mpi_cpp/run.sh $(MPI_FOLDER)/driver)
+
+# That csrc/torch compiles with the headers of other releases: about 15 MB each. Not in CI.
+TORCH_VERSIONS ?= 2.11.0 2.12.0 2.12.1 2.13.0 2.14.0 2.14.1 2.15.0
+check-torch: $(VENV)/.tools
+	$(BIN)/python tools/check_torch_versions.py $(TORCH_VERSIONS)
 
 CMAKE_BUILD := $(BIN)/cmake --build
 CTEST := $(BIN)/ctest --output-on-failure --timeout 300

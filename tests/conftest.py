@@ -5,6 +5,8 @@ import os
 # tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
 # test_frameworks.py; see support/spmd_main.py.
 collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks"]
+# tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
+collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
 
 
 def pytest_addoption(parser):

@@ -14,12 +14,22 @@ GROUP_SECONDS = 45  # timeout of the process group in the ranks
 
 
 def run_spmd(
-    reports: Path, launcher: str, size: int, *arguments: str, timeout: float = 240, **env: str
+    reports: Path,
+    launcher: str,
+    size: int,
+    *arguments: str,
+    timeout: float = 240,
+    mpiexec: str | None = None,
+    **env: str,
 ) -> int:
-    """Runs tests/spmd with pytest `arguments` on `size` ranks; the number of tests that each rank passed."""
+    """Runs tests/spmd with pytest `arguments` on `size` ranks; the number of tests that each rank passed.
+
+    `mpiexec`: what `mpi-gdr run` starts instead of the launcher of the MPI that the extension was built for.
+    """
     reports.mkdir(exist_ok=True)
+    chosen = ["--mpiexec", mpiexec] if mpiexec else []
     command = {
-        "mpi-gdr run": [*processes.MPI_GDR_RUN, "-n", str(size), str(MAIN)],
+        "mpi-gdr run": [*processes.MPI_GDR_RUN, *chosen, "-n", str(size), str(MAIN)],
         "torchrun": [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={size}", str(MAIN)],
         "spawn": [sys.executable, str(MAIN), "--spawn", str(size)],
     }[launcher]

