@@ -4,7 +4,7 @@
 
 Of each wheel only `torch/include` is read: pip is asked for the wheel's address, and the parts of the file
 that hold the headers are fetched by HTTP range requests (about 15 MB instead of 500). They are kept in the
-folder. Every file is compiled with -fsyntax-only and -Werror against the headers of this Python. The status
+folder. Every file is checked with -fsyntax-only and -Werror against the headers of this Python. The status
 is 1 if a file of any release does not compile. What links and runs is not shown by this.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import io
 import json
 import os
@@ -134,7 +135,7 @@ def precompile(sources: list[Path], include: Path) -> Path:
     return header
 
 
-def compile_one(source: Path, include: Path, header: Path) -> tuple[Path, str]:
+def compile_one(include: Path, header: Path, source: Path) -> tuple[Path, str]:
     """(source, the compiler's messages if it failed)."""
     command = [*compiler(include), "-fsyntax-only", "-include", str(header), str(source)]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -155,7 +156,7 @@ def main() -> int:
         start = time.monotonic()
         header = precompile(sources, include)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            outcomes = list(pool.map(lambda source: compile_one(source, include, header), sources))
+            outcomes = list(pool.map(functools.partial(compile_one, include, header), sources))
         broken = [(source, text) for source, text in outcomes if text]
         for source, text in broken:
             print(f"torch {version}: {source.relative_to(ROOT)} does not compile:\n{text[:6000]}", flush=True)
