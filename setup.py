@@ -236,7 +236,6 @@ class CMakeBuild(build_ext):
         ninja = find_program("ninja")
         source = Path(__file__).resolve().parent
         folder = source / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
-        folder = Path(os.environ.get("MPI_GDR_BUILD_DIR") or folder).resolve()
         discard_moved_cache(folder, source)
         configure = [cmake, "-S", str(source), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
         if ninja:
