@@ -38,9 +38,12 @@ class Library(NamedTuple):
 
     def environment(self) -> dict[str, str]:
         """Makes a rank load this MPI. LD_LIBRARY_PATH comes before the extension's own RUNPATH."""
-        environment = {"LD_LIBRARY_PATH": str(self.folder / self.shared), **dict(self.variables)}
+        shared = self.folder / self.shared
+        environment = {"LD_LIBRARY_PATH": str(shared), **dict(self.variables)}
         if self.own_build:
             environment["PYTHONPATH"] = str(self.site)
+            # mpi4py takes the first MPI that it finds, and that may be the MPICH wheel.
+            environment["MPI4PY_LIBMPI"] = str(next(shared.glob("libmpi.so.*")))
         return environment
 
 

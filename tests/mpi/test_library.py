@@ -17,9 +17,10 @@ LIBRARY = LIBRARIES[os.environ["TEST_MPI"]]
 MPIEXEC = str(LIBRARY.folder / LIBRARY.mpiexec)
 
 
-def test_info_names_the_library():
+def test_info_names_the_library(tmp_path):
+    """Not from the folder of the sources: with -m, Python would prefer the package there."""
     command = [processes.sys.executable, "-m", "mpi_backend", "info", "--json", "--init"]
-    report = json.loads(processes.run(command, **LIBRARY.environment()).expect(0))
+    report = json.loads(processes.run(command, cwd=str(tmp_path), **LIBRARY.environment()).expect(0))
     mpi = report["mpi"]
     assert re.sub(r"\s+", " ", mpi["library"]).startswith(LIBRARY.version), mpi
     assert Path(mpi["library_path"]).is_relative_to(LIBRARY.folder), mpi
