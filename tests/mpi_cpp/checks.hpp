@@ -80,7 +80,12 @@ void reductions(Transport& t, DataType dtype, T one) {
   for (ReduceOp op : {ReduceOp::Sum, ReduceOp::Product, ReduceOp::Min, ReduceOp::Max, ReduceOp::BitAnd,
                       ReduceOp::BitOr, ReduceOp::BitXor}) {
     if (!supports(op, dtype)) continue;
-    REQUIRE(t.has_native(Collective::AllReduce, dtype, op, n));
+    // Where libraries differ: sums of short integers, the order of unsigned ones.
+    const bool short_sum = op == ReduceOp::Sum && dtype != DataType::Bool && sizeof(T) < 4;
+    const bool unsigned_order =
+        dtype != DataType::Bool && std::is_unsigned_v<T> && (op == ReduceOp::Min || op == ReduceOp::Max);
+    REQUIRE(t.has_native(Collective::AllReduce, dtype, op, n) == !(short_sum || unsigned_order));
+    if (short_sum || unsigned_order) continue;
     auto value = [&](int r, std::uint64_t i) {
       return dtype == DataType::Bool ? T((r + i) % 2) : T(one + T((r + i) % 3));
     };

@@ -63,10 +63,14 @@ MPI_Op operation(ReduceOp op, DataType t) {
   return MPI_OP_NULL;
 }
 
-// The C standard leaves the overflow of a sum to the library, and ours wraps as torch's does. Open MPI 5.0.11
-// saturates most elements of 8 and 16 bits (its vector code) and wraps the rest.
-bool overflows_as_ours(ReduceOp op, DataType t) {
-  return op != ReduceOp::Sum || t == DataType::Bool || item_size(t) >= 4;
+// What the libraries that we have run compute in the same way, and as ours do. Open MPI 5.0.11 saturates most
+// elements of a sum of 8- or 16-bit integers (its vector code) and wraps the rest; MPICH 4.0.2 compares
+// unsigned integers as signed ones.
+bool libraries_agree(ReduceOp op, DataType t) {
+  const bool is_unsigned =
+      t == DataType::UInt64 || t == DataType::UInt32 || t == DataType::UInt16 || t == DataType::UInt8;
+  if (op == ReduceOp::Sum) return t == DataType::Bool || item_size(t) >= 4;
+  return !(is_unsigned && (op == ReduceOp::Min || op == ReduceOp::Max));
 }
 
 bool reduces(Collective c) {
@@ -80,7 +84,7 @@ bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::ui
   if (collective == Collective::AllToAll) return false;  // its counts differ per rank
   if (reduces(collective))
     return count <= INT_MAX && supports(op, dtype) && datatype(dtype) != MPI_DATATYPE_NULL &&
-           operation(op, dtype) != MPI_OP_NULL && overflows_as_ours(op, dtype);
+           operation(op, dtype) != MPI_OP_NULL && libraries_agree(op, dtype);
   return count <= INT_MAX / item_size(dtype);  // moved as bytes
 }
 
