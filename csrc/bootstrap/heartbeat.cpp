@@ -4,8 +4,10 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <utility>
 
+#include "common/log.hpp"
 #include "common/quiet_thread.hpp"
 
 namespace mpigdr {
@@ -16,7 +18,7 @@ using std::chrono::steady_clock;
 struct Heartbeat::State : std::enable_shared_from_this<State> {
   explicit State(HeartbeatOptions o)
       : options(std::move(o)), watch(options.watch, [this](const News& news) {
-          if (!stopped()) options.on_news(news);
+          if (!stopped()) guarded("news of lost ranks", [&] { options.on_news(news); });
         }) {}
 
   const HeartbeatOptions options;
@@ -31,7 +33,17 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   bool connected = false;
   steady_clock::time_point contact = steady_clock::now();  // when the store last answered
   std::string lost;                                        // why it never will again
-  bool left = false;
+  std::set<News::Kind> said;                               // of this rank itself
+
+  // Memory may run out in whatever is called from here, and these threads must go on.
+  template <typename F>
+  static void guarded(const char* what, F&& call) noexcept {
+    try {
+      call();
+    } catch (const std::exception& e) {
+      log_fatal(std::string("the heartbeat could not deal with ") + what + ": " + e.what());
+    }
+  }
 
   bool stopped() const {
     const std::lock_guard lock(mutex);
@@ -39,16 +51,24 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   }
 
   void look() {
-    bool told = false;
+    bool told = false, was_unsure = false;
     while (!stopped()) {
-      watch.look_around(steady_clock::now());
-      options.on_tick();
-      if (const std::string reason = told ? "" : store_lost(); !reason.empty()) {
-        told = true;
-        options.on_store_lost(reason);
-      }
+      guarded("a look at the processes of this host", [&] {
+        watch.look_around(steady_clock::now());
+        options.on_tick();
+        if (const std::string reason = told ? "" : store_lost(); !reason.empty()) {
+          told = true;
+          options.on_store_lost(reason);
+        }
+      });
+      const bool unsure = watch.unsure();
       std::unique_lock lock(mutex);
-      changed.wait_for(lock, watch.look_pause(), [&] { return stopping; });
+      if (unsure && !was_unsure) {
+        hurry = true;
+        changed.notify_all();
+      }
+      was_unsure = unsure;
+      changed.wait_for(lock, unsure ? milliseconds(50) : watch.look_pause(), [&] { return stopping; });
     }
     end();
   }
@@ -113,8 +133,7 @@ Heartbeat::Heartbeat(HeartbeatOptions options) : state_(std::make_shared<State>(
 
 void Heartbeat::leave(News news, milliseconds patience) {
   std::unique_lock lock(state_->mutex);
-  if (state_->left || state_->stopping || !state_->lost.empty()) return;
-  state_->left = true;
+  if (state_->stopping || !state_->lost.empty() || !state_->said.insert(news.kind).second) return;
   state_->watch.leave(std::move(news));
   // The round that may be running has taken its news already.
   const std::uint64_t enough = state_->rounds + 2;

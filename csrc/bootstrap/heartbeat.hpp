@@ -33,8 +33,8 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Tells the others that this rank leaves, and waits until that stands in the store, or for `patience`.
-  // Once; later calls do nothing.
+  // Tells the others what PeerWatch::leave() says, and waits until that stands in the store, or for
+  // `patience`. Each kind once; later calls do nothing.
   void leave(News news, std::chrono::milliseconds patience);
 
   std::string missing() const;

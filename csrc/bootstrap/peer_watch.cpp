@@ -28,9 +28,14 @@ std::string serialise(const News& news) {
 }
 
 // Nothing of what the store says is trusted further than that it names ranks of this job.
-News parse(const std::string& text, int size) {
-  const auto fields = unpack(text);
-  if (fields.size() < 4) fail(ErrorCode::Internal, "malformed news of ", fields.size(), " fields");
+// Nothing: it is no news of ours.
+std::optional<News> parse(const std::string& text, int size) {
+  std::vector<std::string> fields;
+  try {
+    fields = unpack(text);
+  } catch (const Error&) {
+  }
+  if (fields.size() < 4) return std::nullopt;
   News news;
   news.kind = fields[0] == "0" ? News::Kind::Ended : fields[0] == "1" ? News::Kind::Silent : News::Kind::Left;
   news.text = fields[1];
@@ -123,19 +128,36 @@ void PeerWatch::look_around(Time now) {
     const ProcessState state = options_.probe(process);
     const std::string seen = ", seen by rank " + std::to_string(options_.rank) + " on the same host";
     if (state == ProcessState::Ended) {
+      if (may_have_left(r, now)) continue;
       tell({News::Kind::Ended, {r}, describe(r, process) + " is gone: its process has ended" + seen}, true);
-    } else if (state == ProcessState::Runs) {
-      stopped_.erase(r);
+    } else if (state != ProcessState::Stopped) {
+      stopped_.erase(r);  // in a debugger: whoever uses it wants the job to stay
     } else if (options_.silence.count() > 0) {
       const Time since = stopped_.emplace(r, now).first->second;
       if (now - since > options_.silence)
         tell({News::Kind::Silent,
               {r},
               describe(r, process) + " has not been heard of for " + seconds(now - since) +
-                  ": its process is stopped (by SIGSTOP, job control or a debugger)" + seen},
+                  ": its process is stopped (by SIGSTOP or job control)" + seen},
              true);
     }
   }
+}
+
+// Before it ended it may have said goodbye. That stands in the store then, and the next round that begins
+// reads it, if the store answers.
+bool PeerWatch::may_have_left(int rank, Time now) {
+  const std::lock_guard lock(mutex_);
+  const auto [seen, first] = ended_.try_emplace(rank, Sighting{now, rounds_begun_ + 1});
+  const bool unsure =
+      !known_.contains(rank) && rounds_ended_ < seen->second.round && now - seen->second.when < kHearOut;
+  if (!unsure) ended_.erase(seen);
+  return unsure;
+}
+
+bool PeerWatch::unsure() const {
+  const std::lock_guard lock(mutex_);
+  return !ended_.empty();
 }
 
 int PeerWatch::next_left(int position, int step) const {
@@ -201,11 +223,16 @@ void PeerWatch::read(KvStore& store) {
       return;
     }
     ++read_;
-    tell(parse(*item, static_cast<int>(options_.processes.size())), false);
+    if (const auto news = parse(*item, static_cast<int>(options_.processes.size()))) tell(*news, false);
   }
 }
 
 void PeerWatch::talk(KvStore& store, Time now) {
+  std::uint64_t round;
+  {
+    const std::lock_guard lock(mutex_);
+    round = ++rounds_begun_;
+  }
   if (elsewhere_) beat(store, now);
   std::vector<News> out;
   {
@@ -215,6 +242,10 @@ void PeerWatch::talk(KvStore& store, Time now) {
   for (const News& news : out) publish(store, news);
   read(store);
   talked_ = now;
+  {
+    const std::lock_guard lock(mutex_);
+    rounds_ended_ = round;
+  }
   if (options_.abort_key.empty()) return;
   if (auto reason = store.try_get(options_.abort_key)) {
     const std::lock_guard lock(mutex_);
@@ -224,7 +255,6 @@ void PeerWatch::talk(KvStore& store, Time now) {
 
 void PeerWatch::leave(News news) {
   const std::lock_guard lock(mutex_);
-  news.kind = News::Kind::Left;
   news.ranks = {options_.rank};
   outbox_.push_back(std::move(news));
 }

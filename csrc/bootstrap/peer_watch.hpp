@@ -11,7 +11,8 @@
 // first item about a rank counts. The list is short (kMaxNews): a job that has lost so many ranks is lost,
 // and a store server must not be drowned by its end.
 //
-// A rank that leaves says so itself (News::Kind::Left), with what the others need to know of it.
+// A rank that leaves says so itself (News::Kind::Left), with what the others need to know of it. Whoever
+// finds its process ended hears that first.
 //
 // Threads: look_around() and talk() may run at the same time, each on one thread; everything else from any
 // thread. The callback comes from either of the two, one at a time, with no lock of PeerWatch's but that one
@@ -39,7 +40,7 @@ struct News {
     Silent,  // stopped, or not heard of: it may come back, but the job goes on without it
     Left     // it said goodbye
   };
-  Kind kind = Kind::Ended;
+  Kind kind = Kind::Left;
   std::vector<int> ranks;
   std::string text;          // a sentence that names ranks, hosts, pids and how it was found
   bool meets_again = false;  // Left: it waits for the others before it ends MPI
@@ -59,15 +60,20 @@ class PeerWatch {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr int kMaxNews = 64;
+  static constexpr std::chrono::milliseconds kHearOut{2000};  // for a goodbye, if the store does not answer
 
   PeerWatch(PeerWatchOptions options, std::function<void(const News&)> on_news);
 
   // One look at the processes of this domain.
   void look_around(Time now);
+  // The last look found a process that has ended, and may have said goodbye before: the next one tells, once
+  // a round with the store has come between.
+  bool unsure() const;
   // One round with the store: publishes, beats, watches the next domain, reads the list. About two requests.
   // Throws what the store throws.
   void talk(KvStore& store, Time now);
-  // Publishes at the next talk() that this rank leaves. Once.
+  // Publishes at the next talk() that this rank leaves (Kind::Left), or that it goes without having met the
+  // others as it had said (Kind::Ended). Each once.
   void leave(News news);
   // What stands at the abort key, once talk() has seen it.
   std::optional<std::string> abort_reason() const;
@@ -85,6 +91,11 @@ class PeerWatch {
   std::chrono::milliseconds look_pause() const;
 
  private:
+  struct Sighting {
+    Time when;
+    std::uint64_t round;  // the first with the store that begins later
+  };
+  bool may_have_left(int rank, Time now);
   void tell(const News& news, bool publish);
   void beat(KvStore& store, Time now);
   void publish(KvStore& store, const News& news);
@@ -105,6 +116,8 @@ class PeerWatch {
   std::vector<int> order_;  // ranks of known_, the first loss first: later ones may be its consequence
   std::vector<News> outbox_;
   std::optional<std::string> abort_reason_;
+  std::map<int, Sighting> ended_;  // of whom it is not told yet
+  std::uint64_t rounds_begun_ = 0, rounds_ended_ = 0;
   // --- of look_around()
   Time looked_{};
   std::map<int, Time> stopped_;  // since when

@@ -57,6 +57,9 @@ ProcessId own_process() {
   ::gethostname(name, sizeof name - 1);
   own.host = name;
   own.pid = ::getpid();
+  // In a container that shows another PID namespace's /proc, the pid is that of somebody else.
+  char self[32] = "";
+  if (::readlink("/proc/self", self, sizeof self - 1) <= 0 || self != std::to_string(own.pid)) return own;
   const auto stat = read_stat(own.pid);
   if (!stat || stat->started == 0) return own;
   own.started = stat->started;
@@ -77,7 +80,8 @@ ProcessState look_at(const ProcessId& process) {
   if (stat->state == '?') return ProcessState::Runs;  // no news
   if (stat->started != process.started || stat->state == 'Z' || stat->state == 'X')
     return ProcessState::Ended;
-  return stat->state == 'T' || stat->state == 't' ? ProcessState::Stopped : ProcessState::Runs;
+  if (stat->state == 't') return ProcessState::Traced;
+  return stat->state == 'T' ? ProcessState::Stopped : ProcessState::Runs;
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
@@ -87,8 +91,10 @@ std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool st
     if (r == rank || process.domain == 0 || process.domain != processes[rank].domain) continue;
     const ProcessState state = look_at(process);
     if (state == ProcessState::Ended) return describe(r, process) + " is gone: its process has ended";
-    if (state == ProcessState::Stopped && stopped && text.empty())
-      text = describe(r, process) + " is stopped (by SIGSTOP, job control or a debugger)";
+    if (state != ProcessState::Runs && stopped && text.empty())
+      text =
+          describe(r, process) + (state == ProcessState::Traced ? " is held by a debugger"
+                                                                : " is stopped (by SIGSTOP or job control)");
   }
   return text;
 }

@@ -24,15 +24,16 @@ std::string describe(int rank, const ProcessId& process);
 
 enum class ProcessState {
   Runs,
-  Stopped,  // SIGSTOP, job control, or a debugger has it
+  Stopped,  // by SIGSTOP or job control
+  Traced,   // a debugger holds it
   Ended     // gone, a zombie, or its pid belongs to another process
 };
 
 // Only for a process whose domain is that of own_process(), and not 0.
 ProcessState look_at(const ProcessId& process);
 
-// A sentence about the first rank whose process has ended, or else, if `stopped`, that is stopped; or "".
-// Looks only at ranks of the domain of `rank`.
+// A sentence about the first rank whose process has ended, or else, if `stopped`, that is stopped or held by
+// a debugger; or "". Looks only at ranks of the domain of `rank`.
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped);
 
 }  // namespace mpigdr

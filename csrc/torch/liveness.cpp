@@ -60,6 +60,7 @@ void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<Kv
   const std::lock_guard lock(mutex_);
   heartbeat_.swap(started);  // the one before ends after the lock does
   closed_.clear();
+  left_.clear();
 }
 
 std::shared_ptr<Heartbeat> Liveness::heartbeat() const {
@@ -70,12 +71,15 @@ std::shared_ptr<Heartbeat> Liveness::heartbeat() const {
 void Liveness::opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members,
                       std::string key) {
   std::string lost;
+  std::deque<News> left;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(groups_, [](const Entry& e) { return e.group.expired(); });
-    groups_.push_back({&engine, group.get(), group, members, std::move(key)});
+    groups_.push_back({&engine, group.get(), group, members, key});
+    left = left_;
   }
   // News that came while the group was made has not reached it.
+  for (const News& news : left) depart({&engine, group, members, key}, news);
   if (lost = lost_among(members); !lost.empty()) engine.lose(*group, lost);
 }
 
@@ -134,27 +138,40 @@ void Liveness::on_news(const News& news) {
   if (ending_.load(std::memory_order_acquire)) return;
   const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
   if (news.kind != News::Kind::Left) mpi::mark_failed();  // MPI_Finalize would wait for it
-  std::vector<std::string> reached =
-      news.kind == News::Kind::Left ? unpack(news.details) : std::vector<std::string>();
+  if (news.kind == News::Kind::Left) {
+    unpack(news.details);  // throws if it is no news of ours
+    const std::lock_guard lock(mutex_);
+    left_.push_back(news);
+  }
   for (const Open& open : open_groups()) {
-    for (const int rank : news.ranks) {
-      const auto member = std::find(open.members.begin(), open.members.end(), rank);
-      if (member == open.members.end()) continue;
-      if (news.kind != News::Kind::Left) {
-        open.engine->lose(*open.group,
-                          self ? "the other ranks go on without this one: " + news.text : news.text);
-        break;
-      }
-      for (std::size_t i = 0; i + kFieldsPerGroup <= reached.size(); i += kFieldsPerGroup) {
-        if (reached[i] != open.key) continue;
-        Group::Departure departure;
-        departure.rank = static_cast<int>(member - open.members.begin());
-        departure.text = news.text;
-        departure.when = Clock::now();
-        for (int c = 0; c < kChannelCount; ++c)
-          departure.sequences[c] = std::strtoull(reached[i + 1 + c].c_str(), nullptr, 10);
-        open.group->depart(std::move(departure));
-      }
+    if (news.kind == News::Kind::Left) {
+      depart(open, news);
+      continue;
+    }
+    const bool concerned = std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
+      return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
+    });
+    if (concerned)
+      open.engine->lose(*open.group,
+                        self ? "the other ranks go on without this one: " + news.text : news.text);
+  }
+}
+
+// Told twice (by opened() and on_news() at once) is as good as once.
+void Liveness::depart(const Open& open, const News& news) {
+  const std::vector<std::string> reached = unpack(news.details);
+  for (const int rank : news.ranks) {
+    const auto member = std::find(open.members.begin(), open.members.end(), rank);
+    if (member == open.members.end()) continue;
+    for (std::size_t i = 0; i + kFieldsPerGroup <= reached.size(); i += kFieldsPerGroup) {
+      if (reached[i] != open.key) continue;
+      Group::Departure departure;
+      departure.rank = static_cast<int>(member - open.members.begin());
+      departure.text = news.text;
+      departure.when = Clock::now();
+      for (int c = 0; c < kChannelCount; ++c)
+        departure.sequences[c] = std::strtoull(reached[i + 1 + c].c_str(), nullptr, 10);
+      open.group->depart(std::move(departure));
     }
   }
 }
@@ -211,26 +228,34 @@ std::string Liveness::reached(Engine& engine, const Group& group, const std::str
   return pack(fields);
 }
 
-void Liveness::end(const std::string& why, bool meets_again) {
+void Liveness::end(const std::string& why) {
   ending_.store(true, std::memory_order_release);
   if (!heartbeat()) return;
   News news;
   news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has left the job: " + why;
-  news.meets_again = meets_again;
   for (const Open& open : open_groups()) news.details += reached(*open.engine, *open.group, open.key);
   const std::lock_guard lock(mutex_);
   for (const std::string& fields : closed_) news.details += fields;
   farewell_ = std::move(news);
 }
 
-void Liveness::farewell(milliseconds patience) {
+void Liveness::farewell(bool meets_again, milliseconds patience) {
   const auto watch = heartbeat();
   News news;
   {
     const std::lock_guard lock(mutex_);
     news = farewell_;
   }
+  news.meets_again = meets_again;
   if (watch) watch->leave(std::move(news), patience);
+}
+
+void Liveness::give_up(milliseconds patience) {
+  const auto watch = heartbeat();
+  if (!watch) return;
+  News news{News::Kind::Ended, {}, ""};
+  news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has ended without MPI_Finalize";
+  watch->leave(std::move(news), patience);
 }
 
 void Liveness::stop(milliseconds patience) {

@@ -57,11 +57,13 @@ class Liveness {
   };
 
   // This process ends: from now on news changes no group any more. `why` completes "rank 3 has left the job:
-  // ". `meets_again`: it waits for the others before it ends MPI. The sentence is made now and sent by
-  // farewell().
-  void end(const std::string& why, bool meets_again);
-  // Sends it, waiting at most so long. Once.
-  void farewell(std::chrono::milliseconds patience);
+  // ". The sentence is made now and sent by farewell().
+  void end(const std::string& why);
+  // Sends it, waiting at most so long. `meets_again`: this rank waits for the others before it ends MPI.
+  // Once.
+  void farewell(bool meets_again, std::chrono::milliseconds patience);
+  // After a farewell that said so: it does not wait any longer.
+  void give_up(std::chrono::milliseconds patience);
   // A rank for which a last meeting would wait in vain: the sentence, or "".
   std::string missing() const;
   void stop(std::chrono::milliseconds patience);
@@ -83,6 +85,7 @@ class Liveness {
   std::vector<Open> open_groups() const;
   std::shared_ptr<Heartbeat> heartbeat() const;
   void on_news(const News& news);
+  static void depart(const Open& open, const News& news);
   void on_store_lost(const std::string& reason);
   void on_tick();
   std::string reached(Engine& engine, const Group& group, const std::string& key) const;
@@ -93,6 +96,7 @@ class Liveness {
   std::deque<std::string> closed_;  // how far this rank took part in groups it has closed, the last ones
   std::list<Blocking*> blocking_;
   News farewell_;
+  std::deque<News> left_;  // goodbyes of this generation: a group that they speak of may not be open yet
   std::atomic<bool> ending_{false};
 };
 

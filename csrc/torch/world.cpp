@@ -304,30 +304,32 @@ void World::finalize(const std::string& failure) noexcept {
       engine = engine_.get();
       flight_signal = std::move(flight_signal_);
     }
-    flight_signal.reset();
     const bool failed = mpi::failed();
     std::string why =
         orderly ? "it has destroyed its process groups" : "its program ended with open process groups";
     if (failed) why = "its program ended after a failure";
     if (!failure.empty()) why = "its program ended with " + failure;
-    liveness_.end(why, !failed);
+    liveness_.end(why);
     // Those that wait for this rank shall not wait longer than they must.
-    if (failed) liveness_.farewell(milliseconds(1500));
+    if (failed) liveness_.farewell(false, milliseconds(1500));
     if (engine && !engine->shutdown()) mpi::mark_failed();
+    if (mpi::failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
     stuck = engine && engine->left_behind();
+    flight_signal.reset();  // may wait for a log that is being written
   } catch (...) {
     mpi::mark_failed();
   }
   const auto start = Clock::now();
-  bool told = mpi::failed();
-  mpi::finalize(orderly, [&] {
+  bool told = false;
+  const bool finalized = mpi::finalize(orderly, [&] {
     // Most ranks come within this time, and need no word from anyone.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
       told = true;
-      liveness_.farewell(milliseconds(500));
+      liveness_.farewell(true, milliseconds(500));
     }
     return liveness_.missing();
   });
+  if (told && !finalized) liveness_.give_up(milliseconds(500));
   liveness_.stop(milliseconds(500));
   if (stuck) skip_other_exit_handlers();
 }

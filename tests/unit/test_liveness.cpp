@@ -217,6 +217,59 @@ TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) 
   CHECK(job.watches[0]->missing().find("is gone") != std::string::npos);
 }
 
+TEST(a_goodbye_is_heard_before_the_end_of_the_process) {
+  Job job({0, 0, 0});
+  job.seconds(2);
+  News news;
+  news.text = "rank 1 has left";
+  job.watches[1]->leave(news);
+  job.watches[1]->talk(job.store, job.now);
+  job.states[1] = ProcessState::Ended;
+  job.watches[0]->look_around(job.now);  // before the next round with the store
+  CHECK(job.heard[0].empty() && job.watches[0]->unsure());
+  job.seconds(2);
+  CHECK(!job.watches[0]->unsure());
+  for (const int r : {0, 2}) {
+    CHECK(job.heard[r].size() == 2 && job.heard[r][0].kind == News::Kind::Left);
+    CHECK(job.heard[r][1].kind == News::Kind::Ended);
+  }
+}
+
+TEST(an_ended_process_is_told_where_the_store_does_not_answer) {
+  Job job({0, 0});
+  job.seconds(2);
+  job.silent[0] = true;
+  job.states[1] = ProcessState::Ended;
+  job.seconds(2);
+  CHECK(job.heard[0].empty());
+  job.second();
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Ended);
+}
+
+TEST(who_gives_up_the_last_meeting_is_missing) {
+  Job job({0, 1});
+  job.seconds(2);
+  News news;
+  news.text = "rank 1 has left";
+  news.meets_again = true;
+  job.watches[1]->leave(news);
+  job.seconds(2);
+  CHECK(job.watches[0]->missing().empty());
+  news.kind = News::Kind::Ended;
+  news.text = "rank 1 has given up";
+  job.watches[1]->leave(news);
+  job.seconds(2);
+  CHECK(job.watches[0]->missing() == "rank 1 has given up");
+  CHECK(job.heard[0].size() == 1);  // only the last meeting has to know
+}
+
+TEST(a_debugger_is_no_loss) {
+  Job job({0, 0});
+  job.states[1] = ProcessState::Traced;
+  job.seconds(100);
+  CHECK(job.heard[0].empty());
+}
+
 TEST(who_has_not_begun_is_not_silent) {
   Job job({0, 1, 2});
   job.silent[1] = true;
@@ -240,7 +293,7 @@ TEST(news_that_was_never_written_does_not_hide_the_next) {
   CHECK(job.heard[0].size() == 1 && job.heard[2].size() == 1);
 }
 
-TEST(the_list_is_bounded_and_malformed_news_is_refused) {
+TEST(the_list_is_bounded_and_malformed_news_is_passed_over) {
   std::vector<int> hosts;
   for (int r = 0; r < 200; ++r) hosts.push_back(r);
   Job job(hosts);
@@ -251,8 +304,12 @@ TEST(the_list_is_bounded_and_malformed_news_is_refused) {
   job.second();
   CHECK(job.heard[0].size() == PeerWatch::kMaxNews / 2);  // the other half is for losses
   Job other({0, 1});
+  other.store.add("job/news", 2);
   other.store.set("job/news/1", "4:what");
-  CHECK_THROWS(other.second(), Error, "malformed");
+  other.store.set("job/news/2", "what");
+  other.watches[1]->leave(news);
+  other.seconds(2);
+  CHECK(other.heard[0].size() == 1 && other.heard[0][0].text == "left");
 }
 
 TEST(the_abort_key_is_seen) {

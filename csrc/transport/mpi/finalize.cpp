@@ -23,6 +23,7 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
+  steady_clock::time_point since{};  // somebody is missing
   auto next_look = start;
   std::chrono::microseconds pause(10);
   for (;;) {
@@ -42,7 +43,10 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
     }
     if (now > next_look && missing) {
       next_look = now + std::chrono::milliseconds(100);
-      if (const std::string text = missing(); !text.empty()) {
+      std::string text = missing();
+      if (!text.empty() && since == steady_clock::time_point{}) since = now;
+      // A rank may be ahead: past this barrier and at its end already.
+      if (!text.empty() && now - since > std::chrono::seconds(1)) {
         report(s.rank, "ends without MPI_Finalize: " + text);
         return false;
       }
@@ -54,10 +58,10 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
 
 }  // namespace
 
-void finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
+bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
   RuntimeState& s = state();
-  if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return;
-  if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return;
+  if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return false;
+  if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return false;
   s.ready.store(false, std::memory_order_release);
   try {
     constexpr std::chrono::seconds kStuck(30), kDisorderly(30);
@@ -66,14 +70,15 @@ void finalize(bool orderly, const std::function<std::string()>& missing) noexcep
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
       Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
-      if (!all_ranks_come(s, patience, missing)) return;
+      if (!all_ranks_come(s, patience, missing)) return false;
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);
-    MPI_Finalize();
+    return MPI_Finalize() == MPI_SUCCESS;
   } catch (const std::exception& e) {
     report(s.rank, std::string("MPI is not finalised: ") + e.what());
   }
+  return false;
 }
 
 }  // namespace mpigdr::mpi

@@ -40,10 +40,10 @@ bool initialized();
 // child, and all ranks come here in time: within finalize_timeout (under a launcher: rendezvous_timeout,
 // since launchers may end a job of which one rank left early), or 30 s if `orderly` is false: the program
 // left while it still had groups, and the others may be waiting for it in one of them. Otherwise it leaves
-// MPI as it is. Never throws; ends the process if MPI_Finalize hangs.
+// MPI as it is. True if MPI was finalised by this call. Never throws; ends the process if MPI_Finalize hangs.
 // `missing` is asked now and then while this rank waits: text means that somebody will never come, and ends
 // the waiting.
-void finalize(bool orderly = true, const std::function<std::string()>& missing = {}) noexcept;
+bool finalize(bool orderly = true, const std::function<std::string()>& missing = {}) noexcept;
 
 // An operation failed or was given up: peers may be gone, and MPI_Finalize would wait for them.
 void mark_failed() noexcept;
