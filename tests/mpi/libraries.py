@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
+FETCH_SECONDS = 300
 DEBIAN_LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
@@ -84,6 +85,7 @@ def install_wheel(library: Library) -> None:
             *("--ignore-installed", "--prefix", str(library.folder), library.source),
         ],
         check=True,
+        timeout=FETCH_SECONDS,
     )
 
 
@@ -91,11 +93,15 @@ def install_debian(library: Library) -> None:
     """Unpacks the package and what it needs and the system lacks. apt-get needs no root to download."""
     folder, packages = library.folder, library.folder / "packages"
     packages.mkdir(parents=True, exist_ok=True)
-    options: list[str] = []
+    # Without the first, apt warns that its own user may not write here.
+    options = ["-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20"]
 
     def apt(*words: str) -> str:
         command = ["apt-get", "-qq", *options, *words]
-        return subprocess.run(command, cwd=packages, check=True, stdout=subprocess.PIPE, text=True).stdout
+        done = subprocess.run(
+            command, cwd=packages, check=True, stdout=subprocess.PIPE, text=True, timeout=FETCH_SECONDS
+        )
+        return done.stdout
 
     def download() -> None:
         plan = apt("install", "--simulate", "--no-install-recommends", library.source)
@@ -125,7 +131,15 @@ def install(library: Library) -> None:
     stamp = library.folder / ".installed"
     if stamp.exists() and stamp.read_text() == library.source:
         return
-    (install_wheel if "==" in library.source else install_debian)(library)
+    wheel = "==" in library.source
+    try:
+        (install_wheel if wheel else install_debian)(library)
+    except (subprocess.SubprocessError, OSError) as error:
+        place = "the Python registry" if wheel else "Debian's mirror"
+        sys.exit(
+            f"{library.name} is NOT tested: `{library.source}` could not be fetched from {place}: {error}.\n"
+            "The messages of that command are above: no network, or the package is no longer there."
+        )
     stamp.write_text(library.source)
 
 

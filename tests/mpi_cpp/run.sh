@@ -1,26 +1,10 @@
 #!/usr/bin/env bash
-# Builds the C++ driver against an MPI and runs its scenarios, without Python or torch:
-#   MPICC=mpicc MPIEXEC=mpiexec tests/mpi_cpp/run.sh [BUILD_DIR] [FILTER]
+# Runs the scenarios of the C++ driver on an MPI, without Python or torch; `make test-mpi` builds the driver:
+#   DRIVER=build/.../mpi_driver MPIEXEC=mpiexec tests/mpi_cpp/run.sh [FILTER]
 # Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not as expected.
 set -u
-cd "$(dirname "$0")/../.."
-build=${1:-build/mpi_cpp} filter=${2:-}
-mpicc=${MPICC:-mpicc} mpiexec=${MPIEXEC:-mpiexec}
-mkdir -p "$build"
-command -v "$mpicc" "$mpiexec" >/dev/null || { echo "no $mpicc or $mpiexec: set MPICC and MPIEXEC"; exit 1; }
-flags=$("$mpicc" -show | cut -d" " -f2-)
-objects=()
-for source in csrc/common/*.cpp csrc/bootstrap/*.cpp csrc/transport/mpi/*.cpp tests/mpi_cpp/driver.cpp; do
-  object=$build/${source//\//_}.o
-  objects+=("$object")
-  [ "$object" -nt "$source" ] && [ -z "$(find csrc tests/mpi_cpp -name '*.hpp' -newer "$object" -print -quit)" ] && continue
-  # shellcheck disable=SC2086
-  ${CXX:-g++} -std=c++20 -O1 -g -fPIC -Wall -Wextra -Wno-missing-field-initializers ${CXXFLAGS:-} -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX -Icsrc -Itests/mpi_cpp \
-    -c "$source" -o "$object" ${flags%%-L*} || exit 1
-done
-# shellcheck disable=SC2086
-${CXX:-g++} ${CXXFLAGS:-} -o "$build/driver" "${objects[@]}" $flags -pthread -ldl || exit 1
-driver=$build/driver
+filter=${1:-} driver=$(realpath "$DRIVER") mpiexec=${MPIEXEC:-mpiexec}
+command -v "$driver" "$mpiexec" >/dev/null || { echo "no $driver or $mpiexec: set DRIVER and MPIEXEC"; exit 1; }
 store=$(mktemp -d)
 trap 'rm -rf "$store"' EXIT
 failed=0
