@@ -1,4 +1,7 @@
 // Groups made from a group: split and merge.
+// For the destructor of c10d::DistributedBackendOptions: from torch 2.15 on, it holds a group.
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include "bootstrap/rendezvous.hpp"
 #include "common/error.hpp"
 #include "torch/backend.hpp"
