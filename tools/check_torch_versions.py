@@ -101,7 +101,10 @@ def headers(version: str, folder: Path) -> Path:
     if not target.exists():
         fresh = folder / f"{version}.new"
         shutil.rmtree(fresh, ignore_errors=True)
-        with zipfile.ZipFile(io.BufferedReader(RemoteFile(wheel_address(version)), 1 << 20)) as wheel:
+        url = wheel_address(version)
+        # pip also finds wheels in folders (find-links).
+        local = urllib.request.url2pathname(url.removeprefix("file://")) if url.startswith("file:") else None
+        with zipfile.ZipFile(local or io.BufferedReader(RemoteFile(url), 1 << 20)) as wheel:
             members = [member for member in wheel.infolist() if member.filename.startswith(HEADERS)]
             for member in sorted(members, key=lambda m: m.header_offset):
                 wheel.extract(member, fresh)
