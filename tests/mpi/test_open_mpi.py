@@ -11,7 +11,9 @@ ERROR = "Open MPI can only be started by its own launcher, and these 2 ranks wer
 COMMAND = "Start with `mpirun -n 2 python script.py` or `mpi-gdr run -n 2 script.py`"
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "spawn", "plain scripts"])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", "plain scripts", pytest.param("spawn", marks=pytest.mark.full)]
+)
 def test_error_names_the_command(tmp_path, launcher):
     if launcher == "plain scripts":
         results = processes.run_apart(2, PROGRAMS / "plain.py", **ENVIRONMENT)
