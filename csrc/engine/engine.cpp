@@ -1,55 +1,14 @@
 #include "engine/engine.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <sstream>
 
 #include "common/error.hpp"
-#include "common/log.hpp"
-#include "common/rank_list.hpp"
+#include "engine/backoff.hpp"
 
 namespace mpigdr {
 namespace {
 
-// What a waiter does between two polls that moved nothing.
-class Backoff {
- public:
-  explicit Backoff(bool oversubscribed) : oversubscribed_(oversubscribed) {}
-  void moved() { idle_ = 0; }
-  void idle() {
-    ++idle_;
-    if (!oversubscribed_ && idle_ < kSpins) return;
-    if (idle_ < kYields) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  static constexpr int kSpins = 4000;     // some 500 us of polling
-  static constexpr int kYields = 200000;  // some 50 ms and more: by then a nap costs nothing that matters
-  const bool oversubscribed_;
-  int idle_ = 0;
-};
-
-// How long a failure waits for the flight log to be written: it is part of the deadline's 5 s of grace.
-constexpr auto kFlightPatience = std::chrono::seconds(1);
-
 std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
-
-// Says since when a thread is inside the transport, whatever way it leaves.
-class InTransport {
- public:
-  InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
-    began_.store(ticks(now), std::memory_order_release);
-  }
-  ~InTransport() { began_.store(0, std::memory_order_release); }
-
- private:
-  std::atomic<std::int64_t>& began_;
-};
 
 class Counted {
  public:
@@ -62,38 +21,21 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-std::exception_ptr make_error(ErrorCode code, const std::string& text) {
-  return std::make_exception_ptr(Error(code, text));
-}
-
-enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
-
-std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) {
-  std::ostringstream text;
-  const OperationInfo& info = operation.info();
-  using Seconds = std::chrono::duration<double>;
-  text << "timed out after " << Seconds(Clock::now() - info.issued).count() << " s (its timeout is "
-       << Seconds(info.deadline - info.issued).count() << " s): " << operation.describe();
-  if (waiting == Waiting::ForTheRole) {
-    text << "; another thread has been busy or stuck inside the MPI library for longer than that";
-  } else if (waiting == Waiting::ForItsTurn) {
-    text << "; it had not started: earlier operations of the group have not ended";
-  } else if (peers.empty()) {
-    text << "; the library's own collective did not finish, or it had not started";
-  } else if (peers.size() == 1 && peers.front() == kAnySource) {
-    text << "; nothing arrived from any rank";
-  } else {
-    text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
-  }
-  return text.str();
-}
-
 }  // namespace
+
+std::shared_ptr<Engine> Engine::create(EngineOptions options) {
+  std::shared_ptr<Engine> engine(new Engine(std::move(options)));
+  engine->progress_thread_.begin(engine);
+  // What the caller gets stops the threads when it goes. Threads that do not stop keep the engine itself.
+  Engine* const address = engine.get();
+  return {address, [engine = std::move(engine)](Engine*) mutable {
+            engine->shutdown();
+            engine.reset();
+          }};
+}
 
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)), progress_thread_(*this, options_.longest_nap), watch_(*this) {}
-
-Engine::~Engine() { shutdown(); }
 
 std::shared_ptr<Group> Engine::make_group(GroupOptions options, std::unique_ptr<Transport> transport,
                                           std::shared_ptr<Planner> planner) {
@@ -170,17 +112,6 @@ bool Engine::pass() {
   return poll_active(now) || arrived;
 }
 
-void Engine::end_overdue(Clock::time_point now) {
-  while (!queued_.empty() && queued_.begin()->first < now) {
-    const OperationPtr operation = queued_.begin()->second;
-    queued_.erase(queued_.begin());
-    operation->queued = false;
-    if (operation->finished()) continue;
-    fail_operation(operation, fail_group(*operation, ErrorCode::Timeout,
-                                         timeout_text(*operation, Waiting::ForItsTurn, {})));
-  }
-}
-
 bool Engine::poll_active(Clock::time_point now) {
   bool moved = false;
   std::int64_t earliest = kNever;
@@ -211,6 +142,8 @@ void Engine::set_current(const OperationPtr& operation) {
 
 // True if the operation is over, well or not.
 bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
+  // A thread that comes back from the transport after shutdown() gave it up must not call it again.
+  if (stopped_.load(std::memory_order_acquire)) return false;
   set_current(operation);
   Group& group = operation->group();
   std::exception_ptr error;
@@ -247,56 +180,6 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
   return true;
 }
 
-std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text) {
-  Group& group = operation.group();
-  if (!group.failed()) {
-    const std::vector<int> pending = operation.pending_peers();
-    text = tell_failure(operation, std::move(text), &pending);
-    group.fail_with("the group failed earlier: " + text, code);
-  }
-  return make_error(code, text);
-}
-
-std::string Engine::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
-  if (!flight()) return text;
-  const OperationInfo& info = operation.info();
-  for (std::uint32_t i = 0; i < info.entries; ++i)
-    flight()->log()->failed(info.first_entry + i, Clock::now(), text, pending);
-  return text + write_flight_log(text);
-}
-
-std::string Engine::write_flight_log(const std::string& reason) {
-  if (!flight() || flight()->path().empty()) return "";
-  const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
-  return result.problem.empty() ? "; flight log: " + result.path
-                                : "; the flight log could not be written: " + result.problem;
-}
-
-void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
-  operation->abandon();
-  // Its buffers may still be written by a peer or by the library: they are never given back.
-  new OperationPtr(operation);
-  finish(*operation, std::move(error));
-}
-
-void Engine::note_end(Operation& operation, const std::exception_ptr& error) {
-  const OperationInfo& info = operation.info();
-  if (operation.finished()) return;
-  std::string text;
-  try {
-    if (error) std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    text = e.what();
-  }
-  const auto now = Clock::now();
-  for (std::uint32_t i = 0; i < info.entries; ++i) {
-    if (error)
-      flight()->log()->failed(info.first_entry + i, now, text, nullptr);
-    else
-      flight()->log()->succeeded(info.first_entry + i, now);
-  }
-}
-
 bool Engine::finish(Operation& operation, std::exception_ptr error) {
   std::vector<std::function<void()>> callbacks;
   const bool failed = error != nullptr;
@@ -319,6 +202,7 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) {
 }
 
 void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience) {
+  const std::shared_ptr<Engine> self = shared_from_this();
   {
     const Counted waiter(operation.waiters), caller(callers_);
     auto deadline = operation.info().deadline;
@@ -337,68 +221,29 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
   operation.release_buffers();
 }
 
-void Engine::give_up(Operation& operation, ErrorCode code) {
-  const OperationPtr held = operation.shared_from_this();
-  // A little patience, in case the role holder is about to end it properly.
-  const bool role = take_role(std::chrono::milliseconds(200));
-  if (!operation.finished()) {
-    std::string text;
-    if (code == ErrorCode::Timeout) {
-      std::vector<int> peers;
-      if (role) peers = operation.pending_peers();
-      text = tell_failure(operation,
-                          timeout_text(operation, role ? Waiting::ForPeers : Waiting::ForTheRole, peers),
-                          role ? &peers : nullptr);
-      operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
-    } else {
-      const std::string reason = operation.group().failure();
-      text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
+void Engine::wait_all(Group& group) {
+  const std::shared_ptr<Engine> self = shared_from_this();
+  Backoff backoff(options_.oversubscribed);
+  while (group.outstanding() > 0 && !stopped_.load(std::memory_order_acquire)) {
+    const std::vector<OperationPtr> pending = unfinished_of(&group);
+    for (const OperationPtr& operation : pending) {
+      try {
+        wait(*operation);
+      } catch (const Error&) {
+        // Told to whoever holds the operation.
+      }
     }
-    // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
-    // given back.
-    if (finish(operation, make_error(code, text))) new OperationPtr(held);
+    // What is left belongs to callers that wait for it themselves, and see to its deadline.
+    if (pending.empty()) try_pass() ? backoff.moved() : backoff.idle();
   }
-  if (role) role_.unlock();
-  // Not by a pass: this waiter has its error, and must not get stuck in the transport.
-  const std::string reason = operation.group().failure();
-  end_background(&operation.group(), reason.empty() ? "the engine was shut down" : reason);
 }
 
-bool Engine::take_role(std::chrono::milliseconds patience) {
-  const auto until = Clock::now() + patience;
-  while (!role_.try_lock()) {
-    if (Clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return true;
-}
-
-void Engine::abort(Group& group, const std::string& reason) {
-  if (!group.failed()) group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
-  end_background(&group, group.failure());  // waiters see the failure by themselves
-}
-
-void Engine::lose(Group& group, const std::string& reason) {
-  {
-    std::lock_guard lock(current_mutex_);
-    if (lost_.empty()) lost_ = reason;
-  }
-  if (!group.failed())
-    group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason), ErrorCode::Remote);
-  end_background(&group, group.failure());
-}
-
-void Engine::end_background(const Group* group, const std::string& reason) {
-  std::vector<OperationPtr> ended;
-  {
-    std::lock_guard lock(intake_mutex_);
-    for (const auto& [key, operation] : unfinished_)
-      if (!group || &operation->group() == group) ended.push_back(operation);
-  }
-  for (const OperationPtr& operation : ended)
-    // The next pass, if there ever is one, abandons the requests. The buffers are not given back.
-    if (finish(*operation, make_error(ErrorCode::Aborted, operation->describe() + ": " + reason)))
-      new OperationPtr(operation);
+std::vector<OperationPtr> Engine::unfinished_of(const Group* group) {
+  std::vector<OperationPtr> found;
+  std::lock_guard lock(intake_mutex_);
+  for (const auto& [key, operation] : unfinished_)
+    if (!group || &operation->group() == group) found.push_back(operation);
+  return found;
 }
 
 std::uint64_t Engine::first_unfinished(const Group& group, Channel channel) {
@@ -408,62 +253,6 @@ std::uint64_t Engine::first_unfinished(const Group& group, Channel channel) {
     if (&operation->group() == &group && operation->info().channel == channel)
       first = std::min(first, operation->info().sequence);
   return first;
-}
-
-void Engine::drain(Group& group) {
-  Backoff backoff(options_.oversubscribed);
-  while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle();
-}
-
-void Engine::close(Group& group) {
-  group.shut();
-  drain(group);
-  const bool role = take_role(std::chrono::seconds(1));
-  if (!role || group.outstanding() > 0) {
-    // A thread is, or was until just now, inside the transport for this group.
-    group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
-  }
-  if (!role) return;
-  const InTransport inside(pass_began_, Clock::now());
-  start(group);  // lets go of the finished ones in its window
-  group.drop_transport();
-  role_.unlock();
-}
-
-bool Engine::stuck() const {
-  const std::int64_t began = pass_began_.load(std::memory_order_acquire);
-  return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > options_.stuck_grace;
-}
-
-bool Engine::shutdown() {
-  {
-    std::lock_guard lock(intake_mutex_);
-    if (stopped_.load(std::memory_order_relaxed)) return ended_well_;
-  }
-  progress_thread_.stop(std::chrono::seconds(2));
-  watch_.stop();
-  const bool role = take_role(std::chrono::seconds(1));
-  bool outstanding = background_outstanding() > 0;
-  end_background(nullptr, "the engine was shut down");
-  // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
-  // are.
-  if (role)
-    for (const OperationPtr& operation : active_) {
-      outstanding |= !operation->finished();
-      finish(*operation,
-             make_error(ErrorCode::Aborted, operation->describe() + ": the engine was shut down"));
-      new OperationPtr(operation);
-    }
-  {
-    // Later submissions are refused; what slipped in just now is ended by its waiter.
-    std::lock_guard lock(intake_mutex_);
-    stopped_.store(true, std::memory_order_release);
-  }
-  left_behind_ = !role;
-  ended_well_ = role && !outstanding;
-  if (role) role_.unlock();
-  completer_.stop(std::chrono::seconds(2));
-  return ended_well_;
 }
 
 }  // namespace mpigdr

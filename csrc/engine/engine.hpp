@@ -1,4 +1,6 @@
 // Carries operations to their end. One per process (unit tests make one per emulated rank).
+// engine.cpp: how they are carried; engine_failures.cpp: how they fail; engine_shutdown.cpp: the end of a
+// group and of the engine.
 //
 // The progress role. Whoever holds `role_` runs passes: it starts operations, polls the transport, runs local
 // steps and checks deadlines. It is taken with try_lock only, so that nobody ever waits for a thread that may
@@ -9,6 +11,10 @@
 //   flag)
 //                                                                                       \--> completer
 //                                                                                       threads
+//
+// Ownership. Whoever is inside the engine holds it: the caller that created it, the progress thread, and each
+// waiter while it waits. A thread that never comes back from the transport is left behind with an engine that
+// is still there.
 //
 // All public members are thread-safe.
 #pragma once
@@ -49,10 +55,10 @@ struct EngineOptions {
   std::function<std::string(const Group&)> explain;
 };
 
-class Engine {
+class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  explicit Engine(EngineOptions options);
-  ~Engine();  // as shutdown()
+  // The last copy of the result that goes calls shutdown().
+  static std::shared_ptr<Engine> create(EngineOptions options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -64,16 +70,18 @@ class Engine {
   // success.
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {});
 
+  // Until all that the group has outstanding, and what others issue meanwhile, has ended, well or not: each
+  // at its deadline at the latest, also if a thread is stuck inside the transport.
+  void wait_all(Group& group);
+
   // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Does not
   // touch the transport, and does not wait for a thread that is inside it.
   void abort(Group& group, const std::string& reason);
 
-  // As abort(), because a member is gone for good: a thread that is then stuck inside the transport for
-  // longer than `stuck_grace` is reported with `reason`, without waiting for a deadline.
-  void lose(Group& group, const std::string& reason);
-
-  // Runs what is outstanding to its end, at most until its deadline.
-  void drain(Group& group);
+  // As abort() for all of them at once, because a member of each is gone for good: a thread that is then
+  // stuck inside the transport for longer than `stuck_grace` is reported with `reason`, without waiting for a
+  // deadline.
+  void lose(const std::vector<Group*>& groups, const std::string& reason);
 
   // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
   // a failed group the transport is leaked: peers may still write to memory it knows.
@@ -108,11 +116,27 @@ class Engine {
 
  private:
   friend class StuckWatch;
+
+  // Says since when a thread is inside the transport, whatever way it leaves.
+  class InTransport {
+   public:
+    InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
+      began_.store(now.time_since_epoch().count(), std::memory_order_release);
+    }
+    ~InTransport() { began_.store(0, std::memory_order_release); }
+
+   private:
+    std::atomic<std::int64_t>& began_;
+  };
+
+  explicit Engine(EngineOptions options);
   bool pass();  // with the role
   bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
+  enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
+  static std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers);
   // The first failure of a group: notes it in the flight log, writes the log to its file and returns `text`
   // with the file's name added. `pending`: whom the operation waits for; null: not known.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
@@ -124,6 +148,10 @@ class Engine {
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text);
   void note_end(Operation& operation, const std::exception_ptr& error);
   bool finish(Operation& operation, std::exception_ptr error);  // false: somebody else did
+  // In the background, of one group or of all.
+  std::vector<OperationPtr> unfinished_of(const Group* group);
+  // Runs what is outstanding to its end, at most until its deadline or until a thread is stuck.
+  void drain(Group& group);
   // True with the role held (then unlock it), false if it could not be had in time.
   bool take_role(std::chrono::milliseconds patience);
   // For a waiter: ends the operation although the role may be stuck.

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "common/quiet_thread.hpp"
 #include "engine/engine.hpp"
@@ -35,9 +36,11 @@ clockid_t clock_of_this_thread() {
 }  // namespace
 
 ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
-    : engine_(engine),
-      longest_nap_(longest_nap),
-      thread_(quiet_thread("mpigdr-progress", [this] { run(); })) {}
+    : engine_(engine), longest_nap_(longest_nap) {}
+
+void ProgressThread::begin(std::shared_ptr<Engine> self) {
+  thread_ = quiet_thread("mpigdr-progress", [this, self = std::move(self)] { run(); });
+}
 
 void ProgressThread::wake() {
   thread_local const clockid_t clock = clock_of_this_thread();

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -22,10 +23,13 @@ class ProgressThread {
   ProgressThread(Engine& engine, std::chrono::microseconds longest_nap);
   ~ProgressThread() { stop(std::chrono::seconds(2)); }
 
+  // Starts the thread, which holds `self`, the engine that this is a part of, to its own end. Once.
+  void begin(std::shared_ptr<Engine> self);
+
   // Background work was submitted by the calling thread.
   void wake();
 
-  // Ends the thread; left behind if it is stuck. Idempotent.
+  // Ends the thread; left behind if it is stuck, with the engine that it holds. Idempotent.
   void stop(std::chrono::milliseconds patience);
 
  private:
@@ -46,7 +50,7 @@ class ProgressThread {
   std::chrono::nanoseconds sampled_wall_{0}, sampled_cpu_{0};
   bool computes_ = false;
 
-  std::thread thread_;  // last: starts when all else is there
+  std::thread thread_;
 };
 
 }  // namespace mpigdr

@@ -175,9 +175,13 @@ void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10
 void MpiBackend::waitForPendingWorks() {
   with_torch_errors([&] {
     World::get().check_process();
-    World::get().engine().drain(*group_);
+    World::get().engine().wait_all(*group_);
+    const auto patience = group_->timeout();
+    if (const int late = hooks_->wait_until_idle(patience))
+      fail(ErrorCode::Timeout, "wait_for_pending_works: the completion hook has not returned for ", late,
+           " operation(s) ", std::chrono::duration<double>(patience).count(),
+           " s after the last of them ended; that is the timeout of group ", group_->name());
   });
-  hooks_->wait_until_idle();
 }
 
 std::shared_ptr<c10::Allocator> MpiBackend::getMemAllocator() { return group_allocator(); }

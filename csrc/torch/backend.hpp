@@ -84,7 +84,8 @@ class MpiBackend : public c10d::Backend {
                                           const int& rank, const int& size) override;
 
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
-  // Until all operations have ended and the hook has returned for each.
+  // Until all operations have ended, well or not, each at its deadline at the latest, and the hook has
+  // returned for each. Throws Timeout if it has not within the group's timeout after that.
   void waitForPendingWorks() override;
   void enableCollectivesTiming() override { timed_.store(true, std::memory_order_relaxed); }
 

@@ -51,9 +51,10 @@ void CompletionHooks::tell(std::shared_ptr<c10d::WorkInfo> info) {
   idle_.notify_all();
 }
 
-void CompletionHooks::wait_until_idle() {
+int CompletionHooks::wait_until_idle(std::chrono::nanoseconds patience) {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [&] { return expected_ == 0; });
+  idle_.wait_for(lock, patience, [&] { return expected_ == 0; });
+  return expected_;
 }
 
 }  // namespace mpigdr::torch_binding

@@ -4,6 +4,7 @@
 // in which operations ended; it may take the GIL and may call collectives, but must not wait_until_idle().
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -27,8 +28,9 @@ class CompletionHooks {
   // It never came to be.
   void withdraw();
 
-  // Until the hook has returned for all operations that were expected.
-  void wait_until_idle();
+  // Until the hook has returned for all operations that were expected, or `patience` is over. How many it has
+  // not returned for.
+  int wait_until_idle(std::chrono::nanoseconds patience);
 
  private:
   mutable std::mutex mutex_;  // all below; never held while the hook runs

@@ -80,7 +80,7 @@ void Liveness::opened(Engine& engine, const std::shared_ptr<Group>& group, std::
   }
   // News that came while the group was made has not reached it.
   for (const News& news : left) depart({&engine, group, members, key}, news);
-  if (lost = lost_among(members); !lost.empty()) engine.lose(*group, lost);
+  if (lost = lost_among(members); !lost.empty()) engine.lose({group.get()}, lost);
 }
 
 void Liveness::closed(const Group& group) {
@@ -143,7 +143,9 @@ void Liveness::on_news(const News& news) {
     const std::lock_guard lock(mutex_);
     left_.push_back(news);
   }
-  for (const Open& open : open_groups()) {
+  const std::vector<Open> open_now = open_groups();
+  std::vector<Group*> lost;
+  for (const Open& open : open_now) {
     if (news.kind == News::Kind::Left) {
       depart(open, news);
       continue;
@@ -151,10 +153,11 @@ void Liveness::on_news(const News& news) {
     const bool concerned = std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
       return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
     });
-    if (concerned)
-      open.engine->lose(*open.group,
-                        self ? "the other ranks go on without this one: " + news.text : news.text);
+    if (concerned) lost.push_back(open.group.get());
   }
+  if (!lost.empty())  // the process has one engine
+    open_now.front().engine->lose(lost,
+                                  self ? "the other ranks go on without this one: " + news.text : news.text);
 }
 
 // Told twice (by opened() and on_news() at once) is as good as once.
@@ -183,18 +186,21 @@ void Liveness::on_store_lost(const std::string& reason) {
       "): the process that hosts it, rank 0 or torchrun's agent, has ended or cannot be reached";
   const auto& all = mpi::processes();
   const std::uint64_t here = all[mpi::rank()].domain;
-  int lost = 0;
-  for (const Open& open : open_groups()) {
+  const std::vector<Open> open_now = open_groups();
+  std::vector<Group*> lost;
+  for (const Open& open : open_now) {
     // Of ranks on this host the other thread knows better.
     if (here != 0 &&
         std::all_of(open.members.begin(), open.members.end(), [&](int r) { return all[r].domain == here; }))
       continue;
-    ++lost;
-    mpi::mark_failed();
-    open.engine->lose(*open.group, text + ", and nothing is heard of the ranks on other hosts");
+    lost.push_back(open.group.get());
   }
-  if (lost || log_enabled(LogLevel::Info))
-    log(LogLevel::Warn, "ALIVE", text, "; ", lost, " group(s) with ranks on other hosts fail");
+  if (!lost.empty()) {
+    mpi::mark_failed();
+    open_now.front().engine->lose(lost, text + ", and nothing is heard of the ranks on other hosts");
+  }
+  if (!lost.empty() || log_enabled(LogLevel::Info))
+    log(LogLevel::Warn, "ALIVE", text, "; ", lost.size(), " group(s) with ranks on other hosts fail");
 }
 
 void Liveness::on_tick() {

@@ -155,7 +155,7 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   // Rank 0 of the first group names the job.
   options.flight = make_flight_writer(unpack(blobs[0])[kJob], rank, size);
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
-  engine_ = std::make_unique<Engine>(options);
+  engine_ = Engine::create(options);
   if (options.flight && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);
   if (log_enabled(LogLevel::Info)) print_summary();

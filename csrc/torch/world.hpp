@@ -77,7 +77,7 @@ class World {
   void print_summary() const;
 
   std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<FlightSignal> flight_signal_;
   // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
   // exit.

@@ -4,6 +4,7 @@ That a group fails is tested in tests/launch: after it MPI is not finalised, whi
 
 import copy
 import datetime
+import threading
 
 import pytest
 import torch
@@ -111,6 +112,19 @@ def test_completion_hook(rank, size):
     dist.destroy_process_group(group)  # waits for pending works by itself, too
     assert len(told) == 4
     dist.destroy_process_group(another)
+
+
+def test_pending_works_wait_no_longer_than_the_timeout(size):
+    """A hook that does not return (here: that waits for what comes later) is an error, not a hang."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    over = threading.Event()
+    group._register_on_completion_hook(lambda info: over.wait(120))
+    dist.all_reduce(torch.ones(10), group=group, async_op=True)
+    with pytest.raises(dist.DistBackendError, match=r"hook has not returned for 1 operation\(s\) 2 s after"):
+        group._wait_for_pending_works()
+    over.set()
+    group._wait_for_pending_works()
+    dist.destroy_process_group(group)
 
 
 def test_waiting_for_pending_works_without_a_hook(size):

@@ -28,7 +28,7 @@ inline Env env_of(std::vector<std::pair<std::string, std::string>> values) {
 }
 
 struct Rank {
-  std::unique_ptr<Engine> engine;
+  std::shared_ptr<Engine> engine;
   std::shared_ptr<Group> group;
 };
 
@@ -45,7 +45,7 @@ struct World {
     options.engine.oversubscribed = true;
     for (int r = 0; r < size; ++r) {
       Rank rank;
-      rank.engine = std::make_unique<Engine>(options.engine);
+      rank.engine = Engine::create(options.engine);
       rank.group = rank.engine->make_group(options.group, std::move(transports[r]),
                                            std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));

@@ -193,12 +193,62 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   CHECK_THROWS(world.ranks[0].engine->wait(*patient), Error, "the group failed earlier: timed out");
 }
 
+TEST(waiting_for_all_obeys_each_deadline) {
+  World world(2, {.group = {"test", 60s, 32}});
+  IssueOptions hurried;
+  hurried.timeout = 200ms;
+  auto patient = start(world, 0, unfreed(10));  // rank 1 never joins
+  auto op = start(world, 0, unfreed(10), hurried);
+  world.ranks[0].engine->wait_all(*world.ranks[0].group);
+  CHECK(op->finished() && patient->finished());
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "timed out");
+  world.ranks[0].engine->wait_all(*world.ranks[0].group);  // of a failed group: nothing is left
+}
+
+TEST(waiting_for_all_ends_with_an_abort_though_a_thread_is_stuck) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.on_stuck = [](const std::string&) {};
+  World world(2, options);
+  Engine& engine = *world.ranks[0].engine;
+  faults->stick();
+  auto op = start(world, 0, unfreed(10));
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  auto waiter = std::async(std::launch::async, [&] { engine.wait_all(*world.ranks[0].group); });
+  CHECK(waiter.wait_for(100ms) == std::future_status::timeout);
+  engine.abort(*world.ranks[0].group, "aborted by the user");
+  waiter.get();
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
+  CHECK(faults->held());
+  faults->release();
+}
+
+// The engine goes while a thread is inside the transport, and the thread comes back to an engine that is
+// still there.
+TEST(a_thread_that_is_left_behind_keeps_its_engine) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::weak_ptr<Engine> engine;
+  {
+    WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+    options.engine.on_stuck = [](const std::string&) {};
+    World world(2, options);
+    engine = world.ranks[0].engine->weak_from_this();
+    faults->stick();
+    for (int i = 0; i < 3; ++i) start(world, 0, unfreed(10));
+    while (!faults->held()) std::this_thread::sleep_for(1ms);
+  }
+  CHECK(!engine.expired());
+  faults->release();
+  for (int i = 0; i < 6000 && !engine.expired(); ++i) std::this_thread::sleep_for(5ms);
+  CHECK(engine.expired());
+}
+
 TEST(abort_does_not_need_a_thread_that_is_stuck) {
   auto faults = std::make_shared<LoopbackFaults>();
   WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
   options.engine.stuck_grace = 100ms;
   options.engine.on_stuck = [](const std::string&) {};
-  World& world = *new World(2, options);  // as in earnest: it outlives the thread that is left behind
+  World world(2, options);
   auto& data = unfreed(10);
   faults->stick();
   std::promise<void> finished;
@@ -228,7 +278,7 @@ TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
   faults->stick();
   auto op = start(world, 0, data);
   while (!faults->held()) std::this_thread::sleep_for(1ms);
-  world.ranks[0].engine->lose(*world.ranks[0].group, "rank 1 is gone");
+  world.ranks[0].engine->lose({world.ranks[0].group.get()}, "rank 1 is gone");
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone");
   const std::string text = told.get_future().get();
   CHECK(text.find("stuck inside the MPI library, working on all_reduce") != std::string::npos);

@@ -219,6 +219,32 @@ TEST(abort_and_the_watch_write_the_file) {
   faults->release();
 }
 
+TEST(a_peer_that_many_groups_lose_writes_the_file_once) {
+  const Folder folder;
+  WorldOptions options = logged(folder, 30s);
+  World world(2, options);
+  Engine& engine = *world.ranks[0].engine;
+  std::vector<std::shared_ptr<Group>> groups;
+  std::vector<Group*> lost;
+  for (int i = 0; i < 3; ++i) {
+    options.group.name = "group" + std::to_string(i);
+    groups.push_back(engine.make_group(options.group, std::move(make_loopback(2)[0]),
+                                       std::make_shared<Planner>(options.env)));
+    lost.push_back(groups.back().get());
+  }
+  engine.lose(lost, "rank 1 is gone");
+  const std::string path = folder.path + "/new/folder/mpi_gdr_trace_rank_0";
+  CHECK(contains(content(path), "group group0 and 2 more: rank 1 is gone"));
+  for (const auto& group : groups) {
+    CHECK(group->failed() && group->failure_code() == ErrorCode::Remote);
+    CHECK(group->failure() == "rank 1 is gone; flight log: " + path);
+  }
+  std::filesystem::remove(path);
+  engine.lose(lost, "rank 1 is still gone");  // all know
+  CHECK(!std::filesystem::exists(path));
+  CHECK(!world.ranks[0].group->failed());
+}
+
 TEST(a_signal_writes_the_file) {
   const Folder folder;
   const auto writer = std::make_shared<FlightWriter>(std::make_shared<FlightLog>(4),

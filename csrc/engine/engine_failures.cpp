@@ -1,0 +1,161 @@
+// How operations and groups end that do not end well: deadlines, abort, lost peers. The first failure of a
+// group writes the flight log, and its text says where.
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "common/error.hpp"
+#include "common/rank_list.hpp"
+#include "engine/engine.hpp"
+
+namespace mpigdr {
+namespace {
+
+// How long a failure waits for the flight log to be written: it is part of the deadline's 5 s of grace.
+constexpr auto kFlightPatience = std::chrono::seconds(1);
+
+std::exception_ptr make_error(ErrorCode code, const std::string& text) {
+  return std::make_exception_ptr(Error(code, text));
+}
+
+}  // namespace
+
+std::string Engine::timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) {
+  std::ostringstream text;
+  const OperationInfo& info = operation.info();
+  using Seconds = std::chrono::duration<double>;
+  text << "timed out after " << Seconds(Clock::now() - info.issued).count() << " s (its timeout is "
+       << Seconds(info.deadline - info.issued).count() << " s): " << operation.describe();
+  if (waiting == Waiting::ForTheRole) {
+    text << "; another thread has been busy or stuck inside the MPI library for longer than that";
+  } else if (waiting == Waiting::ForItsTurn) {
+    text << "; it had not started: earlier operations of the group have not ended";
+  } else if (peers.empty()) {
+    text << "; the library's own collective did not finish, or it had not started";
+  } else if (peers.size() == 1 && peers.front() == kAnySource) {
+    text << "; nothing arrived from any rank";
+  } else {
+    text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
+  }
+  return text.str();
+}
+
+void Engine::end_overdue(Clock::time_point now) {
+  while (!queued_.empty() && queued_.begin()->first < now) {
+    const OperationPtr operation = queued_.begin()->second;
+    queued_.erase(queued_.begin());
+    operation->queued = false;
+    if (operation->finished()) continue;
+    fail_operation(operation, fail_group(*operation, ErrorCode::Timeout,
+                                         timeout_text(*operation, Waiting::ForItsTurn, {})));
+  }
+}
+
+std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text) {
+  Group& group = operation.group();
+  if (!group.failed()) {
+    const std::vector<int> pending = operation.pending_peers();
+    text = tell_failure(operation, std::move(text), &pending);
+    group.fail_with("the group failed earlier: " + text, code);
+  }
+  return make_error(code, text);
+}
+
+std::string Engine::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
+  if (!flight()) return text;
+  const OperationInfo& info = operation.info();
+  for (std::uint32_t i = 0; i < info.entries; ++i)
+    flight()->log()->failed(info.first_entry + i, Clock::now(), text, pending);
+  return text + write_flight_log(text);
+}
+
+std::string Engine::write_flight_log(const std::string& reason) {
+  if (!flight() || flight()->path().empty()) return "";
+  const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
+  return result.problem.empty() ? "; flight log: " + result.path
+                                : "; the flight log could not be written: " + result.problem;
+}
+
+void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
+  operation->abandon();
+  // Its buffers may still be written by a peer or by the library: they are never given back.
+  new OperationPtr(operation);
+  finish(*operation, std::move(error));
+}
+
+void Engine::note_end(Operation& operation, const std::exception_ptr& error) {
+  const OperationInfo& info = operation.info();
+  if (operation.finished()) return;
+  std::string text;
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  const auto now = Clock::now();
+  for (std::uint32_t i = 0; i < info.entries; ++i) {
+    if (error)
+      flight()->log()->failed(info.first_entry + i, now, text, nullptr);
+    else
+      flight()->log()->succeeded(info.first_entry + i, now);
+  }
+}
+
+void Engine::give_up(Operation& operation, ErrorCode code) {
+  const OperationPtr held = operation.shared_from_this();
+  // A little patience, in case the role holder is about to end it properly.
+  const bool role = take_role(std::chrono::milliseconds(200));
+  if (!operation.finished()) {
+    std::string text;
+    if (code == ErrorCode::Timeout) {
+      std::vector<int> peers;
+      if (role) peers = operation.pending_peers();
+      text = tell_failure(operation,
+                          timeout_text(operation, role ? Waiting::ForPeers : Waiting::ForTheRole, peers),
+                          role ? &peers : nullptr);
+      operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
+    } else {
+      const std::string reason = operation.group().failure();
+      text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
+    }
+    // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
+    // given back.
+    if (finish(operation, make_error(code, text))) new OperationPtr(held);
+  }
+  if (role) role_.unlock();
+  // Not by a pass: this waiter has its error, and must not get stuck in the transport.
+  const std::string reason = operation.group().failure();
+  end_background(&operation.group(), reason.empty() ? "the engine was shut down" : reason);
+}
+
+void Engine::abort(Group& group, const std::string& reason) {
+  if (!group.failed()) group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
+  end_background(&group, group.failure());  // waiters see the failure by themselves
+}
+
+void Engine::lose(const std::vector<Group*>& groups, const std::string& reason) {
+  {
+    std::lock_guard lock(current_mutex_);
+    if (lost_.empty()) lost_ = reason;
+  }
+  std::vector<Group*> well;
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well), [](Group* g) { return !g->failed(); });
+  // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
+  // as it hears.
+  if (!well.empty()) {
+    std::string names = "group " + well.front()->name();
+    if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
+    const std::string text = reason + write_flight_log(names + ": " + reason);
+    for (Group* group : well) group->fail_with(text, ErrorCode::Remote);
+  }
+  for (Group* group : groups) end_background(group, group->failure());
+}
+
+void Engine::end_background(const Group* group, const std::string& reason) {
+  for (const OperationPtr& operation : unfinished_of(group))
+    // The next pass, if there ever is one, abandons the requests. The buffers are not given back.
+    if (finish(*operation, make_error(ErrorCode::Aborted, operation->describe() + ": " + reason)))
+      new OperationPtr(operation);
+}
+
+}  // namespace mpigdr

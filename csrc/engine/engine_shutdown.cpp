@@ -1,0 +1,75 @@
+// The end of a group and of the engine, also when a thread is stuck inside the transport.
+#include "common/error.hpp"
+#include "engine/backoff.hpp"
+#include "engine/engine.hpp"
+
+namespace mpigdr {
+
+bool Engine::take_role(std::chrono::milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  while (!role_.try_lock()) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
+}
+
+void Engine::drain(Group& group) {
+  const std::shared_ptr<Engine> self = shared_from_this();
+  Backoff backoff(options_.oversubscribed);
+  while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle();
+}
+
+void Engine::close(Group& group) {
+  const std::shared_ptr<Engine> self = shared_from_this();
+  group.shut();
+  drain(group);
+  const bool role = take_role(std::chrono::seconds(1));
+  if (!role || group.outstanding() > 0) {
+    // A thread is, or was until just now, inside the transport for this group.
+    group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
+  }
+  if (!role) return;
+  const InTransport inside(pass_began_, Clock::now());
+  start(group);  // lets go of the finished ones in its window
+  group.drop_transport();
+  role_.unlock();
+}
+
+bool Engine::stuck() const {
+  const std::int64_t began = pass_began_.load(std::memory_order_acquire);
+  return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > options_.stuck_grace;
+}
+
+bool Engine::shutdown() {
+  {
+    std::lock_guard lock(intake_mutex_);
+    if (stopped_.load(std::memory_order_relaxed)) return ended_well_;
+  }
+  progress_thread_.stop(std::chrono::seconds(2));
+  watch_.stop();
+  const bool role = take_role(std::chrono::seconds(1));
+  bool outstanding = background_outstanding() > 0;
+  end_background(nullptr, "the engine was shut down");
+  // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
+  // are.
+  if (role)
+    for (const OperationPtr& operation : active_) {
+      outstanding |= !operation->finished();
+      finish(*operation, std::make_exception_ptr(Error(
+                             ErrorCode::Aborted, operation->describe() + ": the engine was shut down")));
+      new OperationPtr(operation);
+    }
+  {
+    // Later submissions are refused; what slipped in just now is ended by its waiter.
+    std::lock_guard lock(intake_mutex_);
+    stopped_.store(true, std::memory_order_release);
+  }
+  left_behind_ = !role;
+  ended_well_ = role && !outstanding;
+  if (role) role_.unlock();
+  completer_.stop(std::chrono::seconds(2));
+  return ended_well_;
+}
+
+}  // namespace mpigdr
