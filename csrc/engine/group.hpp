@@ -1,4 +1,5 @@
 // A group of ranks: its transport, its order of operations, its fate. Made and closed by Engine.
+// group_issue.cpp: how calls become an operation; group.cpp: the rest.
 //
 // Threads. Issuing: any thread; operations of one group get their sequence numbers in the order of issue(),
 // which must be the same on all ranks per channel. The queues of started operations belong to the holder of
@@ -60,6 +61,8 @@ struct IssueOptions {
   std::shared_ptr<void> keepalive;
   // True: the progress thread carries the operation. False: the caller waits for it at once.
   bool background = true;
+  // Issued before this one, in the background; null: none. This one ends well only when that one has, too.
+  OperationPtr join;
   // Told of the end of the operation, good or bad, by a completer thread.
   std::function<void(const Operation&)> on_finished;
   // For the flight log.
@@ -92,9 +95,13 @@ class Group : public std::enable_shared_from_this<Group> {
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
   std::chrono::nanoseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
 
-  // Starts the calls as ONE operation: they run together and finish together. Does not block. Throws
-  // InvalidUsage for an illegal call, Aborted if the group has failed or is closed; then nothing was sent.
+  // Starts the calls, all collectives or all messages, as ONE operation: they run together and finish
+  // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
+  // closed; then nothing was sent.
   OperationPtr issue(std::vector<Call> calls, IssueOptions options);
+
+  // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
+  void check(const std::vector<Call>& calls, const std::string& name) const;
 
   // Collectives issued so far on a channel.
   std::uint64_t sequence(Channel channel) const;

@@ -1,5 +1,8 @@
 #include "torch/backend.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "torch/errors.hpp"
@@ -25,7 +28,7 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
   group_->set_timeout(timeout);
 }
 
-void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options) {
+OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = job.name;
   options.detail = std::move(job.detail);
@@ -35,6 +38,10 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options) {
       std::make_shared<std::pair<std::vector<at::Tensor>, std::vector<std::shared_ptr<void>>>>(
           std::move(job.held), std::move(job.kept));
   options.background = job.async;
+  return group_->issue(std::move(job.calls), std::move(options));
+}
+
+void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator) {
   const bool hooked = hooks_->any();
   if (hooked) {
     hooks_->expect();
@@ -45,12 +52,45 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options) {
   }
   OperationPtr operation;
   try {
-    operation = group_->issue(std::move(job.calls), std::move(options));
+    operation = hand_over(job, std::move(options));
   } catch (...) {
     if (hooked) hooks_->withdraw();
     throw;
   }
+  if (accelerator) {
+    std::lock_guard lock(mutex_);
+    if (on_accelerator_.size() >= most_on_accelerator_) {
+      std::erase_if(on_accelerator_, [](const OnAccelerator& o) {
+        return o.operation->finished() && (!o.settled || o.settled->load(std::memory_order_acquire));
+      });
+      most_on_accelerator_ = std::max<std::size_t>(64, 2 * on_accelerator_.size());
+    }
+    on_accelerator_.push_back({operation, job.epilogues.empty() ? nullptr : work.settled()});
+  }
   work.bind(std::move(operation), std::move(job.epilogues));
+}
+
+void MpiBackend::wait_for_accelerator() {
+  std::vector<OnAccelerator> earlier;
+  {
+    std::lock_guard lock(mutex_);
+    earlier = on_accelerator_;
+  }
+  for (const auto& [operation, settled] : earlier) {
+    try {
+      World::get().engine().wait(*operation);
+    } catch (const Error&) {
+      // Told to whoever holds the Work; the group has failed, and what comes next says so.
+    }
+    // A thread of the completer copies back, or a waiter that came first.
+    const auto until = Clock::now() + group_->timeout();
+    while (settled && !settled->load(std::memory_order_acquire)) {
+      if (Clock::now() > until)
+        fail(ErrorCode::Timeout, operation->describe(), ": its result has not been copied to the device ",
+             std::chrono::duration<double>(group_->timeout()).count(), " s after it ended");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
 }
 
 MpiBackend::WorkPtr MpiBackend::run(Job job) {
@@ -62,7 +102,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
       if (job.async && block_ && block_->owner == std::this_thread::get_id()) {
         block_->work->add_outputs(job.outputs);
         c10::intrusive_ptr<MpiWork> work = block_->work;
-        block_->job.append(std::move(job));
+        (job.is_message() ? block_->messages : block_->job).append(std::move(job));
         return work;
       }
     }
@@ -70,7 +110,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, job.title,
                                              std::move(job.outputs), job.inputs,
                                              timed_.load(std::memory_order_relaxed));
-    issue(*work, job, std::move(shown));
+    issue(*work, job, std::move(shown), job.accelerator);
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
     if (!job.async) work->wait();
@@ -126,13 +166,12 @@ void MpiBackend::startCoalescing() {
     // error.
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
-          block_->job.calls.size(), " operations are dropped");
-    block_.emplace(
-        Block{std::this_thread::get_id(),
-              Job("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout),
-              c10::make_intrusive<MpiWork>(World::get().engine(), rank_, c10d::OpType::COALESCED,
-                                           "mpi-gdr:coalesced", Tensors{}, Tensors{},
-                                           timed_.load(std::memory_order_relaxed))});
+          block_->job.calls.size() + block_->messages.calls.size(), " operations are dropped");
+    const Job empty("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
+    block_.emplace(Block{std::this_thread::get_id(), empty, empty,
+                         c10::make_intrusive<MpiWork>(World::get().engine(), rank_, c10d::OpType::COALESCED,
+                                                      "mpi-gdr:coalesced", Tensors{}, Tensors{},
+                                                      timed_.load(std::memory_order_relaxed))});
   });
 }
 
@@ -145,7 +184,16 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     }
     World::get().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
-    issue(*block->work, block->job, describe_tensors(block->job));
+    Job &collectives = block->job, &messages = block->messages;
+    const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
+    Job& job = only_messages ? messages : collectives;
+    IssueOptions options = describe_tensors(job);
+    if (!only_messages && !messages.calls.empty()) {
+      group_->check(collectives.calls, collectives.name);  // before anything is sent
+      options.join = hand_over(messages, describe_tensors(messages));
+      std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(job.epilogues));
+    }
+    issue(*block->work, job, std::move(options), collectives.accelerator || messages.accelerator);
     return block->work;
   });
 }

@@ -105,8 +105,14 @@ class MpiBackend : public c10d::Backend {
 
  private:
   WorkPtr run(Job job);
-  // Hands what `job` holds to the engine, and the operation to `work`.
-  void issue(MpiWork& work, Job& job, IssueOptions options);
+  // Hands what `job` holds to the engine, all but its epilogues.
+  OperationPtr hand_over(Job& job, IssueOptions options);
+  // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
+  // options join, is not in host memory.
+  void issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator);
+  // Blocks until all earlier operations on an accelerator's tensors have ended, well or not, and their
+  // results have been copied back.
+  void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
   c10::intrusive_ptr<c10d::Backend> make_child(const c10::intrusive_ptr<c10d::Store>& store,
@@ -124,7 +130,7 @@ class MpiBackend : public c10d::Backend {
   // once, since its caller goes on as if it were done.
   struct Block {
     std::thread::id owner;
-    Job job;
+    Job job, messages;  // messages keep their order among all of the group, collectives theirs
     c10::intrusive_ptr<MpiWork> work;
   };
   const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();
@@ -133,7 +139,13 @@ class MpiBackend : public c10d::Backend {
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
-  std::atomic<bool> described_{false};  // the flight log knows the user's name of the group
+  struct OnAccelerator {
+    OperationPtr operation;
+    std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back
+  };
+  std::vector<OnAccelerator> on_accelerator_;  // all that may not have ended
+  std::size_t most_on_accelerator_ = 64;       // look for those that have ended above this
+  std::atomic<bool> described_{false};         // the flight log knows the user's name of the group
   // The stores are held so that no other can come to stand at the same address.
   struct Child {
     c10::intrusive_ptr<c10d::Store> store;

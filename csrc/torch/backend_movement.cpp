@@ -261,6 +261,10 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
 }
 
 MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
+  with_torch_errors([&] {
+    World::get().check_process();
+    wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
+  });
   Job job("barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
   job.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   return run(std::move(job));

@@ -45,6 +45,7 @@ struct Job {
   at::Tensor readable_flat(const std::vector<at::Tensor>& tensors);
   at::Tensor writable_flat(const std::vector<at::Tensor>& tensors);
 
+  bool is_message() const { return !calls.empty() && std::holds_alternative<MessageCall>(calls.front()); }
   void add(const CollectiveSpec& spec, const void* input, void* output, double factor = 1.0);
   // Moves the calls and all they need from `other` behind ours.
   void append(Job other);

@@ -43,7 +43,7 @@ void MpiWork::settle() {
   std::optional<pybind11::gil_scoped_release> no_gil;
   if (Py_IsInitialized() && PyGILState_Check()) no_gil.emplace();
   std::lock_guard lock(settle_mutex_);
-  if (settled_) return;
+  if (settled_->load(std::memory_order_relaxed)) return;
   error_ = translate(operation_->error());
   if (error_) {
     World::get().note_failure();
@@ -56,7 +56,7 @@ void MpiWork::settle() {
     }
   }
   epilogues_.clear();
-  settled_ = true;
+  settled_->store(true, std::memory_order_release);
   finish(error_);
 }
 

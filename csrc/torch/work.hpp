@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,8 @@ class MpiWork : public c10d::Work {
   // Milliseconds from when the engine began to work on it until it was over. As with NCCL an error unless the
   // group's timing was enabled before the call.
   float getDuration() const override;
+  // True, for good, once what follows the operation has been done: the results are in the caller's tensors.
+  std::shared_ptr<const std::atomic<bool>> settled() const { return settled_; }
   uint64_t getSequencenumber() const override;
 
  private:
@@ -62,9 +65,9 @@ class MpiWork : public c10d::Work {
   Engine& engine_;
   const bool timed_;
   OperationPtr operation_;
-  std::mutex settle_mutex_;  // epilogues_, settled_
+  std::mutex settle_mutex_;  // epilogues_, and setting settled_
   std::vector<std::function<void()>> epilogues_;
-  bool settled_ = false;
+  const std::shared_ptr<std::atomic<bool>> settled_ = std::make_shared<std::atomic<bool>>(false);
   std::exception_ptr error_;  // translated; under settle_mutex_
   mutable std::mutex future_mutex_;
   std::vector<at::Tensor> outputs_;

@@ -157,6 +157,50 @@ def test_coalescing_asynchronously(rank, size, device):
         same(output, torch.arange(float(size)).repeat_interleave(n))
 
 
+def test_a_block_of_collectives_and_messages(rank, size):
+    """One Work for both; messages keep their order among those outside of the block."""
+    if size == 1:
+        return
+    pg, device = dist.group.WORLD, torch.device("cpu")
+    right, left = (rank + 1) % size, (rank - 1) % size
+    received = [torch.empty(30000) for _ in range(3)]
+    strided = torch.empty(2, 30000).t()  # copied to after the operation
+    sent = [torch.full((n,), 10.0 * rank + i) for i, n in enumerate((30000, 60000, 30000, 30000))]
+    reduced, spread = torch.full((7,), float(rank)), torch.full((5,), float(rank))
+    outside = [dist.isend(sent[0], right), dist.irecv(received[0], left)]
+    pg._start_coalescing(device)
+    dist.all_reduce(reduced, async_op=True)
+    dist.isend(sent[1].view(30000, 2), right)
+    dist.irecv(strided, left)
+    dist.broadcast(spread, size - 1, async_op=True)
+    dist.isend(sent[2], right)
+    dist.irecv(received[1], left)
+    block = pg._end_coalescing(device)
+    outside += [dist.isend(sent[3], right), dist.irecv(received[2], left)]
+    block.wait()
+    assert block.is_completed() and len(block.result()) == 6
+    for work in outside:
+        work.wait()
+    for tensor, i in zip(received, (0, 2, 3), strict=True):
+        same(tensor, torch.full((30000,), 10.0 * left + i))
+    same(strided, torch.full((30000, 2), 10.0 * left + 1))
+    same(reduced, torch.full((7,), float(sum(range(size)))))
+    same(spread, torch.full((5,), float(size - 1)))
+
+
+def test_coalescing_manager_around_collectives_and_messages(rank, size):
+    if size == 1:
+        return
+    reduced, received = torch.full((7,), float(rank)), torch.empty(3)
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+        dist.all_reduce(reduced)
+        dist.isend(torch.full((3,), float(rank)), (rank + 1) % size)
+        dist.irecv(received, (rank - 1) % size)
+    manager.wait()
+    same(reduced, torch.full((7,), float(sum(range(size)))))
+    same(received, torch.full((3,), float((rank - 1) % size)))
+
+
 def test_coalescing_with_device(rank, size):
     outputs = [torch.empty(n) for n in (2, 500)]
     with dist._coalescing_manager(device=torch.device("cpu")):

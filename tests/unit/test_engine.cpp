@@ -154,6 +154,55 @@ TEST(coalesced_calls_are_one_operation) {
   world.close();
 }
 
+TEST(collectives_end_with_the_messages_that_they_join) {
+  World world(2, {.group = {"test", 30s, 1}});  // one collective at a time
+  world.run([&](int r) {
+    Group& group = *world.ranks[r].group;
+    Engine& engine = *world.ranks[r].engine;
+    std::vector<float> first(10, 1.0f), second(10, 1.0f);
+    std::vector<char> joined(20000, static_cast<char>(1 + r)), later(20000, static_cast<char>(3 + r));
+    const auto message = [&](std::vector<char>& data, IssueOptions options) {
+      options.name = r == 0 ? "send" : "recv";
+      return group.issue({MessageCall{r == 0, data.data(), data.size(), 1 - r, 5}}, std::move(options));
+    };
+    IssueOptions options;
+    if (r == 1) {  // rank 0 sends on; here the messages of the joined operation wait for nobody's turn
+      options.join = message(joined, {});
+      auto next = message(later, {});
+      engine.wait(*next);
+      CHECK(options.join->finished() && joined[19999] == 1 && later[19999] == 3);
+      auto before = start(world, r, first);
+      auto op = start(world, r, second, options);
+      engine.wait(*op);
+      CHECK(before->finished());
+    } else {
+      auto before = start(world, r, first);
+      options.join = message(joined, {});
+      auto op = start(world, r, second, options);
+      auto next = message(later, {});
+      engine.wait(*op);
+      CHECK(options.join->finished());
+      engine.wait(*next);
+    }
+    CHECK(second[9] == 2.0f);
+    CHECK_THROWS(group.issue({all_reduce(world, r, first), MessageCall{true, first.data(), 1, 1 - r, 0}},
+                             {.name = "mixed"}),
+                 Error, "mixed: collectives and messages in one operation");
+  });
+  world.close();
+}
+
+TEST(a_failed_message_fails_what_joins_it) {
+  World world(2, {.group = {"test", 60s, 32}});
+  auto& data = *new std::vector<float>(10, 1.0f);  // the engine leaks what a failed operation works on
+  IssueOptions hurried, options;
+  hurried.name = "recv";
+  hurried.timeout = 100ms;
+  options.join = world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, hurried);
+  auto op = start(world, 0, data, options);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "recv");
+}
+
 TEST(messages_do_not_block_and_tell_their_source) {
   World world(3);
   world.run([&](int r) {

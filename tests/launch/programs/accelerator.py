@@ -94,6 +94,16 @@ assert cpu.tolist() == [size] * 3
 future = dist.all_reduce(on_device(torch.full((8,), 2.0)), async_op=True).get_future()
 expect(future.wait()[0], 2.0 * size)
 
+# A barrier holds the host until what this group did on the accelerator before is there.
+for asynchronous in (False, True):
+    tensor = on_device(torch.full((1 << 22,), float(rank)))
+    work = dist.all_reduce(tensor, async_op=True)
+    barrier = dist.barrier(async_op=asynchronous)
+    if asynchronous:
+        barrier.wait()
+    assert work.is_completed()
+    expect(tensor, sum(range(size)))
+
 dist.destroy_process_group()
 print("summed on the accelerator\n", end="")
 sys.stdout.flush()

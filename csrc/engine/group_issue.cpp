@@ -1,0 +1,279 @@
+// From calls to an operation in the hands of the engine: what is checked, which algorithm runs, sequence
+// numbers, the entry in the flight log.
+#include <algorithm>
+#include <numeric>
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "engine/call_check.hpp"
+#include "engine/engine.hpp"
+#include "engine/host_execution.hpp"
+#include "engine/join_execution.hpp"
+#include "engine/staged_execution.hpp"
+
+namespace mpigdr {
+namespace {
+
+// One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
+// further ahead than this plus the window.
+constexpr std::uint64_t kAcknowledgedEvery = 16;
+
+// Message numbers of the flight log kept at most.
+constexpr std::size_t kMessageNumbers = 65536;
+
+bool is_all_to_all(const Call& call) {
+  const auto* collective = std::get_if<CollectiveCall>(&call);
+  return collective && collective->spec.collective == Collective::AllToAll;
+}
+
+// How many sequence numbers, and with them tags, a call takes.
+std::uint64_t sequences_of(const Call& call) {
+  if (std::holds_alternative<MessageCall>(call)) return 0;
+  return std::holds_alternative<StagedCall>(call) ? 2 : 1;
+}
+
+bool is_one_way(const Plan& plan, const CollectiveSpec& spec) {
+  return plan.schedule->one_way && (spec.count > 0 || !spec.counts.empty());
+}
+
+// What the ranks agree on; of a staged call, what it begins with.
+const CollectiveSpec& spec_of(const Call& call) {
+  if (const auto* staged = std::get_if<StagedCall>(&call)) return staged->first.spec;
+  return std::get<CollectiveCall>(call).spec;
+}
+
+// Bytes that this rank brings in.
+std::uint64_t contribution(const CollectiveSpec& spec) {
+  std::uint64_t elements = spec.count;
+  if (spec.collective == Collective::AllToAll)
+    elements = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
+  if (spec.collective == Collective::AllGather) elements = block_count(spec, spec.rank);
+  if (spec.collective == Collective::ReduceScatter) elements = block_offset(spec, spec.size);
+  if (spec.collective == Collective::Scatter)
+    elements = spec.rank == spec.root ? block_offset(spec, spec.size) : 0;
+  return elements * item_size(spec.dtype);
+}
+
+template <class... Fs>
+struct Overloaded : Fs... {
+  using Fs::operator()...;
+};
+
+}  // namespace
+
+void Group::check(const CollectiveSpec& spec) const {
+  if (spec.root < 0 || spec.root >= size_)
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": root=", spec.root,
+         " is not a rank of group ", name(), ": expected 0..", size_ - 1);
+  if (!supports(spec.op, spec.dtype))
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": op=", mpigdr::name(spec.op),
+         " is not defined on ", mpigdr::name(spec.dtype), " tensors");
+}
+
+std::unique_ptr<Execution> Group::make_check(const std::vector<Call>& calls, const OperationInfo& info,
+                                             std::string_view dtype) const {
+  std::vector<const CollectiveSpec*> specs;
+  for (const Call& call : calls) specs.push_back(&spec_of(call));
+  const int tag = static_cast<int>(info.sequence % tag_slots()) * kTagsPerCollective + kHeaderTag;
+  return std::make_unique<CallCheck>(specs, info.name, dtype, info.detail, info.sequence, info.channel, tag,
+                                     *transport_);
+}
+
+void Group::check(const Call& call) const {
+  std::visit(Overloaded{
+                 [&](const CollectiveCall& c) { check(c.spec); },
+                 [&](const StagedCall& s) { check(s.first.spec); },
+                 [&](const MessageCall& m) {
+                   const char* what = m.send ? "send" : "recv";
+                   const bool any = !m.send && m.peer == kAnySource;
+                   if (!any && (m.peer < 0 || m.peer >= size_))
+                     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is not a rank of group ",
+                          name(), ": expected 0..", size_ - 1);
+                   if (m.peer == rank_)
+                     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is this rank itself");
+                   if (m.tag < 0 || m.tag > max_tag_)
+                     fail(ErrorCode::InvalidUsage, what, ": tag=", m.tag, " is out of range: expected 0..",
+                          max_tag_);
+                 },
+             },
+             call);
+}
+
+std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, std::uint64_t sequence,
+                                            std::uint64_t& one_way, std::string& algorithm) {
+  if (const auto* message = std::get_if<MessageCall>(&call))
+    return std::make_unique<MessageExecution>(*message, *transport_);
+  if (const auto* staged = std::get_if<StagedCall>(&call)) {
+    auto next = [this, channel, sequence, next = staged->next]() -> std::unique_ptr<Execution> {
+      const std::optional<CollectiveCall> second = next();
+      return second ? make_second(*second, channel, sequence + 1) : nullptr;
+    };
+    return std::make_unique<StagedExecution>(
+        make_collective(staged->first, channel, sequence, one_way, algorithm), std::move(next));
+  }
+  return make_collective(std::get<CollectiveCall>(call), channel, sequence, one_way, algorithm);
+}
+
+std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
+                                                  std::uint64_t sequence, std::uint64_t& one_way,
+                                                  std::string& algorithm) {
+  const Plan plan = planner_->plan(c.spec, *transport_);
+  algorithm = plan.algorithm->name;
+  if (!plan.schedule) {
+    const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
+                                  c.spec.dtype,      c.spec.op, c.spec.root};
+    return std::make_unique<NativeExecution>(native, channel, *transport_);
+  }
+  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
+  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  const bool acknowledged = is_one_way(plan, c.spec) && one_way++ % kAcknowledgedEvery == 0;
+  return run_schedule(plan, c, channel, sequence, acknowledged);
+}
+
+std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel channel,
+                                              std::uint64_t sequence) {
+  check(c.spec);
+  const Plan plan = planner_->plan(c.spec, *transport_, false);
+  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges.
+  return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec));
+}
+
+std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
+                                               std::uint64_t sequence, bool acknowledged) {
+  Binding binding;
+  binding.input = c.input;
+  binding.output = c.output;
+  binding.dtype = c.spec.dtype;
+  binding.op = c.spec.op;
+  binding.factor = c.factor;
+  binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
+  binding.channel = channel;
+  binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
+  binding.acknowledged = acknowledged;
+  return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
+}
+
+std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel) const {
+  // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
+  // ranks together.
+  const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
+  const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), is_all_to_all);
+  if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
+  CollectiveCall barrier;
+  barrier.spec.collective = Collective::Barrier;
+  barrier.spec.rank = rank_;
+  barrier.spec.size = size_;
+  calls.emplace_back(std::move(barrier));
+  return after;
+}
+
+void Group::log_operation(OperationInfo& info, const std::vector<Call>& calls, const IssueOptions& options) {
+  const auto fill_common = [&](FlightEntry& entry) {
+    entry.group = flight_group_;
+    entry.name = info.name;
+    entry.torch_name = options.profiler_name;
+    entry.detail = info.detail;
+    entry.algorithm = info.algorithm;
+    entry.inputs = options.inputs;
+    entry.outputs = options.outputs;
+    entry.created = flight_->nanoseconds(info.issued);
+    entry.timeout = std::chrono::duration_cast<std::chrono::nanoseconds>(info.deadline - info.issued).count();
+  };
+  const bool collective = info.channel != Channel::PointToPoint;
+  // A program may use a tag per message: then the numbers, which serve matching only, start anew now and
+  // then.
+  if (messages_.size() > kMessageNumbers) messages_.clear();
+  info.entries = collective ? 1 : static_cast<std::uint32_t>(calls.size());
+  info.first_entry = flight_->record(info.channel, info.entries, [&](FlightEntry& entry, std::uint32_t i) {
+    fill_common(entry);
+    if (collective) {
+      entry.sequence = info.sequence;
+      entry.sequences = info.sequences;
+      for (const Call& call : calls) entry.bytes += contribution(spec_of(call));
+    } else {
+      const auto& message = std::get<MessageCall>(calls[i]);
+      entry.send = message.send;
+      entry.peer = message.peer;
+      entry.tag = message.tag;
+      entry.bytes = message.bytes;
+      entry.sequence = messages_[{message.send, message.peer, message.tag}]++;
+    }
+  });
+}
+
+void Group::check(const std::vector<Call>& calls, const std::string& name) const {
+  std::uint64_t collectives = 0, messages = 0;  // sequence numbers that the calls take
+  for (const Call& call : calls) {
+    check(call);
+    sequences_of(call) ? collectives += sequences_of(call) : ++messages;
+  }
+  if (collectives != 0 && messages != 0)
+    fail(ErrorCode::InvalidUsage, name, ": collectives and messages in one operation: expected one kind");
+  if (collectives > tag_slots() / 4)
+    fail(ErrorCode::InvalidUsage, name, ": ", collectives,
+         " collectives in one coalesced operation: at most ", tag_slots() / 4, " are supported");
+}
+
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
+  check(calls, options.name);
+  std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
+  const std::size_t asked_for = calls.size();
+  const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
+  std::uint64_t collectives = 0;  // sequence numbers that the calls take
+  for (const Call& call : calls) collectives += sequences_of(call);
+  const Channel channel = collectives ? options.channel : Channel::PointToPoint;
+
+  OperationInfo info;
+  info.issued = Clock::now();
+  info.deadline = info.issued + options.timeout.value_or(timeout());
+  info.channel = channel;
+  info.sequences = collectives;
+  info.name = std::move(options.name);
+  info.detail = std::move(options.detail);
+
+  if (failed()) fail(ErrorCode::Aborted, info.name, ": ", failure());
+  if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
+  std::uint64_t& next = next_sequence_[static_cast<int>(channel)];
+  info.sequence = next;
+  std::vector<std::unique_ptr<Execution>> parts;
+  parts.reserve(calls.size());
+  std::uint64_t sequence = next, one_way = one_way_[static_cast<int>(channel)];
+  for (const Call& call : calls) {
+    std::string algorithm;
+    parts.push_back(make_part(call, channel, sequence, one_way, algorithm));
+    if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
+    sequence += sequences_of(call);
+  }
+  if (options.join) parts.push_back(std::make_unique<JoinExecution>(std::move(options.join)));
+  std::unique_ptr<Execution> check;
+  if (options_.check_calls && collectives && size_ > 1) {
+    const TensorShapes& shown = options.inputs.count() ? options.inputs : options.outputs;
+    check = make_check(calls, info, shown.count() ? shown[0].dtype : "");
+  }
+  if (flight_) log_operation(info, calls, options);
+  const std::uint64_t first_entry = info.first_entry;
+  const std::uint32_t entries = info.entries;
+  auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
+                                               std::move(options.keepalive), options.background);
+  if (check) operation->precede_by(std::move(check));
+  if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
+  if (options.on_finished)
+    operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+  outstanding_.fetch_add(1, std::memory_order_acq_rel);
+  try {
+    engine_.submit(operation);
+  } catch (...) {
+    for (std::uint32_t i = 0; i < entries; ++i) flight_->forget(first_entry + i);
+    one_finished();
+    std::vector<std::function<void()>> dropped;  // one of them holds the operation itself
+    operation->try_finish(std::current_exception(), dropped);
+    throw;
+  }
+  // Only now: an operation that was refused has used none of these.
+  next = sequence;
+  one_way_[static_cast<int>(channel)] = one_way;
+  if (collectives) all_to_alls_[static_cast<int>(channel)] = all_to_alls;
+  return operation;
+}
+
+}  // namespace mpigdr
