@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from . import processes
 
 TESTS = Path(__file__).parents[1]
 MAIN = TESTS / "support" / "spmd_main.py"
-GROUP_SECONDS = 45  # timeout of the process group in the ranks
+GROUP_SECONDS = int(os.environ.get("SPMD_GROUP_SECONDS", "45"))  # timeout of the process group in the ranks
 
 
 def run_spmd(
