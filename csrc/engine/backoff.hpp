@@ -15,7 +15,7 @@ class Backoff {
   void idle() {
     ++idle_;
     if (!oversubscribed_ && idle_ < kSpins) return;
-    if (idle_ < kYields) {
+    if (idle_ < (oversubscribed_ ? kFewYields : kYields)) {
       sched_yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -25,6 +25,9 @@ class Backoff {
  private:
   static constexpr int kSpins = 4000;     // some 500 us of polling
   static constexpr int kYields = 200000;  // some 50 ms and more: by then a nap costs nothing that matters
+  // A launcher gives each rank a session of its own, and Linux groups processes by session to share the cores
+  // out (sched(7), autogroups): a yield then gives nothing to the other ranks, only a nap does.
+  static constexpr int kFewYields = 100;
   const bool oversubscribed_;
   int idle_ = 0;
 };
