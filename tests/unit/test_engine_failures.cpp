@@ -346,6 +346,17 @@ TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
   CHECK(other.ranks[0].group->sequence(Channel::Collective) == 0);
 }
 
+TEST(a_failed_message_fails_what_joins_it) {
+  World world(2, {.group = {"test", 60s, 32}});
+  auto& data = unfreed(10);
+  IssueOptions hurried, options;
+  hurried.name = "recv";
+  hurried.timeout = 100ms;
+  options.join = world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, hurried);
+  auto op = start(world, 0, data, options);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "recv");
+}
+
 // Failed operations are leaked on purpose: a peer may still write to their buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";
