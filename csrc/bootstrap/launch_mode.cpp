@@ -7,6 +7,7 @@
 
 #include "bootstrap/host.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "common/error.hpp"
 
 namespace mpigdr {
@@ -121,6 +122,7 @@ Proposal propose(MpiFamily family, BootstrapMode request) {
   p.host = host_identity();
   p.cpus = usable_cpus();
   p.nonce = random_nonce();
+  p.shared_memory = free_shared_memory();
   return p;
 }
 
@@ -140,12 +142,12 @@ std::string serialise(const Proposal& p) {
   return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
                p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.library,
                p.process.host, std::to_string(p.process.domain), std::to_string(p.process.pid),
-               std::to_string(p.process.started)});
+               std::to_string(p.process.started), p.shared_memory ? std::to_string(*p.shared_memory) : ""});
 }
 
 Proposal parse_proposal(const std::string& text) {
   const auto f = unpack(text);
-  constexpr std::size_t kFields = 15;
+  constexpr std::size_t kFields = 16;
   if (f.size() != kFields)
     fail(ErrorCode::Remote, "a rank runs another version of mpi-gdr: its bootstrap record has ", f.size(),
          " fields, not ", kFields, ". Install the same version on all nodes");
@@ -160,6 +162,7 @@ Proposal parse_proposal(const std::string& text) {
   p.nonce = f[9];
   p.library = f[10];
   p.process = {f[11], std::stoull(f[12]), std::stoll(f[13]), std::stoull(f[14])};
+  if (!f[15].empty()) p.shared_memory = std::stoull(f[15]);
   return p;
 }
 

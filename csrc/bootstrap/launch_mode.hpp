@@ -4,6 +4,7 @@
 // of them and so gives the same answer, or the same error, on all ranks.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,6 +47,7 @@ struct Proposal {
   std::string nonce;         // that of rank 0 names the job
   std::string library;       // first line of the library's version
   ProcessId process;         // own_process()
+  std::optional<std::uint64_t> shared_memory;  // free_shared_memory()
 };
 Proposal propose(MpiFamily family, BootstrapMode request);
 

@@ -1,7 +1,26 @@
 // The file that MPICH keeps in /dev/shm until MPI_Finalize, and that a killed job leaves behind.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace mpigdr {
+
+// Bytes that may still be written to /dev/shm. Nothing where that cannot be asked.
+std::optional<std::uint64_t> free_shared_memory();
+
+// Why MPI cannot start on these ranks for want of shared memory, or "". `node_of_rank` as of number_nodes();
+// `free` of each rank in bytes; `library`: first line of its version. Only where it is known for certain:
+// MPICH writes to its segment without looking, and the process then ends with SIGBUS.
+std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
+                                       const std::vector<std::optional<std::uint64_t>>& free,
+                                       const std::string& library);
+
+// What the libraries would rather have on a host with so many ranks, in bytes.
+std::uint64_t comfortable_shared_memory(std::size_t ranks);
 
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when
 // all ranks of the node have attached, or when this process is about to end without them. Files not mapped

@@ -25,6 +25,31 @@ void report(int rank, const std::string& text) {
   }
 }
 
+namespace {
+
+std::mutex words_mutex;
+std::function<std::string(const std::string&)> words;  // under words_mutex
+
+}  // namespace
+
+void set_last_words(std::function<std::string(const std::string& reason)> given) {
+  const std::lock_guard lock(words_mutex);
+  words = std::move(given);
+}
+
+std::string last_words(const std::string& reason) noexcept {
+  try {
+    std::function<std::string(const std::string&)> ask;
+    {
+      const std::lock_guard lock(words_mutex);
+      ask = words;
+    }
+    return ask ? ask(reason) : "; there is no flight log: no operation has been called yet";
+  } catch (...) {
+    return "";
+  }
+}
+
 Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details,
                    std::function<std::string()> lost)
     : what_(std::move(what)), details_(std::move(details)), lost_(std::move(lost)) {
@@ -53,14 +78,14 @@ void Watchdog::run(Deadline deadline, int rank) {
     if (reason.empty()) continue;
     if (!since) since = now;
     if (now < *since + kBelieve) continue;
-    report(rank, what_ + " cannot return: " + reason + "; this process ends with code " +
-                     std::to_string(kExitStuck));
+    const std::string text = what_ + " cannot return: " + reason;
+    report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);
   }
   if (changed_.wait_until(lock, deadline, [this] { return done_; })) return;
-  report(rank, what_ + " has not returned by its deadline; this process ends with code " +
-                   std::to_string(kExitStuck));
+  const std::string text = what_ + " has not returned by its deadline";
+  report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
   if (details_) {
     // The store may be what hangs: ask it from a thread that can be left behind.
     auto answer = std::make_shared<std::promise<std::string>>();

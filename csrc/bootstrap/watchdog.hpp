@@ -3,8 +3,9 @@
 //
 //   { Watchdog guard("MPI_Init", deadline, rank, [] { return "what peers are missing"; });  MPI_Init(...); }
 //
-// At the deadline: one line on stderr, then what `details` adds (it may talk to a store; it is given 3
-// seconds), then _exit(kExitStuck). Nothing else is run: destructors and atexit handlers could hang as well.
+// At the deadline: one line on stderr, which says where the flight log is, then what `details` adds (it may
+// talk to a store; it is given 3 seconds), then _exit(kExitStuck). Nothing else is run: destructors and
+// atexit handlers could hang as well.
 #pragma once
 
 #include <condition_variable>
@@ -36,6 +37,12 @@ class Watchdog {
   bool done_ = false;
   std::thread thread_;
 };
+
+// What this process leaves behind when it is ended, such as its flight log. `words(reason)` is called from
+// any thread, returns what to add to the message ("; flight log: ...") and must not take longer than a second
+// or two. Without it, no operation has been called yet.
+void set_last_words(std::function<std::string(const std::string& reason)> words);
+std::string last_words(const std::string& reason) noexcept;
 
 // Writes "[mpi-gdr] rank R: text" to stderr in one piece; safe from any thread.
 void report(int rank, const std::string& text);

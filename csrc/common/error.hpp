@@ -1,6 +1,7 @@
 // The one exception type of the C++ side. torch/ maps the code to a Python exception.
 #pragma once
 
+#include <cstddef>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -26,6 +27,15 @@ class Error : public std::runtime_error {
 
  private:
   ErrorCode code_;
+};
+
+// An allocation failed, on this rank only: the others know nothing of it.
+class NoMemory : public Error {
+ public:
+  // "no memory for 1048576 bytes of scratch"
+  NoMemory(std::size_t bytes, const std::string& purpose)
+      : NoMemory("no memory for " + std::to_string(bytes) + " bytes of " + purpose) {}
+  explicit NoMemory(const std::string& what) : Error(ErrorCode::System, what) {}
 };
 
 // fail(ErrorCode::InvalidUsage, "root=", root, " is not in 0..", size - 1);

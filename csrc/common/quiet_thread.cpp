@@ -1,9 +1,15 @@
 #include "common/quiet_thread.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
+#include <new>
 #include <utility>
+
+#include "common/exit_status.hpp"
 
 namespace mpigdr {
 namespace {
@@ -28,7 +34,18 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
   const SignalsBlocked blocked;
   return std::thread([name, body = std::move(body)] {
     pthread_setname_np(pthread_self(), name);
-    body();
+    try {
+      body();
+    } catch (const std::bad_alloc&) {
+      // Without this thread the promises of the others do not hold; std::terminate would not say why.
+      char text[128];
+      const int length = std::snprintf(
+          text, sizeof text, "[mpi-gdr] thread %s has no memory to go on; this process ends with code %d\n",
+          name, kExitStuck);
+      [[maybe_unused]] const ssize_t written =
+          ::write(STDERR_FILENO, text, static_cast<std::size_t>(std::min<int>(length, sizeof text - 1)));
+      ::_exit(kExitStuck);
+    }
   });
 }
 

@@ -1,9 +1,8 @@
 #include "engine/completer.hpp"
 
 #include <condition_variable>
-#include <deque>
 #include <mutex>
-#include <system_error>
+#include <utility>
 
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"
@@ -13,21 +12,28 @@ namespace mpigdr {
 struct Completer::Pool : std::enable_shared_from_this<Pool> {
   std::mutex mutex;  // all of it
   std::condition_variable changed;
-  std::deque<std::function<void()>> queue;
+  Callbacks queue;
   int threads = 0;
   int available = 0;  // threads that wait for a callback, or are just starting
   bool stopping = false;
 
   // With the mutex: somebody shall be free to take the front of the queue.
-  void ensure_taker() {
+  void ensure_taker() noexcept {
     if (queue.empty() || available > 0) return;
     try {
       quiet_thread("mpigdr-complete", [pool = shared_from_this()] { pool->run(); }).detach();
       ++threads;
       ++available;
-    } catch (const std::system_error& e) {
+    } catch (const std::exception& e) {  // no thread, no memory
       // One that is running takes it when it is free, unless it waits for exactly this one.
-      log(LogLevel::Warn, "ENGINE", "cannot start another completer thread: ", e.what());
+      warn("cannot start another completer thread: ", e);
+    }
+  }
+
+  static void warn(const char* what, const std::exception& e) noexcept {
+    try {
+      log(LogLevel::Warn, "ENGINE", what, e.what());
+    } catch (const std::bad_alloc&) {
     }
   }
 
@@ -36,17 +42,17 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
     for (;;) {
       changed.wait(lock, [&] { return stopping || !queue.empty(); });
       if (queue.empty()) break;
-      std::function<void()> callback = std::move(queue.front());
-      queue.pop_front();
+      Callbacks one;
+      one.splice(one.begin(), queue, queue.begin());
       --available;
       ensure_taker();
       lock.unlock();
       try {
-        callback();
+        one.front()();
       } catch (const std::exception& e) {
-        log(LogLevel::Warn, "ENGINE", "a completion callback threw: ", e.what());
+        warn("a completion callback threw: ", e);
       }
-      callback = nullptr;  // destroys what it held here, not under the lock
+      one.clear();  // destroys what it held here, not under the lock
       lock.lock();
       ++available;
     }
@@ -61,10 +67,12 @@ Completer::Completer() : pool_(std::make_shared<Pool>()) {
   quiet_thread("mpigdr-complete", [pool = pool_] { pool->run(); }).detach();
 }
 
-void Completer::push(std::function<void()> callback) {
+void Completer::push(Callbacks& callbacks) noexcept {
+  if (callbacks.empty()) return;
+  Callbacks dropped;  // after the lock
   std::lock_guard lock(pool_->mutex);
-  if (pool_->stopping) return;
-  pool_->queue.push_back(std::move(callback));
+  if (pool_->stopping) return dropped.swap(callbacks);
+  pool_->queue.splice(pool_->queue.end(), callbacks);
   pool_->ensure_taker();
   pool_->changed.notify_one();
 }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <list>
 #include <memory>
 
 namespace mpigdr {
@@ -17,8 +18,13 @@ class Completer {
   Completer();  // starts the first thread
   ~Completer() { stop(std::chrono::seconds(2)); }
 
-  // Never waits for a callback. After stop() the callback is dropped: nobody is left to hear of it.
-  void push(std::function<void()> callback);
+  // Lists, so that whoever has made the callbacks can hand them over without allocating: a Future that is
+  // never completed for want of memory would be a hang.
+  using Callbacks = std::list<std::function<void()>>;
+
+  // Leaves `callbacks` empty. Never waits for a callback. After stop() they are dropped: nobody is left to
+  // hear of them.
+  void push(Callbacks& callbacks) noexcept;
 
   // Runs what is queued, then ends the threads. Those that are stuck in a callback at the end of `patience`
   // are left behind. Idempotent.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/error.hpp"
+#include "common/memory_reserve.hpp"
 #include "engine/backoff.hpp"
 
 namespace mpigdr {
@@ -47,8 +48,13 @@ void Engine::submit(const OperationPtr& operation) {
     std::lock_guard lock(intake_mutex_);
     if (stopped_.load(std::memory_order_relaxed))
       fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
-    intake_.push_back(operation);
     if (operation->background()) unfinished_.emplace(operation.get(), operation);
+    try {
+      intake_.push_back(operation);
+    } catch (const std::bad_alloc&) {
+      unfinished_.erase(operation.get());
+      throw;
+    }
     const std::int64_t deadline = ticks(operation->info().deadline);
     if (deadline < intake_deadline_.load(std::memory_order_relaxed))
       intake_deadline_.store(deadline, std::memory_order_relaxed);
@@ -107,9 +113,16 @@ bool Engine::pass() {
   if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
-  const bool arrived = take_intake();
-  end_overdue(now);
-  return poll_active(now) || arrived;
+  try {
+    const bool arrived = take_intake();
+    end_overdue(now);
+    return poll_active(now) || arrived;
+  } catch (const std::bad_alloc&) {
+    fail_for_want_of_memory();
+  } catch (const NoMemory&) {
+    fail_for_want_of_memory();
+  }
+  return true;
 }
 
 bool Engine::poll_active(Clock::time_point now) {
@@ -167,11 +180,16 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
     }
   } catch (const Error& e) {
     std::string text = e.what();
-    if (e.code() == ErrorCode::System) {
+    if (dynamic_cast<const NoMemory*>(&e)) {
+      text = operation->describe() + ": " + text;
+    } else if (e.code() == ErrorCode::System) {
       const std::string lost = options_.explain ? options_.explain(group) : "";
       text = operation->describe() + ": " + (lost.empty() ? text : lost + "; " + text);
     }
     error = fail_group(*operation, e.code(), text);
+  } catch (const std::bad_alloc&) {
+    release_memory_reserve();
+    error = fail_group(*operation, ErrorCode::System, operation->describe() + ": " + kNoMemoryForRecords);
   } catch (const std::exception& e) {
     error = fail_group(*operation, ErrorCode::Internal, operation->describe() + ": " + e.what());
   }
@@ -180,10 +198,14 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
   return true;
 }
 
-bool Engine::finish(Operation& operation, std::exception_ptr error) {
-  std::vector<std::function<void()>> callbacks;
+bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
+  Completer::Callbacks callbacks;
   const bool failed = error != nullptr;
-  if (operation.info().entries) note_end(operation, error);
+  try {
+    if (operation.info().entries) note_end(operation, error);
+  } catch (const std::bad_alloc&) {
+    // The flight log lacks its end.
+  }
   if (!operation.try_finish(std::move(error), callbacks)) return false;
   operation.group().one_finished();
   if (operation.background()) {
@@ -193,11 +215,15 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) {
     }
     background_.fetch_sub(1, std::memory_order_seq_cst);
   }
-  for (auto& callback : callbacks) completer_.push(std::move(callback));
   if (!failed && operation.has_buffers() && operation.waiters.load(std::memory_order_acquire) == 0) {
     // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
-    completer_.push([held = operation.shared_from_this()] { held->release_buffers(); });
+    try {
+      callbacks.emplace_back([held = operation.shared_from_this()] { held->release_buffers(); });
+    } catch (const std::bad_alloc&) {
+      operation.leak();
+    }
   }
+  completer_.push(callbacks);
   return true;
 }
 

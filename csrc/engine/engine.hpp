@@ -147,7 +147,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The error with which `operation` ends after a first failure of its group.
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text);
   void note_end(Operation& operation, const std::exception_ptr& error);
-  bool finish(Operation& operation, std::exception_ptr error);  // false: somebody else did
+  // With the role, when a pass could not go on for want of memory: ends everything that is outstanding.
+  void fail_for_want_of_memory() noexcept;
+  // The error of an operation, with its name; without it where there is no memory for that.
+  std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
+  bool finish(Operation& operation, std::exception_ptr error) noexcept;  // false: somebody else did
   // In the background, of one group or of all.
   std::vector<OperationPtr> unfinished_of(const Group* group);
   // Runs what is outstanding to its end, at most until its deadline or until a thread is stuck.
@@ -163,6 +167,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void set_current(const OperationPtr& operation);
 
   const EngineOptions options_;
+  // Made while there is memory.
+  const std::exception_ptr no_memory_ = std::make_exception_ptr(NoMemory("no memory to go on"));
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
   Completer completer_;
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "common/error.hpp"
+#include "common/memory_reserve.hpp"
 #include "common/rank_list.hpp"
 #include "engine/engine.hpp"
 
@@ -79,7 +80,7 @@ std::string Engine::write_flight_log(const std::string& reason) {
 void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
   operation->abandon();
   // Its buffers may still be written by a peer or by the library: they are never given back.
-  new OperationPtr(operation);
+  operation->leak();
   finish(*operation, std::move(error));
 }
 
@@ -105,24 +106,31 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
   const OperationPtr held = operation.shared_from_this();
   // A little patience, in case the role holder is about to end it properly.
   const bool role = take_role(std::chrono::milliseconds(200));
-  if (!operation.finished()) {
-    std::string text;
-    if (code == ErrorCode::Timeout) {
-      std::vector<int> peers;
-      if (role) peers = operation.pending_peers();
-      text = tell_failure(operation,
-                          timeout_text(operation, role ? Waiting::ForPeers : Waiting::ForTheRole, peers),
-                          role ? &peers : nullptr);
-      operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
-    } else {
-      const std::string reason = operation.group().failure();
-      text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
+  std::unique_lock lock(role_, std::defer_lock);
+  if (role) lock = std::unique_lock(role_, std::adopt_lock);
+  if (!operation.finished()) try {
+      std::string text;
+      if (code == ErrorCode::Timeout) {
+        std::vector<int> peers;
+        if (role) peers = operation.pending_peers();
+        text = tell_failure(operation,
+                            timeout_text(operation, role ? Waiting::ForPeers : Waiting::ForTheRole, peers),
+                            role ? &peers : nullptr);
+        operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
+      } else {
+        const std::string reason = operation.group().failure();
+        text = operation.describe() + ": " + (reason.empty() ? "the engine was shut down" : reason);
+      }
+      // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
+      // given back.
+      if (finish(operation, make_error(code, text))) operation.leak();
+    } catch (const std::bad_alloc&) {
+      release_memory_reserve();
+      const std::exception_ptr error = memory_error(operation, kNoMemoryForRecords);
+      operation.group().fail_with(kNoMemoryForRecords, ErrorCode::System);
+      if (finish(operation, error)) operation.leak();
     }
-    // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
-    // given back.
-    if (finish(operation, make_error(code, text))) new OperationPtr(held);
-  }
-  if (role) role_.unlock();
+  if (role) lock.unlock();
   // Not by a pass: this waiter has its error, and must not get stuck in the transport.
   const std::string reason = operation.group().failure();
   end_background(&operation.group(), reason.empty() ? "the engine was shut down" : reason);
@@ -152,10 +160,66 @@ void Engine::lose(const std::vector<Group*>& groups, const std::string& reason) 
 }
 
 void Engine::end_background(const Group* group, const std::string& reason) {
-  for (const OperationPtr& operation : unfinished_of(group))
+  // One by one, without a list of them: this also runs when there is no memory.
+  for (;;) {
+    OperationPtr operation;
+    {
+      std::lock_guard lock(intake_mutex_);
+      for (const auto& [key, one] : unfinished_)
+        if ((!group || &one->group() == group) && !one->finished()) {
+          operation = one;
+          break;
+        }
+    }
+    if (!operation) return;
+    std::exception_ptr error;
+    try {
+      error = make_error(ErrorCode::Aborted, operation->describe() + ": " + reason);
+    } catch (const std::bad_alloc&) {
+      error = memory_error(*operation, reason);
+    }
     // The next pass, if there ever is one, abandons the requests. The buffers are not given back.
-    if (finish(*operation, make_error(ErrorCode::Aborted, operation->describe() + ": " + reason)))
-      new OperationPtr(operation);
+    if (finish(*operation, error)) operation->leak();
+  }
+}
+
+std::exception_ptr Engine::memory_error(const Operation& operation, std::string_view text) const noexcept {
+  release_memory_reserve();
+  try {
+    return std::make_exception_ptr(NoMemory(operation.describe() + ": " + std::string(text)));
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+}
+
+void Engine::fail_for_want_of_memory() noexcept {
+  release_memory_reserve();
+  const auto fail_one = [&](const OperationPtr& operation) {
+    const std::exception_ptr error = memory_error(*operation, kNoMemoryForRecords);
+    operation->group().fail_with(kNoMemoryForRecords, ErrorCode::System);
+    fail_operation(operation, error);
+  };
+  // What has not got here yet, was just being started, or runs. Those of a window end as their group has
+  // failed.
+  for (std::vector<OperationPtr>* const list : {&arrived_, &started_, &active_}) {
+    for (const OperationPtr& operation : *list)
+      if (operation) fail_one(operation);
+    list->clear();
+  }
+  set_current(nullptr);
+  for (;;) {
+    OperationPtr operation;
+    {
+      std::lock_guard lock(intake_mutex_);
+      for (const auto& [key, one] : unfinished_)
+        if (!one->finished()) {
+          operation = one;
+          break;
+        }
+    }
+    if (!operation) return;
+    fail_one(operation);
+  }
 }
 
 }  // namespace mpigdr

@@ -30,10 +30,14 @@ void Engine::close(Group& group) {
     group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
   }
   if (!role) return;
+  const std::lock_guard lock(role_, std::adopt_lock);
   const InTransport inside(pass_began_, Clock::now());
-  start(group);  // lets go of the finished ones in its window
+  try {
+    start(group);  // lets go of the finished ones in its window
+  } catch (const std::bad_alloc&) {
+    fail_for_want_of_memory();
+  }
   group.drop_transport();
-  role_.unlock();
 }
 
 bool Engine::stuck() const {
@@ -58,7 +62,7 @@ bool Engine::shutdown() {
       outstanding |= !operation->finished();
       finish(*operation, std::make_exception_ptr(Error(
                              ErrorCode::Aborted, operation->describe() + ": the engine was shut down")));
-      new OperationPtr(operation);
+      operation->leak();
     }
   {
     // Later submissions are refused; what slipped in just now is ended by its waiter.

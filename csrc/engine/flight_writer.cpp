@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 #include "common/quiet_thread.hpp"
 
@@ -93,6 +94,8 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
       try {
         std::lock_guard one_at_a_time(writing());
         problem = replace_file(path, pickle(log->snapshot(), *options, reason));
+      } catch (const std::bad_alloc&) {
+        problem = "no memory";  // so short that it needs none
       } catch (const std::exception& e) {
         problem = e.what();
       }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/error.hpp"
+#include "common/memory_reserve.hpp"
 #include "engine/engine.hpp"
 
 namespace mpigdr {
@@ -25,6 +26,7 @@ Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> tr
       scratch_(engine.scratch()),
       flight_(engine.flight() ? engine.flight()->log() : nullptr),
       timeout_(options_.timeout) {
+  keep_memory_reserve();
   if (!flight_) return;
   FlightLog::Group group{options_.name, "", options_.is_default, options_.uid, options_.members};
   if (group.members.empty())
@@ -51,10 +53,14 @@ std::uint64_t Group::sequence(Channel channel) const {
   return next_sequence_[static_cast<int>(channel)];
 }
 
-void Group::fail_with(const std::string& reason, ErrorCode code) {
+void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {
   std::lock_guard lock(failure_mutex_);
   if (failed_.load(std::memory_order_relaxed)) return;
-  failure_ = reason;
+  try {
+    failure_ = reason;
+  } catch (const std::bad_alloc&) {
+    failure_ = "no memory";  // so short that it needs none
+  }
   failure_code_ = code;
   failed_.store(true, std::memory_order_release);
 }

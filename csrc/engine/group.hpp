@@ -97,7 +97,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Starts the calls, all collectives or all messages, as ONE operation: they run together and finish
   // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
-  // closed; then nothing was sent.
+  // closed; then nothing was sent. NoMemory, with the operation's name: the group has then failed on this
+  // rank, since the others carry the operation out.
   OperationPtr issue(std::vector<Call> calls, IssueOptions options);
 
   // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
@@ -107,7 +108,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t sequence(Channel channel) const;
 
   // The first failure counts. Later operations throw it; running ones are ended by the engine.
-  void fail_with(const std::string& reason, ErrorCode code = ErrorCode::Aborted);
+  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   // What kind of failure it was. Only after failed().
@@ -144,6 +145,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void drop_transport();
 
  private:
+  OperationPtr issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info);
   // Counts `one_way` on if the part is a one-way collective that sends anything.
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
                                        std::uint64_t& one_way, std::string& algorithm);

@@ -1,10 +1,12 @@
 // From calls to an operation in the hands of the engine: what is checked, which algorithm runs, sequence
 // numbers, the entry in the flight log.
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/memory_reserve.hpp"
 #include "engine/call_check.hpp"
 #include "engine/engine.hpp"
 #include "engine/host_execution.hpp"
@@ -52,6 +54,13 @@ std::uint64_t contribution(const CollectiveSpec& spec) {
   if (spec.collective == Collective::Scatter)
     elements = spec.rank == spec.root ? block_offset(spec, spec.size) : 0;
   return elements * item_size(spec.dtype);
+}
+
+// The operation's name and detail, wherever they have got to.
+std::string text_of(const IssueOptions& options, const OperationInfo& info) {
+  const std::string& name = info.name.empty() ? options.name : info.name;
+  const std::string& detail = info.detail.empty() ? options.detail : info.detail;
+  return (name.empty() ? "an operation" : name) + (detail.empty() ? "" : ' ' + detail);
 }
 
 template <class... Fs>
@@ -216,6 +225,24 @@ void Group::check(const std::vector<Call>& calls, const std::string& name) const
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   check(calls, options.name);
+  OperationInfo info;
+  // The others carry the operation out: a later one of this rank must not be matched with it.
+  const auto refuse = [&](const std::string& text) {
+    fail_with("the group failed earlier: " + text, ErrorCode::System);
+    throw NoMemory(text);
+  };
+  try {
+    return issue(std::move(calls), options, info);
+  } catch (const NoMemory& e) {
+    refuse(text_of(options, info) + ": " + e.what());
+  } catch (const std::bad_alloc&) {
+    release_memory_reserve();
+    refuse(text_of(options, info) + ": " + kNoMemoryForRecords);
+  }
+  return nullptr;
+}
+
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info) {
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
   const std::size_t asked_for = calls.size();
   const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
@@ -223,7 +250,6 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   for (const Call& call : calls) collectives += sequences_of(call);
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
 
-  OperationInfo info;
   info.issued = Clock::now();
   info.deadline = info.issued + options.timeout.value_or(timeout());
   info.channel = channel;
@@ -265,7 +291,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   } catch (...) {
     for (std::uint32_t i = 0; i < entries; ++i) flight_->forget(first_entry + i);
     one_finished();
-    std::vector<std::function<void()>> dropped;  // one of them holds the operation itself
+    Completer::Callbacks dropped;  // one of them holds the operation itself
     operation->try_finish(std::current_exception(), dropped);
     throw;
   }

@@ -59,7 +59,7 @@ void Operation::retire() {
   if (info_.channel != Channel::PointToPoint) parts_.clear();  // messages tell their source afterwards
 }
 
-bool Operation::try_finish(std::exception_ptr error, std::vector<std::function<void()>>& callbacks) {
+bool Operation::try_finish(std::exception_ptr error, Completer::Callbacks& callbacks) noexcept {
   std::lock_guard lock(mutex_);
   if (finished_.load(std::memory_order_relaxed)) return false;
   error_ = std::move(error);
@@ -67,6 +67,10 @@ bool Operation::try_finish(std::exception_ptr error, std::vector<std::function<v
   callbacks.swap(callbacks_);
   finished_.store(true, std::memory_order_release);
   return true;
+}
+
+void Operation::leak() noexcept {
+  if (!leaked_.exchange(true, std::memory_order_acq_rel)) self_ = shared_from_this();
 }
 
 Clock::time_point Operation::started_at() const {

@@ -14,12 +14,17 @@
 #include <string>
 #include <vector>
 
+#include "engine/completer.hpp"
 #include "engine/execution.hpp"
 #include "engine/flight_log.hpp"
 
 namespace mpigdr {
 
 class Group;
+
+// When std::bad_alloc says that there is none: it does not say for what.
+inline constexpr const char* kNoMemoryForRecords =
+    "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
 
 struct OperationInfo {
   std::string name;       // "all_reduce"
@@ -82,7 +87,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // --- for whoever ends it ---
   // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
-  bool try_finish(std::exception_ptr error, std::vector<std::function<void()>>& callbacks);
+  bool try_finish(std::exception_ptr error, Completer::Callbacks& callbacks) noexcept;
+  // Keeps it, and with it the caller's buffers, for ever: a peer or the library may still write to them.
+  // Needs no memory.
+  void leak() noexcept;
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 
  private:
@@ -96,13 +104,15 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
   std::shared_ptr<void> keepalive_;
-  std::vector<std::function<void()>> callbacks_;
+  Completer::Callbacks callbacks_;
   std::exception_ptr error_;       // written before finished_
   Clock::time_point finished_at_;  // written before finished_
   // Clock ticks; 0: not yet. A waiter that gives up may read it while the role holder starts the operation.
   std::atomic<Clock::rep> started_at_{0};
   std::atomic<bool> finished_{false};  // release after error_
   std::atomic<bool> has_buffers_{false};
+  std::atomic<bool> leaked_{false};
+  std::shared_ptr<Operation> self_;  // by whoever sets leaked_
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

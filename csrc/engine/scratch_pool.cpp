@@ -2,14 +2,26 @@
 
 #include <bit>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "common/error.hpp"
 
 namespace mpigdr {
 
-ScratchPool::~ScratchPool() {
+namespace {
+
+void* allocate(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
+
+}  // namespace
+
+ScratchPool::~ScratchPool() { drop_kept(); }
+
+void ScratchPool::drop_kept() noexcept {
+  std::lock_guard lock(mutex_);
   for (auto& [bytes, memory] : free_) std::free(memory);
+  free_.clear();
+  kept_ = 0;
 }
 
 void ScratchPool::Block::swap(Block& other) noexcept {
@@ -36,19 +48,25 @@ ScratchPool::Block ScratchPool::take(std::size_t bytes) {
       return Block(this, memory, size);
     }
   }
-  void* memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  if (!memory) fail(ErrorCode::System, "no memory for ", bytes, " bytes of scratch");
+  void* memory = allocate(bytes);
+  if (!memory) {
+    drop_kept();  // blocks of other sizes
+    memory = allocate(bytes);
+  }
+  if (!memory) throw NoMemory(bytes, "scratch");
   return Block(this, memory, bytes);
 }
 
-void ScratchPool::give_back(void* memory, std::size_t bytes) {
-  {
+void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
+  try {
     std::lock_guard lock(mutex_);
     if (kept_ + bytes <= kMostKept) {
       free_.emplace(bytes, memory);
       kept_ += bytes;
       return;
     }
+  } catch (const std::bad_alloc&) {
+    // No memory to note it in: it had better go.
   }
   std::free(memory);
 }

@@ -37,11 +37,12 @@ class ScratchPool {
     std::size_t bytes_ = 0;
   };
 
-  // Throws Error(System) when there is no memory.
+  // Throws NoMemory.
   Block take(std::size_t bytes);
 
  private:
-  void give_back(void* memory, std::size_t bytes);
+  void give_back(void* memory, std::size_t bytes) noexcept;
+  void drop_kept() noexcept;
 
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;  // bytes kept for reuse at most
   std::mutex mutex_;

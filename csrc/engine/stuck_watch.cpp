@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
+#include "common/memory_reserve.hpp"
 #include "common/quiet_thread.hpp"
 #include "engine/engine.hpp"
 
@@ -22,7 +24,14 @@ StuckWatch::StuckWatch(Engine& engine)
 
 void StuckWatch::run() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLookEvery, [&] { return stopping_; })) look();
+  while (!changed_.wait_for(lock, kLookEvery, [&] { return stopping_; })) {
+    try {
+      look();
+    } catch (const std::bad_alloc&) {
+      release_memory_reserve();
+      told_ = false;  // at the next look
+    }
+  }
 }
 
 void StuckWatch::look() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "torch/completion_hooks.hpp"
+#include "torch/errors.hpp"
 #include "torch/job.hpp"
 #include "torch/options.hpp"
 #include "torch/work.hpp"
@@ -104,6 +105,19 @@ class MpiBackend : public c10d::Backend {
   int mpi4py_handle();
 
  private:
+  // The free function, for all calls. One that finds no memory is not made on this rank, while the others
+  // carry it out: the group has failed, else the next one would be matched with it.
+  template <typename F>
+  decltype(auto) with_torch_errors(F&& f) const {
+    return torch_binding::with_torch_errors([&]() -> decltype(auto) {
+      try {
+        return f();
+      } catch (const NoMemory& error) {
+        group_->fail_with(std::string("the group failed earlier: ") + error.what(), ErrorCode::System);
+        throw;
+      }
+    });
+  }
   WorkPtr run(Job job);
   // Hands what `job` holds to the engine, all but its epilogues.
   OperationPtr hand_over(Job& job, IssueOptions options);

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "common/error.hpp"
@@ -23,6 +24,8 @@ decltype(auto) with_torch_errors(F&& f) {
     return std::forward<F>(f)();
   } catch (const Error& error) {
     rethrow_for_torch(error);
+  } catch (const std::bad_alloc&) {
+    rethrow_for_torch(NoMemory("no memory on this rank (std::bad_alloc)"));
   }
 }
 

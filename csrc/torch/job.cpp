@@ -30,7 +30,20 @@ at::TensorOptions host_options(const at::Tensor& tensor) {
       .memory_format(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor host_like(const at::Tensor& tensor) { return at::empty(tensor.sizes(), host_options(tensor)); }
+// Memory of ours, which the caller did not count on.
+at::Tensor host_tensor(const char* operation, at::IntArrayRef sizes, const at::Tensor& like) {
+  try {
+    return at::empty(sizes, host_options(like));
+  } catch (const c10::Error&) {  // the allocator's; DefaultCPUAllocator throws no other
+    const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * like.element_size();
+    throw NoMemory(std::string(operation) + ": " +
+                   NoMemory(bytes, "a contiguous copy of the tensors in host memory").what());
+  }
+}
+
+at::Tensor host_like(const char* operation, const at::Tensor& tensor) {
+  return host_tensor(operation, tensor.sizes(), tensor);
+}
 
 bool adjacent(const std::vector<at::Tensor>& tensors) {
   const char* next = static_cast<const char*>(tensors[0].data_ptr());
@@ -47,8 +60,8 @@ std::int64_t total(const std::vector<at::Tensor>& tensors) {
   return numel;
 }
 
-at::Tensor flat_host(const std::vector<at::Tensor>& tensors) {
-  return at::empty({total(tensors)}, host_options(tensors[0]));
+at::Tensor flat_host(const char* operation, const std::vector<at::Tensor>& tensors) {
+  return host_tensor(operation, {total(tensors)}, tensors[0]);
 }
 
 std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
@@ -64,7 +77,7 @@ at::Tensor Job::readable(const at::Tensor& tensor) {
   if (usable(tensor)) return tensor;
   accelerator |= !tensor.is_cpu();
   const at::Tensor source = copyable(tensor);
-  at::Tensor copy = host_like(source);
+  at::Tensor copy = host_like(name, source);
   copy.copy_(source);
   held.push_back(copy);
   return copy;
@@ -76,7 +89,7 @@ at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
   check_writable(tensor, name);
   accelerator |= !tensor.is_cpu();
   const at::Tensor target = copyable(tensor);
-  at::Tensor copy = host_like(target);
+  at::Tensor copy = host_like(name, target);
   if (keeps) copy.copy_(target);
   held.push_back(copy);
   epilogues.push_back([target, copy, on = current_stream(tensor)]() mutable {
@@ -92,7 +105,7 @@ at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
   if (adjacent(tensors)) return tensors[0];
   accelerator |= !tensors[0].is_cpu();
   const std::vector<at::Tensor> sources = all_copyable(tensors);
-  at::Tensor flat = flat_host(sources);
+  at::Tensor flat = flat_host(name, sources);
   std::int64_t at = 0;
   for (const at::Tensor& t : sources) {
     flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
@@ -108,7 +121,7 @@ at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) check_writable(t, name);
   accelerator |= !tensors[0].is_cpu();
   std::vector<at::Tensor> targets = all_copyable(tensors);
-  at::Tensor flat = flat_host(targets);
+  at::Tensor flat = flat_host(name, targets);
   held.push_back(flat);
   epilogues.push_back([targets = std::move(targets), flat, on = current_stream(tensors[0])]() mutable {
     const c10::OptionalStreamGuard guard(on);

@@ -9,6 +9,7 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
+#include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
@@ -110,11 +111,15 @@ std::string Liveness::lost_among(const std::vector<int>& ranks) const {
 }
 
 std::string Liveness::explain(const Group& group) const {
-  const auto watch = heartbeat();
-  if (!watch) return "";
   std::vector<int> members;
   for (const Open& open : open_groups())
     if (open.group.get() == &group) members = open.members;
+  return explain(members);
+}
+
+std::string Liveness::explain(const std::vector<int>& members) const {
+  const auto watch = heartbeat();
+  if (!watch) return "";
   const auto& all = mpi::processes();
   // A process that is just being killed is there for some milliseconds more.
   for (int turn = 0; turn < 20; ++turn) {
@@ -212,7 +217,8 @@ void Liveness::on_tick() {
     if (lost.empty()) continue;
     if (call->lost_ == Clock::time_point{}) call->lost_ = now;
     if (now - call->lost_ > kBlockedGrace)
-      end_process(kExitStuck, call->what_ + " does not return: " + lost + ". Ending this process");
+      end_process(kExitStuck, call->what_ + " does not return: " + lost +
+                                  last_words(call->what_ + " does not return") + ". Ending this process");
   }
 }
 

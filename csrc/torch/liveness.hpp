@@ -38,6 +38,7 @@ class Liveness {
   std::string lost_among(const std::vector<int>& ranks) const;
   // The same of the members of a group that has met an error, with a look at the processes of this host now.
   std::string explain(const Group& group) const;
+  std::string explain(const std::vector<int>& members) const;
 
   // While it lives, a blocking MPI call among these ranks runs: if one of them is lost, the call may never
   // return, and the process ends with a message.

@@ -60,7 +60,11 @@ struct Exchange {
       total += call.spec.counts.back();
     }
     if (total == 0) return std::nullopt;
-    gathered = std::make_unique_for_overwrite<std::uint8_t[]>(total);
+    try {
+      gathered = std::make_unique_for_overwrite<std::uint8_t[]>(total);
+    } catch (const std::bad_alloc&) {
+      throw NoMemory(total, "indices and values of all ranks");
+    }
     call.input = packed.const_data_ptr();
     call.output = gathered.get();
     return call;
@@ -102,7 +106,14 @@ struct Exchange {
 };
 
 at::Tensor packed(const at::Tensor& indices, const at::Tensor& values) {
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(indices.nbytes() + values.nbytes())}, at::kByte);
+  at::Tensor bytes;
+  try {
+    bytes = at::empty({static_cast<std::int64_t>(indices.nbytes() + values.nbytes())}, at::kByte);
+  } catch (const c10::Error&) {
+    throw NoMemory(
+        "all_reduce: " +
+        std::string(NoMemory(indices.nbytes() + values.nbytes(), "this rank's indices and values").what()));
+  }
   auto* const to = static_cast<std::uint8_t*>(bytes.mutable_data_ptr());
   if (indices.nbytes()) std::memcpy(to, indices.const_data_ptr(), indices.nbytes());
   if (values.nbytes()) std::memcpy(to + indices.nbytes(), values.const_data_ptr(), values.nbytes());
@@ -161,7 +172,13 @@ Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& op
   job.calls.emplace_back(std::move(call));
   job.epilogues.push_back([tensor, x]() mutable {
     const c10::InferenceMode mode(tensor.is_inference());
-    tensor.copy_(x->sum(tensor._values().options().device(at::kCPU)));
+    try {
+      tensor.copy_(x->sum(tensor._values().options().device(at::kCPU)));
+    } catch (const c10::Error& e) {
+      const std::string text = e.what_without_backtrace();
+      if (text.find("allocate memory") == std::string::npos) throw;
+      throw NoMemory("all_reduce: no memory for the sum of the sparse tensors: " + text);
+    }
   });
   return job;
 }

@@ -129,7 +129,12 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
   // Not this->future_: the callback keeps the Future, and through `self` the tensors, alive until it has run.
   operation_->on_finished(
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_] {
-        self->settle();
+        try {
+          self->settle();
+        } catch (...) {  // no memory: a Future that is never completed would be a hang
+          future->setErrorIfNeeded(std::current_exception());
+          return;
+        }
         if (self->error_) {
           future->setErrorIfNeeded(self->error_);
         } else {

@@ -11,6 +11,7 @@
 #include "bootstrap/host.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
+#include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -156,6 +157,12 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   options.flight = make_flight_writer(unpack(blobs[0])[kJob], rank, size);
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
   engine_ = Engine::create(options);
+  set_last_words([flight = options.flight](const std::string& reason) -> std::string {
+    if (!flight) return "";  // turned off
+    const FlightWriter::Result result = flight->write(reason, std::chrono::seconds(1));
+    return result.problem.empty() ? "; flight log: " + result.path
+                                  : "; the flight log could not be written: " + result.problem;
+  });
   if (options.flight && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);
   if (log_enabled(LogLevel::Info)) print_summary();
@@ -239,11 +246,21 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   }
   const std::vector<std::string> own = own_fields();
   const auto deadline = Clock::now() + timeout;
-  const std::vector<std::string> blobs =
-      rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, [&] {
-        if (const std::string lost = liveness_.lost_among(members); !lost.empty())
-          fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
-      });
+  std::vector<std::string> blobs;
+  try {
+    blobs = rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, [&] {
+      if (const std::string lost = liveness_.lost_among(members); !lost.empty())
+        fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
+    });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::System) throw;
+    // The store failed: does it, because its host or a member has ended?
+    const std::string lost = liveness_.explain(members);
+    if (lost.empty()) throw;
+    const std::string text = e.what();
+    fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost, "; ",
+         text.substr(0, text.find('\n')));  // torch adds a stack
+  }
   bool accelerator = false;
   for (std::size_t r = 0; r < blobs.size(); ++r) {
     const std::vector<std::string> fields = unpack(blobs[r]);

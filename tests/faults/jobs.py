@@ -35,6 +35,7 @@ class Case:
     told: str = (
         ""  # every survivor ends with an error that has this pattern; "": none of them notices anything
     )
+    own: str = ""  # the victim itself ends with an error that has this pattern
     victim: int = 1
     ranks: int = 3
     deadline: float = 8
@@ -242,6 +243,9 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
     left = [n for rank in ranks for e in rank.events for n in e.get("names", ()) if os.path.exists(n)]
     if left:
         found.append(f"left in shared memory: {sorted(set(left))}")
+    exposed = [what for rank in ranks for e in rank.events for what in e.get("exposed", ())]
+    if exposed:
+        found.append(f"open to others: {sorted(set(exposed))}")
     victim_fails = case.fault not in ("none", "slow", "busy", "return")
     for rank in ranks:
         what = f"rank {rank.rank}"
@@ -255,6 +259,8 @@ def problems(case: Case, ranks: Sequence[Ended]) -> list[str]:
         if rank.rank == case.victim and case.fault != "none":
             if victim_fails and rank.status == 0:
                 found.append(f"{what} failed and ended with status 0")
+            if case.own and not any(re.search(case.own, text, re.DOTALL) for text in rank.errors):
+                found.append(f"{what}: no error that has {case.own!r}, but {rank.errors}")
             continue
         if rank.status < 0:
             found.append(f"{what} was ended by signal {-rank.status}")

@@ -7,28 +7,35 @@ It behaves as a plain training script does: errors are not caught but recorded, 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import datetime
 import json
 import os
 import resource
 import signal
+import stat
 import sys
 import threading
 import time
 from collections.abc import Callable
 
+import mpi_calls
 import torch
 import torch.distributed as dist
 
-PHASES = ("before-init", "rendezvous", "mpi-init", "mid", "idle", "end", "destroyed")
+PHASES = ("before-init", "rendezvous", "mpi-init", "create-group", "mid", "idle", "end", "destroyed")
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
     *("memory", "abort", "abort-mpi"),
+    # Memory runs out inside an operation, in what mpi-gdr itself needs for it.
+    *("no-scratch", "no-copy", "no-second-stage"),
+    *("stuck", "stuck-exit"),  # a call of MPI never returns; and then the program ends
 )
 SMALL, LARGE = 1000, 1 << 20  # float32
 STRIKE_AT = 5  # round
 OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-OPERATIONS += ("barrier", "send_recv", "new_group")
+OPERATIONS += ("barrier", "send_recv", "new_group", "sparse_all_reduce")
 
 
 def arguments() -> argparse.Namespace:
@@ -42,6 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=8)
     parser.add_argument("--pause", type=float, default=3, help="seconds of a slow rank")
     parser.add_argument("--rounds", type=int, default=10**9, help="collectives of a job that nothing ends")
+    parser.add_argument("--intercept", default="", help="library of mpi_calls.py")
     parser.add_argument("--once", action="store_true", help="strike in torchrun's first attempt only")
     return parser.parse_args()
 
@@ -64,6 +72,31 @@ def shared_memory(pid: int | str = "self") -> list[str]:
     with open(f"/proc/{pid}/maps") as maps:
         names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
     return sorted(name.removesuffix(" (deleted)") for name in names)
+
+
+def exposed() -> list[str]:
+    """What of this process others could reach and should not: its part of the promises on security."""
+    found = []
+    with open("/proc/self/maps") as maps:
+        files = {line.split()[0] for line in maps if "/dev/shm/mpich_shm" in line}
+    for span in files if os.geteuid() == 0 else ():  # the kernel shows them to root only
+        status = os.stat(f"/proc/self/map_files/{span}")
+        if stat.S_IMODE(status.st_mode) != 0o600 or status.st_nlink != 0:
+            found.append(f"shared memory {span}: mode {status.st_mode:o}, {status.st_nlink} name(s)")
+    # The socket of the PMI server: connected to its other end, without a name, known to this process only.
+    sockets = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            sockets.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    with open("/proc/net/unix") as table:
+        for line in list(table)[1:]:
+            fields = line.split()
+            if f"socket:[{fields[6]}]" in sockets and int(fields[3], 16) & 0x10000:  # it accepts connections
+                found.append(f"a listening socket {fields[7:]}")
+    for name in ("PMI_FD", "PMI_RANK", "PMI_SIZE"):
+        if ctypes.CDLL(None).getenv(name.encode()):
+            found.append(f"{name} is left in the environment of programs that this one starts")
+    return found
 
 
 # ---------------------------------------------------------------- faults
@@ -97,6 +130,24 @@ def strike() -> None:
         sys.exit(4)
     elif ARGS.fault == "abort-mpi":
         os.abort()
+    elif ARGS.fault == "no-scratch":  # of Rabenseifner: as much as the tensor
+        tensor = torch.ones(8 * LARGE)
+        limit_memory(4 << 20)
+        dist.all_reduce(tensor)
+    elif ARGS.fault == "no-copy":
+        column = torch.ones(4 * LARGE, 2)[:, 0]
+        limit_memory(4 << 20)
+        dist.all_reduce(column)
+    elif ARGS.fault == "no-second-stage":  # on the progress thread: all ranks' elements, 72 MiB
+        room["left"] = 40 << 20
+    elif ARGS.fault in ("stuck", "stuck-exit"):
+        mpi_calls.hold()
+        dist.all_reduce(torch.ones(SMALL), async_op=ARGS.fault == "stuck-exit")
+        mpi_calls.wait_until_held()  # by the progress thread
+        sys.exit(3)
+
+
+room: dict[str, int] = {}  # bytes left to an operation from its beginning
 
 
 def limit_memory(room: int) -> None:
@@ -163,6 +214,13 @@ def operation(name: str, count: int) -> Callable[[int], bool]:
             for work in works:
                 work.wait()
             return bool((other == base + (RANK - 1) % SIZE).all())
+        if name == "sparse_all_reduce":
+            elements = torch.arange(2 * count).reshape(1, -1)
+            sparse = torch.sparse_coo_tensor(elements, torch.full((2 * count,), base + RANK), (4 * count,))
+            if room:  # for this rank's elements, 24 MiB, not for those of all
+                limit_memory(room["left"])
+            dist.all_reduce(sparse, async_op=True).wait()
+            return bool((sparse.to_dense()[: 2 * count] == SIZE * base + total).all())
         if name == "new_group":
             group = dist.new_group()
             dist.all_reduce(mine, group=group)
@@ -205,13 +263,20 @@ def main() -> None:
     if IS_VICTIM and ARGS.phase == "rendezvous":  # has come to torch's store, but not to ours
         next(dist.rendezvous("env://", timeout=timeout))
         strike()
+    if ARGS.intercept:
+        mpi_calls.load(ARGS.intercept)
     dist.init_process_group("mpi-gdr", timeout=timeout)
     SIZE = dist.get_world_size()
     call = operation(ARGS.operation, LARGE if ARGS.size == "large" else SMALL)
     if not all(call(number) for number in range(SIZE)):
         log("wrong", number=-1)
-    log("ready", names=shared_memory())
-    if ARGS.phase == "mid":
+    log("ready", names=shared_memory(), exposed=exposed())
+    if ARGS.phase == "create-group":
+        if IS_VICTIM:
+            mpi_calls.on_comm_create_group(lambda: strike())
+        log("call", what="new_group")
+        dist.new_group(timeout=timeout)
+    elif ARGS.phase == "mid":
         work_until_struck(call)
     elif ARGS.phase == "idle":
         if IS_VICTIM:
@@ -230,6 +295,9 @@ def main() -> None:
 
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+if ARGS.fault.startswith("no-"):  # one heap: others hold back addresses that a limit counts as used already
+    M_ARENA_MAX = -8
+    ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 log("start", pid=os.getpid())
 try:
     main()

@@ -1,4 +1,5 @@
-"""Two nodes lose the network between them in mid-collective: both end by themselves, in time, and say why.
+"""Two nodes lose the network between them in mid-collective: both end by themselves, in time, and say why. Or
+they lose the store of the job: groups that span both fail, groups inside one go on.
 
 A node is a set of namespaces (network, host name, processes, /dev/shm), so that MPI and mpi-gdr take it for
 a host; a switch is a bridge in a network namespace of its own. Nothing is added to the machine's own
@@ -9,14 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import signal
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import jobs
 import pytest
 from jobs import Case
 from namespaces import Namespaces, hindrance
+from support import processes
 
 SUBNET = "10.231.9."
 NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && ip link set lo up"
@@ -104,4 +110,41 @@ def test_both_sides_of_a_lost_network_are_told(testbed, how, cases):
         if found := jobs.problems(one, ranks):
             told.append(jobs.report(one, ranks, found))
     assert not told, "\n\n".join(told)
+    assert not testbed.left_in_shared_memory()
+
+
+def test_groups_inside_a_node_survive_the_store(testbed):
+    hosts, port = "0101", str(processes.free_port())  # of each rank, as run_apart() would have it
+    program = str(jobs.FOLDER / "islands.py")
+    environment = processes.clean_environment(
+        MASTER_ADDR=f"{SUBNET}1", MASTER_PORT=port, MPI_GDR_HEARTBEAT="4", MPI_GDR_FLIGHT_LOG="0", **dict(UCX)
+    )
+    with tempfile.TemporaryDirectory(prefix="faults") as folder:
+        events = Path(folder)
+        server = testbed.nurseries[0].start([program, "serve"], environment, events / "store")
+        running = []
+        for rank, host in enumerate(hosts):
+            env = environment | {"RANK": str(rank), "WORLD_SIZE": str(len(hosts))}
+            nursery = testbed.nurseries[int(host)]
+            running.append((nursery, nursery.start([program, folder, hosts], env, events / f"log{rank}")))
+        ready = jobs.all_ready(events, len(hosts))
+        struck = time.monotonic()
+        testbed.nurseries[0].kill(server, signal.SIGKILL)
+        ranks = []
+        for rank, (nursery, pid) in enumerate(running):
+            status, ended = nursery.wait([pid], struck + jobs.PATIENCE).get(pid, (None, 0.0))
+            output = (events / f"log{rank}").read_text(errors="replace")
+            ranks.append(jobs.Ended(rank, status, ended, jobs.read_events(events, rank), output))
+    story = "\n".join(rank.story() for rank in ranks)
+    assert ready, story
+    for rank in ranks:
+        assert rank.status is not None and not rank.times("wrong"), story
+        # Only the group that spans the nodes, and that says why; by then the deadline has not passed.
+        assert len(rank.errors) == 1, story
+        assert re.search(
+            r"the store of the job is gone .*nothing is heard of the ranks on other", rank.errors[0]
+        )
+        assert rank.times("error")[0] < struck + 25, story
+        (island,) = [e["ranks"] for e in rank.events if e["event"] == "island"]
+        assert island == [r for r in range(len(hosts)) if hosts[r] == hosts[rank.rank]], story
     assert not testbed.left_in_shared_memory()

@@ -1,4 +1,7 @@
-"""A /dev/shm that is too small for what MPI wants of it: the ranks end, and have said that it is full."""
+"""A /dev/shm that is too small for what MPI wants of it: all ranks say so before it starts, or it makes do.
+
+MPICH 5 writes to its own segment without looking, and ends with SIGBUS; UCX makes do with what there is.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,30 @@ import pytest
 from jobs import Case
 from namespaces import Namespaces, hindrance
 
+RANKS = 3
 
-def test_full_shared_memory():
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (
+            "1m",
+            r"mpi-gdr: MPI cannot start: /dev/shm has 1024 KiB free on the host of ranks 0, 1, 2",
+        ),
+        pytest.param("8m", "", marks=pytest.mark.full),
+    ],
+)
+def test_little_shared_memory(size, told):
     if reason := hindrance():
         pytest.skip(reason)
-    case = Case("end", "none", "all_reduce", "large", r"/dev/shm has \d+ KiB free for 3 rank")
-    space = Namespaces("full", "mount -t tmpfs -o size=1m tmpfs /dev/shm")
-    with space, jobs.Nursery() as nursery:
-        ranks = jobs.run_apart(case, [nursery], [f"/proc/{space.pid}/ns/mnt"])
+    case = Case("end", "none", "all_reduce", "large", told, ranks=RANKS)
+    space = Namespaces("full", f"mount -t tmpfs -o size={size} tmpfs /dev/shm && ip link set lo up")
+    with space, jobs.Nursery(space.enter()) as nursery:
+        ranks = jobs.run_apart(case, [nursery])
         left = os.listdir(f"/proc/{space.pid}/root/dev/shm")
     found = jobs.problems(case, ranks)
+    for rank in ranks:
+        if not told and "/dev/shm has 8192 KiB free for 3 rank(s) of this host" not in rank.output:
+            found.append(f"rank {rank.rank} was not warned")
     assert not found, jobs.report(case, ranks, found)
     assert not left, left

@@ -1,13 +1,13 @@
 #include "transport/mpi/runtime.hpp"
 
 #include <mpi.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <type_traits>
 
 #include "bootstrap/environment.hpp"
@@ -83,18 +83,20 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
   return server;
 }
 
-// The libraries end the process when there is not enough of it, without naming it.
-void warn_of_full_shared_memory(int rank, const std::vector<int>& nodes) {
-  constexpr std::uint64_t kPerRank = 16 << 20;  // MPICH with UCX wants some 10 MiB
-  struct statvfs space{};
-  if (nodes.size() < 2 || ::statvfs("/dev/shm", &space) != 0) return;
-  const auto here = static_cast<std::uint64_t>(
-      std::count(nodes.begin(), nodes.end(), nodes[static_cast<std::size_t>(rank)]));
-  const std::uint64_t free = std::uint64_t{space.f_bavail} * space.f_frsize;
-  if (free < here * kPerRank)
-    report(rank, "/dev/shm has " + std::to_string(free >> 10) + " KiB free for " + std::to_string(here) +
-                     " rank(s) of this host; the MPI library may fail for want of it (expected " +
-                     std::to_string(here * kPerRank >> 20) + " MiB)");
+// Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
+void check_shared_memory(const RuntimeOptions& o, const std::vector<int>& nodes,
+                         const std::vector<Proposal>& all) {
+  std::vector<std::optional<std::uint64_t>> free;
+  for (const Proposal& p : all) free.push_back(p.shared_memory);
+  if (const std::string text = objection_to_shared_memory(nodes, free, all[0].library); !text.empty())
+    fail(ErrorCode::System, "MPI cannot start: ", text);
+  const auto own = static_cast<std::size_t>(o.rank);
+  const auto here = static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), nodes[own]));
+  if (nodes.size() < 2 || !free[own] || *free[own] >= comfortable_shared_memory(here)) return;
+  report(o.rank, "/dev/shm has " + std::to_string(*free[own] >> 10) + " KiB free for " +
+                     std::to_string(here) +
+                     " rank(s) of this host; the MPI library may crash for want of it (expected " +
+                     std::to_string(comfortable_shared_memory(here) >> 20) + " MiB)");
 }
 
 void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
@@ -111,7 +113,7 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
     set_oversubscribed_environment();
   set_fork_safe_environment();
-  warn_of_full_shared_memory(o.rank, nodes);
+  check_shared_memory(o, nodes, all);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
     // A child that runs exit handlers must not tell the launcher that this rank is done.

@@ -1,0 +1,14 @@
+// Memory that is set aside so that there is some left to say that there is none: an error needs a text, and a
+// text needs memory. Thread-safe.
+#pragma once
+
+namespace mpigdr {
+
+// Sets the reserve aside unless it is there. Without memory for it, nothing happens.
+void keep_memory_reserve() noexcept;
+
+// Gives it back to whoever allocates next; call this when std::bad_alloc has been caught, and before its text
+// is made. Once, until keep_memory_reserve() is called again.
+void release_memory_reserve() noexcept;
+
+}  // namespace mpigdr

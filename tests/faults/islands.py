@@ -1,0 +1,67 @@
+"""One rank of a job over two hosts whose store is lost: a group of all ranks, and one of those of each host.
+
+The store is served by a process of its own, as torchrun's agent does: argument "serve". Else the arguments
+are the folder for what the rank sees, and the host of each rank, as "0101".
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+DEADLINE = 60  # seconds, of operations: the news of the store comes earlier
+ADDRESS, PORT = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+
+
+def serve() -> None:
+    store = dist.TCPStore(ADDRESS, PORT, is_master=True, wait_for_workers=False)
+    time.sleep(600)
+    del store
+
+
+def work(folder: str, hosts: str) -> None:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    events = open(os.path.join(folder, f"rank{rank}.0.jsonl"), "a", buffering=1)  # noqa: SIM115
+
+    def log(event: str, **fields: object) -> None:
+        events.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+
+    def right(group: dist.ProcessGroup | None, members: list[int]) -> bool:
+        tensor = torch.full((1000,), float(rank))
+        dist.all_reduce(tensor, group=group)
+        return bool((tensor == sum(members)).all())
+
+    log("start", pid=os.getpid())
+    timeout = datetime.timedelta(seconds=DEADLINE)
+    store = dist.TCPStore(ADDRESS, PORT, is_master=False, timeout=timeout)
+    dist.init_process_group("mpi-gdr", store=store, rank=rank, world_size=size, timeout=timeout)
+    everyone = list(range(size))
+    islands = [[r for r in everyone if hosts[r] == host] for host in sorted(set(hosts))]
+    groups = [dist.new_group(ranks) for ranks in islands]
+    group, members = next((g, ranks) for g, ranks in zip(groups, islands, strict=True) if rank in ranks)
+    assert right(None, everyone) and right(group, members)
+    log("ready")
+    try:
+        while right(None, everyone):
+            time.sleep(0.01)
+        log("wrong")
+    except Exception as error:
+        log("error", kind=type(error).__name__, text=str(error))
+    for number in range(200):
+        if not right(group, members):
+            log("wrong", number=number)
+    log("island", ranks=members)
+    log("end")
+    time.sleep(1)  # the other one of the island may still be in its last round
+
+
+if sys.argv[1] == "serve":
+    serve()
+else:
+    work(*sys.argv[1:])

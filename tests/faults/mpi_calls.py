@@ -1,0 +1,86 @@
+"""Calls of MPI that a test steps into: a small library that stands before the real one, in one process.
+
+build() compiles it; load() puts it before the MPI library, before the extension is loaded. Its functions pass
+on what they are given to the PMPI_ functions, which do the same under their other names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+
+/* Handles are ints in the ABI of MPICH. */
+volatile int hold, held;
+void (*on_comm_create_group)(void);
+
+static void *real(const char *name) {
+  void *library = dlopen("libmpi.so.12", RTLD_LAZY | RTLD_NOLOAD);
+  return library ? dlsym(library, name) : 0;
+}
+
+static void stay(void) {
+  while (hold) {
+    held = 1;
+    usleep(1000);
+  }
+}
+
+int MPI_Comm_create_group(int comm, int group, int tag, int *made) {
+  int (*call)(int, int, int, int *) = real("PMPI_Comm_create_group");
+  if (on_comm_create_group) on_comm_create_group();
+  return call(comm, group, tag, made);
+}
+
+int MPI_Isend(const void *data, int count, int type, int peer, int tag, int comm, int *request) {
+  int (*call)(const void *, int, int, int, int, int, int *) = real("PMPI_Isend");
+  stay();
+  return call(data, count, type, peer, tag, comm, request);
+}
+"""
+
+
+def hindrance() -> str:
+    return "" if shutil.which("cc") else "needs a C compiler, cc"
+
+
+def build(folder: Path) -> Path:
+    source, library = folder / "mpi_calls.c", folder / "mpi_calls.so"
+    source.write_text(SOURCE)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True, timeout=60)
+    return library
+
+
+_library: ctypes.CDLL | None = None
+_kept: list[object] = []
+
+
+def load(path: str) -> None:
+    global _library
+    _library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+
+
+def hold() -> None:
+    """From now on no MPI_Isend returns."""
+    ctypes.c_int.in_dll(_library, "hold").value = 1
+
+
+def wait_until_held() -> None:
+    while not ctypes.c_int.in_dll(_library, "held").value:
+        time.sleep(0.01)
+
+
+def on_comm_create_group(function: Callable[[], None]) -> None:
+    """Called where this process enters MPI_Comm_create_group: it has met the others, and they go in, too."""
+    callback = ctypes.CFUNCTYPE(None)(function)
+    _kept.append(callback)
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    ctypes.c_void_p.in_dll(_library, "on_comm_create_group").value = address
