@@ -130,7 +130,7 @@ def strike() -> None:
         sys.exit(4)
     elif ARGS.fault == "abort-mpi":
         os.abort()
-    elif ARGS.fault == "no-scratch":  # of Rabenseifner: as much as the tensor
+    elif ARGS.fault == "no-scratch":  # of Rabenseifner, for one of three: half the tensor
         tensor = torch.ones(8 * LARGE)
         limit_memory(4 << 20)
         dist.all_reduce(tensor)

@@ -99,6 +99,7 @@ MIDDLE = [
     case(
         "no-scratch",
         own=r"all_reduce float32\[8388608\] .*no memory for \d+ bytes of scratch",
+        victim=2,
         variables=(("MPI_GDR_ALLREDUCE_ALGO", "rabenseifner"),),
     ),
     case("no-copy", own=r"all_reduce: no memory for 16777216 bytes of a contiguous copy"),
