@@ -147,8 +147,8 @@ void Heartbeat::leave(News news, milliseconds patience) {
 
 std::string Heartbeat::missing() const { return state_->watch.missing(); }
 
-std::string Heartbeat::lost_among(const std::vector<int>& ranks) const {
-  return state_->watch.lost_among(ranks);
+std::string Heartbeat::lost_among(const std::vector<int>& ranks, bool or_left) const {
+  return state_->watch.lost_among(ranks, or_left);
 }
 
 void Heartbeat::stop(milliseconds patience) {

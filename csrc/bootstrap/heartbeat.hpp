@@ -38,7 +38,7 @@ class Heartbeat {
   void leave(News news, std::chrono::milliseconds patience);
 
   std::string missing() const;
-  std::string lost_among(const std::vector<int>& ranks) const;
+  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
 
   // Ends the threads. One that is stuck in the store beyond `patience` is left behind and calls nobody any
   // more. Idempotent. Not from a callback.

@@ -273,11 +273,11 @@ std::string PeerWatch::missing() const {
   return "";
 }
 
-std::string PeerWatch::lost_among(const std::vector<int>& ranks) const {
+std::string PeerWatch::lost_among(const std::vector<int>& ranks, bool or_left) const {
   const std::lock_guard lock(mutex_);
   for (const int r : order_)
     if (const News& news = known_.at(r);
-        news.kind != News::Kind::Left && std::find(ranks.begin(), ranks.end(), r) != ranks.end())
+        (or_left || news.kind != News::Kind::Left) && std::find(ranks.begin(), ranks.end(), r) != ranks.end())
       return news.text;
   return "";
 }

@@ -80,8 +80,8 @@ class PeerWatch {
 
   // A rank that will not come to a last meeting: the sentence about it, or "".
   std::string missing() const;
-  // What was heard first of any of these ranks, but for those that merely left; or "".
-  std::string lost_among(const std::vector<int>& ranks) const;
+  // What was heard first of any of these ranks, but for those that merely left (unless `or_left`); or "".
+  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
   bool has_peers_here() const { return !neighbours_.empty(); }
   bool has_peers_elsewhere() const { return elsewhere_; }
 

@@ -105,9 +105,9 @@ std::vector<Liveness::Open> Liveness::open_groups() const {
   return open;
 }
 
-std::string Liveness::lost_among(const std::vector<int>& ranks) const {
+std::string Liveness::lost_among(const std::vector<int>& ranks, bool or_left) const {
   const auto watch = heartbeat();
-  return watch ? watch->lost_among(ranks) : "";
+  return watch ? watch->lost_among(ranks, or_left) : "";
 }
 
 std::string Liveness::explain(const Group& group) const {

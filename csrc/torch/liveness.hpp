@@ -35,7 +35,8 @@ class Liveness {
   void closed(const Group& group);
 
   // What has become of one of these ranks, or "".
-  std::string lost_among(const std::vector<int>& ranks) const;
+  // `or_left`: also of those that merely left, and so will not come to anything new.
+  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
   // The same of the members of a group that has met an error, with a look at the processes of this host now.
   std::string explain(const Group& group) const;
   std::string explain(const std::vector<int>& members) const;

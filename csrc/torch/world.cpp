@@ -249,7 +249,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   std::vector<std::string> blobs;
   try {
     blobs = rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, [&] {
-      if (const std::string lost = liveness_.lost_among(members); !lost.empty())
+      if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
         fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
     });
   } catch (const Error& e) {

@@ -92,6 +92,7 @@ MIDDLE = [
     case("raise", operation="broadcast"),
     case("return"),
     case("exit3", operation="all_to_all"),
+    case("exit3", operation="new_group"),
     case("os-exit"),
     case("memory"),
     case("abort"),
