@@ -102,7 +102,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
     if (r == 0) call.next = []() -> std::optional<CollectiveCall> { throw std::bad_alloc(); };
     auto op = world.ranks[r].group->issue({call}, foreground());
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, r == 0 ? "bad_alloc" : "timed out");
-    CHECK(world.ranks[r].group->failure_code() == (r == 0 ? ErrorCode::Internal : ErrorCode::Timeout));
+    CHECK(world.ranks[r].group->failure_code() == (r == 0 ? ErrorCode::System : ErrorCode::Timeout));
   });
 }
 

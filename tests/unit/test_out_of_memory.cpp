@@ -174,4 +174,12 @@ TEST(a_refused_operation_names_itself_and_fails_its_group) {
                "the group failed earlier: reduce_scatter float32[much]: no memory for");
 }
 
+// As malloc does without them.
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1:detect_leaks=0";  // what failed is leaked on purpose
+}
+
 UNIT_MAIN()
