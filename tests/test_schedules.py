@@ -55,6 +55,8 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
     # count of all_gather and reduce_scatter is one rank's block already.
     largest = max(how.get("counts", [how["count"]]))
     how["chunk_bytes"] = max(8, largest * 8 // draw(st.integers(1, 16 if collective in UNEVEN else 4 * size)))
+    # A few chunks through shared memory, of which a rank may hold one for each other rank.
+    how["staging_bytes"] = max(16, largest * 8 * size // draw(st.integers(1, 4)))
     if collective != "all_to_all":
         return [schedule.build(collective, algorithm, rank, size, **how) for rank in range(size)]
     # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
@@ -98,6 +100,8 @@ def test_lanes_are_numbered_alike(collective, algorithm, data):
 
 
 def drop_step(draw, lanes, lane, number, step, size):
+    if step.kind == "await":  # its peer may have nothing to give, or be known of from a third
+        return False
     lanes[lane][number].remove(step)
     if not lanes[lane][number]:
         del lanes[lane][number]
@@ -105,7 +109,7 @@ def drop_step(draw, lanes, lane, number, step, size):
 
 
 def swap_peer(draw, lanes, lane, number, step, size):
-    if step.peer < 0 or size < 3:
+    if step.peer < 0 or size < 3 or step.kind == "await":
         return False
     step.peer = (step.peer + draw(st.integers(1, size - 1))) % size
     return True
@@ -115,8 +119,8 @@ def shift_slice(draw, lanes, lane, number, step, size):
     by = draw(st.sampled_from([-1, 1]))
 
     def shifted(a_slice):
-        buffer, offset, count = a_slice
-        return (buffer, offset + by, count)
+        buffer, offset, count, owner = a_slice
+        return (buffer, offset + by, count, owner)
 
     if step.sources and (step.dst is None or draw(st.booleans())):
         which = draw(st.integers(0, len(step.sources) - 1))
@@ -135,13 +139,13 @@ def shift_slice(draw, lanes, lane, number, step, size):
 def shorten_message(draw, lanes, lane, number, step, size):
     if step.kind not in ("send", "recv"):
         return False
-    buffer, offset, count = step.sources[0] if step.kind == "send" else step.dst
+    buffer, offset, count, owner = step.sources[0] if step.kind == "send" else step.dst
     if count < 2:
         return False
     if step.kind == "send":
-        step.sources = [(buffer, offset, count - 1)]
+        step.sources = [(buffer, offset, count - 1, owner)]
     else:
-        step.dst = (buffer, offset, count - 1)
+        step.dst = (buffer, offset, count - 1, owner)
     return True
 
 

@@ -33,7 +33,7 @@ inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
     const std::uint64_t even = each * i + std::min(i, extra);
     return even - even % grain;
   };
-  return {slice.buffer, slice.offset + cut(k), cut(k + 1) - cut(k)};
+  return {slice.buffer, slice.offset + cut(k), cut(k + 1) - cut(k), slice.owner};
 }
 
 // An upper bound of the count of any piece(), to size scratch.
@@ -101,6 +101,22 @@ class Blocks {
   std::uint64_t smallest_ = 0, largest_ = 0;
   bool some_empty_ = false;
 };
+
+// For ranks of one node (shared.hpp).
+SchedulePtr all_reduce_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_reduce_flag(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_reduce_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr broadcast_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr broadcast_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_scatter_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_scatter_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr barrier_flag(const CollectiveSpec&, const Tuning&);
+SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr scatter_direct(const CollectiveSpec&, const Tuning&);
 
 SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_rabenseifner(const CollectiveSpec&, const Tuning&);

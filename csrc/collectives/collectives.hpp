@@ -17,6 +17,7 @@ struct Algorithm {
   const char* name;     // "ring"
   Builder build;        // nullptr for "native": the MPI library's own collective, run by the transport
   const char* summary;  // one line for `mpi-gdr info`: cost in steps, bytes, reductions
+  bool shared = false;  // only for ranks that share memory (Schedule::shared)
 };
 
 // Every algorithm of every collective. Each runs for every size >= 1 and every count.

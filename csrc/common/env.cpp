@@ -121,6 +121,9 @@ std::vector<Row> make_rows() {
   rows.push_back(row("MPI_GDR_NAP_US", "200", "1..100000",
                      "longest nap of the progress thread in microseconds",
                      [](Env& e, R r, S v) { e.nap_us = parse_int(r, v, 1, 100000); }));
+  rows.push_back(row(
+      "MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
+      [](Env& e, R r, S v) { e.node_memory = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
   rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
                      "operations that the flight log keeps",
                      [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));

@@ -49,6 +49,8 @@ class Env {
   int max_in_flight = 32;
   // MPI_GDR_NAP_US: longest nap of the progress thread while the training thread computes, in microseconds.
   int nap_us = 200;
+  // MPI_GDR_SHM=on|off: whether the ranks of a node share memory, besides what MPI does. Off anywhere: off.
+  bool node_memory = true;
   // MPI_GDR_FLIGHT_LOG: how many operations the flight log keeps; 0: no log.
   int flight_log = 2000;
   // MPI_GDR_FLIGHT_DIR: where its files are written. Default: a folder per job under $TMPDIR or /tmp.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schedule/schedule.hpp"
+#include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace mpigdr {
@@ -28,6 +29,9 @@ struct Binding {
   // A send is done only once the receiver has said so: back-pressure for one-way collectives. Equal on all
   // ranks.
   bool acknowledged = false;
+  // Of a schedule that touches others' memory.
+  const shm::NodeMemory* node = nullptr;
+  std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
 };
 
 inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base

@@ -76,6 +76,8 @@ struct GroupOptions {
   int max_in_flight = 32;
   // Ranks compare their calls before they run them, see call_check.hpp. Equal on all ranks.
   bool check_calls = false;
+  // Set if all members are on one node and share memory; transport/shm.
+  std::shared_ptr<const shm::NodeMemory> node;
   // For the flight log.
   bool is_default = false;   // torch's default group
   std::string uid;           // equal on all members, of no other group of the job
@@ -146,16 +148,21 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   OperationPtr issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info);
-  // Counts `one_way` on if the part is a one-way collective that sends anything.
+  // Collectives of one channel issued so far. Equal on all ranks.
+  struct Counters {
+    std::uint64_t one_way = 0;  // one-way ones that send anything
+    std::uint64_t slots = 0;    // those that used a slot of the node's memory
+  };
+  // Counts on what the part adds.
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
-                                       std::uint64_t& one_way, std::string& algorithm);
+                                       Counters& counters, std::string& algorithm);
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, Channel channel,
-                                             std::uint64_t sequence, std::uint64_t& one_way,
+                                             std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
   // The second stage of a StagedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
-                                          std::uint64_t sequence, bool acknowledged);
+                                          std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
   void check(const Call& call) const;
   void check(const CollectiveSpec& spec) const;
   // Appends a barrier to `calls` now and then. Returns what all_to_alls_ of this
@@ -178,7 +185,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
   bool shut_ = false;
-  std::array<std::uint64_t, kChannelCount> one_way_{};  // one-way collectives issued that send anything
+  std::array<Counters, kChannelCount> counters_{};
   std::array<std::uint64_t, kChannelCount> all_to_alls_{};
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};

@@ -109,7 +109,7 @@ void Group::check(const Call& call) const {
 }
 
 std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, std::uint64_t sequence,
-                                            std::uint64_t& one_way, std::string& algorithm) {
+                                            Counters& counters, std::string& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call))
     return std::make_unique<MessageExecution>(*message, *transport_);
   if (const auto* staged = std::get_if<StagedCall>(&call)) {
@@ -118,15 +118,16 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
       return second ? make_second(*second, channel, sequence + 1) : nullptr;
     };
     return std::make_unique<StagedExecution>(
-        make_collective(staged->first, channel, sequence, one_way, algorithm), std::move(next));
+        make_collective(staged->first, channel, sequence, counters, algorithm), std::move(next));
   }
-  return make_collective(std::get<CollectiveCall>(call), channel, sequence, one_way, algorithm);
+  return make_collective(std::get<CollectiveCall>(call), channel, sequence, counters, algorithm);
 }
 
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
-                                                  std::uint64_t sequence, std::uint64_t& one_way,
+                                                  std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
-  const Plan plan = planner_->plan(c.spec, *transport_);
+  const Plan plan =
+      planner_->plan(c.spec, *transport_, true, options_.node ? options_.node->reach() : shm::Reach::None);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
@@ -135,20 +136,22 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
   }
   // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
   // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
-  const bool acknowledged = is_one_way(plan, c.spec) && one_way++ % kAcknowledgedEvery == 0;
-  return run_schedule(plan, c, channel, sequence, acknowledged);
+  const bool acknowledged = is_one_way(plan, c.spec) && counters.one_way++ % kAcknowledgedEvery == 0;
+  return run_schedule(plan, c, channel, sequence, acknowledged, plan.schedule->shared ? counters.slots++ : 0);
 }
 
 std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel channel,
                                               std::uint64_t sequence) {
   check(c.spec);
   const Plan plan = planner_->plan(c.spec, *transport_, false);
-  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges.
-  return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec));
+  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
+  // among the uses of slots, for the same reason: it goes through the transport.
+  return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec), 0);
 }
 
 std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
-                                               std::uint64_t sequence, bool acknowledged) {
+                                               std::uint64_t sequence, bool acknowledged,
+                                               std::uint64_t slot_use) {
   Binding binding;
   binding.input = c.input;
   binding.output = c.output;
@@ -159,6 +162,8 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   binding.channel = channel;
   binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
   binding.acknowledged = acknowledged;
+  binding.node = options_.node.get();
+  binding.slot_use = slot_use;
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
@@ -263,10 +268,11 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   info.sequence = next;
   std::vector<std::unique_ptr<Execution>> parts;
   parts.reserve(calls.size());
-  std::uint64_t sequence = next, one_way = one_way_[static_cast<int>(channel)];
+  std::uint64_t sequence = next;
+  Counters counters = counters_[static_cast<int>(channel)];
   for (const Call& call : calls) {
     std::string algorithm;
-    parts.push_back(make_part(call, channel, sequence, one_way, algorithm));
+    parts.push_back(make_part(call, channel, sequence, counters, algorithm));
     if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
     sequence += sequences_of(call);
   }
@@ -297,7 +303,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   }
   // Only now: an operation that was refused has used none of these.
   next = sequence;
-  one_way_[static_cast<int>(channel)] = one_way;
+  counters_[static_cast<int>(channel)] = counters;
   if (collectives) all_to_alls_[static_cast<int>(channel)] = all_to_alls;
   return operation;
 }

@@ -5,6 +5,13 @@
 #include "engine/local_step.hpp"
 
 namespace mpigdr {
+namespace {
+
+// Copied and reduced in one call of advance(): other operations want to progress, too, and deadlines to be
+// looked at.
+constexpr std::size_t kMostWork = std::size_t{4} << 20;
+
+}  // namespace
 
 HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                              ScratchPool& pool)
@@ -14,11 +21,18 @@ HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Trans
       scratch_(pool.take(schedule_->scratch_count * item_size(binding.dtype))),
       lanes_(schedule_->lanes.size()) {
   binding_.scratch = scratch_.get();
+  if (schedule_->shared) shared_.emplace(*schedule_, binding_, pool);
 }
 
 bool HostExecution::advance() {
+  if (shared_ && !shared_->begin()) return false;
   bool done = true;
+  worked_ = 0;
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) done &= advance_lane(static_cast<int>(lane));
+  if (done && shared_ && !ended_) {
+    ended_ = true;
+    shared_->end();
+  }
   return done;
 }
 
@@ -28,22 +42,41 @@ bool HostExecution::advance_lane(int lane) {
   while (state.round < plan.round_count) {
     const Round& round = schedule_->rounds[plan.first_round + state.round];
     if (!state.posted) {
+      if (worked_ > kMostWork) return false;
       state.messages.post(*schedule_, round, lane, binding_, transport_);
       state.posted = true;
-      run_local_steps(round);  // while the round's messages travel
+      run_local_steps(round, lane);  // while the round's messages travel
     }
-    if (!state.messages.test(transport_)) return false;
+    if (!state.messages.test(transport_) || !run_awaits(round, lane)) return false;
     state.posted = false;
+    state.awaits = 0;
     ++state.round;
     ++rounds_done_;
   }
   return true;
 }
 
-void HostExecution::run_local_steps(const Round& round) {
+bool HostExecution::run_awaits(const Round& round, int lane) {
+  if (!shared_) return true;
+  for (std::uint32_t& i = lanes_[static_cast<std::size_t>(lane)].awaits; i < round.step_count; ++i) {
+    const Step& step = schedule_->steps[round.first_step + i];
+    if (step.kind == StepKind::Await && !shared_->awaited(lane, step)) return false;
+  }
+  return true;
+}
+
+void HostExecution::run_local_steps(const Round& round, int lane) {
+  if (shared_)  // it tells of earlier rounds: not to be kept waiting by this one
+    for (std::uint32_t i = 0; i < round.step_count; ++i)
+      if (schedule_->steps[round.first_step + i].kind == StepKind::Notify) shared_->notify(lane);
   for (std::uint32_t i = 0; i < round.step_count; ++i) {
     const Step& step = schedule_->steps[round.first_step + i];
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
+    worked_ += byte_count(step.dst, binding_);
+    if (shared_) {
+      shared_->run(step);
+      continue;
+    }
     const LocalStep local = resolve(*schedule_, step, binding_, sources_);
     if (local.kind == LocalStep::Kind::Copy) std::memcpy(local.args.dst, local.args.sources[0], local.bytes);
     if (local.kind == LocalStep::Kind::Reduce) host::reduce(local.args);
@@ -53,12 +86,14 @@ void HostExecution::run_local_steps(const Round& round) {
 std::vector<int> HostExecution::pending_peers() const {
   std::vector<int> peers;
   for (const LaneState& lane : lanes_) lane.messages.pending_peers(peers);
+  if (shared_) shared_->pending_peers(peers);
   return peers;
 }
 
 void HostExecution::abandon() noexcept {
   for (LaneState& lane : lanes_) lane.messages.abandon(transport_);
   scratch_.leak();
+  if (shared_) shared_->leak();
 }
 
 }  // namespace mpigdr

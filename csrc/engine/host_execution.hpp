@@ -2,11 +2,13 @@
 // thread. Lanes advance independently, so that one lane reduces while the messages of the others travel.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/execution.hpp"
 #include "engine/round_messages.hpp"
 #include "engine/scratch_pool.hpp"
+#include "engine/shared_steps.hpp"
 
 namespace mpigdr {
 
@@ -21,19 +23,24 @@ class HostExecution : public Execution {
 
  private:
   struct LaneState {
-    std::uint32_t round = 0;  // the one in work
-    bool posted = false;      // its messages are under way and its local steps done
+    std::uint32_t round = 0;   // the one in work
+    bool posted = false;       // its messages are under way and its local steps done
+    std::uint32_t awaits = 0;  // steps of the round among which all Awaits are over
     RoundMessages messages;
   };
   bool advance_lane(int lane);
-  void run_local_steps(const Round& round);
+  void run_local_steps(const Round& round, int lane);
+  bool run_awaits(const Round& round, int lane);
 
   const SchedulePtr schedule_;
   Binding binding_;
   Transport& transport_;
   ScratchPool::Block scratch_;
   std::vector<LaneState> lanes_;
-  std::vector<const void*> sources_;  // of the step in work, kept to save the allocation
+  std::vector<const void*> sources_;   // of the step in work, kept to save the allocation
+  std::optional<SharedSteps> shared_;  // if the schedule needs them
+  bool ended_ = false;
+  std::size_t worked_ = 0;  // bytes of this call of advance()
 };
 
 }  // namespace mpigdr

@@ -28,6 +28,12 @@ std::string key_of(const CollectiveSpec& spec) {
   return key;
 }
 
+bool reaches(const Algorithm& algorithm, shm::Reach reach) {
+  if (!algorithm.shared) return true;
+  return reach == shm::Reach::All ||
+         (reach == shm::Reach::Segments && algorithm.name != std::string_view("direct"));
+}
+
 std::string known_names(Collective collective) {
   std::string names;
   for (const Algorithm& a : algorithms())
@@ -48,13 +54,16 @@ Planner::Planner(const Env& env) {
   }
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
+  tuning_.staging_bytes = shm::kStagingBytes;
 }
 
-Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native) {
+Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                   shm::Reach reach) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
   append(key, allow_native);
+  append(key, reach);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
@@ -63,7 +72,7 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
                       transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   Plan plan;
   plan.algorithm = forced_[static_cast<int>(spec.collective)];
-  if (!plan.algorithm || (!plan.algorithm->build && !native))
+  if (!plan.algorithm || (!plan.algorithm->build && !native) || !reaches(*plan.algorithm, reach))
     plan.algorithm = &select_algorithm(spec, native);
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
   if (!cached) return plan;

@@ -8,6 +8,7 @@
 
 #include "collectives/collectives.hpp"
 #include "common/env.hpp"
+#include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace mpigdr {
@@ -23,8 +24,10 @@ class Planner {
   explicit Planner(const Env& env);
 
   // A user's choice of "native" holds where the library has the collective with our semantics; elsewhere the
-  // table chooses among ours. `allow_native` false: as if the library had none.
-  Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true);
+  // table chooses among ours. `allow_native` false: as if the library had none. `reach` of the group's ranks
+  // into each other's memory: so with the algorithms that need it.
+  Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
+            shm::Reach reach = shm::Reach::None);
 
  private:
   const Algorithm* forced_[kCollectiveCount] = {};

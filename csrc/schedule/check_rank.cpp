@@ -58,23 +58,33 @@ std::string common(const std::pair<Access, Access>& conflict) {
 
 void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step& step,
                 const Layout& layout) {
+  // Those of others are looked at when they are touched.
+  const auto own = [&](const Slice& slice) { return slice.owner < 0 || slice.owner == spec.rank; };
   const auto inside = [&](const Slice& slice) {
+    if (slice.owner >= spec.size || (slice.owner >= 0 && slice.buffer == Buffer::Scratch))
+      throw CheckFailure("names " + text(slice));
+    if (!own(slice)) return;
     const std::string wrong = layout.out_of_bounds(slice);
     if (!wrong.empty()) throw CheckFailure(wrong);
   };
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
-  if (message && (step.peer < 0 || step.peer >= spec.size || step.peer == spec.rank))
+  const bool notice = step.kind == StepKind::Notify || step.kind == StepKind::Await;
+  if ((message || step.kind == StepKind::Await) &&
+      (step.peer < 0 || step.peer >= spec.size || step.peer == spec.rank))
     throw CheckFailure("names peer " + std::to_string(step.peer) + " in a group of " +
                        std::to_string(spec.size));
-  const std::uint32_t sources = step.kind == StepKind::Recv     ? 0
-                                : step.kind == StepKind::Reduce ? step.source_count
-                                                                : 1;
+  const std::uint32_t sources = step.kind == StepKind::Recv || notice ? 0
+                                : step.kind == StepKind::Reduce       ? step.source_count
+                                                                      : 1;
   if (step.source_count != sources || (step.kind == StepKind::Reduce && sources == 0) ||
       step.first_source + std::uint64_t{sources} > schedule.sources.size())
     throw CheckFailure("has " + std::to_string(step.source_count) + " sources");
   if (step.scale != Scale::None &&
-      (message || (step.kind == StepKind::Reduce && step.scale == Scale::PreMul)))
+      (message || notice || (step.kind == StepKind::Reduce && step.scale == Scale::PreMul)))
     throw CheckFailure("has a scale that this kind of step cannot apply");
+  if (notice) return;
+  if (message && !(own(step.dst) && (sources == 0 || own(schedule.source(step)))))
+    throw CheckFailure("sends or receives memory of another rank");
   for (std::uint32_t k = 0; k < sources; ++k) inside(schedule.source(step, k));
   if (step.kind == StepKind::Send) {
     if (schedule.source(step).count == 0) throw CheckFailure("sends nothing");
@@ -89,6 +99,7 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
     if (source.count != step.dst.count)
       throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
                          ", which is not as long");
+    if (source.owner != step.dst.owner && !(own(source) && own(step.dst))) continue;
     const Extent extent = layout.locate(source);
     if (extent.overlaps(dst) && !(extent == dst))
       throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
@@ -100,11 +111,12 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
 
 bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout) {
   return step.kind == StepKind::Copy && step.scale == Scale::None &&
+         schedule.source(step).owner == step.dst.owner &&
          layout.locate(schedule.source(step)) == layout.locate(step.dst);
 }
 
 void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased) {
-  const Layout layout(spec, schedule.scratch_count, aliased);
+  const Layout layout(spec, schedule, aliased);
   const std::string rank = "rank " + std::to_string(spec.rank);
   if (schedule.lanes.size() > static_cast<std::size_t>(kMaxLanes))
     throw CheckFailure(rank + " has " + std::to_string(schedule.lanes.size()) + " lanes");
@@ -124,9 +136,12 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
           throw CheckFailure(round_text + ", step " + std::to_string(s) + " " + failure.what());
         }
         if (is_skipped(schedule, step, layout)) continue;
-        for (std::uint32_t k = 0; k < step.source_count; ++k)
-          in_round.push_back({layout.locate(schedule.source(step, k)), false, s});
-        if (step.kind != StepKind::Send) in_round.push_back({layout.locate(step.dst), true, s});
+        const auto touch = [&](const Slice& slice, bool write) {
+          if (slice.owner < 0 || slice.owner == spec.rank)
+            in_round.push_back({layout.locate(slice), write, s});
+        };
+        for (std::uint32_t k = 0; k < step.source_count; ++k) touch(schedule.source(step, k), false);
+        if (step.dst.count > 0) touch(step.dst, true);
       }
       if (const auto conflict = find_conflict(in_round))
         throw CheckFailure(round_text + ": steps " + std::to_string(conflict->first.owner) + " and " +

@@ -147,7 +147,8 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
   check_arguments(specs, schedules);
   CheckResult result;
   try {
-    for (std::size_t r = 0; r < specs.size(); ++r) check_rank(specs[r], *schedules[r], mode.aliased);
+    for (std::size_t r = 0; r < specs.size(); ++r)
+      check_rank(specs[r], *schedules[r], mode.is_aliased(static_cast<int>(r)));
     Simulation run(specs, schedules, mode);
     run.run();
     result = run.costs();
@@ -157,7 +158,8 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
     result.error = schedules[0]->algorithm;
     if (mode.synchronous_sends) result.error += ", synchronous sends";
     if (mode.device_queue) result.error += ", device queue";
-    if (mode.aliased) result.error += ", in place";
+    if (mode.aliased != CheckMode::Aliased::None) result.error += ", in place";
+    if (mode.aliased == CheckMode::Aliased::Odd) result.error += " on odd ranks";
     result.error += ": ";
     result.error += failure.what();
   }
@@ -168,8 +170,11 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
   // Synchronous sends and the device queue only add waits: what ends with them ends without them, with the
   // same values.
   CheckResult result;
-  for (const bool aliased : {false, true}) {
-    if (aliased && !has_alias(specs[0].collective)) break;
+  using Aliased = CheckMode::Aliased;
+  for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {
+    if (aliased != Aliased::None && !has_alias(specs[0].collective)) break;
+    // Who does not touch others' memory does not see their aliases.
+    if (aliased == Aliased::Odd && !(schedules[0] && schedules[0]->shared)) break;
     result = check(specs, schedules, {true, true, aliased});
     if (result.ok) continue;
     // The fewest constraints under which it fails make the clearest report.

@@ -7,7 +7,8 @@
 //  - messages match in pairs of equal length, none is left over, nothing waits for ever;
 //  - every element of every output is what the collective promises: every contribution once, the factor of
 //    PreMulSum and the division of Avg applied once, and the same ordered expression on all ranks;
-//  - for a barrier, that no rank leaves before all have entered.
+//  - for a barrier, that no rank leaves before all have entered;
+//  - where ranks touch each other's memory, that all of it is ordered (race_detector.hpp).
 // The cost depends on the number of steps and slices, not on the count. Pure functions, thread-safe.
 #pragma once
 
@@ -27,8 +28,12 @@ struct CheckMode {
   // Copy and Reduce of all lanes of a rank wait for each other in one queue, ordered by round, then lane
   // (DESIGN section 5), instead of running as soon as their own lane lets them.
   bool device_queue = false;
-  // The in-place variant of schedule/spec.hpp.
-  bool aliased = false;
+  // The in-place variant of schedule/spec.hpp: on no rank, on every other one, or on all.
+  enum class Aliased : std::uint8_t { None, Odd, All } aliased = Aliased::None;
+
+  bool is_aliased(int rank) const {
+    return aliased == Aliased::All || (aliased == Aliased::Odd && rank % 2 == 1);
+  }
 };
 
 struct CheckResult {
@@ -36,7 +41,7 @@ struct CheckResult {
   std::string error;  // names rank, lane, round and step, all counted from 0
   // What the algorithm costs, over all ranks.
   std::uint64_t messages = 0, elements_sent = 0, elements_reduced = 0;
-  std::uint64_t steps = 0;  // messages that follow each other on the longest chain of dependent ones
+  std::uint64_t steps = 0;  // messages and notifications that follow each other on the longest chain
 };
 
 // specs[r] and schedules[r] belong to rank r; specs must describe one collective. Throws Error(InvalidUsage)

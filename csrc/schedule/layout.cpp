@@ -4,8 +4,8 @@
 
 namespace mpigdr {
 
-Layout::Layout(const CollectiveSpec& spec, std::uint64_t scratch_count, bool aliased)
-    : scratch(scratch_count) {
+Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
+    : scratch(schedule.scratch_count), staging(schedule.staging_count) {
   const auto size = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   switch (spec.collective) {
     case Collective::AllReduce:
@@ -66,17 +66,19 @@ Extent Layout::locate(const Slice& slice) const {
 }
 
 std::string Layout::out_of_bounds(const Slice& slice) const {
-  const std::uint64_t length = slice.buffer == Buffer::Input    ? input
-                               : slice.buffer == Buffer::Output ? output
-                                                                : scratch;
+  const std::uint64_t length = slice.buffer == Buffer::Input     ? input
+                               : slice.buffer == Buffer::Output  ? output
+                               : slice.buffer == Buffer::Scratch ? scratch
+                                                                 : staging;
   if (slice.count <= length && slice.offset <= length - slice.count) return "";
   return "names " + text(slice) + ", but that buffer has " + std::to_string(length) + " elements";
 }
 
 std::string text(const Slice& slice) {
-  static constexpr const char* names[] = {"input", "output", "scratch"};
+  static constexpr const char* names[kBufferCount] = {"input", "output", "scratch", "staging"};
   return std::string(names[static_cast<int>(slice.buffer)]) + "[" + std::to_string(slice.offset) + ".." +
-         std::to_string(slice.offset + slice.count) + ")";
+         std::to_string(slice.offset + slice.count) + ")" +
+         (slice.owner < 0 ? "" : " of rank " + std::to_string(slice.owner));
 }
 
 }  // namespace mpigdr

@@ -21,20 +21,20 @@ struct Extent {
 };
 
 struct Layout {
-  std::uint64_t input = 0, output = 0, scratch = 0;  // elements; 0: the schedule may not name it
+  std::uint64_t input = 0, output = 0, scratch = 0, staging = 0;  // elements; 0: it may not be named
   // The in-place variant of schedule/spec.hpp: Input starts at element `offset` of Output, or the other way
   // round.
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
   std::uint64_t offset = 0;
 
   // `aliased`: the in-place variant, where the collective has one on this rank.
-  Layout(const CollectiveSpec& spec, std::uint64_t scratch_count, bool aliased);
+  Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
   Extent locate(const Slice& slice) const;
   // "" or what is wrong with the slice.
   std::string out_of_bounds(const Slice& slice) const;
 };
 
-// "output[3..7)"
+// "output[3..7)", "input[0..8) of rank 2"
 std::string text(const Slice& slice);
 
 }  // namespace mpigdr

@@ -1,5 +1,6 @@
 #include "schedule/schedule.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/error.hpp"
@@ -27,6 +28,9 @@ void ScheduleWriter::append(Step step, const std::vector<Slice>& sources) {
   step.first_source = static_cast<std::uint32_t>(schedule_.sources.size());
   step.source_count = static_cast<std::uint32_t>(sources.size());
   schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());
+  const auto shared = [](const Slice& slice) { return slice.owner >= 0 || slice.buffer == Buffer::Staging; };
+  schedule_.shared |= step.kind == StepKind::Notify || step.kind == StepKind::Await || shared(step.dst) ||
+                      std::any_of(sources.begin(), sources.end(), shared);
   schedule_.steps.push_back(step);
   ++schedule_.rounds.back().step_count;
 }
@@ -67,6 +71,25 @@ void ScheduleWriter::reduce(Slice dst, const std::vector<Slice>& sources, Scale 
   step.scale = scale;
   step.dst = dst;
   append(step, sources);
+}
+
+void ScheduleWriter::notify() {
+  Step step;
+  step.kind = StepKind::Notify;
+  append(step, {});
+}
+
+void ScheduleWriter::await(int peer) {
+  Step step;
+  step.kind = StepKind::Await;
+  step.peer = peer;
+  append(step, {});
+}
+
+Slice ScheduleWriter::staging(std::uint64_t count) {
+  Slice slice{Buffer::Staging, schedule_.staging_count, count};
+  schedule_.staging_count += count;
+  return slice;
 }
 
 Slice ScheduleWriter::scratch(std::uint64_t count) {

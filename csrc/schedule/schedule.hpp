@@ -10,6 +10,10 @@
 //
 // Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b meets
 // the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.
+//
+// Ranks that share a node may also touch each other's memory: a slice names its owner. Such accesses are
+// ordered by Notify and Await. The k-th Await of lane L for rank a, on whatever rank, is over once a has come
+// to its k-th Notify of lane L and all earlier rounds of that lane are over on a.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +27,15 @@ enum class Buffer : std::uint8_t {
   Input,    // the caller's source, read only
   Output,   // the caller's destination
   Scratch,  // the operation's own memory, Schedule::scratch_count elements, uninitialised
+  Staging,  // the same in memory that the ranks of the node share, Schedule::staging_count elements
 };
+inline constexpr int kBufferCount = 4;
 
 struct Slice {
   Buffer buffer = Buffer::Output;
   std::uint64_t offset = 0;  // elements
   std::uint64_t count = 0;   // elements
+  std::int32_t owner = -1;   // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch
   bool operator==(const Slice&) const = default;
 };
 
@@ -37,6 +44,8 @@ enum class StepKind : std::uint8_t {
   Recv,    // peer -> dst
   Copy,    // dst = source(0)
   Reduce,  // dst = op(source(0), source(1), ...) elementwise, folded from the left; dst may equal one source
+  Notify,  // this rank has come here
+  Await,   // until `peer` has come to its next Notify
 };
 
 // What a Copy or Reduce does to the values on the way, so that AVG and PREMUL_SUM cost no pass of their own.
@@ -49,7 +58,7 @@ enum class Scale : std::uint8_t {
 struct Step {
   StepKind kind = StepKind::Copy;
   Scale scale = Scale::None;
-  std::int32_t peer = -1;          // Send, Recv: rank in the group
+  std::int32_t peer = -1;          // Send, Recv, Await: rank in the group
   Slice dst;                       // Recv, Copy, Reduce
   std::uint32_t first_source = 0;  // into Schedule::sources: Send, Copy take one, Reduce `source_count`
   std::uint32_t source_count = 0;
@@ -74,6 +83,8 @@ struct Schedule {
   std::vector<Step> steps;
   std::vector<Slice> sources;
   std::uint64_t scratch_count = 0;  // elements
+  std::uint64_t staging_count = 0;  // elements
+  bool shared = false;              // needs memory that the ranks share: Notify, Await, slices of others
   // True if some rank can finish without having heard from the ranks that it sends to (broadcast, reduce):
   // the engine then throttles senders, lest a loop of them floods the receiver.
   bool one_way = false;
@@ -96,8 +107,11 @@ class ScheduleWriter {
   void recv(int peer, Slice dst);
   void copy(Slice dst, Slice source, Scale scale = Scale::None);
   void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
-  // Reserves `count` elements of scratch and returns the slice.
+  void notify();
+  void await(int peer);
+  // Reserves `count` elements of scratch, or of staging, and returns the slice.
   Slice scratch(std::uint64_t count);
+  Slice staging(std::uint64_t count);
   void one_way() { schedule_.one_way = true; }
   SchedulePtr finish();
 

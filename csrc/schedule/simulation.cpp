@@ -8,7 +8,8 @@ Simulation::Simulation(const std::vector<CollectiveSpec>& specs, const std::vect
                        const CheckMode& mode)
     : specs_(specs), schedules_(schedules), mode_(mode), table_(specs[0].op), ranks_(specs.size()) {
   for (std::size_t r = 0; r < specs.size(); ++r) {
-    layouts_.emplace_back(specs[r], schedules[r]->scratch_count, mode.aliased);
+    layouts_.emplace_back(specs[r], *schedules[r], mode.is_aliased(static_cast<int>(r)));
+    shared_ |= schedules[r]->shared;
     initialise(r);
     for (std::size_t l = 0; l < schedules[r]->lanes.size(); ++l) {
       LaneState lane;
@@ -20,6 +21,13 @@ Simulation::Simulation(const std::vector<CollectiveSpec>& specs, const std::vect
       lanes_.push_back(std::move(lane));
     }
   }
+  notices_.resize(lanes_.size());
+  if (!shared_) return;
+  for (const RankState& state : ranks_)
+    for (const std::size_t lane : state.lanes) {
+      lanes_[lane].clock_next.resize(lanes_.size());
+      for (const std::size_t own : state.lanes) lanes_[lane].clock_next[own] = 1;
+    }
 }
 
 void Simulation::initialise(std::size_t rank) {
@@ -77,10 +85,84 @@ void Simulation::run() {
     state.started = true;
     if (barrier()) state.heard = state.heard_next;
     state.depth = state.depth_next;
+    if (shared_) {
+      state.clock_next[lane] = state.round + 1;
+      state.clock = state.clock_next;
+    }
     costs_.steps = std::max(costs_.steps, state.depth);
     if (state.round < schedule.lanes[static_cast<std::size_t>(state.number)].round_count) begin_round(lane);
   }
   report_deadlock_or_leftovers();
+  if (shared_) check_ends();
+}
+
+void Simulation::check_ends() const {
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    VectorClock knows(lanes_.size());
+    for (const std::size_t lane : ranks_[r].lanes) merge(knows, lanes_[lane].clock_next);
+    races_.end(static_cast<int>(r), knows);
+  }
+}
+
+Extent Simulation::touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write) {
+  const LaneState& state = lanes_[lane];
+  const int owner = slice.owner < 0 ? state.rank : slice.owner;
+  const auto at = static_cast<std::size_t>(owner);
+  const std::string wrong = layouts_[at].out_of_bounds(slice);
+  if (!wrong.empty()) throw CheckFailure(wrong);
+  const Extent extent = layouts_[at].locate(slice);
+  if (shared_) {
+    if (ranks_[at].lanes.empty()) throw CheckFailure("names " + text(slice) + ", which has no schedule");
+    races_.access({owner, extent, write, state.rank, lane, state.round, step}, state.clock,
+                  ranks_[at].lanes[0]);
+  }
+  return extent;
+}
+
+Values Simulation::read(std::size_t lane, std::uint32_t step, const Slice& slice) {
+  const auto owner = static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
+  return ranks_[owner].memory.read(touch(lane, step, slice, false));
+}
+
+void Simulation::write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values) {
+  const auto owner = static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
+  ranks_[owner].memory.write(touch(lane, step, slice, true), values);
+}
+
+void Simulation::notify(std::size_t lane) {
+  const LaneState& state = lanes_[lane];
+  Notices& notices = notices_[lane];
+  notices.sent.push_back({barrier() ? state.heard : RankSet(), state.depth, state.clock});
+  std::vector<Waiting> ready;
+  std::erase_if(notices.awaited, [&](const Waiting& w) {
+    if (w.number >= notices.sent.size()) return false;
+    ready.push_back(w);
+    return true;
+  });
+  for (const Waiting& waiting : ready) heed(waiting, notices.sent[waiting.number]);
+}
+
+void Simulation::await(std::size_t lane, std::uint32_t step) {
+  LaneState& state = lanes_[lane];
+  const RankState& peer = ranks_[static_cast<std::size_t>(step_of(state, step).peer)];
+  const auto number = static_cast<std::size_t>(state.number);
+  if (number >= peer.lanes.size())
+    throw CheckFailure(where(lane, step) + " awaits a lane that rank " +
+                       std::to_string(step_of(state, step).peer) + " does not have");
+  const std::size_t source = peer.lanes[number];
+  const Waiting waiting{lane, step, state.heeded[source]++};
+  if (waiting.number < notices_[source].sent.size())
+    heed(waiting, notices_[source].sent[waiting.number]);
+  else
+    notices_[source].awaited.push_back(waiting);
+}
+
+void Simulation::heed(const Waiting& waiting, const Notice& notice) {
+  LaneState& state = lanes_[waiting.lane];
+  if (barrier()) state.heard_next.merge(notice.heard);
+  state.depth_next = std::max(state.depth_next, notice.depth + 1);
+  merge(state.clock_next, notice.clock);
+  complete(waiting.lane, waiting.step);
 }
 
 void Simulation::begin_round(std::size_t lane) {
@@ -94,10 +176,11 @@ void Simulation::begin_round(std::size_t lane) {
     const Step& step = step_of(state, s);
     switch (step.kind) {
       case StepKind::Send: {
-        Message message{lane, s, {}, {}, state.depth};
+        Message message{lane, s, {}, {}, state.depth, {}};
         if (barrier()) message.heard = state.heard;
+        message.clock = state.clock;
         try {
-          message.values = ranks_[rank].memory.read(layouts_[rank].locate(schedule.source(step)));
+          message.values = read(lane, s, schedule.source(step));
         } catch (const CheckFailure& failure) {
           throw CheckFailure(where(lane, s) + " " + failure.what());
         }
@@ -111,10 +194,17 @@ void Simulation::begin_round(std::size_t lane) {
       }
       case StepKind::Recv: {
         Channel& channel = channels_[{step.peer, state.rank, state.number}];
-        channel.recvs.push_back({lane, s, {}, {}, 0});
+        channel.recvs.push_back({lane, s, {}, {}, 0, {}});
         match(channel);
         break;
       }
+      case StepKind::Notify:
+        notify(lane);
+        complete(lane, s);
+        break;
+      case StepKind::Await:
+        await(lane, s);
+        break;
       case StepKind::Copy:
       case StepKind::Reduce:
         if (is_skipped(schedule, step, layouts_[rank]))
@@ -133,7 +223,6 @@ void Simulation::match(Channel& channel) {
     channel.sends.pop_front();
     channel.recvs.pop_front();
     LaneState& receiver = lanes_[received.lane];
-    const auto rank = static_cast<std::size_t>(receiver.rank);
     const Slice dst = step_of(receiver, received.step).dst;
     std::uint64_t length = 0;
     for (const Value& value : sent.values) length += value.count;
@@ -141,7 +230,8 @@ void Simulation::match(Channel& channel) {
       throw CheckFailure(where(received.lane, received.step) + " receives " + std::to_string(dst.count) +
                          " elements, but rank " + std::to_string(lanes_[sent.lane].rank) + " sends " +
                          std::to_string(length));
-    ranks_[rank].memory.write(layouts_[rank].locate(dst), sent.values);
+    write(received.lane, received.step, dst, sent.values);
+    if (shared_) merge(receiver.clock_next, sent.clock);
     if (barrier()) receiver.heard_next.merge(sent.heard);
     receiver.depth_next = std::max(receiver.depth_next, sent.depth + 1);
     if (mode_.synchronous_sends) complete(sent.lane, sent.step);
@@ -154,20 +244,19 @@ void Simulation::execute(std::size_t lane, std::uint32_t s) {
   const auto rank = static_cast<std::size_t>(state.rank);
   const Schedule& schedule = *schedules_[rank];
   const Step& step = step_of(state, s);
-  SymbolicMemory& memory = ranks_[rank].memory;
   try {
     std::vector<Values> sources;
     for (std::uint32_t k = 0; k < step.source_count; ++k)
-      sources.push_back(memory.read(layouts_[rank].locate(schedule.source(step, k))));
+      sources.push_back(read(lane, s, schedule.source(step, k)));
     if (step.kind == StepKind::Reduce) {
       const Collective collective = specs_[rank].collective;
       if (collective != Collective::AllReduce && collective != Collective::Reduce &&
           collective != Collective::ReduceScatter)
         throw CheckFailure("reduces, but the collective only moves data");
       costs_.elements_reduced += step.dst.count * (step.source_count - 1);
-      memory.write(layouts_[rank].locate(step.dst), reduce(sources, step.scale, table_));
+      write(lane, s, step.dst, reduce(sources, step.scale, table_));
     } else {
-      memory.write(layouts_[rank].locate(step.dst), scaled(std::move(sources[0]), step.scale, table_));
+      write(lane, s, step.dst, scaled(std::move(sources[0]), step.scale, table_));
     }
   } catch (const CheckFailure& failure) {
     throw CheckFailure(where(lane, s) + " " + failure.what());
@@ -203,6 +292,8 @@ void Simulation::report_deadlock_or_leftovers() const {
       what += "to send to rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Recv)
       what += "to receive from rank " + std::to_string(step.peer);
+    else if (step.kind == StepKind::Await)
+      what += "for a notice of rank " + std::to_string(step.peer);
     else
       what += "for its turn in the device queue";
     throw CheckFailure(where(l, s) + what);

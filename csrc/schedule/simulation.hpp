@@ -12,6 +12,7 @@
 #include "schedule/checker.hpp"
 #include "schedule/expression.hpp"
 #include "schedule/layout.hpp"
+#include "schedule/race_detector.hpp"
 #include "schedule/symbolic_memory.hpp"
 
 namespace mpigdr {
@@ -40,6 +41,8 @@ class Simulation {
     // As of the start of the current round, and what its receives add.
     RankSet heard, heard_next;
     std::uint64_t depth = 0, depth_next = 0;
+    VectorClock clock, clock_next;              // only if the schedules are shared
+    std::map<std::size_t, std::size_t> heeded;  // Awaits so far, by lane of the peer
   };
   struct Message {  // a posted Send or Recv
     std::size_t lane;
@@ -47,6 +50,21 @@ class Simulation {
     Values values;
     RankSet heard;
     std::uint64_t depth = 0;
+    VectorClock clock;
+  };
+  struct Notice {  // a Notify
+    RankSet heard;
+    std::uint64_t depth = 0;
+    VectorClock clock;
+  };
+  struct Waiting {  // an Await
+    std::size_t lane;
+    std::uint32_t step;
+    std::size_t number;  // of the Notify
+  };
+  struct Notices {
+    std::vector<Notice> sent;
+    std::vector<Waiting> awaited;
   };
   struct Channel {
     std::deque<Message> sends, recvs;
@@ -67,6 +85,14 @@ class Simulation {
   void initialise(std::size_t rank);
   void begin_round(std::size_t lane);
   void match(Channel& channel);
+  void notify(std::size_t lane);
+  void await(std::size_t lane, std::uint32_t step);
+  void heed(const Waiting& waiting, const Notice& notice);
+  // Reads or writes memory, whoever owns it, as one step of a lane.
+  Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
+  void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
+  Extent touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write);
+  void check_ends() const;
   void execute(std::size_t lane, std::uint32_t step);
   void serve_queue(std::size_t rank);
   void complete(std::size_t lane, std::uint32_t step);
@@ -83,7 +109,10 @@ class Simulation {
   std::vector<RankState> ranks_;
   std::vector<LaneState> lanes_;
   std::map<std::tuple<int, int, int>, Channel> channels_;  // source, destination, lane
-  std::deque<std::size_t> ready_;                          // lanes whose current round is over
+  std::vector<Notices> notices_;                           // by lane
+  bool shared_ = false;
+  RaceDetector races_;
+  std::deque<std::size_t> ready_;  // lanes whose current round is over
   CheckResult costs_;
 };
 

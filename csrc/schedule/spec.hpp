@@ -59,8 +59,9 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
 
 // Knobs of the builders, equal on all ranks.
 struct Tuning {
-  std::uint64_t chunk_bytes = 256 * 1024;  // target size of one message of a pipelined algorithm
-  int max_lanes = 4;                       // 1..kMaxLanes
+  std::uint64_t chunk_bytes = 256 * 1024;    // target size of one message of a pipelined algorithm
+  int max_lanes = 4;                         // 1..kMaxLanes
+  std::uint64_t staging_bytes = 256 * 1024;  // of shared memory that an operation may use on each rank
 };
 
 }  // namespace mpigdr

@@ -27,7 +27,8 @@ class SymbolicMemory {
   void write(const Extent& extent, const Values& values);
 
  private:
-  std::array<std::map<std::uint64_t, Value>, 3> regions_;  // by first element; gaps are uninitialised
+  std::array<std::map<std::uint64_t, Value>, kBufferCount>
+      regions_;  // by first element; gaps are uninitialised
 };
 
 // The elementwise fold of equally long sources. Throws CheckFailure.

@@ -18,11 +18,11 @@ namespace py = pybind11;
 namespace mpigdr {
 namespace {
 
-constexpr const char* kBuffers[] = {"input", "output", "scratch"};
-constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce"};
+constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging"};
+constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
 constexpr const char* kScales[] = {"none", "premul", "average"};
 
-using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t>;  // buffer, offset, count
+using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t, int>;  // buffer, offset, count, owner
 
 // A step by itself, without the index into Schedule::sources.
 struct PyStep {
@@ -62,11 +62,11 @@ ReduceOp parse_op(const std::string& text) {
 }
 
 PySlice to_python(const Slice& slice) {
-  return {kBuffers[static_cast<int>(slice.buffer)], slice.offset, slice.count};
+  return {kBuffers[static_cast<int>(slice.buffer)], slice.offset, slice.count, slice.owner};
 }
 Slice from_python(const PySlice& slice) {
-  return {parse<Buffer>("buffer", std::get<0>(slice), 3, [](int k) { return kBuffers[k]; }),
-          std::get<1>(slice), std::get<2>(slice)};
+  return {parse<Buffer>("buffer", std::get<0>(slice), kBufferCount, [](int k) { return kBuffers[k]; }),
+          std::get<1>(slice), std::get<2>(slice), std::get<3>(slice)};
 }
 
 PyLanes lanes_of(const PySchedule& self) {
@@ -81,7 +81,7 @@ PyLanes lanes_of(const PySchedule& self) {
         const Step& from = schedule.steps[round.first_step + s];
         PyStep step{
             kKinds[static_cast<int>(from.kind)], kScales[static_cast<int>(from.scale)], from.peer, {}, {}};
-        if (from.kind != StepKind::Send) step.dst = to_python(from.dst);
+        if (from.dst.count > 0) step.dst = to_python(from.dst);
         for (std::uint32_t k = 0; k < from.source_count; ++k)
           step.sources.push_back(to_python(schedule.source(from, k)));
         steps.push_back(std::move(step));
@@ -96,6 +96,8 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
   Schedule schedule;
   schedule.algorithm = self.schedule->algorithm;
   schedule.scratch_count = self.schedule->scratch_count;
+  schedule.staging_count = self.schedule->staging_count;
+  schedule.shared = self.schedule->shared;
   schedule.one_way = self.schedule->one_way;
   const auto size = [](const auto& vector) { return static_cast<std::uint32_t>(vector.size()); };
   for (const auto& rounds : lanes) {
@@ -105,7 +107,7 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
       if (steps.empty()) throw py::value_error("with_lanes: a round without steps");
       for (const PyStep& from : steps) {
         Step step;
-        step.kind = parse<StepKind>("kind", from.kind, 4, [](int k) { return kKinds[k]; });
+        step.kind = parse<StepKind>("kind", from.kind, 6, [](int k) { return kKinds[k]; });
         step.scale = parse<Scale>("scale", from.scale, 3, [](int k) { return kScales[k]; });
         step.peer = from.peer;
         if (from.dst) step.dst = from_python(*from.dst);
@@ -131,8 +133,9 @@ auto guarded(Body body) {
 
 PySchedule build(const std::string& collective, const std::string& algorithm, int rank, int size,
                  std::uint64_t count, const std::string& dtype, const std::string& op, int root,
-                 std::uint64_t chunk_bytes, int max_lanes, std::vector<std::uint64_t> send_counts,
-                 std::vector<std::uint64_t> recv_counts, std::vector<std::uint64_t> counts) {
+                 std::uint64_t chunk_bytes, int max_lanes, std::uint64_t staging_bytes,
+                 std::vector<std::uint64_t> send_counts, std::vector<std::uint64_t> recv_counts,
+                 std::vector<std::uint64_t> counts) {
   CollectiveSpec spec;
   spec.collective = parse_collective(collective);
   spec.rank = rank;
@@ -147,7 +150,8 @@ PySchedule build(const std::string& collective, const std::string& algorithm, in
   const Algorithm* found = find_algorithm(spec.collective, algorithm);
   if (!found || !found->build)
     throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
-  return guarded([&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes})}; });
+  return guarded(
+      [&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes, staging_bytes})}; });
 }
 
 CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool> synchronous_sends,
@@ -163,7 +167,8 @@ CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool
     py::gil_scoped_release release;
     if (every_mode) return check(specs, schedules);
     return check(specs, schedules,
-                 {synchronous_sends.value_or(false), device_queue.value_or(false), aliased.value_or(false)});
+                 {synchronous_sends.value_or(false), device_queue.value_or(false),
+                  aliased.value_or(false) ? CheckMode::Aliased::All : CheckMode::Aliased::None});
   });
 }
 
@@ -176,7 +181,7 @@ void bind_schedule(py::module_& module) {
       .def_readwrite("kind", &PyStep::kind)
       .def_readwrite("scale", &PyStep::scale)
       .def_readwrite("peer", &PyStep::peer)
-      .def_readwrite("dst", &PyStep::dst, "(buffer, offset, count) or None")
+      .def_readwrite("dst", &PyStep::dst, "(buffer, offset, count, owner) or None")
       .def_readwrite("sources", &PyStep::sources, "a copy; assign the whole list to change it")
       .def("__repr__", [](const PyStep& step) {
         std::string text = "Step(" + step.kind;
@@ -213,6 +218,7 @@ void bind_schedule(py::module_& module) {
       entry["collective"] = std::string(name(a.collective));
       entry["name"] = a.name;
       entry["native"] = a.build == nullptr;
+      entry["shared"] = a.shared;
       entry["summary"] = a.summary;
       all.append(entry);
     }
@@ -221,6 +227,7 @@ void bind_schedule(py::module_& module) {
   m.def("build", &build, py::arg("collective"), py::arg("algorithm"), py::arg("rank"), py::arg("size"),
         py::arg("count") = 0, py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
         py::arg("chunk_bytes") = Tuning{}.chunk_bytes, py::arg("max_lanes") = Tuning{}.max_lanes,
+        py::arg("staging_bytes") = Tuning{}.staging_bytes,
         py::arg("send_counts") = std::vector<std::uint64_t>{},
         py::arg("recv_counts") = std::vector<std::uint64_t>{},
         py::arg("counts") = std::vector<std::uint64_t>{});

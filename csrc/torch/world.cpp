@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "torch/store.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/runtime.hpp"
+#include "transport/shm/node_memory.hpp"
 
 extern char** environ;
 
@@ -26,6 +28,8 @@ namespace mpigdr::torch_binding {
 namespace {
 
 std::atomic<bool> forked_child{false};
+
+constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -60,11 +64,38 @@ std::string agreed_settings() {
 }
 
 // What each member brings to the meeting of a new group.
-enum Field { kSettings, kAccelerator, kHost, kCpus, kJob };
+enum Field { kSettings, kAccelerator, kHost, kCpus, kJob, kSegment };
 
-std::vector<std::string> own_fields() {
-  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0", host_identity(), usable_cpus(),
-          new_job_name()};
+std::vector<std::string> own_fields(const shm::Segment* segment) {
+  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0",
+          host_identity(),   usable_cpus(),
+          new_job_name(),    segment ? segment->ticket() : ""};
+}
+
+// The table does not choose such algorithms yet: only for a user who asked for one.
+bool wants_shared_memory() {
+  const Env& env = Env::get();
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const Algorithm* forced = find_algorithm(static_cast<Collective>(c), env.algorithm[c]);
+    if (forced && forced->shared) return true;
+  }
+  return false;
+}
+
+// Shared memory for a group whose members are all on this host; null where there is none to be had.
+std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
+  if (!wants_shared_memory() || members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
+  const auto& all = mpi::processes();
+  const std::uint64_t here = all[static_cast<std::size_t>(mpi::rank())].domain;
+  if (here == 0 || std::any_of(members.begin(), members.end(),
+                               [&](int r) { return all[static_cast<std::size_t>(r)].domain != here; }))
+    return nullptr;
+  try {
+    return std::make_unique<shm::Segment>();
+  } catch (const Error& error) {
+    log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
+    return nullptr;
+  }
 }
 
 // A thread is inside the MPI library and stays there. What libraries do when a process ends (handlers,
@@ -244,14 +275,17 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
         key_prefix(generation_) + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
     store = std::make_unique<C10dStore>(store_);
   }
-  const std::vector<std::string> own = own_fields();
+  auto segment = make_segment(members);
+  const std::vector<std::string> own = own_fields(segment.get());
   const auto deadline = Clock::now() + timeout;
+  const auto all_there = [&] {
+    if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
+      fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
+  };
   std::vector<std::string> blobs;
   try {
-    blobs = rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, [&] {
-      if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
-        fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
-    });
+    blobs =
+        rendezvous(*store, prefix, options.group_rank, options.group_size, pack(own), deadline, all_there);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::System) throw;
     // The store failed: does it, because its host or a member has ended?
@@ -262,15 +296,21 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
          text.substr(0, text.find('\n')));  // torch adds a stack
   }
   bool accelerator = false;
+  std::vector<std::string> tickets;
   for (std::size_t r = 0; r < blobs.size(); ++r) {
     const std::vector<std::string> fields = unpack(blobs[r]);
     accelerator |= fields[kAccelerator] == "1";
+    tickets.push_back(fields[kSegment]);
     if (fields[kSettings] != own[kSettings])
       fail(ErrorCode::Remote, "ranks of group ", options.group_id,
            " have different settings, expected equal ones: this rank has ", own[kSettings], "; rank ", r,
            " has ", fields[kSettings]);
   }
   start_engine(blobs, world_rank, world_size);
+  // Nobody waits for the memory of a rank that has none: its ticket is empty.
+  std::shared_ptr<const shm::NodeMemory> node;
+  if (segment)
+    node = shm::NodeMemory::create(std::move(segment), options.group_rank, tickets, deadline, all_there);
 
   const int tag = static_cast<int>((hash(members) + static_cast<std::uint64_t>(times)) % 32768);
   std::unique_ptr<mpi::GroupTransport> transport;
@@ -292,6 +332,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.is_default = is_default;
   group.uid = prefix;
   group.members = members;
+  if (node && node->reach() != shm::Reach::None) group.node = std::move(node);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   liveness_.opened(engine(), made.group, members, prefix);

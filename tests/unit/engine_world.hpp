@@ -37,15 +37,37 @@ struct WorldOptions {
   EngineOptions engine;
   GroupOptions group{"test", 30s, 32};
   Env env = env_of({});
+  bool node = false;  // the ranks share memory
 };
+
+// As on a node: each of them maps the others' segments, though all are in one process.
+inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size) {
+  std::vector<std::unique_ptr<shm::Segment>> segments;
+  std::vector<std::string> tickets;
+  for (int r = 0; r < size; ++r) {
+    segments.push_back(std::make_unique<shm::Segment>());
+    tickets.push_back(segments.back()->ticket());
+  }
+  std::vector<std::future<std::shared_ptr<shm::NodeMemory>>> made;
+  for (int r = 0; r < size; ++r)
+    made.push_back(std::async(std::launch::async, [&, r]() -> std::shared_ptr<shm::NodeMemory> {
+      return shm::NodeMemory::create(std::move(segments[r]), r, tickets,
+                                     std::chrono::steady_clock::now() + 60s, {});
+    }));
+  std::vector<std::shared_ptr<shm::NodeMemory>> nodes;
+  for (auto& m : made) nodes.push_back(m.get());
+  return nodes;
+}
 
 struct World {
   explicit World(int size, WorldOptions options = {}) {
     auto transports = make_loopback(size, options.loopback);
     options.engine.oversubscribed = true;
+    const auto nodes = options.node ? make_node(size) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
     for (int r = 0; r < size; ++r) {
       Rank rank;
       rank.engine = Engine::create(options.engine);
+      options.group.node = nodes[r];
       rank.group = rank.engine->make_group(options.group, std::move(transports[r]),
                                            std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));

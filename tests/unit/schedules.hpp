@@ -59,6 +59,7 @@ using Edit = std::function<bool(std::size_t, mpigdr::Step&, std::vector<mpigdr::
 inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edit) {
   mpigdr::ScheduleWriter writer(from.algorithm);
   writer.scratch(from.scratch_count);
+  writer.staging(from.staging_count);
   std::size_t number = 0;
   for (const auto& lane : from.lanes) {
     writer.lane();
@@ -82,6 +83,12 @@ inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edi
             break;
           case mpigdr::StepKind::Reduce:
             writer.reduce(step.dst, sources, step.scale);
+            break;
+          case mpigdr::StepKind::Notify:
+            writer.notify();
+            break;
+          case mpigdr::StepKind::Await:
+            writer.await(step.peer);
             break;
         }
       }

@@ -12,7 +12,7 @@ using unit::rewrite;
 
 namespace {
 
-constexpr Tuning kFine{64, 3};
+constexpr Tuning kFine{64, 3, 400};
 
 Slice in(std::uint64_t offset, std::uint64_t count) { return {Buffer::Input, offset, count}; }
 Slice out(std::uint64_t offset, std::uint64_t count) { return {Buffer::Output, offset, count}; }
@@ -81,6 +81,12 @@ void each_group(Body body) {
           body(a, build(a, make(a.collective, p, a.collective == Collective::Barrier ? 0 : count), kFine));
 }
 
+// Who gets nothing from a peer need not wait for it, and the staged algorithms let all wait for all.
+bool may_await_less(const Algorithm& a, const CollectiveSpec& spec) {
+  if (!a.shared || a.collective == Collective::Barrier) return false;
+  return a.name != std::string("direct") || spec.count < static_cast<unsigned>(spec.size);
+}
+
 bool reduces(Collective c) {
   return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
 }
@@ -141,19 +147,21 @@ TEST(rank_sets) {
 TEST(in_place_variants_are_the_same_memory) {
   CollectiveSpec spec = make(Collective::AllGather, 4, 10);
   spec.rank = 2;
-  CHECK(Layout(spec, 0, true).locate(in(1, 3)) == Layout(spec, 0, true).locate(out(21, 3)));
-  CHECK(!(Layout(spec, 0, false).locate(in(1, 3)) == Layout(spec, 0, false).locate(out(21, 3))));
+  CHECK(Layout(spec, {}, true).locate(in(1, 3)) == Layout(spec, {}, true).locate(out(21, 3)));
+  CHECK(!(Layout(spec, {}, false).locate(in(1, 3)) == Layout(spec, {}, false).locate(out(21, 3))));
   spec.collective = Collective::ReduceScatter;
-  CHECK(Layout(spec, 0, true).locate(out(1, 3)) == Layout(spec, 0, true).locate(in(21, 3)));
+  CHECK(Layout(spec, {}, true).locate(out(1, 3)) == Layout(spec, {}, true).locate(in(21, 3)));
 }
 
 TEST(dropped_steps_are_caught) {
   int applied = 0;
-  each_group([&](const Algorithm&, const Group& group) {
-    applied += expect_all_caught(group, [](const CollectiveSpec&, bool& keep, Step&, std::vector<Slice>&) {
-      keep = false;
-      return true;
-    });
+  each_group([&](const Algorithm& a, const Group& group) {
+    applied += expect_all_caught(
+        group, [&](const CollectiveSpec& spec, bool& keep, Step& step, std::vector<Slice>&) {
+          if (step.kind == StepKind::Await && may_await_less(a, spec)) return false;
+          keep = false;
+          return true;
+        });
   });
   CHECK(applied > 1000);
 }
@@ -163,7 +171,8 @@ TEST(swapped_peers_are_caught) {
   each_group([&](const Algorithm&, const Group& group) {
     applied +=
         expect_all_caught(group, [](const CollectiveSpec& spec, bool&, Step& step, std::vector<Slice>&) {
-          if (step.peer < 0) return false;
+          // What a peer has done may be heard from a third.
+          if (step.peer < 0 || step.kind == StepKind::Await) return false;
           step.peer = (step.peer + 1) % spec.size;
           return true;
         });
@@ -177,6 +186,7 @@ TEST(wrong_slices_are_caught) {
     if (a.collective == Collective::Barrier) return;  // its data means nothing
     applied +=
         expect_all_caught(group, [](const CollectiveSpec&, bool&, Step& step, std::vector<Slice>& sources) {
+          if (step.kind == StepKind::Notify || step.kind == StepKind::Await) return false;
           if (sources.empty())
             ++step.dst.offset;
           else
@@ -258,7 +268,7 @@ TEST(deadlock_that_buffering_hides_is_caught) {
     w.recv(1 - r, out(other, 4));
   });
   CHECK(check(group.specs, group.schedules, {}).ok);
-  expect_error(group, "waits for ever to send to rank 1", {true, false, false});
+  expect_error(group, "waits for ever to send to rank 1", {true, false});
 }
 
 TEST(deadlock_in_the_device_queue_is_caught) {
@@ -296,8 +306,8 @@ TEST(deadlock_in_the_device_queue_is_caught) {
       }
     }
   });
-  CHECK(check(group.specs, group.schedules, {true, false, false}).ok);
-  expect_error(group, "waits for ever", {true, true, false});
+  CHECK(check(group.specs, group.schedules, {true, false}).ok);
+  expect_error(group, "waits for ever", {true, true});
 }
 
 TEST(races_are_caught) {
@@ -328,8 +338,9 @@ TEST(in_place_race_is_caught) {
     else
       w.reduce(out(0, 4), {out(0, 4), mine});
   });
-  CHECK(check(group.specs, group.schedules, {true, true, false}).ok);
-  expect_error(group, "in place: rank 0, lane 0, round 1: steps 0 and 1 race", {false, false, true});
+  CHECK(check(group.specs, group.schedules, {true, true}).ok);
+  expect_error(group, "in place: rank 0, lane 0, round 1: steps 0 and 1 race",
+               {false, false, CheckMode::Aliased::All});
 }
 
 TEST(bad_steps_are_named) {

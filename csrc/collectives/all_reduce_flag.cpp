@@ -1,0 +1,27 @@
+// All-reduce inside a node, for what is tiny: every rank puts its input into shared memory, raises a flag,
+// and reduces all of them.
+//   T = 1 flag + n copied + pn read, per chunk
+//   one fold over all ranks in rank order, rounded once, by every rank
+// Sources: see shared.hpp.
+#include "collectives/shared.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_reduce_flag(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("flag", spec);
+  ScheduleWriter writer("flag");
+  const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
+  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
+    const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
+    const Slice room = chunks.room(i, 0, dst.count);
+    writer.round();
+    writer.copy(room, chunks.chunk({Buffer::Input, 0, spec.count}, i),
+                spec.op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None);
+    meet(writer, spec);
+    writer.reduce(dst, of_all(room, spec.size), final_scale(spec.op));
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,32 @@
+// Broadcast inside a node: each rank copies most of its data from the root, which does its share and writes
+// the rest to each of them, so that all are busy.
+//   T = 2 barriers + (p-1)/p n copied per rank
+// Sources: see shared.hpp.
+#include "collectives/shared.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr broadcast_direct(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("direct", spec);
+  ScheduleWriter writer("direct");
+  const auto p = static_cast<std::uint64_t>(spec.size);
+  const Slice whole{Buffer::Output, 0, spec.count};
+  const Slice pushed = piece(whole, p, 0);
+  const Slice pulled{Buffer::Output, pushed.count, spec.count - pushed.count};
+  meet_root(writer, spec, Way::Both);
+  if (spec.rank == spec.root) {
+    const Tiles tiles(pushed, spec, tuning);  // read once, written to all
+    for (std::uint64_t i = 0; i < tiles.number(); ++i) {
+      writer.round();
+      for (int k = 1; k < spec.size; ++k)
+        writer.copy(of(tiles.at(i), wrap(spec.rank + k, spec.size)), tiles.at(i));
+    }
+  } else {
+    copy_in_tiles(writer, pulled, of(pulled, spec.root), spec, tuning);
+  }
+  meet_root(writer, spec, Way::Both);
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

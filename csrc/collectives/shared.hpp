@@ -1,0 +1,110 @@
+// What the algorithms for ranks of one node share: they touch each other's memory instead of sending
+// messages.
+//
+//   direct   each rank reads the others' Input and writes their Output: every byte moves once. What that
+//            costs depends on how the executor reaches the memory (mapped, or by the kernel's copy)
+//   staged   everything goes through Staging, in chunks: one copy more, no access to anybody's tensors
+//   flag     as staged, but every rank does all of the reduction: one synchronisation instead of two
+//
+// Staging is used in two halves: a half is written again once all ranks have come one synchronisation
+// further, so none of them waits for the slowest reader.
+// Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
+// EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+// All that any rank did in earlier rounds is known to all ranks in later ones.
+inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
+  writer.round();
+  writer.notify();
+  for (int k = 1; k < spec.size; ++k) writer.await(wrap(spec.rank + k, spec.size));
+  writer.round();
+}
+
+// The same between the root and each of the others, in one direction or both.
+enum class Way : std::uint8_t { FromRoot, ToRoot, Both };
+inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
+  const bool root = spec.rank == spec.root;
+  const bool tells = way == Way::Both || root == (way == Way::FromRoot);
+  const bool waits = way == Way::Both || root == (way == Way::ToRoot);
+  writer.round();
+  if (tells) writer.notify();
+  if (waits && !root) writer.await(spec.root);
+  if (waits && root)
+    for (int k = 1; k < spec.size; ++k) writer.await(wrap(spec.rank + k, spec.size));
+  writer.round();
+}
+
+// The same slice of rank r's memory.
+inline Slice of(Slice slice, int r) {
+  slice.owner = r;
+  return slice;
+}
+
+inline std::vector<Slice> of_all(const Slice& slice, int size) {
+  std::vector<Slice> all;
+  for (int r = 0; r < size; ++r) all.push_back(of(slice, r));
+  return all;
+}
+
+// Pieces of a slice that stay in a core's cache between two steps that touch them.
+class Tiles {
+ public:
+  Tiles(const Slice& slice, const CollectiveSpec& spec, const Tuning& tuning) : slice_(slice) {
+    const std::uint64_t target = std::max<std::uint64_t>(1, tuning.chunk_bytes / item_size(spec.dtype));
+    number_ = std::clamp<std::uint64_t>(slice.count / target, 1, kMost);
+  }
+  std::uint64_t number() const { return number_; }
+  Slice at(std::uint64_t i) const { return piece(slice_, number_, i); }
+
+ private:
+  static constexpr std::uint64_t kMost = 16384;  // bounds the size of the schedule
+  Slice slice_;
+  std::uint64_t number_;
+};
+
+// A copy between ranks, in tiles: an executor does other things between rounds.
+inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice& source,
+                          const CollectiveSpec& spec, const Tuning& tuning) {
+  const Tiles to(dst, spec, tuning), from(source, spec, tuning);
+  for (std::uint64_t i = 0; i < to.number(); ++i) {
+    writer.round();
+    writer.copy(to.at(i), from.at(i));
+  }
+}
+
+// The chunks in which `count` elements go through Staging, of which each takes `parts` times its size.
+class StagedChunks {
+ public:
+  StagedChunks(ScheduleWriter& writer, std::uint64_t count, std::uint64_t parts, const CollectiveSpec& spec,
+               const Tuning& tuning)
+      : count_(count) {
+    const std::uint64_t room = tuning.staging_bytes / item_size(spec.dtype) / (2 * parts);
+    each_ = std::clamp<std::uint64_t>(room, 1, std::max<std::uint64_t>(count, 1));
+    base_ = writer.staging(2 * parts * each_);
+    half_ = parts * each_;
+  }
+  std::uint64_t number() const { return (count_ + each_ - 1) / each_; }
+  // Chunk i of a slice of `count` elements.
+  Slice chunk(const Slice& whole, std::uint64_t i) const {
+    const std::uint64_t at = i * each_;
+    return {whole.buffer, whole.offset + at, std::min(each_, count_ - at), whole.owner};
+  }
+  // Room for part `part` of chunk i; `count` elements of it.
+  Slice room(std::uint64_t i, std::uint64_t part, std::uint64_t count) const {
+    return {Buffer::Staging, base_.offset + (i % 2) * half_ + part * each_, count};
+  }
+
+ private:
+  std::uint64_t count_, each_, half_;
+  Slice base_;
+};
+
+}  // namespace mpigdr::collectives

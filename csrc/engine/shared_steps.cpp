@@ -1,0 +1,160 @@
+#include "engine/shared_steps.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/error.hpp"
+#include "device/device.hpp"
+
+namespace mpigdr {
+namespace {
+
+// What is read from the others at a time, all of them together: it stays in the second-level cache until it
+// is reduced.
+constexpr std::size_t kBounceBytes = 512 * 1024;
+constexpr std::size_t kLeastPiece = 4096;
+
+std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (generation << 32) | notices; }
+
+}  // namespace
+
+SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool)
+    : schedule_(schedule),
+      binding_(binding),
+      node_(*binding.node),
+      channel_(static_cast<int>(binding.channel)),
+      number_(static_cast<int>(binding.slot_use % shm::kSlots)),
+      generation_(binding.slot_use / shm::kSlots + 1),
+      pool_(pool),
+      notices_(schedule.lanes.size()),
+      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())) {
+  static_assert(kMaxLanes <= shm::kSlotLanes);
+  MPIGDR_CHECK(channel_ < shm::kSlotChannels);
+  MPIGDR_CHECK(schedule.staging_count * item_size(binding.dtype) <= shm::kStagingBytes);
+}
+
+shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
+
+bool SharedSteps::begin() {
+  if (begun_) return true;
+  for (int r = 0; r < node_.size(); ++r)
+    if (slot(r).ended.load(std::memory_order_acquire) + 1 < generation_) {
+      missing_ = r;
+      return false;
+    }
+  missing_ = -1;
+  shm::Slot& own = slot(node_.rank());
+  own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
+  own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
+  begun_ = true;
+  return true;
+}
+
+void SharedSteps::notify(int lane) {
+  const auto at = static_cast<std::size_t>(lane);
+  slot(node_.rank()).notices[at].store(stamp(generation_, ++notices_[at]), std::memory_order_release);
+}
+
+bool SharedSteps::awaited(int lane, const Step& step) {
+  std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * static_cast<std::size_t>(node_.size()) +
+                                  static_cast<std::size_t>(step.peer)];
+  if (slot(step.peer).notices[static_cast<std::size_t>(lane)].load(std::memory_order_acquire) <
+      stamp(generation_, heeded + 1)) {
+    missing_ = step.peer;
+    return false;
+  }
+  ++heeded;
+  missing_ = -1;
+  return true;
+}
+
+void SharedSteps::end() { slot(node_.rank()).ended.store(generation_, std::memory_order_release); }
+
+void SharedSteps::pending_peers(std::vector<int>& peers) const {
+  if (missing_ >= 0 && missing_ != node_.rank()) peers.push_back(missing_);
+}
+
+SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
+  const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
+  const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
+  Place place;
+  place.owner = owner;
+  if (slice.buffer == Buffer::Staging) {
+    place.here = node_.staging(owner, channel_, number_) + offset;
+  } else if (owner == node_.rank()) {
+    const void* base = slice.buffer == Buffer::Input    ? binding_.input
+                       : slice.buffer == Buffer::Output ? binding_.output
+                                                        : binding_.scratch;
+    place.here = static_cast<std::byte*>(const_cast<void*>(base)) + offset;
+  } else {
+    const shm::Slot& theirs = slot(owner);
+    place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
+  }
+  return place;
+}
+
+void SharedSteps::copy(const Place& to, const Place& from, std::size_t bytes) const {
+  if (to.here && from.here) {
+    if (to.here != from.here) std::memcpy(to.here, from.here, bytes);
+  } else if (to.here) {
+    node_.read(from.owner, to.here, from.there, bytes);
+  } else {
+    MPIGDR_CHECK(from.here != nullptr);
+    node_.write(to.owner, to.there, from.here, bytes);
+  }
+}
+
+void SharedSteps::run(const Step& step) {
+  const bool scaled = step.scale != Scale::None && !(step.scale == Scale::PreMul && binding_.factor == 1.0) &&
+                      !(step.scale == Scale::Average && binding_.divisor == 1);
+  if (step.kind == StepKind::Reduce || scaled)
+    reduce(step);
+  else
+    copy(locate(step.dst), locate(schedule_.source(step)),
+         static_cast<std::size_t>(step.dst.count) * item_size(binding_.dtype));
+}
+
+void SharedSteps::reduce(const Step& step) {
+  const std::size_t item = item_size(binding_.dtype);
+  const Place dst = locate(step.dst);
+  places_.clear();
+  std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
+  for (std::uint32_t k = 0; k < step.source_count; ++k) {
+    places_.push_back(locate(schedule_.source(step, k)));
+    apart += places_.back().here ? 0 : 1;
+  }
+  const std::size_t count = static_cast<std::size_t>(step.dst.count);
+  std::size_t each = count;
+  if (apart > 0) {
+    each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
+    if (!bounce_.get())
+      bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * static_cast<std::size_t>(node_.size() + 1)));
+  }
+  sources_.resize(places_.size());
+  ReduceArgs args;
+  args.dtype = binding_.dtype;
+  args.op = binding_.op;
+  args.sources = sources_.data();
+  args.source_count = static_cast<int>(sources_.size());
+  if (step.scale == Scale::PreMul) args.factor = binding_.factor;
+  if (step.scale == Scale::Average) args.divisor = binding_.divisor;
+  for (std::size_t at = 0; at < count; at += each) {
+    args.count = std::min(each, count - at);
+    const std::size_t bytes = args.count * item, offset = at * item;
+    auto* room = static_cast<std::byte*>(bounce_.get());
+    for (std::size_t k = 0; k < places_.size(); ++k) {
+      if (places_[k].here) {
+        sources_[k] = places_[k].here + offset;
+        continue;
+      }
+      node_.read(places_[k].owner, room, places_[k].there + offset, bytes);
+      sources_[k] = room;
+      room += each * item;
+    }
+    args.dst = dst.here ? dst.here + offset : room;
+    host::reduce(args);
+    if (!dst.here) node_.write(dst.owner, dst.there + offset, room, bytes);
+  }
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,60 @@
+// The steps of a schedule that ranks of one node run on each other's memory: Notify, Await, and Copy and
+// Reduce with slices of others. One for each execution, with a slot of the group's NodeMemory.
+//
+// Used by the holder of the progress role only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/execution.hpp"
+#include "engine/scratch_pool.hpp"
+
+namespace mpigdr {
+
+class SharedSteps {
+ public:
+  // All outlive it.
+  SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
+
+  // True once this rank may use the slot: every rank has ended what it had there before. Then the others may
+  // learn where our buffers are.
+  bool begin();
+  void notify(int lane);
+  // True if the peer of this Await, the next one in its lane that names it, has come to its Notify.
+  bool awaited(int lane, const Step& step);
+  void run(const Step& step);  // Copy or Reduce
+  void end();
+
+  // Ranks that are still in the operation before, or that the last awaited() found missing.
+  void pending_peers(std::vector<int>& peers) const;
+  void leak() noexcept { bounce_.leak(); }
+
+ private:
+  struct Place {
+    std::byte* here = nullptr;  // null: not mapped
+    std::uint64_t there = 0;    // address in the owner's process
+    int owner = -1;
+  };
+  Place locate(const Slice& slice) const;
+  shm::Slot& slot(int rank) const;
+  void copy(const Place& to, const Place& from, std::size_t bytes) const;
+  void reduce(const Step& step);
+
+  const Schedule& schedule_;
+  const Binding& binding_;
+  const shm::NodeMemory& node_;
+  const int channel_, number_;
+  const std::uint64_t generation_;
+  ScratchPool& pool_;
+  ScratchPool::Block bounce_;           // pieces of others' memory that is not mapped
+  std::vector<std::uint64_t> notices_;  // ours, by lane
+  std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and peer
+  std::vector<const void*> sources_;    // of the step in work
+  std::vector<Place> places_;
+  int missing_ = -1;
+  bool begun_ = false;
+};
+
+}  // namespace mpigdr

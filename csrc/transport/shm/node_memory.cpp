@@ -1,0 +1,210 @@
+#include "transport/shm/node_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <random>
+#include <thread>
+
+#include "common/error.hpp"
+
+namespace mpigdr::shm {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x6d70696764723401;
+
+// What the ranks tell each other while they attach.
+enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything };
+
+struct Header {
+  std::uint64_t magic = 0, nonce = 0;
+  std::atomic<std::uint32_t> verdict{kPending};
+  std::uint64_t probed = 0;  // another rank writes here through the kernel
+};
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSlotsBytes = (kSlotChannels * kSlots * sizeof(Slot) + kPage - 1) / kPage * kPage;
+constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
+constexpr std::size_t kSegmentBytes = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
+static_assert(sizeof(Header) <= kPage);
+
+Header& header(void* memory) { return *static_cast<Header*>(memory); }
+
+struct Ticket {
+  std::int64_t pid = 0;
+  int file = -1;
+  std::uint64_t nonce = 0, address = 0;
+};
+
+bool parse(const std::string& text, Ticket& ticket) {
+  long long pid;
+  unsigned long long nonce, address;
+  if (std::sscanf(text.c_str(), "%lld %d %llx %llx", &pid, &ticket.file, &nonce, &address) != 4) return false;
+  ticket.pid = pid;
+  ticket.nonce = nonce;
+  ticket.address = address;
+  return true;
+}
+
+enum class Direction : std::uint8_t { Read, Write };
+
+// The kernel may copy less than asked for.
+bool transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t there, std::size_t bytes) {
+  auto* at = static_cast<std::byte*>(here);
+  while (bytes > 0) {
+    const iovec local{at, bytes}, remote{reinterpret_cast<void*>(there), bytes};
+    const ssize_t moved = direction == Direction::Read
+                              ? ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0)
+                              : ::process_vm_writev(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return false;
+    at += moved;
+    there += static_cast<std::uint64_t>(moved);
+    bytes -= static_cast<std::size_t>(moved);
+  }
+  return true;
+}
+
+}  // namespace
+
+Segment::Segment() {
+  file_ = ::memfd_create("mpi-gdr", MFD_CLOEXEC);
+  if (file_ < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
+  if (::ftruncate(file_, static_cast<off_t>(kSegmentBytes)) != 0 || ::fchmod(file_, 0600) != 0) {
+    const int error = errno;
+    ::close(file_);
+    fail(ErrorCode::System, "a shared segment of ", kSegmentBytes, " bytes: ", std::strerror(error));
+  }
+  memory_ = ::mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (memory_ == MAP_FAILED) {
+    const int error = errno;
+    ::close(file_);
+    fail(ErrorCode::System, "mapping a shared segment of ", kSegmentBytes, " bytes: ", std::strerror(error));
+  }
+  std::random_device random;
+  nonce_ = (static_cast<std::uint64_t>(random()) << 32) | random();
+  Header* const made = new (memory_) Header;
+  made->nonce = nonce_;
+  made->magic = kMagic;
+  for (int i = 0; i < kSlotChannels * kSlots; ++i)
+    new (static_cast<std::byte*>(memory_) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
+}
+
+Segment::~Segment() {
+  ::munmap(memory_, kSegmentBytes);
+  if (file_ >= 0) ::close(file_);
+}
+
+std::string Segment::ticket() const {
+  char text[96];
+  std::snprintf(text, sizeof text, "%lld %d %llx %llx", static_cast<long long>(::getpid()), file_,
+                static_cast<unsigned long long>(nonce_),
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).probed)));
+  return text;
+}
+
+NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, int size)
+    : own_(std::move(own)), rank_(rank), peers_(static_cast<std::size_t>(size)) {}
+
+NodeMemory::~NodeMemory() {
+  for (int r = 0; r < size(); ++r)
+    if (r != rank_ && peers_[static_cast<std::size_t>(r)].memory)
+      ::munmap(peers_[static_cast<std::size_t>(r)].memory, kSegmentBytes);
+}
+
+bool NodeMemory::probe(int rank, std::uint64_t address) const {
+  const std::int64_t pid = peers_[static_cast<std::size_t>(rank)].pid;
+  std::uint64_t value = 0;
+  if (!transfer(Direction::Read, pid, &value, address, sizeof value)) return false;
+  return transfer(Direction::Write, pid, &value, address, sizeof value);
+}
+
+Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
+  bool everything = true;
+  for (int r = 0; r < size(); ++r) {
+    Ticket ticket;
+    if (!parse(tickets[static_cast<std::size_t>(r)], ticket)) return Reach::None;
+    Peer& peer = peers_[static_cast<std::size_t>(r)];
+    peer.pid = ticket.pid;
+    if (r == rank_) {
+      peer.memory = static_cast<std::byte*>(own_->memory_);
+      continue;
+    }
+    const std::string path = "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.file);
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return Reach::None;
+    struct stat status{};
+    const bool fits = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
+                      static_cast<std::size_t>(status.st_size) == kSegmentBytes;
+    void* memory =
+        fits ? ::mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    ::close(file);
+    if (memory == MAP_FAILED) return Reach::None;
+    peer.memory = static_cast<std::byte*>(memory);
+    if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
+    everything = everything && probe(r, ticket.address);
+  }
+  return everything ? Reach::All : Reach::Segments;
+}
+
+std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int rank,
+                                               const std::vector<std::string>& tickets,
+                                               std::chrono::steady_clock::time_point deadline,
+                                               const std::function<void()>& poll) {
+  std::unique_ptr<NodeMemory> node(new NodeMemory(std::move(own), rank, static_cast<int>(tickets.size())));
+  Reach reach = node->attach(tickets);
+  header(node->own_->memory_)
+      .verdict.store(reach == Reach::None       ? kFailed
+                     : reach == Reach::Segments ? kSegmentsOnly
+                                                : kEverything,
+                     std::memory_order_release);
+  // Who could not map a segment has said so in its own, so that all come to the same result.
+  for (int r = 0; r < node->size() && reach != Reach::None; ++r) {
+    const auto& verdict = header(node->peers_[static_cast<std::size_t>(r)].memory).verdict;
+    std::uint32_t said;
+    while ((said = verdict.load(std::memory_order_acquire)) == kPending) {
+      if (std::chrono::steady_clock::now() > deadline)
+        fail(ErrorCode::Timeout, "rank ", r, " of the group does not attach to the shared memory");
+      if (poll) poll();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    if (said == kFailed) reach = Reach::None;
+    if (said == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
+  }
+  node->reach_ = reach;
+  if (reach != Reach::None) {  // all have attached: /proc need not show the file any longer
+    ::close(node->own_->file_);
+    node->own_->file_ = -1;
+  }
+  return node;
+}
+
+Slot& NodeMemory::slot(int rank, int channel, int number) const {
+  std::byte* memory = peers_[static_cast<std::size_t>(rank)].memory;
+  return reinterpret_cast<Slot*>(memory + kPage)[channel * kSlots + number];
+}
+
+std::byte* NodeMemory::staging(int rank, int channel, int number) const {
+  return peers_[static_cast<std::size_t>(rank)].memory + kStagingStart +
+         static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
+}
+
+void NodeMemory::read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
+  if (!transfer(Direction::Read, peers_[static_cast<std::size_t>(rank)].pid, to, from, bytes))
+    fail(ErrorCode::Remote, "memory of rank ", rank, " cannot be read: ", std::strerror(errno));
+}
+
+void NodeMemory::write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
+  if (!transfer(Direction::Write, peers_[static_cast<std::size_t>(rank)].pid, const_cast<void*>(from), to,
+                bytes))
+    fail(ErrorCode::Remote, "memory of rank ", rank, " cannot be written: ", std::strerror(errno));
+}
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,106 @@
+// Memory that the ranks of a group share when all of them are on one node, and the way to the rest of each
+// other's memory.
+//
+// Each rank owns a segment (memfd: it has no name, only this user's processes can open it, and it is gone
+// with the last process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds,
+// for each of a few slots: flags, where this rank's buffers are, and staging memory. An operation uses one
+// slot; which one follows from how many operations have used slots before, which is equal on all ranks.
+// Other memory is reached by process_vm_readv and _writev ("CMA") where the kernel allows it.
+//
+// Flags are 64-bit counters with one writer each and values that only grow, stored with release and read with
+// acquire order: whoever has seen a value sees all that its writer did before. The writer's generation stands
+// in the upper half, so a slot is used again without being reset.
+//
+// Threads: create() blocks; everything else is lock-free and thread-safe between slots; a slot is used by one
+// thread at a time on each rank.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace mpigdr::shm {
+
+// How far the ranks of a group reach into each other's memory. Equal on all of them.
+enum class Reach : std::uint8_t {
+  None,
+  Segments,  // what they share
+  All        // also any other memory
+};
+
+inline constexpr std::size_t kStagingBytes = 256 * 1024;  // per slot
+inline constexpr int kSlots = 8;                          // per channel
+inline constexpr int kSlotChannels = 2;                   // Collective, Accelerator
+inline constexpr int kSlotLanes = 16;
+
+// What one rank shows to the others, in one slot. A cache line or more for each writer.
+struct alignas(64) Slot {
+  std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
+  alignas(64) std::atomic<std::uint64_t> ended;    // generations that this rank has ended
+  // Of the operation in this slot; written before the first notice of a generation.
+  std::uint64_t input = 0, output = 0;  // addresses in the owner's process
+};
+
+// This rank's segment, before the others know of it.
+class Segment {
+ public:
+  Segment();  // throws Error(System)
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  // How others find it: for the meeting of the ranks that make a group.
+  std::string ticket() const;
+
+ private:
+  friend class NodeMemory;
+  int file_ = -1;
+  void* memory_ = nullptr;
+  std::uint64_t nonce_ = 0;
+};
+
+class NodeMemory {
+ public:
+  // Maps the others' segments and tries what is possible; all ranks of the group call it with the tickets in
+  // rank order, and get the same reach(), if necessary None. `poll` is called while a rank waits for the
+  // others, and may throw; so does Timeout at the deadline.
+  static std::unique_ptr<NodeMemory> create(std::unique_ptr<Segment> own, int rank,
+                                            const std::vector<std::string>& tickets,
+                                            std::chrono::steady_clock::time_point deadline,
+                                            const std::function<void()>& poll);
+  ~NodeMemory();
+  NodeMemory(const NodeMemory&) = delete;
+  NodeMemory& operator=(const NodeMemory&) = delete;
+
+  Reach reach() const { return reach_; }
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
+
+  Slot& slot(int rank, int channel, int number) const;
+  std::byte* staging(int rank, int channel, int number) const;
+
+  // Copies between this process and another rank's. Only with Reach::All. Throw Error(Remote) naming the
+  // rank.
+  void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
+  void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
+
+ private:
+  struct Peer {
+    std::byte* memory = nullptr;
+    std::int64_t pid = 0;
+  };
+  NodeMemory(std::unique_ptr<Segment> own, int rank, int size);
+  Reach attach(const std::vector<std::string>& tickets);
+  bool probe(int rank, std::uint64_t address) const;
+
+  const std::unique_ptr<Segment> own_;
+  const int rank_;
+  std::vector<Peer> peers_;
+  Reach reach_ = Reach::None;
+};
+
+}  // namespace mpigdr::shm
