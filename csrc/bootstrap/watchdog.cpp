@@ -102,6 +102,7 @@ void Watchdog::run(Deadline deadline, int rank) {
     else
       report(rank, "the store does not answer either");
   }
+  unlink_mpich_shared_memory();
   ::_exit(kExitStuck);
 }
 
