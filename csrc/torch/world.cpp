@@ -84,7 +84,8 @@ bool wants_shared_memory() {
 
 // Shared memory for a group whose members are all on this host; null where there is none to be had.
 std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
-  if (!wants_shared_memory() || members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
+  if (!wants_shared_memory() || members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory)
+    return nullptr;
   const auto& all = mpi::processes();
   const std::uint64_t here = all[static_cast<std::size_t>(mpi::rank())].domain;
   if (here == 0 || std::any_of(members.begin(), members.end(),
