@@ -249,7 +249,9 @@ def test_ranks_of_the_real_launcher(clean_env, tmp_path):
         "import os, sys\nfrom mpi_backend import launch\n"
         "p = launch.detect(os.environ)\n"
         "threads = os.environ['OMP_NUM_THREADS']\n"
-        "print(f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}', threads, sys.argv[1:])\n"
+        # One write: Python is told not to buffer, and what print() writes piece by piece would mix.
+        "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"
+        "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
         "sys.exit(5)\n"
     )
     result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=clean_env)

@@ -18,7 +18,8 @@ def test_short():
     """Another seed each time; the output of a failure says how to repeat it."""
     output = soak(3, "-n", "12000").expect()
     assert re.search(r"soak: 12000 collectives on 3 ranks, 4 threads, seed \d+", output)
-    assert len(re.findall(r"soak: rank \d: .* all results right", output)) == 3
+    # Two ranks may share a line: print() writes its end by itself.
+    assert len(re.findall(r"soak: rank \d: .*? all results right", output)) == 3, output
     sys.path.insert(0, str(SOAK.parent))
     from operations import OPERATIONS
 
