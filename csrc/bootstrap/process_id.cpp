@@ -85,18 +85,22 @@ ProcessState look_at(const ProcessId& process) {
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
-  std::string text;
+  // The first of each kind: at a deadline the ranks that waited for a stopped one end too, so that "has ended"
+  // alone would name a victim and hide the cause.
+  std::string halted, ended;
   for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
     const ProcessId& process = processes[r];
     if (r == rank || process.domain == 0 || process.domain != processes[rank].domain) continue;
     const ProcessState state = look_at(process);
-    if (state == ProcessState::Ended) return describe(r, process) + " is gone: its process has ended";
-    if (state != ProcessState::Runs && stopped && text.empty())
-      text =
+    if (state == ProcessState::Ended) {
+      if (ended.empty()) ended = describe(r, process) + " is gone: its process has ended";
+    } else if (state != ProcessState::Runs && stopped && halted.empty()) {
+      halted =
           describe(r, process) + (state == ProcessState::Traced ? " is held by a debugger"
                                                                 : " is stopped (by SIGSTOP or job control)");
+    }
   }
-  return text;
+  return halted.empty() || ended.empty() ? halted + ended : halted + ", and " + ended;
 }
 
 }  // namespace mpigdr

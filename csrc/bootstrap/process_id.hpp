@@ -32,8 +32,8 @@ enum class ProcessState {
 // Only for a process whose domain is that of own_process(), and not 0.
 ProcessState look_at(const ProcessId& process);
 
-// A sentence about the first rank whose process has ended, or else, if `stopped`, that is stopped or held by
-// a debugger; or "". Looks only at ranks of the domain of `rank`.
+// A sentence about the first rank that is stopped or held by a debugger (only if `stopped` asks for them) and
+// the first whose process has ended; or "". Looks only at ranks of the domain of `rank`.
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped);
 
 }  // namespace mpigdr

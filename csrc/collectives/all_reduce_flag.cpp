@@ -16,8 +16,7 @@ SchedulePtr all_reduce_flag(const CollectiveSpec& spec, const Tuning& tuning) {
     const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
     const Slice room = chunks.room(i, 0, dst.count);
     writer.round();
-    writer.copy(room, chunks.chunk({Buffer::Input, 0, spec.count}, i),
-                spec.op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None);
+    writer.copy(room, chunks.chunk({Buffer::Input, 0, spec.count}, i), first_scale(spec.op));
     meet(writer, spec);
     writer.reduce(dst, of_all(room, spec.size), final_scale(spec.op));
   }

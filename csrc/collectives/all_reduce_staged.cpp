@@ -10,21 +10,10 @@ SchedulePtr all_reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   validate(spec, tuning);
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
-  const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   const StagedChunks chunks(writer, spec.count, 2, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
-    const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
-    const Slice in = chunks.room(i, 0, dst.count), out = chunks.room(i, 1, dst.count);
-    writer.round();
-    writer.copy(in, chunks.chunk({Buffer::Input, 0, spec.count}, i),
-                spec.op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None);
-    meet(writer, spec);
-    writer.reduce(piece(out, p, rank), of_all(piece(in, p, rank), spec.size), final_scale(spec.op));
-    meet(writer, spec);
-    for (std::uint64_t k = 0; k < p; ++k) {
-      const std::uint64_t r = (rank + k) % p;
-      writer.copy(piece(dst, p, r), of(piece(out, p, r), static_cast<int>(r)));
-    }
+    const Slice out = reduce_in_staging(writer, chunks, i, spec);
+    copy_out_of_staging(writer, chunks, i, out, spec);
   }
   return writer.finish();
 }

@@ -20,6 +20,9 @@ SchedulePtr alone(const char* algorithm, const CollectiveSpec& spec);
 // a modulo size, for a that may be negative.
 constexpr int wrap(int a, int size) { return ((a % size) + size) % size; }
 
+// The scale of the Copy that takes an input where it is reduced.
+constexpr Scale first_scale(ReduceOp op) { return op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None; }
+
 // The scale of the Reduce that completes an element.
 constexpr Scale final_scale(ReduceOp op) { return op == ReduceOp::Avg ? Scale::Average : Scale::None; }
 

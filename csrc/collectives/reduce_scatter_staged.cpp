@@ -12,20 +12,14 @@ SchedulePtr reduce_scatter_staged(const CollectiveSpec& spec, const Tuning& tuni
   ScheduleWriter writer("staged");
   const Blocks blocks(spec);
   const StagedChunks chunks(writer, blocks.largest(), static_cast<std::uint64_t>(spec.size), spec, tuning);
-  const auto cut = [&](const Slice& block, std::uint64_t i) {
-    const Slice chunk = chunks.chunk({block.buffer, block.offset, blocks.largest()}, i);
-    const std::uint64_t end = std::min(chunk.offset + chunk.count, block.offset + block.count);
-    return Slice{block.buffer, chunk.offset, end - std::min(chunk.offset, end)};
-  };
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     writer.round();
     for (int r = 0; r < spec.size; ++r) {
-      const Slice source = cut(blocks.at(Buffer::Input, r), i);
-      writer.copy(chunks.room(i, static_cast<std::uint64_t>(r), source.count), source,
-                  spec.op == ReduceOp::PreMulSum ? Scale::PreMul : Scale::None);
+      const Slice source = chunks.chunk(blocks.at(Buffer::Input, r), i);
+      writer.copy(chunks.room(i, static_cast<std::uint64_t>(r), source.count), source, first_scale(spec.op));
     }
     meet(writer, spec);
-    const Slice dst = cut({Buffer::Output, 0, blocks.count(spec.rank)}, i);
+    const Slice dst = chunks.chunk({Buffer::Output, 0, blocks.count(spec.rank)}, i);
     writer.reduce(dst, of_all(chunks.room(i, static_cast<std::uint64_t>(spec.rank), dst.count), spec.size),
                   final_scale(spec.op));
   }

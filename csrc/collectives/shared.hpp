@@ -92,10 +92,10 @@ class StagedChunks {
     half_ = parts * each_;
   }
   std::uint64_t number() const { return (count_ + each_ - 1) / each_; }
-  // Chunk i of a slice of `count` elements.
+  // Chunk i of a slice of at most `count` elements.
   Slice chunk(const Slice& whole, std::uint64_t i) const {
-    const std::uint64_t at = i * each_;
-    return {whole.buffer, whole.offset + at, std::min(each_, count_ - at), whole.owner};
+    const std::uint64_t at = std::min(i * each_, whole.count);
+    return {whole.buffer, whole.offset + at, std::min(each_, whole.count - at), whole.owner};
   }
   // Room for part `part` of chunk i; `count` elements of it.
   Slice room(std::uint64_t i, std::uint64_t part, std::uint64_t count) const {
@@ -106,5 +106,32 @@ class StagedChunks {
   std::uint64_t count_, each_, half_;
   Slice base_;
 };
+
+// Puts the reduction of chunk i of all ranks' inputs into Staging, piece r with rank r, for all to copy. Each
+// chunk takes two parts.
+inline Slice reduce_in_staging(ScheduleWriter& writer, const StagedChunks& chunks, std::uint64_t i,
+                               const CollectiveSpec& spec) {
+  const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
+  const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
+  const Slice in = chunks.room(i, 0, source.count), out = chunks.room(i, 1, source.count);
+  writer.round();
+  writer.copy(in, source, first_scale(spec.op));
+  meet(writer, spec);
+  writer.reduce(piece(out, p, rank), of_all(piece(in, p, rank), spec.size), final_scale(spec.op));
+  meet(writer, spec);
+  return out;
+}
+
+// Chunk i of Output from what reduce_in_staging() returned.
+inline void copy_out_of_staging(ScheduleWriter& writer, const StagedChunks& chunks, std::uint64_t i,
+                                const Slice& out, const CollectiveSpec& spec) {
+  const auto p = static_cast<std::uint64_t>(spec.size);
+  const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
+  for (int k = 0; k < spec.size; ++k) {
+    const int r = wrap(spec.rank + k, spec.size);
+    writer.copy(piece(dst, p, static_cast<std::uint64_t>(r)),
+                of(piece(out, p, static_cast<std::uint64_t>(r)), r));
+  }
+}
 
 }  // namespace mpigdr::collectives

@@ -154,6 +154,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool finish(Operation& operation, std::exception_ptr error) noexcept;  // false: somebody else did
   // In the background, of one group or of all.
   std::vector<OperationPtr> unfinished_of(const Group* group);
+  OperationPtr next_unfinished(const Group* group);  // one of them, null if there is none; allocates nothing
   // Runs what is outstanding to its end, at most until its deadline or until a thread is stuck.
   void drain(Group& group);
   // True with the role held (then unlock it), false if it could not be had in time.

@@ -125,7 +125,6 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
       // given back.
       if (finish(operation, make_error(code, text))) operation.leak();
     } catch (const std::bad_alloc&) {
-      release_memory_reserve();
       const std::exception_ptr error = memory_error(operation, kNoMemoryForRecords);
       operation.group().fail_with(kNoMemoryForRecords, ErrorCode::System);
       if (finish(operation, error)) operation.leak();
@@ -159,19 +158,16 @@ void Engine::lose(const std::vector<Group*>& groups, const std::string& reason) 
   for (Group* group : groups) end_background(group, group->failure());
 }
 
+OperationPtr Engine::next_unfinished(const Group* group) {
+  const std::lock_guard lock(intake_mutex_);
+  for (const auto& [key, operation] : unfinished_)
+    if ((!group || &operation->group() == group) && !operation->finished()) return operation;
+  return nullptr;
+}
+
 void Engine::end_background(const Group* group, const std::string& reason) {
   // One by one, without a list of them: this also runs when there is no memory.
-  for (;;) {
-    OperationPtr operation;
-    {
-      std::lock_guard lock(intake_mutex_);
-      for (const auto& [key, one] : unfinished_)
-        if ((!group || &one->group() == group) && !one->finished()) {
-          operation = one;
-          break;
-        }
-    }
-    if (!operation) return;
+  while (const OperationPtr operation = next_unfinished(group)) {
     std::exception_ptr error;
     try {
       error = make_error(ErrorCode::Aborted, operation->describe() + ": " + reason);
@@ -207,19 +203,7 @@ void Engine::fail_for_want_of_memory() noexcept {
     list->clear();
   }
   set_current(nullptr);
-  for (;;) {
-    OperationPtr operation;
-    {
-      std::lock_guard lock(intake_mutex_);
-      for (const auto& [key, one] : unfinished_)
-        if (!one->finished()) {
-          operation = one;
-          break;
-        }
-    }
-    if (!operation) return;
-    fail_one(operation);
-  }
+  while (const OperationPtr operation = next_unfinished(nullptr)) fail_one(operation);
 }
 
 }  // namespace mpigdr

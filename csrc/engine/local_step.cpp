@@ -10,6 +10,15 @@ std::byte* target_address(const Slice& slice, const Binding& binding) {
   return static_cast<std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 
+ReduceArgs element_args(const Step& step, const Binding& binding) {
+  ReduceArgs args;
+  args.dtype = binding.dtype;
+  args.op = binding.op;
+  if (step.scale == Scale::PreMul) args.factor = binding.factor;
+  if (step.scale == Scale::Average) args.divisor = binding.divisor;
+  return args;
+}
+
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
                   std::vector<const void*>& sources) {
   MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
@@ -18,16 +27,12 @@ LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& bin
     sources.push_back(source_address(schedule.source(step, k), binding));
   LocalStep local;
   local.bytes = byte_count(step.dst, binding);
-  local.args.dtype = binding.dtype;
-  local.args.op = binding.op;
+  local.args = element_args(step, binding);
   local.args.dst = target_address(step.dst, binding);
   local.args.sources = sources.data();
   local.args.source_count = static_cast<int>(sources.size());
   local.args.count = static_cast<std::size_t>(step.dst.count);
-  if (step.scale == Scale::PreMul) local.args.factor = binding.factor;
-  if (step.scale == Scale::Average) local.args.divisor = binding.divisor;
-  const bool scaled = local.args.factor != 1.0 || local.args.divisor != 1;
-  if (step.kind == StepKind::Reduce || scaled)
+  if (is_reduction(step, local.args))
     local.kind = LocalStep::Kind::Reduce;
   else if (local.args.dst != sources[0])
     local.kind = LocalStep::Kind::Copy;

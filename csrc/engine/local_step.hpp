@@ -26,6 +26,13 @@ inline const std::byte* source_address(const Slice& slice, const Binding& bindin
 // Throws if the slice is of Input, which no step may write.
 std::byte* target_address(const Slice& slice, const Binding& binding);
 
+// What a Copy or Reduce does to each element: all but addresses and count. A copy that scales is a reduction
+// of one source.
+ReduceArgs element_args(const Step& step, const Binding& binding);
+inline bool is_reduction(const Step& step, const ReduceArgs& args) {
+  return step.kind == StepKind::Reduce || args.factor != 1.0 || args.divisor != 1;
+}
+
 // A Copy or Reduce, resolved.
 struct LocalStep {
   enum class Kind : std::uint8_t {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "common/error.hpp"
-#include "device/device.hpp"
+#include "engine/local_step.hpp"
 
 namespace mpigdr {
 namespace {
@@ -82,10 +82,7 @@ SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
   if (slice.buffer == Buffer::Staging) {
     place.here = node_.staging(owner, channel_, number_) + offset;
   } else if (owner == node_.rank()) {
-    const void* base = slice.buffer == Buffer::Input    ? binding_.input
-                       : slice.buffer == Buffer::Output ? binding_.output
-                                                        : binding_.scratch;
-    place.here = static_cast<std::byte*>(const_cast<void*>(base)) + offset;
+    place.here = const_cast<std::byte*>(source_address(slice, binding_));
   } else {
     const shm::Slot& theirs = slot(owner);
     place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
@@ -105,16 +102,14 @@ void SharedSteps::copy(const Place& to, const Place& from, std::size_t bytes) co
 }
 
 void SharedSteps::run(const Step& step) {
-  const bool scaled = step.scale != Scale::None && !(step.scale == Scale::PreMul && binding_.factor == 1.0) &&
-                      !(step.scale == Scale::Average && binding_.divisor == 1);
-  if (step.kind == StepKind::Reduce || scaled)
-    reduce(step);
+  const ReduceArgs args = element_args(step, binding_);
+  if (is_reduction(step, args))
+    reduce(step, args);
   else
-    copy(locate(step.dst), locate(schedule_.source(step)),
-         static_cast<std::size_t>(step.dst.count) * item_size(binding_.dtype));
+    copy(locate(step.dst), locate(schedule_.source(step)), byte_count(step.dst, binding_));
 }
 
-void SharedSteps::reduce(const Step& step) {
+void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
   const Place dst = locate(step.dst);
   places_.clear();
@@ -131,13 +126,8 @@ void SharedSteps::reduce(const Step& step) {
       bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * static_cast<std::size_t>(node_.size() + 1)));
   }
   sources_.resize(places_.size());
-  ReduceArgs args;
-  args.dtype = binding_.dtype;
-  args.op = binding_.op;
   args.sources = sources_.data();
   args.source_count = static_cast<int>(sources_.size());
-  if (step.scale == Scale::PreMul) args.factor = binding_.factor;
-  if (step.scale == Scale::Average) args.divisor = binding_.divisor;
   for (std::size_t at = 0; at < count; at += each) {
     args.count = std::min(each, count - at);
     const std::size_t bytes = args.count * item, offset = at * item;

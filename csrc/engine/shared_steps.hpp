@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/device.hpp"
 #include "engine/execution.hpp"
 #include "engine/scratch_pool.hpp"
 
@@ -40,7 +41,7 @@ class SharedSteps {
   Place locate(const Slice& slice) const;
   shm::Slot& slot(int rank) const;
   void copy(const Place& to, const Place& from, std::size_t bytes) const;
-  void reduce(const Step& step);
+  void reduce(const Step& step, ReduceArgs args);
 
   const Schedule& schedule_;
   const Binding& binding_;

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -107,7 +108,7 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
       if (steps.empty()) throw py::value_error("with_lanes: a round without steps");
       for (const PyStep& from : steps) {
         Step step;
-        step.kind = parse<StepKind>("kind", from.kind, 6, [](int k) { return kKinds[k]; });
+        step.kind = parse<StepKind>("kind", from.kind, std::size(kKinds), [](int k) { return kKinds[k]; });
         step.scale = parse<Scale>("scale", from.scale, 3, [](int k) { return kScales[k]; });
         step.peer = from.peer;
         if (from.dst) step.dst = from_python(*from.dst);

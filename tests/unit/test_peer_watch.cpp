@@ -1,14 +1,5 @@
-// Who is still there: the rules of PeerWatch under a clock of the test's, and the threads of Heartbeat.
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <thread>
-
-#include "bootstrap/heartbeat.hpp"
+// Who is still there: the rules of PeerWatch under a clock of the test's.
 #include "bootstrap/peer_watch.hpp"
-#include "common/error.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
 
@@ -319,112 +310,6 @@ TEST(the_abort_key_is_seen) {
   job.store.set("abort", "rank 1 called MPI_Abort");
   job.second();
   CHECK(job.watches[0]->abort_reason() == "rank 1 called MPI_Abort");
-}
-
-TEST(processes_are_looked_at) {
-  const ProcessId own = own_process();
-  CHECK(own.domain != 0 && own.pid == getpid() && look_at(own) == ProcessState::Runs);
-  ProcessId other = own;
-  other.started += 1;  // the pid was given out again
-  CHECK(look_at(other) == ProcessState::Ended);
-  int ready[2];
-  CHECK(pipe(ready) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const ProcessId id = own_process();
-    if (write(ready[1], &id.started, sizeof id.started) < 0) _exit(1);
-    for (;;) pause();
-  }
-  ProcessId id = own;
-  id.pid = child;
-  CHECK(read(ready[0], &id.started, sizeof id.started) == sizeof id.started);
-  const auto becomes = [&](ProcessState state) {
-    for (int i = 0; i < 2000 && look_at(id) != state; ++i) usleep(1000);
-    return look_at(id) == state;
-  };
-  CHECK(look_at(id) == ProcessState::Runs);
-  kill(child, SIGSTOP);
-  CHECK(becomes(ProcessState::Stopped));
-  kill(child, SIGKILL);
-  CHECK(becomes(ProcessState::Ended));  // a zombie
-  waitpid(child, nullptr, 0);
-  CHECK(look_at(id) == ProcessState::Ended);
-}
-
-namespace {
-
-struct Beating {
-  Beating(MemoryStore& store, int rank, const std::vector<ProcessId>& processes, std::atomic<bool>* dead,
-          std::chrono::milliseconds silence = 10s) {
-    HeartbeatOptions o;
-    o.watch.rank = rank;
-    o.watch.processes = processes;
-    o.watch.prefix = "job";
-    o.watch.abort_key = "abort";
-    o.watch.silence = silence;
-    o.watch.probe = [dead](const ProcessId&) {
-      return dead && *dead ? ProcessState::Ended : ProcessState::Runs;
-    };
-    o.connect = [&store] { return store.clone(); };
-    o.on_news = [this](const News& news) { put(news.text); };
-    o.on_store_lost = [this](const std::string& text) { put("store: " + text); };
-    o.on_abort = [this](const std::string& text) { put("abort: " + text); };
-    o.on_tick = [this] { ++ticks; };
-    heartbeat = std::make_unique<Heartbeat>(o);
-  }
-  void put(const std::string& text) {
-    std::lock_guard lock(mutex);
-    all += text + "\n";
-    changed.notify_all();
-  }
-  bool hears(const std::string& text) {
-    std::unique_lock lock(mutex);
-    return changed.wait_for(lock, 40s, [&] { return all.find(text) != std::string::npos; });
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::string all;
-  std::atomic<int> ticks{0};
-  std::unique_ptr<Heartbeat> heartbeat;
-};
-
-}  // namespace
-
-TEST(heartbeats_tell_each_other) {
-  MemoryStore store;
-  std::atomic<bool> dead{false};
-  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}, {"b", 2, 3, 1}};
-  Beating zero(store, 0, processes, nullptr), one(store, 1, processes, &dead);
-  dead = true;  // rank 2, which has no heartbeat here
-  CHECK(zero.hears("rank 2 (host b, pid 3) is gone") && one.hears("rank 2"));
-  CHECK(zero.heartbeat->lost_among({2}) != "" && zero.ticks > 0);
-  News news;
-  news.text = "rank 1 has left";
-  one.heartbeat->leave(news, 5s);
-  one.heartbeat->leave(news, 5s);  // once
-  CHECK(zero.hears("rank 1 has left") && zero.heartbeat->missing() != "");
-  store.set("abort", "by rank 7");
-  CHECK(zero.hears("abort: by rank 7"));
-}
-
-TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
-  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
-  MemoryStore broken, hanging;
-  {
-    Beating one(broken, 0, processes, nullptr, 100ms);
-    broken.break_down();
-    CHECK(one.hears("store: connection reset"));
-    one.heartbeat->leave({}, 5s);  // nobody can be told
-  }
-  {
-    Beating one(hanging, 0, processes, nullptr, 100ms);
-    hanging.hang();
-    CHECK(one.hears("store: no answer for"));
-    one.heartbeat->leave({}, 50ms);
-    one.heartbeat->stop(50ms);
-  }
-  hanging.hang(false);  // the thread that was left behind wakes up, and calls nobody
-  std::this_thread::sleep_for(100ms);
 }
 
 UNIT_MAIN()
