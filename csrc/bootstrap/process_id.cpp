@@ -85,8 +85,8 @@ ProcessState look_at(const ProcessId& process) {
 }
 
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped) {
-  // The first of each kind: at a deadline the ranks that waited for a stopped one end too, so that "has ended"
-  // alone would name a victim and hide the cause.
+  // The first of each kind: at a deadline the ranks that waited for a stopped one end too, so that "has
+  // ended" alone would name a victim and hide the cause.
   std::string halted, ended;
   for (int r = 0; r < static_cast<int>(processes.size()); ++r) {
     const ProcessId& process = processes[r];

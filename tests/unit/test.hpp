@@ -26,10 +26,14 @@ inline std::vector<Test>& registry() {
 struct Registrar {
   Registrar(const char* name, void (*body)()) { registry().push_back({name, body}); }
 };
-inline int run(int argc, char** argv, unsigned seconds_per_test = 60) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  seconds_per_test *= 4;  // sanitized code is several times slower
+inline constexpr bool kSanitized = true;  // several times slower
+#else
+inline constexpr bool kSanitized = false;
 #endif
+
+inline int run(int argc, char** argv, unsigned seconds_per_test = 60) {
+  if (kSanitized) seconds_per_test *= 4;
   int passed = 0, failed = 0;
   for (const Test& t : registry()) {
     if (argc > 1 && !std::strstr(t.name, argv[1])) continue;

@@ -64,7 +64,8 @@ void each_builder(Body body) {
 
 void check_large_groups(int first, int last) {
   each_builder([=](const Algorithm& a) {
-    for (int p = first; p <= last; ++p) {
+    // A sanitizer looks at the code of the builders, which smaller steps in size run through as well.
+    for (int p = last; p >= first; p -= unit::kSanitized ? 7 : 1) {
       const std::uint64_t count = p % 2 == 0 ? 1000003 : static_cast<std::uint64_t>(p) + 1;
       expect_right(build(a, make(a.collective, p, count, ReduceOp::Sum, p / 3), kCoarse));
     }
