@@ -17,6 +17,7 @@
 #include "bootstrap/launch_mode.hpp"
 #include "bootstrap/pmi_server.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "common/error.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
@@ -215,6 +216,30 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   scrub_launcher_environment();
   for (const char* variable : {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"})
     CHECK(!getenv(variable));
+}
+
+TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
+  constexpr std::uint64_t kMiB = 1 << 20;
+  using Free = std::vector<std::optional<std::uint64_t>>;
+  const std::vector<int> one_node = {0, 0, 0}, two_nodes = {0, 1, 0, 1};
+  const std::string five = "MPICH Version:      5.0.2";
+  // Three ranks need 3096 KiB.
+  CHECK(objection_to_shared_memory(one_node, Free{4 * kMiB, 4 * kMiB, 4 * kMiB}, five) == "");
+  const std::string little = objection_to_shared_memory(one_node, Free{4 * kMiB, 3 * kMiB, 4 * kMiB}, five);
+  CHECK(little.find("3072 KiB free on the host of ranks 0, 1, 2") != std::string::npos);
+  CHECK(little.find("MPICH needs 3096 KiB") != std::string::npos);
+  CHECK(little.find("expected at least 48 MiB") != std::string::npos);
+  // Each node by itself, and what one of its ranks cannot say another may.
+  const std::string second =
+      objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, kMiB}, five);
+  CHECK(second.find("1024 KiB free on the host of ranks 1, 3") != std::string::npos);
+  CHECK(objection_to_shared_memory(two_nodes, Free{3 * kMiB, std::nullopt, 3 * kMiB, std::nullopt}, five) ==
+        "");
+  // One rank of a node shares nothing; other versions and vendors have not been measured.
+  CHECK(objection_to_shared_memory({0, 1}, Free{0, 0}, five) == "");
+  for (const char* library : {"MPICH Version:      4.0.2", "MPICH Version: 50.1", "Open MPI v5.0.11",
+                              "Intel(R) MPI Library 2021.15", "MPICH", ""})
+    CHECK(objection_to_shared_memory(one_node, Free{0, 0, 0}, library) == "");
 }
 
 UNIT_MAIN()
