@@ -151,6 +151,8 @@ std::string Heartbeat::lost_among(const std::vector<int>& ranks, bool or_left) c
   return state_->watch.lost_among(ranks, or_left);
 }
 
+std::string Heartbeat::store_lost() const { return state_->store_lost(); }
+
 void Heartbeat::stop(milliseconds patience) {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;

@@ -40,6 +40,9 @@ class Heartbeat {
   std::string missing() const;
   std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
 
+  // Why there is no news from the store any more, or "".
+  std::string store_lost() const;
+
   // Ends the threads. One that is stuck in the store beyond `patience` is left behind and calls nobody any
   // more. Idempotent. Not from a callback.
   void stop(std::chrono::milliseconds patience);

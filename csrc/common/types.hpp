@@ -53,6 +53,15 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int kCollectiveCount = 9;
 
+// Those that have a ReduceOp, and those that have a root.
+constexpr bool reduces(Collective c) {
+  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
+}
+constexpr bool has_root(Collective c) {
+  return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
+         c == Collective::Scatter;
+}
+
 constexpr std::size_t item_size(DataType t) {
   switch (t) {
     case DataType::Complex128:

@@ -32,16 +32,9 @@ void copy_text(char (&to)[N], std::string_view text) {
   to[text.copy(to, N - 1)] = 0;
 }
 
-bool reduces(Collective c) {
-  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
-}
+}  // namespace
 
-bool has_root(Collective c) {
-  return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
-         c == Collective::Scatter;
-}
-
-CallHeader::Call describe(const CollectiveSpec& spec) {
+CallHeader::Call agreed_part(const CollectiveSpec& spec) {
   CallHeader::Call call{};
   call.collective = spec.collective;
   call.dtype = spec.dtype;
@@ -55,6 +48,8 @@ CallHeader::Call describe(const CollectiveSpec& spec) {
   }
   return call;
 }
+
+namespace {
 
 bool equal(const CallHeader::Call& a, const CallHeader::Call& b) {
   return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
@@ -84,7 +79,7 @@ CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::strin
   copy_text(header.detail, detail);
   Hash hash;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const CallHeader::Call call = describe(*calls[i]);
+    const CallHeader::Call call = agreed_part(*calls[i]);
     hash.add(call.collective);
     hash.add(call.dtype);
     hash.add(call.op);

@@ -43,6 +43,9 @@ struct CallHeader {
   Call call[kCalls];
 };
 
+// What all ranks must call alike; the rest of it is zero.
+CallHeader::Call agreed_part(const CollectiveSpec& spec);
+
 class CallCheck : public Execution {
  public:
   // `name`, `dtype` and `detail`: of the operation, for the header. `dtype` is compared, the others are

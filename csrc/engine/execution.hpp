@@ -32,6 +32,7 @@ struct Binding {
   // Of a schedule that touches others' memory.
   const shm::NodeMemory* node = nullptr;
   std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
+  shm::CallId call;            // compared with the others' before their memory is touched
 };
 
 inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base

@@ -56,6 +56,11 @@ std::uint64_t contribution(const CollectiveSpec& spec) {
   return elements * item_size(spec.dtype);
 }
 
+shm::CallId call_id(const CollectiveSpec& spec, std::uint64_t sequence) {
+  const CallHeader::Call call = agreed_part(spec);
+  return {sequence, call.count, call.root, call.collective, call.dtype, call.op};
+}
+
 // The operation's name and detail, wherever they have got to.
 std::string text_of(const IssueOptions& options, const OperationInfo& info) {
   const std::string& name = info.name.empty() ? options.name : info.name;
@@ -164,6 +169,7 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   binding.acknowledged = acknowledged;
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
+  if (plan.schedule->shared) binding.call = call_id(c.spec, sequence);
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 

@@ -72,7 +72,7 @@ void HostExecution::run_local_steps(const Round& round, int lane) {
   for (std::uint32_t i = 0; i < round.step_count; ++i) {
     const Step& step = schedule_->steps[round.first_step + i];
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
-    worked_ += byte_count(step.dst, binding_);
+    worked_ += byte_count(step.dst, binding_) * step.source_count;
     if (shared_) {
       shared_->run(step);
       continue;

@@ -14,6 +14,15 @@ namespace {
 constexpr std::size_t kBounceBytes = 512 * 1024;
 constexpr std::size_t kLeastPiece = 4096;
 
+std::string text_of(const shm::CallId& call) {
+  std::string text(name(call.collective));
+  text += " #" + std::to_string(call.sequence) + " of " + std::to_string(call.count) + " x " +
+          std::string(name(call.dtype));
+  if (reduces(call.collective)) text += ", op=" + std::string(name(call.op));
+  if (has_root(call.collective)) text += ", root=" + std::to_string(call.root);
+  return text;
+}
+
 std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (generation << 32) | notices; }
 
 }  // namespace
@@ -27,7 +36,9 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       generation_(binding.slot_use / shm::kSlots + 1),
       pool_(pool),
       notices_(schedule.lanes.size()),
-      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())) {
+      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())),
+      agrees_(static_cast<std::size_t>(node_.size())) {
+  agrees_[static_cast<std::size_t>(node_.rank())] = true;
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPIGDR_CHECK(channel_ < shm::kSlotChannels);
   MPIGDR_CHECK(schedule.staging_count * item_size(binding.dtype) <= shm::kStagingBytes);
@@ -46,6 +57,7 @@ bool SharedSteps::begin() {
   shm::Slot& own = slot(node_.rank());
   own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
   own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
+  own.call = binding_.call;
   begun_ = true;
   return true;
 }
@@ -65,7 +77,16 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   }
   ++heeded;
   missing_ = -1;
+  if (!agrees_[static_cast<std::size_t>(step.peer)]) compare_calls(step.peer);
   return true;
+}
+
+void SharedSteps::compare_calls(int peer) {
+  const shm::CallId& theirs = slot(peer).call;
+  if (theirs != binding_.call)
+    fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
+         text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
+  agrees_[static_cast<std::size_t>(peer)] = true;
 }
 
 void SharedSteps::end() { slot(node_.rank()).ended.store(generation_, std::memory_order_release); }
@@ -77,6 +98,7 @@ void SharedSteps::pending_peers(std::vector<int>& peers) const {
 SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
+  MPIGDR_CHECK(agrees_[static_cast<std::size_t>(owner)]);
   Place place;
   place.owner = owner;
   if (slice.buffer == Buffer::Staging) {

@@ -23,12 +23,14 @@ class SharedSteps {
   // learn where our buffers are.
   bool begin();
   void notify(int lane);
-  // True if the peer of this Await, the next one in its lane that names it, has come to its Notify.
+  // True if the peer of this Await, the next one in its lane that names it, has come to its Notify. Throws
+  // Remote, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
   void end();
 
-  // Ranks that are still in the operation before, or that the last awaited() found missing.
+  // Ranks that are still in the operation before, or that the last awaited() found missing. This rank itself
+  // is none: its own earlier use of the slot has deadlines of its own.
   void pending_peers(std::vector<int>& peers) const;
   void leak() noexcept { bounce_.leak(); }
 
@@ -39,6 +41,7 @@ class SharedSteps {
     int owner = -1;
   };
   Place locate(const Slice& slice) const;
+  void compare_calls(int peer);
   shm::Slot& slot(int rank) const;
   void copy(const Place& to, const Place& from, std::size_t bytes) const;
   void reduce(const Step& step, ReduceArgs args);
@@ -52,6 +55,7 @@ class SharedSteps {
   ScratchPool::Block bounce_;           // pieces of others' memory that is not mapped
   std::vector<std::uint64_t> notices_;  // ours, by lane
   std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and peer
+  std::vector<bool> agrees_;            // the rank has been heard, and is in the same call
   std::vector<const void*> sources_;    // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;

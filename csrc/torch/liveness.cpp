@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -139,7 +140,8 @@ std::string Liveness::missing() const {
 }
 
 void Liveness::on_news(const News& news) {
-  log(LogLevel::Info, "ALIVE", news.text);
+  // Of a stopped process nothing else may tell: whoever waits in torch's own store calls gets no error.
+  log(news.kind == News::Kind::Silent ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
   if (ending_.load(std::memory_order_acquire)) return;
   const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
   if (news.kind != News::Kind::Left) mpi::mark_failed();  // MPI_Finalize would wait for it
@@ -213,7 +215,7 @@ void Liveness::on_tick() {
   if (blocking_.empty() || !heartbeat_) return;
   const auto now = Clock::now();
   for (Blocking* call : blocking_) {
-    const std::string lost = heartbeat_->lost_among(call->ranks_);
+    const std::string lost = missed_by(*call, *heartbeat_, now);
     if (lost.empty()) continue;
     if (call->lost_ == Clock::time_point{}) call->lost_ = now;
     if (now - call->lost_ > kBlockedGrace)
@@ -222,8 +224,23 @@ void Liveness::on_tick() {
   }
 }
 
-Liveness::Blocking::Blocking(Liveness& liveness, std::string what, std::vector<int> ranks)
-    : liveness_(liveness), what_(std::move(what)), ranks_(std::move(ranks)) {
+// Why this call may never return, or "".
+std::string Liveness::missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now) {
+  std::vector<int> ranks = call.ranks_;
+  if (ranks.empty()) {
+    ranks.resize(static_cast<std::size_t>(mpi::size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  std::string lost = heartbeat.lost_among(ranks);
+  if (lost.empty() && call.ranks_.empty() && !heartbeat.store_lost().empty())
+    lost = "the store is lost (" + heartbeat.store_lost() + ")";
+  if (lost.empty() && now > call.deadline_) lost = "its deadline has passed";
+  return lost;
+}
+
+Liveness::Blocking::Blocking(Liveness& liveness, std::string what, std::vector<int> ranks,
+                             Clock::time_point deadline)
+    : liveness_(liveness), what_(std::move(what)), ranks_(std::move(ranks)), deadline_(deadline) {
   const std::lock_guard lock(liveness_.mutex_);
   liveness_.blocking_.push_back(this);
 }

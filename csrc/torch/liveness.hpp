@@ -41,11 +41,13 @@ class Liveness {
   std::string explain(const Group& group) const;
   std::string explain(const std::vector<int>& members) const;
 
-  // While it lives, a blocking MPI call among these ranks runs: if one of them is lost, the call may never
-  // return, and the process ends with a message.
+  // While it lives, a call that cannot be interrupted waits for these ranks (none: for the store of the job,
+  // which any rank may serve). If one of them is lost, or at the deadline, it may never return: after a grace
+  // of kBlockedGrace the process ends with a message.
   class Blocking {
    public:
-    Blocking(Liveness& liveness, std::string what, std::vector<int> ranks);
+    Blocking(Liveness& liveness, std::string what, std::vector<int> ranks,
+             Clock::time_point deadline = Clock::time_point::max());
     ~Blocking();
     Blocking(const Blocking&) = delete;
     Blocking& operator=(const Blocking&) = delete;
@@ -55,6 +57,7 @@ class Liveness {
     Liveness& liveness_;
     const std::string what_;
     const std::vector<int> ranks_;
+    const Clock::time_point deadline_;
     std::chrono::steady_clock::time_point lost_{};
   };
 
@@ -90,6 +93,7 @@ class Liveness {
   static void depart(const Open& open, const News& news);
   void on_store_lost(const std::string& reason);
   void on_tick();
+  static std::string missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now);
   std::string reached(Engine& engine, const Group& group, const std::string& key) const;
 
   mutable std::mutex mutex_;  // all below

@@ -18,6 +18,7 @@
 #include "common/log.hpp"
 #include "torch/flight.hpp"
 #include "torch/store.hpp"
+#include "torch/watched_store.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/runtime.hpp"
 #include "transport/shm/node_memory.hpp"
@@ -72,20 +73,9 @@ std::vector<std::string> own_fields(const shm::Segment* segment) {
           new_job_name(),    segment ? segment->ticket() : ""};
 }
 
-// The table does not choose such algorithms yet: only for a user who asked for one.
-bool wants_shared_memory() {
-  const Env& env = Env::get();
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    const Algorithm* forced = find_algorithm(static_cast<Collective>(c), env.algorithm[c]);
-    if (forced && forced->shared) return true;
-  }
-  return false;
-}
-
 // Shared memory for a group whose members are all on this host; null where there is none to be had.
 std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
-  if (!wants_shared_memory() || members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory)
-    return nullptr;
+  if (members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
   const auto& all = mpi::processes();
   const std::uint64_t here = all[static_cast<std::size_t>(mpi::rank())].domain;
   if (here == 0 || std::any_of(members.begin(), members.end(),
@@ -227,6 +217,11 @@ std::shared_ptr<FlightWriter> World::flight() {
   return engine_ ? engine_->flight() : nullptr;
 }
 
+std::unique_ptr<KvStore> World::watched(c10::intrusive_ptr<c10d::Store> store, std::string what,
+                                        Clock::time_point deadline) {
+  return std::make_unique<WatchedStore>(C10dStore(std::move(store)), liveness_, std::move(what), deadline);
+}
+
 World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
                                   std::chrono::milliseconds timeout) {
   check_process();
@@ -268,17 +263,17 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   // between.
   std::string prefix;
   int times;
+  const auto deadline = Clock::now() + timeout;
   std::unique_ptr<KvStore> store;
   {
     std::lock_guard lock(mutex_);
     times = times_made_[members]++;
     prefix =
         key_prefix(generation_) + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
-    store = std::make_unique<C10dStore>(store_);
+    store = watched(store_, "group " + options.group_id, deadline);
   }
   auto segment = make_segment(members);
   const std::vector<std::string> own = own_fields(segment.get());
-  const auto deadline = Clock::now() + timeout;
   const auto all_there = [&] {
     if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
       fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);

@@ -60,7 +60,9 @@ ATTEMPT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 EVENTS = os.open(
     os.path.join(ARGS.events, f"rank{RANK}.{ATTEMPT}.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
 )
-IS_VICTIM = ARGS.victim == RANK and ARGS.fault != "none" and (ATTEMPT == "0" or not ARGS.once)
+STRUCK = ATTEMPT == "0" or not ARGS.once
+IS_VICTIM = ARGS.victim == RANK and ARGS.fault != "none" and STRUCK
+ROUNDS = ARGS.rounds if STRUCK else 400  # an attempt without a fault has to come to its own end
 
 
 def log(event: str, **fields: object) -> None:
@@ -237,7 +239,7 @@ def work_until_struck(call: Callable[[int], bool]) -> None:
     from_outside = ARGS.fault in ("sigkill", "sigstop", "os-exit", "abort-mpi")
     if IS_VICTIM and from_outside:
         threading.Timer(0.3, strike).start()
-    for number in range(ARGS.rounds):
+    for number in range(ROUNDS):
         if IS_VICTIM and number == STRIKE_AT and not from_outside:
             log("round", number=number)
             if ARGS.fault == "raise" and ARGS.operation == "all_reduce":  # with this round outstanding

@@ -50,6 +50,10 @@ def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: st
     if operation in ("send_recv", "new_group") and TOLD.get(fault, "").startswith(LEFT):
         # In the ring of messages, a neighbour that ended because of it may be what is missed first.
         who = (WHO + EITHER).format(r"\d" if operation == "send_recv" else more.get("victim", 1))
+    elif more.get("victim") == 0 and TOLD.get(fault, "").startswith(LEFT):
+        # Its goodbye stands in the store that it serves itself: who does not read it in its last second finds
+        # that the process has ended.
+        who = (WHO + EITHER).format(0)
     if who and operation not in ("send_recv", "new_group"):
         who = rf"{operation}\w*(:| seq=).*{who}"
     return Case(phase, fault, operation, size, **{"told": who, **more})

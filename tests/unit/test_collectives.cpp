@@ -25,14 +25,6 @@ CollectiveSpec make(Collective collective, int size, std::uint64_t count, Reduce
   return spec;
 }
 
-bool reduces(Collective c) {
-  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
-}
-bool rooted(Collective c) {
-  return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
-         c == Collective::Scatter;
-}
-
 std::string text(const ExpressionTable& table, ExpressionId id) {
   const Expression& expression = table[id];
   if (expression.operands.empty()) return expression.ranks.text();
@@ -108,7 +100,7 @@ TEST(lanes_and_chunks) {
 
 TEST(every_root) {
   each_builder([](const Algorithm& a) {
-    if (!rooted(a.collective)) return;
+    if (!has_root(a.collective)) return;
     for (int p = 1; p <= 17; ++p)
       for (int root = 0; root < p; ++root)
         expect_right(build(a, make(a.collective, p, 131, ReduceOp::Sum, root), kFine));
@@ -202,7 +194,7 @@ TEST(lane_count_is_equal_on_all_ranks) {
 
 TEST(one_way_only_where_a_rank_may_run_ahead) {
   each_builder([](const Algorithm& a) {
-    const bool one_way = rooted(a.collective) && !a.shared;  // shared memory is given out again by all
+    const bool one_way = has_root(a.collective) && !a.shared;  // shared memory is given out again by all
     CHECK(build(a, make(a.collective, 4, 10)).schedules[0]->one_way == one_way);
   });
 }

@@ -87,10 +87,6 @@ bool may_await_less(const Algorithm& a, const CollectiveSpec& spec) {
   return a.name != std::string("direct") || spec.count < static_cast<unsigned>(spec.size);
 }
 
-bool reduces(Collective c) {
-  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
-}
-
 }  // namespace
 
 TEST(writer_drops_what_is_empty_and_keeps_lane_numbers) {

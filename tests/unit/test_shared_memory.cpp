@@ -185,6 +185,63 @@ TEST(a_missing_rank_is_named_at_the_deadline) {
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "algorithm=direct");
 }
 
+// Called once on each rank, with what that rank calls. All of them must hear of it before anything of theirs
+// is touched.
+void expect_mismatch(const char* algorithm, Collective collective,
+                     const std::function<void(CollectiveCall&, int)>& change, const std::string& text) {
+  World world(2, {.env = env_of({{Env::algorithm_variable(collective), algorithm}}), .node = true});
+  world.run([&](int r) {
+    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    CollectiveCall call = call_of(collective, r, 2, 1000, 0, b, false);
+    change(call, r);
+    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, text.c_str());
+    for (const float x : b.output) CHECK(x == -1.0f);
+  });
+}
+
+TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
+  for (const char* algorithm : {"direct", "staged", "flag"}) {
+    const auto all_reduce = Collective::AllReduce;
+    expect_mismatch(
+        algorithm, all_reduce, [](CollectiveCall& c, int r) { c.spec.count -= static_cast<unsigned>(r); },
+        "is in another call: all_reduce #0 of ");
+    expect_mismatch(
+        algorithm, all_reduce,
+        [](CollectiveCall& c, int r) { c.spec.op = r ? ReduceOp::Max : ReduceOp::Sum; }, "op=");
+    expect_mismatch(
+        algorithm, all_reduce,
+        [](CollectiveCall& c, int r) { c.spec.dtype = r ? DataType::Int32 : DataType::Float32; },
+        "1000 x int32");
+  }
+  for (const char* algorithm : {"direct", "staged"}) {
+    expect_mismatch(
+        algorithm, Collective::AllGather,
+        [](CollectiveCall& c, int r) {
+          c.spec.counts = {500, 500u - static_cast<unsigned>(r)};
+          c.spec.count = 0;
+        },
+        "all_gather #0");
+    expect_mismatch(
+        algorithm, Collective::Reduce, [](CollectiveCall& c, int r) { c.spec.root = r; }, "root=");
+  }
+}
+
+// A process that ended is not read any more, even if another one has its pid.
+TEST(memory_of_a_rank_that_has_gone_is_refused) {
+  auto nodes = make_node(2);
+  const auto number = std::make_unique<std::uint64_t>(7);
+  std::uint64_t got = 0;
+  const std::uint64_t address = reinterpret_cast<std::uintptr_t>(number.get());
+  nodes[0]->read(1, &got, address, sizeof got);
+  CHECK(got == 7);
+  nodes[1].reset();  // this process still has the pid, and the number is still where it was
+  const std::uint64_t other = 8;
+  CHECK_THROWS(nodes[0]->read(1, &got, address, sizeof got), Error, "memory of rank 1");
+  CHECK_THROWS(nodes[0]->write(1, address, &other, sizeof other), Error, "memory of rank 1");
+  CHECK(*number == 7);
+}
+
 // Failed operations are leaked on purpose: a peer may still write to their buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";

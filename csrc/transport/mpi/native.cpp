@@ -73,10 +73,6 @@ bool libraries_agree(ReduceOp op, DataType t) {
   return !(is_unsigned && (op == ReduceOp::Min || op == ReduceOp::Max));
 }
 
-bool reduces(Collective c) {
-  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
-}
-
 }  // namespace
 
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -25,8 +26,8 @@ enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything };
 
 struct Header {
   std::uint64_t magic = 0, nonce = 0;
-  std::atomic<std::uint32_t> verdict{kPending};
   std::uint64_t probed = 0;  // another rank writes here through the kernel
+  std::atomic<std::uint32_t> verdict{kPending};
 };
 
 constexpr std::size_t kPage = 4096;
@@ -55,8 +56,8 @@ bool parse(const std::string& text, Ticket& ticket) {
 
 enum class Direction : std::uint8_t { Read, Write };
 
-// The kernel may copy less than asked for.
-bool transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t there, std::size_t bytes) {
+// 0 or what errno says. The kernel may copy less than asked for.
+int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t there, std::size_t bytes) {
   auto* at = static_cast<std::byte*>(here);
   while (bytes > 0) {
     const iovec local{at, bytes}, remote{reinterpret_cast<void*>(there), bytes};
@@ -64,17 +65,20 @@ bool transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t t
                               ? ::process_vm_readv(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0)
                               : ::process_vm_writev(static_cast<pid_t>(pid), &local, 1, &remote, 1, 0);
     if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) return false;
+    if (moved < 0) return errno;
+    if (moved == 0) return EFAULT;
     at += moved;
     there += static_cast<std::uint64_t>(moved);
     bytes -= static_cast<std::size_t>(moved);
   }
-  return true;
+  return 0;
 }
 
 }  // namespace
 
 Segment::Segment() {
+  std::random_device random;
+  nonce_ = (static_cast<std::uint64_t>(random()) << 32) | random();
   file_ = ::memfd_create("mpi-gdr", MFD_CLOEXEC);
   if (file_ < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
   if (::ftruncate(file_, static_cast<off_t>(kSegmentBytes)) != 0 || ::fchmod(file_, 0600) != 0) {
@@ -88,8 +92,6 @@ Segment::Segment() {
     ::close(file_);
     fail(ErrorCode::System, "mapping a shared segment of ", kSegmentBytes, " bytes: ", std::strerror(error));
   }
-  std::random_device random;
-  nonce_ = (static_cast<std::uint64_t>(random()) << 32) | random();
   Header* const made = new (memory_) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
@@ -98,6 +100,10 @@ Segment::Segment() {
 }
 
 Segment::~Segment() {
+  // Whoever has mapped it need not wait for a rank that gave up.
+  std::uint32_t pending = kPending;
+  header(memory_).verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
+                                                  std::memory_order_relaxed);
   ::munmap(memory_, kSegmentBytes);
   if (file_ >= 0) ::close(file_);
 }
@@ -106,7 +112,7 @@ std::string Segment::ticket() const {
   char text[96];
   std::snprintf(text, sizeof text, "%lld %d %llx %llx", static_cast<long long>(::getpid()), file_,
                 static_cast<unsigned long long>(nonce_),
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).probed)));
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)));
   return text;
 }
 
@@ -119,11 +125,13 @@ NodeMemory::~NodeMemory() {
       ::munmap(peers_[static_cast<std::size_t>(r)].memory, kSegmentBytes);
 }
 
-bool NodeMemory::probe(int rank, std::uint64_t address) const {
-  const std::int64_t pid = peers_[static_cast<std::size_t>(rank)].pid;
+bool NodeMemory::probe(int rank) const {
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   std::uint64_t value = 0;
-  if (!transfer(Direction::Read, pid, &value, address, sizeof value)) return false;
-  return transfer(Direction::Write, pid, &value, address, sizeof value);
+  if (transfer(Direction::Read, peer.pid, &value, peer.nonce_address, sizeof value) != 0) return false;
+  constexpr std::size_t to_probed = offsetof(Header, probed) - offsetof(Header, nonce);
+  return value == peer.nonce &&
+         transfer(Direction::Write, peer.pid, &value, peer.nonce_address + to_probed, sizeof value) == 0;
 }
 
 Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
@@ -133,12 +141,14 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     if (!parse(tickets[static_cast<std::size_t>(r)], ticket)) return Reach::None;
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.pid = ticket.pid;
+    peer.nonce = ticket.nonce;
+    peer.nonce_address = ticket.address;
     if (r == rank_) {
       peer.memory = static_cast<std::byte*>(own_->memory_);
       continue;
     }
     const std::string path = "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.file);
-    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (file < 0) return Reach::None;
     struct stat status{};
     const bool fits = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
@@ -149,7 +159,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     if (memory == MAP_FAILED) return Reach::None;
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
-    everything = everything && probe(r, ticket.address);
+    everything = everything && probe(r);
   }
   return everything ? Reach::All : Reach::Segments;
 }
@@ -196,15 +206,37 @@ std::byte* NodeMemory::staging(int rank, int channel, int number) const {
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }
 
+void NodeMemory::fail_at(int rank, const char* what, int error) const {
+  fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peers_[static_cast<std::size_t>(rank)].pid,
+       ") cannot be ", what, ": ",
+       error ? std::strerror(error) : "its process has ended, its pid is another's");
+}
+
+// The nonce is looked at after what is read, and before what is written: a process that has got the pid of
+// one that ended does not have it.
 void NodeMemory::read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
-  if (!transfer(Direction::Read, peers_[static_cast<std::size_t>(rank)].pid, to, from, bytes))
-    fail(ErrorCode::Remote, "memory of rank ", rank, " cannot be read: ", std::strerror(errno));
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  std::uint64_t nonce = 0;
+  const iovec local[] = {{to, bytes}, {&nonce, sizeof nonce}};
+  const iovec remote[] = {{reinterpret_cast<void*>(from), bytes},
+                          {reinterpret_cast<void*>(peer.nonce_address), sizeof nonce}};
+  const ssize_t moved = ::process_vm_readv(static_cast<pid_t>(peer.pid), local, 2, remote, 2, 0);
+  if (moved !=
+      static_cast<ssize_t>(bytes + sizeof nonce)) {  // interrupted, or more than the kernel does at once
+    int error = transfer(Direction::Read, peer.pid, to, from, bytes);
+    if (error == 0) error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
+    if (error != 0) fail_at(rank, "read", error);
+  }
+  if (nonce != peer.nonce) fail_at(rank, "read", 0);
 }
 
 void NodeMemory::write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
-  if (!transfer(Direction::Write, peers_[static_cast<std::size_t>(rank)].pid, const_cast<void*>(from), to,
-                bytes))
-    fail(ErrorCode::Remote, "memory of rank ", rank, " cannot be written: ", std::strerror(errno));
+  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  std::uint64_t nonce = 0;
+  int error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
+  if (error == 0 && nonce != peer.nonce) fail_at(rank, "written", 0);
+  if (error == 0) error = transfer(Direction::Write, peer.pid, const_cast<void*>(from), to, bytes);
+  if (error != 0) fail_at(rank, "written", error);
 }
 
 }  // namespace mpigdr::shm

@@ -24,6 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "common/types.hpp"
+
 namespace mpigdr::shm {
 
 // How far the ranks of a group reach into each other's memory. Equal on all of them.
@@ -38,12 +40,25 @@ inline constexpr int kSlots = 8;                          // per channel
 inline constexpr int kSlotChannels = 2;                   // Collective, Accelerator
 inline constexpr int kSlotLanes = 16;
 
-// What one rank shows to the others, in one slot. A cache line or more for each writer.
+// What ranks must agree on before one of them touches another's memory.
+struct CallId {
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0;  // elements; of uneven blocks, a hash of their counts
+  std::int32_t root = 0;
+  Collective collective = Collective::Barrier;
+  DataType dtype = DataType::UInt8;
+  ReduceOp op = ReduceOp::Sum;
+  bool operator==(const CallId&) const = default;
+};
+
+// What one rank shows to the others, in one slot. All of it has one writer; what a short operation reads is
+// in the first cache line.
 struct alignas(64) Slot {
-  std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
-  alignas(64) std::atomic<std::uint64_t> ended;    // generations that this rank has ended
+  std::atomic<std::uint64_t> ended;  // generations that this rank has ended
   // Of the operation in this slot; written before the first notice of a generation.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
+  CallId call;
+  std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
 };
 
 // This rank's segment, before the others know of it.
@@ -83,8 +98,8 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const;
   std::byte* staging(int rank, int channel, int number) const;
 
-  // Copies between this process and another rank's. Only with Reach::All. Throw Error(Remote) naming the
-  // rank.
+  // Copies between this process and another rank's. Only with Reach::All. Throw Error(System) naming the
+  // rank, also if its process has ended and another one has got its pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
@@ -92,10 +107,12 @@ class NodeMemory {
   struct Peer {
     std::byte* memory = nullptr;
     std::int64_t pid = 0;
+    std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
   };
   NodeMemory(std::unique_ptr<Segment> own, int rank, int size);
   Reach attach(const std::vector<std::string>& tickets);
-  bool probe(int rank, std::uint64_t address) const;
+  bool probe(int rank) const;
+  [[noreturn]] void fail_at(int rank, const char* what, int error) const;
 
   const std::unique_ptr<Segment> own_;
   const int rank_;

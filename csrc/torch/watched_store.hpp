@@ -1,0 +1,46 @@
+// A store each of whose calls is watched. torch's client waits for its server without a deadline, and a
+// server that is stopped, or whose host is gone, neither answers nor closes the connection.
+#pragma once
+
+#include <string>
+
+#include "torch/liveness.hpp"
+#include "torch/store.hpp"
+
+namespace mpigdr::torch_binding {
+
+class WatchedStore : public KvStore {
+ public:
+  // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
+  // any rank of the job or of the store itself, ends the process (Liveness::Blocking).
+  WatchedStore(C10dStore store, Liveness& liveness, std::string what, Clock::time_point deadline)
+      : store_(std::move(store)), liveness_(liveness), what_(std::move(what)), deadline_(deadline) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    const auto call = watch();
+    store_.set(key, value);
+  }
+  std::optional<std::string> try_get(const std::string& key) override {
+    const auto call = watch();
+    return store_.try_get(key);
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    const auto call = watch();
+    return store_.add(key, amount);
+  }
+  bool check(const std::string& key) override {
+    const auto call = watch();
+    return store_.check(key);
+  }
+  std::unique_ptr<KvStore> clone() override { return store_.clone(); }
+
+ private:
+  Liveness::Blocking watch() { return {liveness_, "a call to the job's store for " + what_, {}, deadline_}; }
+
+  C10dStore store_;
+  Liveness& liveness_;
+  const std::string what_;
+  const Clock::time_point deadline_;
+};
+
+}  // namespace mpigdr::torch_binding
