@@ -88,7 +88,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         "mpi": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
-        "algorithms": {"size": size, "table": []},
+        "algorithms": {"size": size, "table": [], "table_on_one_node": []},
     }
     try:
         extension = load_extension()
@@ -98,7 +98,8 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             extension.init_mpi_from_launcher(*rank_and_size, 60.0)
         report["mpi"] = dict(extension.mpi_info())
         report["variables"] = [dict(row) for row in extension.env_table()]
-        report["algorithms"]["table"] = [dict(row) for row in extension.selection_table(size)]
+        for name, on_node in (("table", False), ("table_on_one_node", True)):
+            report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, on_node)]
     except (ImportError, RuntimeError, ValueError) as error:
         report["extension"]["error"] = str(error)
     return report
@@ -130,9 +131,10 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append(f" {mark}{row['name']:<32} {row['value'] or '-'}")
     lines += ["environment:"]
     lines += [f"  {name}={value}" for name, value in report["environment"].items()]
-    lines += [f"algorithms for {report['algorithms']['size']} ranks:"]
-    for row in report["algorithms"]["table"]:
-        upper = row["to_bytes"]
-        upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
-        lines.append(f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}")
+    for name, where in (("table_on_one_node", "on one node"), ("table", "on several nodes")):
+        lines += [f"algorithms for {report['algorithms']['size']} ranks {where}:"]
+        for row in report["algorithms"][name]:
+            upper = row["to_bytes"]
+            upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
+            lines.append(f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}")
     return "\n".join(lines)

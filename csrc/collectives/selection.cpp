@@ -1,5 +1,6 @@
-// The default choice of algorithm: one table, first matching row wins. The limits follow from the cost
-// formulas with alpha = 2 us and beta = gamma = 0.1 ns/B (one node); measured tables replace them row by row.
+// The default choice of algorithm: one table, first matching row wins. The limits between algorithms of
+// messages follow from the cost formulas with alpha = 2 us and beta = gamma = 0.1 ns/B (one node); those for
+// shared memory were measured (docs/bench.md).
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -22,6 +23,9 @@ struct Row {
   std::uint64_t below_bytes;  // count * item size < below_bytes (kOpen: any)
   const char* algorithm;
 };
+
+// What goes through Staging in chunks has a schedule as long as it is large.
+constexpr std::uint64_t kStagedLimit = 1024 * 1024 * KiB;
 
 // Bytes are those of CollectiveSpec::count: the whole buffer, or one rank's block of all_gather,
 // reduce_scatter, gather and scatter (the mean one, if they are uneven). all_to_all has no bytes that are
@@ -79,6 +83,37 @@ constexpr Row kTable[] = {
     {Collective::Scatter, Sizes::Any, 0, kOpen, "linear"},
 };
 
+// Tried first inside a node. Two ranks: whatever synchronises once. More: what goes through Staging is copied
+// twice, which pays only while it is small; and who sends the messages of a tree waits for nobody.
+constexpr Row kNodeTable[] = {
+    {Collective::AllReduce, Sizes::Any, 3, kStagedLimit, "flag"},
+    {Collective::AllReduce, Sizes::Any, 0, 32 * KiB, "flag"},
+    {Collective::AllReduce, Sizes::Any, 0, kOpen, "direct"},
+    {Collective::Broadcast, Sizes::Any, 3, kStagedLimit, "staged"},
+    {Collective::Broadcast, Sizes::Any, 0, 256 * KiB, "staged"},
+    {Collective::Broadcast, Sizes::Any, 0, kOpen, "direct"},
+    {Collective::Reduce, Sizes::Any, 3, kStagedLimit, "staged"},
+    {Collective::Reduce, Sizes::Any, 0, 16 * KiB, "binomial"},
+    {Collective::Reduce, Sizes::Any, 0, kOpen, "direct"},
+    {Collective::AllGather, Sizes::Any, 3, kStagedLimit, "staged"},
+    {Collective::AllGather, Sizes::Any, 0, 1024 * KiB, "staged"},
+    {Collective::AllGather, Sizes::Any, 0, kOpen, "direct"},
+    {Collective::ReduceScatter, Sizes::Any, 3, kStagedLimit, "staged"},
+    {Collective::ReduceScatter, Sizes::Any, 0, 64 * KiB, "staged"},
+    {Collective::ReduceScatter, Sizes::Any, 0, kOpen, "ring"},
+    {Collective::Barrier, Sizes::Any, 3, kOpen, "flag"},
+};
+
+const std::vector<Row>& rows_for(Reach reach) {
+  static const std::vector<Row> far(std::begin(kTable), std::end(kTable));
+  static const std::vector<Row> near = [] {
+    std::vector<Row> rows(std::begin(kNodeTable), std::end(kNodeTable));
+    rows.insert(rows.end(), far.begin(), far.end());
+    return rows;
+  }();
+  return reach == Reach::None ? far : near;
+}
+
 bool fits(const Row& row, Collective collective, int size) {
   const bool power_of_two = std::has_single_bit(static_cast<unsigned>(size));
   return row.collective == collective && (row.below_size == 0 || size < row.below_size) &&
@@ -94,7 +129,7 @@ bool prefers_native(const CollectiveSpec& spec, std::string_view choice) {
 
 // Of uneven blocks the mean counts.
 std::uint64_t selecting_bytes(const CollectiveSpec& spec) {
-  if (spec.collective == Collective::AllToAll) return 0;
+  if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return 0;
   std::uint64_t count = spec.count;
   if (!spec.counts.empty()) {
     count = 0;
@@ -118,12 +153,28 @@ const Algorithm& named(Collective collective, std::string_view algorithm) {
   return *found;
 }
 
+bool is_direct(const Algorithm& algorithm) { return algorithm.name == std::string_view("direct"); }
+
+bool reaches(const Algorithm& algorithm, Reach reach) {
+  return !algorithm.shared || reach == Reach::All || (reach == Reach::Segments && !is_direct(algorithm));
+}
+
 }  // namespace
 
-const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact) {
+bool usable(const Algorithm& algorithm, const CollectiveSpec& spec, Reach reach) {
+  if (!reaches(algorithm, reach)) return false;
+  if (!algorithm.shared || spec.size == 1) return true;
+  // Nobody may read a product with a rank's own factor where it does not stand: it would go through Staging.
+  const bool staged =
+      !is_direct(algorithm) || (spec.op == ReduceOp::PreMulSum && spec.collective != Collective::AllReduce);
+  return !staged || selecting_bytes(spec) < kStagedLimit;
+}
+
+const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach) {
   const std::uint64_t bytes = selecting_bytes(spec);
-  for (const Row& row : kTable) {
-    if (!fits(row, spec.collective, spec.size) || (row.below_bytes != kOpen && bytes >= row.below_bytes))
+  for (const Row& row : rows_for(reach)) {
+    if (!fits(row, spec.collective, spec.size) || (row.below_bytes != kOpen && bytes >= row.below_bytes) ||
+        !usable(named(spec.collective, row.algorithm), spec, reach))
       continue;
     if (is_skewed(spec) && std::string_view(row.algorithm) == "ring")
       return named(spec.collective, "recursive_doubling");
@@ -133,13 +184,15 @@ const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact)
   fail(ErrorCode::Internal, "no algorithm for ", name(spec.collective), " of ", spec.size, " ranks");
 }
 
-std::vector<SelectionRange> selection_table(int size) {
+std::vector<SelectionRange> selection_table(int size, Reach reach) {
   std::vector<SelectionRange> ranges;
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     std::uint64_t from = 0;
-    for (const Row& row : kTable) {
-      if (!fits(row, collective, size) || (row.below_bytes <= from && from > 0)) continue;
+    for (const Row& row : rows_for(reach)) {
+      if (!fits(row, collective, size) || (row.below_bytes <= from && from > 0) ||
+          !reaches(named(collective, row.algorithm), reach))
+        continue;
       if (!ranges.empty() && ranges.back().collective == collective &&
           ranges.back().algorithm == row.algorithm)
         ranges.back().to_bytes = row.below_bytes;

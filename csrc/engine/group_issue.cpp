@@ -132,7 +132,7 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
   const Plan plan =
-      planner_->plan(c.spec, *transport_, true, options_.node ? options_.node->reach() : shm::Reach::None);
+      planner_->plan(c.spec, *transport_, true, options_.node ? options_.node->reach() : Reach::None);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,

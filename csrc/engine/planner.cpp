@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "common/error.hpp"
+#include "transport/shm/node_memory.hpp"
 
 namespace mpigdr {
 namespace {
@@ -28,12 +29,6 @@ std::string key_of(const CollectiveSpec& spec) {
   return key;
 }
 
-bool reaches(const Algorithm& algorithm, shm::Reach reach) {
-  if (!algorithm.shared) return true;
-  return reach == shm::Reach::All ||
-         (reach == shm::Reach::Segments && algorithm.name != std::string_view("direct"));
-}
-
 std::string known_names(Collective collective) {
   std::string names;
   for (const Algorithm& a : algorithms())
@@ -57,8 +52,7 @@ Planner::Planner(const Env& env) {
   tuning_.staging_bytes = shm::kStagingBytes;
 }
 
-Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                   shm::Reach reach) {
+Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
@@ -72,8 +66,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
                       transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   Plan plan;
   plan.algorithm = forced_[static_cast<int>(spec.collective)];
-  if (!plan.algorithm || (!plan.algorithm->build && !native) || !reaches(*plan.algorithm, reach))
-    plan.algorithm = &select_algorithm(spec, native);
+  if (!plan.algorithm || (!plan.algorithm->build && !native) || !usable(*plan.algorithm, spec, reach))
+    plan.algorithm = &select_algorithm(spec, native, reach);
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);

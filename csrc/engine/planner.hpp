@@ -8,7 +8,6 @@
 
 #include "collectives/collectives.hpp"
 #include "common/env.hpp"
-#include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace mpigdr {
@@ -27,7 +26,7 @@ class Planner {
   // table chooses among ours. `allow_native` false: as if the library had none. `reach` of the group's ranks
   // into each other's memory: so with the algorithms that need it.
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
-            shm::Reach reach = shm::Reach::None);
+            Reach reach = Reach::None);
 
  private:
   const Algorithm* forced_[kCollectiveCount] = {};

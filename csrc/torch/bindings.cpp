@@ -71,9 +71,9 @@ py::list env_table() {
   return table;
 }
 
-py::list selection_rows(int size) {
+py::list selection_rows(int size, bool on_node) {
   py::list rows;
-  for (const SelectionRange& range : selection_table(size)) {
+  for (const SelectionRange& range : selection_table(size, on_node ? Reach::All : Reach::None)) {
     py::dict row;
     row["collective"] = std::string(name(range.collective));
     row["from_bytes"] = range.from_bytes;
@@ -168,8 +168,10 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
-  m.def("selection_table", &selection_rows, py::arg("size"),
-        "The default choice of algorithm for a group of `size` ranks, by bytes; `to_bytes` None: open.");
+  m.def(
+      "selection_table", &selection_rows, py::arg("size"), py::arg("on_node"),
+      "The default choice of algorithm for a group of `size` ranks, on one node whose kernel lets them reach "
+      "each other's memory or on several, by bytes; `to_bytes` None: open.");
   m.def(
       "mpi4py_handle",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {

@@ -328,7 +328,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.is_default = is_default;
   group.uid = prefix;
   group.members = members;
-  if (node && node->reach() != shm::Reach::None) group.node = std::move(node);
+  if (node && node->reach() != Reach::None) group.node = std::move(node);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   liveness_.opened(engine(), made.group, members, prefix);

@@ -302,23 +302,42 @@ TEST(registry_has_each_name_once) {
 }
 
 TEST(selection_agrees_with_its_table) {
-  for (const int p : {1, 2, 4, 8, 31, 32, 1000})
-    for (int c = 0; c < kCollectiveCount; ++c) {
-      const auto collective = static_cast<Collective>(c);
-      std::uint64_t expected_from = 0;
-      for (const SelectionRange& range : selection_table(p)) {
-        if (range.collective != collective) continue;
-        CHECK(range.from_bytes == expected_from);
-        expected_from = range.to_bytes;
-        CollectiveSpec spec = make(collective, p, 0);
-        spec.dtype = DataType::UInt8;
-        spec.count = range.from_bytes;
-        CHECK(select_algorithm(spec, false).name == range.algorithm);
-        spec.count = range.to_bytes - 1;
-        CHECK(select_algorithm(spec, false).name == range.algorithm);
+  for (const Reach reach : {Reach::None, Reach::Segments, Reach::All})
+    for (const int p : {1, 2, 4, 8, 31, 32, 1000})
+      for (int c = 0; c < kCollectiveCount; ++c) {
+        const auto collective = static_cast<Collective>(c);
+        std::uint64_t expected_from = 0;
+        for (const SelectionRange& range : selection_table(p, reach)) {
+          if (range.collective != collective) continue;
+          CHECK(range.from_bytes == expected_from);
+          expected_from = range.to_bytes;
+          CollectiveSpec spec = make(collective, p, 0);
+          spec.dtype = DataType::UInt8;
+          spec.count = range.from_bytes;
+          CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
+          spec.count = range.to_bytes - 1;
+          CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
+        }
+        CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
       }
-      CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
-    }
+}
+
+TEST(selection_inside_a_node_keeps_to_what_is_possible) {
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const int p : {2, 3, 64})
+      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1} << 22, std::uint64_t{1} << 40}) {
+        CollectiveSpec spec = make(static_cast<Collective>(c), p, count);
+        if (spec.collective == Collective::AllToAll) continue;
+        CHECK(!select_algorithm(spec, false).shared);
+        CHECK(std::string(select_algorithm(spec, false, Reach::Segments).name) != "direct");
+        // A schedule through Staging is as long as its data: it is not taken for a TiB.
+        const Algorithm& far = select_algorithm(spec, false, Reach::Segments);
+        CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);
+        if (!reduces(spec.collective) || spec.collective == Collective::AllReduce) continue;
+        spec.op = ReduceOp::PreMulSum;
+        const Algorithm& scaled = select_algorithm(spec, false, Reach::All);
+        CHECK(!scaled.shared || count < (std::uint64_t{1} << 28));
+      }
 }
 
 TEST(native_reductions_are_a_default_for_integers_only) {

@@ -95,7 +95,7 @@ TEST(ranks_attach_and_reach_everything) {
   for (const int p : {1, 2, 5}) {
     const auto nodes = make_node(p);
     for (int r = 0; r < p; ++r) {
-      CHECK(nodes[r]->reach() == shm::Reach::All && nodes[r]->rank() == r && nodes[r]->size() == p);
+      CHECK(nodes[r]->reach() == Reach::All && nodes[r]->rank() == r && nodes[r]->size() == p);
       nodes[r]->staging(r, 0, 3)[5] = static_cast<std::byte>(r + 1);
     }
     for (int r = 0; r < p; ++r)
@@ -110,14 +110,14 @@ TEST(a_rank_without_a_segment_is_an_answer_for_all) {
   forged.back() = forged.back() == '0' ? '1' : '0';
   for (const std::string& last : {std::string(), std::string("nonsense"), std::string("1 2 3 4")}) {
     std::vector<std::string> tickets = {segments[0]->ticket(), segments[1]->ticket(), last};
-    std::vector<std::future<shm::Reach>> reached;
+    std::vector<std::future<Reach>> reached;
     for (int r = 0; r < 2; ++r)
       reached.push_back(std::async(std::launch::async, [&, r] {
         auto own = std::make_unique<shm::Segment>();
         return shm::NodeMemory::create(std::move(own), r, tickets, std::chrono::steady_clock::now() + 60s, {})
             ->reach();
       }));
-    for (auto& r : reached) CHECK(r.get() == shm::Reach::None);
+    for (auto& r : reached) CHECK(r.get() == Reach::None);
   }
 }
 

@@ -24,16 +24,10 @@
 #include <string>
 #include <vector>
 
+#include "common/reach.hpp"
 #include "common/types.hpp"
 
 namespace mpigdr::shm {
-
-// How far the ranks of a group reach into each other's memory. Equal on all of them.
-enum class Reach : std::uint8_t {
-  None,
-  Segments,  // what they share
-  All        // also any other memory
-};
 
 inline constexpr std::size_t kStagingBytes = 256 * 1024;  // per slot
 inline constexpr int kSlots = 8;                          // per channel
@@ -91,7 +85,7 @@ class NodeMemory {
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
 
-  Reach reach() const { return reach_; }
+  Reach reach() const { return reach_; }  // equal on all ranks
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 

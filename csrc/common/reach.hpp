@@ -1,0 +1,14 @@
+// How far the ranks of a group reach into each other's memory (transport/shm finds out).
+#pragma once
+
+#include <cstdint>
+
+namespace mpigdr {
+
+enum class Reach : std::uint8_t {
+  None,
+  Segments,  // what they share
+  All        // also any other memory
+};
+
+}  // namespace mpigdr
