@@ -2,7 +2,7 @@
 
 `dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
 Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options`,
-`mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process group,
+`empty`, `mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process group,
 or the first use of those.
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._creator import dump_flight_log, mpi4py_comm
+    from ._creator import dump_flight_log, empty, mpi4py_comm
 
-__all__ = ["Options", "__version__", "dump_flight_log", "mpi4py_comm"]
+__all__ = ["Options", "__version__", "dump_flight_log", "empty", "mpi4py_comm"]
 
 
 def _register_now() -> bool:
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
         from ._creator import load_extension
 
         return load_extension().Options
-    if name in ("dump_flight_log", "mpi4py_comm"):
+    if name in ("dump_flight_log", "empty", "mpi4py_comm"):
         from . import _creator
 
         return getattr(_creator, name)

@@ -86,7 +86,7 @@ constexpr Row kTable[] = {
 // Tried first inside a node. Two ranks: whatever synchronises once. More: what goes through Staging is copied
 // twice, which pays only while it is small; and who sends the messages of a tree waits for nobody.
 constexpr Row kNodeTable[] = {
-    {Collective::AllReduce, Sizes::Any, 3, kStagedLimit, "flag"},
+    {Collective::AllReduce, Sizes::Any, 3, 128 * KiB, "flag"},
     {Collective::AllReduce, Sizes::Any, 0, 32 * KiB, "flag"},
     {Collective::AllReduce, Sizes::Any, 0, kOpen, "direct"},
     {Collective::Broadcast, Sizes::Any, 3, kStagedLimit, "staged"},

@@ -124,6 +124,10 @@ std::vector<Row> make_rows() {
   rows.push_back(row(
       "MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
       [](Env& e, R r, S v) { e.node_memory = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
+  rows.push_back(
+      row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
+          "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
+          [](Env& e, R r, S v) { e.group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
   rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
                      "operations that the flight log keeps",
                      [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));

@@ -51,6 +51,9 @@ class Env {
   int nap_us = 200;
   // MPI_GDR_SHM=on|off: whether the ranks of a node share memory, besides what MPI does. Off anywhere: off.
   bool node_memory = true;
+  // MPI_GDR_GROUP_MEMORY: bytes of this rank's tensors that the others of its node may map; 0: none. Default:
+  // a quarter of the host's memory.
+  std::optional<std::uint64_t> group_memory;
   // MPI_GDR_FLIGHT_LOG: how many operations the flight log keeps; 0: no log.
   int flight_log = 2000;
   // MPI_GDR_FLIGHT_DIR: where its files are written. Default: a folder per job under $TMPDIR or /tmp.

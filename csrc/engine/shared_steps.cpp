@@ -108,6 +108,7 @@ SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
   } else {
     const shm::Slot& theirs = slot(owner);
     place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
+    place.here = node_.mapped(owner, place.there, byte_count(slice, binding_));
   }
   return place;
 }

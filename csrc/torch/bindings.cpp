@@ -9,6 +9,7 @@
 #include "common/env.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
+#include "torch/memory.hpp"
 #include "torch/world.hpp"
 #include "transport/mpi/broadcast.hpp"
 #include "transport/mpi/runtime.hpp"
@@ -167,6 +168,13 @@ PYBIND11_MODULE(_C, m) {
         });
       },
       py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
+  m.def(
+      "allocate_tensor",
+      [](std::int64_t count, at::ScalarType dtype) {
+        return with_torch_errors(
+            [&] { return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(at::kCPU)); });
+      },
+      py::arg("count"), py::arg("dtype"), "A one-dimensional tensor in group memory, uninitialised.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
   m.def(
       "selection_table", &selection_rows, py::arg("size"), py::arg("on_node"),

@@ -1,7 +1,7 @@
 // Memory for tensors that a group communicates: allocateTensor() and getMemAllocator() of c10d.
 //
-// Today page-aligned host memory of the process: for CPU tensors only. It belongs to the tensor, so that it
-// outlives the group. This is the seam where memory that peers can map will come from.
+// Group memory (transport/shm/arena.hpp), which the other ranks of the node map; page-aligned ordinary memory
+// once its limit is reached. For CPU tensors only. It belongs to the tensor, so that it outlives the group.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,12 +9,23 @@
 
 #include <memory>
 
+#include "transport/shm/arena.hpp"
+
 namespace mpigdr::torch_binding {
+
+// Group memory of this process, null: there is none. Thread-safe.
+shm::Arena* group_arena();
 
 // One for the whole process. Thread-safe; throws torch's OutOfMemoryError.
 std::shared_ptr<c10::Allocator> group_allocator();
 
 // One-dimensional, uninitialised. Throws InvalidUsage for a negative size or another device than the CPU.
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options);
+
+// DDP takes its buckets from allocateTensor() only where DDP_DISABLE_COMM_MEM=0 stands in the environment.
+// Sets that for the default group `owner`, unless the user has set the variable, or an accelerator is there,
+// whose other backends would read it, too; and takes it back when that group is closed.
+void offer_ddp_buckets(const void* owner);
+void withdraw_ddp_buckets(const void* owner);
 
 }  // namespace mpigdr::torch_binding

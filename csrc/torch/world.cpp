@@ -17,6 +17,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "torch/flight.hpp"
+#include "torch/memory.hpp"
 #include "torch/store.hpp"
 #include "torch/watched_store.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -82,7 +83,7 @@ std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
                                [&](int r) { return all[static_cast<std::size_t>(r)].domain != here; }))
     return nullptr;
   try {
-    return std::make_unique<shm::Segment>();
+    return std::make_unique<shm::Segment>(group_arena());
   } catch (const Error& error) {
     log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
     return nullptr;
@@ -328,10 +329,12 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.is_default = is_default;
   group.uid = prefix;
   group.members = members;
-  if (node && node->reach() != Reach::None) group.node = std::move(node);
+  const bool on_node = node && node->reach() != Reach::None;
+  if (on_node) group.node = std::move(node);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   liveness_.opened(engine(), made.group, members, prefix);
+  if (is_default && on_node) offer_ddp_buckets(made.group.get());
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
   return made;
 }
@@ -340,6 +343,7 @@ void World::note_failure() { mpi::mark_failed(); }
 
 void World::group_closed(const Group& group) {
   open_groups_.fetch_sub(1, std::memory_order_relaxed);
+  withdraw_ddp_buckets(&group);
   liveness_.closed(group);
 }
 

@@ -37,15 +37,17 @@ struct WorldOptions {
   EngineOptions engine;
   GroupOptions group{"test", 30s, 32};
   Env env = env_of({});
-  bool node = false;  // the ranks share memory
+  bool node = false;                     // the ranks share memory
+  std::vector<shm::Arena*> arenas = {};  // of the ranks, if they have group memory
 };
 
 // As on a node: each of them maps the others' segments, though all are in one process.
-inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size) {
+inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size,
+                                                               const std::vector<shm::Arena*>& arenas = {}) {
   std::vector<std::unique_ptr<shm::Segment>> segments;
   std::vector<std::string> tickets;
   for (int r = 0; r < size; ++r) {
-    segments.push_back(std::make_unique<shm::Segment>());
+    segments.push_back(std::make_unique<shm::Segment>(arenas.empty() ? nullptr : arenas[r]));
     tickets.push_back(segments.back()->ticket());
   }
   std::vector<std::future<std::shared_ptr<shm::NodeMemory>>> made;
@@ -63,7 +65,8 @@ struct World {
   explicit World(int size, WorldOptions options = {}) {
     auto transports = make_loopback(size, options.loopback);
     options.engine.oversubscribed = true;
-    const auto nodes = options.node ? make_node(size) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
+    const auto nodes =
+        options.node ? make_node(size, options.arenas) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
     for (int r = 0; r < size; ++r) {
       Rank rank;
       rank.engine = Engine::create(options.engine);

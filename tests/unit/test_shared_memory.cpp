@@ -152,6 +152,52 @@ TEST(every_algorithm_moves_the_right_bytes) {
   });
 }
 
+// Whether a tensor is in group memory is its rank's own affair.
+TEST(tensors_in_group_memory_and_others_meet) {
+  constexpr int kRanks = 3;
+  std::vector<std::unique_ptr<shm::Arena>> owned;
+  std::vector<shm::Arena*> arenas;
+  for (int r = 0; r < kRanks; ++r) {
+    owned.push_back(std::make_unique<shm::Arena>(std::size_t{16} << 20));
+    arenas.push_back(owned.back().get());
+  }
+  const auto nodes = make_node(kRanks, arenas);
+  auto* number = static_cast<int*>(arenas[1]->allocate(4));
+  *number = 5;
+  auto* seen = reinterpret_cast<int*>(nodes[0]->mapped(1, reinterpret_cast<std::uintptr_t>(number), 4));
+  CHECK(seen && seen != number && *seen == 5);
+  CHECK(!nodes[0]->mapped(2, reinterpret_cast<std::uintptr_t>(number), 4));
+  arenas[1]->free(number);
+  each_shared([&](const Algorithm& a) {
+    World world(
+        kRanks,
+        {.env = env_of({{Env::algorithm_variable(a.collective), a.name}}), .node = true, .arenas = arenas});
+    world.run([&](int r) {
+      for (const std::size_t count : {1u, 4099u, 300000u})
+        for (int who = 0; who < 8; ++who) {  // the ranks that have theirs there, as bits
+          Buffers b;
+          CollectiveCall call = call_of(a.collective, r, kRanks, count, 1, b, false);
+          std::vector<void*> blocks;
+          const auto move = [&](const auto& vector, auto*& pointer) {
+            const std::size_t bytes = vector.size() * sizeof(float);
+            if (!(who >> r & 1) || bytes == 0) return;
+            blocks.push_back(arenas[r]->allocate(bytes));
+            CHECK(blocks.back() != nullptr);
+            std::memcpy(blocks.back(), vector.data(), bytes);
+            pointer = blocks.back();
+          };
+          move(b.input, call.input);
+          move(b.output, call.output);
+          auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+          world.ranks[r].engine->wait(*op);
+          expect_result(call);
+          for (void* block : blocks) arenas[r]->free(block);
+        }
+    });
+    world.close();
+  });
+}
+
 TEST(more_operations_than_slots_run_at_once) {
   each_shared([](const Algorithm& a) {
     World world(3, {.env = env_of({{Env::algorithm_variable(a.collective), a.name}}), .node = true});

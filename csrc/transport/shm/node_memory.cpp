@@ -1,8 +1,6 @@
 #include "transport/shm/node_memory.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -11,10 +9,10 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <random>
 #include <thread>
 
 #include "common/error.hpp"
+#include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
 namespace {
@@ -42,12 +40,16 @@ struct Ticket {
   std::int64_t pid = 0;
   int file = -1;
   std::uint64_t nonce = 0, address = 0;
+  std::string arena;  // its ticket; "" if it has none
 };
 
 bool parse(const std::string& text, Ticket& ticket) {
   long long pid;
   unsigned long long nonce, address;
-  if (std::sscanf(text.c_str(), "%lld %d %llx %llx", &pid, &ticket.file, &nonce, &address) != 4) return false;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%lld %d %llx %llx%n", &pid, &ticket.file, &nonce, &address, &end) != 4)
+    return false;
+  ticket.arena = text.substr(static_cast<std::size_t>(end));
   ticket.pid = pid;
   ticket.nonce = nonce;
   ticket.address = address;
@@ -76,22 +78,10 @@ int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t th
 
 }  // namespace
 
-Segment::Segment() {
-  std::random_device random;
-  nonce_ = (static_cast<std::uint64_t>(random()) << 32) | random();
-  file_ = ::memfd_create("mpi-gdr", MFD_CLOEXEC);
-  if (file_ < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
-  if (::ftruncate(file_, static_cast<off_t>(kSegmentBytes)) != 0 || ::fchmod(file_, 0600) != 0) {
-    const int error = errno;
-    ::close(file_);
-    fail(ErrorCode::System, "a shared segment of ", kSegmentBytes, " bytes: ", std::strerror(error));
-  }
-  memory_ = ::mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (memory_ == MAP_FAILED) {
-    const int error = errno;
-    ::close(file_);
-    fail(ErrorCode::System, "mapping a shared segment of ", kSegmentBytes, " bytes: ", std::strerror(error));
-  }
+Segment::Segment(const Arena* arena) : nonce_(draw_nonce()), arena_(arena) {
+  const MemoryFile made_file = make_memory_file(kSegmentBytes);
+  file_ = made_file.file;
+  memory_ = made_file.memory;
   Header* const made = new (memory_) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
@@ -104,8 +94,7 @@ Segment::~Segment() {
   std::uint32_t pending = kPending;
   header(memory_).verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
                                                   std::memory_order_relaxed);
-  ::munmap(memory_, kSegmentBytes);
-  if (file_ >= 0) ::close(file_);
+  release({file_, memory_}, kSegmentBytes);
 }
 
 std::string Segment::ticket() const {
@@ -113,7 +102,7 @@ std::string Segment::ticket() const {
   std::snprintf(text, sizeof text, "%lld %d %llx %llx", static_cast<long long>(::getpid()), file_,
                 static_cast<unsigned long long>(nonce_),
                 static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)));
-  return text;
+  return arena_ ? text + (' ' + arena_->ticket()) : text;
 }
 
 NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, int size)
@@ -147,19 +136,12 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
       peer.memory = static_cast<std::byte*>(own_->memory_);
       continue;
     }
-    const std::string path = "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.file);
-    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (file < 0) return Reach::None;
-    struct stat status{};
-    const bool fits = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
-                      static_cast<std::size_t>(status.st_size) == kSegmentBytes;
-    void* memory =
-        fits ? ::mmap(nullptr, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-    ::close(file);
-    if (memory == MAP_FAILED) return Reach::None;
+    void* memory = map_file_of(ticket.pid, ticket.file, kSegmentBytes);
+    if (!memory) return Reach::None;
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
     everything = everything && probe(r);
+    if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // without it: as any other memory
   }
   return everything ? Reach::All : Reach::Segments;
 }

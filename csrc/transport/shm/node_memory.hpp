@@ -5,7 +5,8 @@
 // with the last process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds,
 // for each of a few slots: flags, where this rank's buffers are, and staging memory. An operation uses one
 // slot; which one follows from how many operations have used slots before, which is equal on all ranks.
-// Other memory is reached by process_vm_readv and _writev ("CMA") where the kernel allows it.
+// Tensors in group memory (arena.hpp) are mapped as well. Other memory is reached by process_vm_readv and
+// _writev ("CMA") where the kernel allows it.
 //
 // Flags are 64-bit counters with one writer each and values that only grow, stored with release and read with
 // acquire order: whoever has seen a value sees all that its writer did before. The writer's generation stands
@@ -26,6 +27,7 @@
 
 #include "common/reach.hpp"
 #include "common/types.hpp"
+#include "transport/shm/arena.hpp"
 
 namespace mpigdr::shm {
 
@@ -58,7 +60,8 @@ struct alignas(64) Slot {
 // This rank's segment, before the others know of it.
 class Segment {
  public:
-  Segment();  // throws Error(System)
+  // With what others may map of this process's arena, null: nothing. Throws Error(System).
+  explicit Segment(const Arena* arena = nullptr);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -70,6 +73,7 @@ class Segment {
   int file_ = -1;
   void* memory_ = nullptr;
   std::uint64_t nonce_ = 0;
+  const Arena* arena_;
 };
 
 class NodeMemory {
@@ -92,6 +96,12 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const;
   std::byte* staging(int rank, int channel, int number) const;
 
+  // Where another rank's memory [address, address + bytes) is mapped here; null if it is not in its arena.
+  std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
+    const auto& arena = peers_[static_cast<std::size_t>(rank)].arena;
+    return arena ? arena->at(address, bytes) : nullptr;
+  }
+
   // Copies between this process and another rank's. Only with Reach::All. Throw Error(System) naming the
   // rank, also if its process has ended and another one has got its pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
@@ -102,6 +112,7 @@ class NodeMemory {
     std::byte* memory = nullptr;
     std::int64_t pid = 0;
     std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
+    std::shared_ptr<ArenaView> arena;            // null: not mapped
   };
   NodeMemory(std::unique_ptr<Segment> own, int rank, int size);
   Reach attach(const std::vector<std::string>& tickets);

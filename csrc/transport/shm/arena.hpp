@@ -1,0 +1,76 @@
+// Group memory: memory of this process that the other processes of the node map, for tensors that are
+// communicated. Its peers reach it as their own, without the kernel's copy.
+//
+// One file without a name (memfd) for the whole process, mapped once here and once by each process that
+// shares a group with it. It is as large as the limit, but only pages that are in use take memory; all of it
+// is gone with the last process that maps it. Freed blocks keep their pages up to kWarmBytes, for the next
+// tensor.
+//
+// A child made by fork shares it with its parent, as torch's shared tensors are, and does not get a copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace mpigdr::shm {
+
+// Thread-safe. Never destroyed: storages outlive groups and the interpreter.
+class Arena {
+ public:
+  static constexpr std::size_t kWarmBytes = std::size_t{256} << 20;
+
+  // Of this process; made at the first call, with room for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if the
+  // system has none to give; that is logged once.
+  static Arena* own(std::size_t limit);
+  explicit Arena(std::size_t limit);  // throws Error(System)
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Page-aligned and uninitialised; null if the limit is reached.
+  void* allocate(std::size_t bytes);
+  bool owns(const void* memory) const;
+  // What allocate() returned.
+  void free(void* memory);
+  std::size_t in_use() const;  // bytes, in whole pages
+  // How others find it, by ArenaView.
+  std::string ticket() const;
+
+ private:
+  const std::size_t bytes_;
+  int file_ = -1;
+  std::byte* memory_ = nullptr;
+  std::uint64_t nonce_ = 0;
+  mutable std::mutex mutex_;                 // all below, by offset
+  std::map<std::size_t, std::size_t> free_;  // no two are adjacent
+  std::map<std::size_t, std::size_t> used_;
+  std::size_t in_use_ = 0, warm_ = 0;
+};
+
+// Another process's arena, as this process sees it.
+class ArenaView {
+ public:
+  // The same one for all groups that share it; null if it cannot be mapped. Thread-safe.
+  static std::shared_ptr<ArenaView> of(const std::string& ticket);
+  ~ArenaView();
+  ArenaView(const ArenaView&) = delete;
+  ArenaView& operator=(const ArenaView&) = delete;
+
+  // Where the owner's [address, address + bytes) stands here; null if it is not all in the arena.
+  std::byte* at(std::uint64_t address, std::size_t bytes) const {
+    if (address < base_ || bytes > bytes_ || address - base_ > bytes_ - bytes) return nullptr;
+    return memory_ + (address - base_);
+  }
+
+ private:
+  ArenaView() = default;
+  std::byte* memory_ = nullptr;
+  std::uint64_t base_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,58 @@
+#include "transport/shm/memory_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "common/error.hpp"
+
+namespace mpigdr::shm {
+namespace {
+
+constexpr int kAccess = PROT_READ | PROT_WRITE;
+constexpr int kSharing = MAP_SHARED | MAP_NORESERVE;
+
+}  // namespace
+
+MemoryFile make_memory_file(std::size_t bytes) {
+  MemoryFile made;
+  made.file = ::memfd_create("mpi-gdr", MFD_CLOEXEC);
+  if (made.file < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
+  if (::ftruncate(made.file, static_cast<off_t>(bytes)) == 0 && ::fchmod(made.file, 0600) == 0) {
+    made.memory = ::mmap(nullptr, bytes, kAccess, kSharing, made.file, 0);
+    if (made.memory != MAP_FAILED) return made;
+  }
+  const int error = errno;
+  ::close(made.file);
+  fail(ErrorCode::System, "shared memory of ", bytes, " bytes: ", std::strerror(error));
+}
+
+void release(MemoryFile file, std::size_t bytes) {
+  ::munmap(file.memory, bytes);
+  if (file.file >= 0) ::close(file.file);
+}
+
+void* map_file_of(std::int64_t pid, int file, std::size_t bytes) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(file);
+  const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (opened < 0) return nullptr;
+  struct stat status{};
+  const bool fits = ::fstat(opened, &status) == 0 && status.st_uid == ::geteuid() &&
+                    static_cast<std::size_t>(status.st_size) == bytes;
+  void* memory = fits ? ::mmap(nullptr, bytes, kAccess, kSharing, opened, 0) : MAP_FAILED;
+  ::close(opened);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+std::uint64_t draw_nonce() {
+  std::random_device random;
+  return (static_cast<std::uint64_t>(random()) << 32) | random();
+}
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,25 @@
+// A file without a name (memfd) that processes of one user map: how it is made, and how another process's is
+// found through /proc/PID/fd. Stateless; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace mpigdr::shm {
+
+struct MemoryFile {
+  int file = -1;
+  void* memory = nullptr;
+};
+
+// Pages are given out when they are touched. Throws Error(System).
+MemoryFile make_memory_file(std::size_t bytes);
+void release(MemoryFile file, std::size_t bytes);
+
+// Maps file `file` of process `pid`, if it is of this user and of exactly this size; else null.
+void* map_file_of(std::int64_t pid, int file, std::size_t bytes);
+
+// 64 random bits, to tell a file from another one that has got its number.
+std::uint64_t draw_nonce();
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,130 @@
+// Group memory: what is given out, and how another process sees it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/error.hpp"
+#include "test.hpp"
+#include "transport/shm/arena.hpp"
+
+using namespace mpigdr;
+using shm::Arena;
+using shm::ArenaView;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+std::size_t resident_shared() {  // bytes of this process
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("RssShmem:", 0) == 0) return std::stoul(line.substr(9)) * 1024;
+  return 0;
+}
+
+}  // namespace
+
+TEST(blocks_are_apart_and_come_back) {
+  Arena arena(64 * kMiB);
+  std::mt19937 random(1);
+  std::vector<std::pair<unsigned char*, std::size_t>> held;
+  for (int turn = 0; turn < 4000; ++turn) {
+    if (!held.empty() && random() % 2) {
+      const std::size_t i = random() % held.size();
+      auto [memory, bytes] = held[i];
+      const auto mark = static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 16);
+      CHECK(memory[0] == mark && memory[bytes - 1] == mark);  // nobody else has written there
+      arena.free(memory);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    const std::size_t bytes = 1 + random() % (2 * kMiB);
+    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes));
+    if (!memory) continue;
+    CHECK(arena.owns(memory) && reinterpret_cast<std::uintptr_t>(memory) % 4096 == 0);
+    memory[0] = memory[bytes - 1] =
+        static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 16);
+    held.emplace_back(memory, bytes);
+  }
+  for (auto [memory, bytes] : held) arena.free(memory);
+  CHECK(arena.in_use() == 0);
+  // In one piece again.
+  void* all = arena.allocate(64 * kMiB);
+  CHECK(all != nullptr);
+  arena.free(all);
+}
+
+TEST(the_limit_holds) {
+  Arena arena(4 * kMiB);
+  void* most = arena.allocate(3 * kMiB);
+  CHECK(most && !arena.allocate(2 * kMiB) && !arena.allocate(~std::size_t{0}) && !arena.allocate(0));
+  void* rest = arena.allocate(kMiB);
+  CHECK(rest && arena.in_use() == 4 * kMiB);
+  arena.free(most);
+  arena.free(rest);
+  int other = 0;
+  CHECK(!arena.owns(&other));
+  CHECK_THROWS(arena.free(static_cast<char*>(most) + 1), Error, "is false");
+}
+
+TEST(freed_memory_goes_back_to_the_system) {
+  const std::size_t before = resident_shared();
+  Arena arena(2048 * kMiB);
+  const std::size_t bytes = Arena::kWarmBytes + 64 * kMiB;
+  for (int turn = 0; turn < 3; ++turn) {
+    void* memory = arena.allocate(bytes);
+    std::memset(memory, 1, bytes);
+    CHECK(resident_shared() >= before + bytes);
+    arena.free(memory);
+    CHECK(resident_shared() <= before + Arena::kWarmBytes + kMiB);
+  }
+}
+
+TEST(threads_share_it) {
+  Arena arena(256 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int turn = 0; turn < 500; ++turn) {
+        auto* memory = static_cast<int*>(arena.allocate(100000 + static_cast<unsigned>(turn)));
+        CHECK(memory != nullptr);
+        *memory = t;
+        std::this_thread::yield();
+        CHECK(*memory == t);
+        arena.free(memory);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(arena.in_use() == 0);
+}
+
+TEST(another_process_sees_it) {
+  Arena arena(16 * kMiB);
+  auto* number = static_cast<std::uint64_t*>(arena.allocate(kMiB));
+  *number = 17;
+  const std::string ticket = arena.ticket();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto view = ArenaView::of(ticket);
+    const auto address = reinterpret_cast<std::uintptr_t>(number);
+    auto* seen = view ? reinterpret_cast<std::uint64_t*>(view->at(address, 8)) : nullptr;
+    const bool right = seen && seen != number && *seen == 17 && ArenaView::of(ticket) == view &&
+                       !view->at(address, 32 * kMiB) && !view->at(16, 8) && !view->at(~std::uint64_t{7}, 8);
+    if (seen) *seen = 18;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(*number == 18);
+  for (const std::string& bad : {std::string("nonsense"), std::string(), ticket + "0", "1 " + ticket})
+    CHECK(ArenaView::of(bad) == nullptr);
+  arena.free(number);
+}
+
+UNIT_MAIN()
