@@ -2,8 +2,8 @@
 
 `dist.init_process_group("mpi-gdr")` needs no import of this package: torch loads it by its entry points.
 Importing it registers the backend as well (for TORCH_DEVICE_BACKEND_AUTOLOAD=0) and offers `Options`,
-`empty`, `mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process group,
-or the first use of those.
+`empty`, `mpi4py_comm` and `dump_flight_log`. Neither the extension nor MPI is loaded before the first process
+group, or the first use of those.
 """
 
 from __future__ import annotations

@@ -303,7 +303,8 @@ def test_info_text_shows_every_variable_and_algorithm():
         "environment": {"UCX_TLS": "tcp"},
         "algorithms": {
             "size": 2,
-            "table": [
+            "table": [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}],
+            "table_on_one_node": [
                 {"collective": "allreduce", "from_bytes": 0, "to_bytes": 4096, "algorithm": "flag"},
                 {"collective": "allreduce", "from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
             ],
@@ -319,12 +320,15 @@ def test_info_text_shows_every_variable_and_algorithm():
         "  UCX_TLS=tcp",
         "  allreduce                from 0 B to 4096 B: flag",
         "  allreduce                from 4096 B and more: ring",
+        "algorithms for 2 ranks on several nodes:",
+        "  allreduce                from 0 B and more: chain",
     ):
         assert line in text.splitlines()
 
 
 def test_info_speaks_on_rank_0_only(monkeypatch, capsys):
-    report = {"extension": {}, "variables": [], "environment": {}, "algorithms": {"size": 2, "table": []}}
+    tables = {"size": 2, "table": [], "table_on_one_node": []}
+    report = {"extension": {}, "variables": [], "environment": {}, "algorithms": tables}
     monkeypatch.setattr(info, "collect", lambda *arguments: report)
     for rank in (0, 1):
         monkeypatch.setattr(launch, "detect", lambda env, rank=rank: launch.Placement("x", rank, 2))
