@@ -2,6 +2,7 @@
 #   make train   the main job: the GPT example on 2 ranks
 #   make test    all tests
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
+#   make bench   all_reduce against Gloo and bare MPI on 2 and 4 ranks
 #   make soak    a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 # docs/install.md explains the variables below, for another torch or another MPI.
 PYTHON ?= python3
@@ -16,7 +17,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test test-full soak torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: train test test-full bench soak torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -28,6 +29,12 @@ test: unit $(VENV)/.package
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
+
+bench: $(VENV)/.package
+	for ranks in 2 4; do \
+	  echo "all_reduce on $$ranks ranks"; \
+	  OMP_NUM_THREADS=1 $(BIN)/python -m mpi_backend.bench.compare -n $$ranks $(ARGS) || exit 1; \
+	done
 
 soak: $(VENV)/.package
 	$(BIN)/mpi-gdr run -n $(RANKS) tests/soak/soak.py $(ARGS)

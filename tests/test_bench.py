@@ -112,6 +112,7 @@ def test_comparison_has_a_row_per_size():
         (["all_reduce", "-b", "1M", "-e", "1K"], "-b 1048576"),
         (["all_reduce", "-f", "1"], "-f 1"),
         (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
+        (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
         (["-n", "0", "all_reduce"], "'0'"),
         (["scan"], "scan"),
         (["all_reduce", "-e", "many"], "'many'"),
@@ -197,5 +198,8 @@ def test_rows():
 
 
 def test_table_of_the_comparison():
-    lines = compare.table({"mpi-gdr": {8: [2.0, 4.0, 3.0]}, "gloo": {8: [30.0]}, "MPI": {8: [1.5]}})
-    assert lines[-1] == "| 8 | 3 (2..4) | 30 (30..30) | 1.5 (1.5..1.5) | 10 | 2 |"
+    times = {"mpi-gdr": [2.0, 4.0, 3.0], "group memory": [1.5], "Gloo": [30.0], "MPI": [1.5]}
+    lines = compare.table({name: {8: samples} for name, samples in times.items()})
+    cells = ["8", "3 (2..4)", "1.5 (1.5..1.5)", "30 (30..30)", "1.5 (1.5..1.5)", "10", "0.5", "20", "1"]
+    assert lines[-1] == f"| {' | '.join(cells)} |"
+    assert len({line.count("|") for line in lines}) == 1

@@ -99,6 +99,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo or another that torch knows (default: mpi-gdr)")
     add("--device", default="cpu", help="device type of the tensors (default: cpu)")
+    add("--memory", choices=("ordinary", "group"), default="ordinary", help="where CPU buffers are: see docs")
     add("--format", choices=("nccl", "osu"), default="nccl", help="columns of nccl-tests or of OSU")
     add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
     add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each call (default: 300)")
@@ -121,6 +122,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
     if options.warmup_iters < 0:
         parser.error(f"-w {options.warmup_iters} is less than 0")
+    if options.memory == "group" and (options.backend != "mpi-gdr" or options.device != "cpu"):
+        parser.error("--memory group: expected --backend mpi-gdr and --device cpu")
     if options.datatype == "bool" and options.op == "avg":
         parser.error("-o avg is not defined on -d bool")
 
@@ -160,6 +163,7 @@ def run_rank(options: argparse.Namespace) -> int:
         "collective": options.collective,
         "title": kind.title,
         "device": str(device),
+        "memory": options.memory,
         "protocol": {
             "iterations": options.iters,
             "warmup": options.warmup_iters,
@@ -206,7 +210,8 @@ def measure_sizes(options, rank: int, ranks: int, device, protocol):
     wanted = sizes(options.minbytes, options.maxbytes, options.stepfactor, block_item)
     for total in [0] if options.collective == "barrier" else wanted:
         count = total // block_item
-        case = Case(rank, ranks, count, dtype, options.op, options.root, device)
+        group_memory = options.memory == "group"
+        case = Case(rank, ranks, count, dtype, options.op, options.root, device, group_memory)
         timings = measure(options.collective, case, total, protocol)
         row: dict[str, Any] = {
             "bytes": total,

@@ -1,8 +1,9 @@
 """all_reduce of mpi-gdr, Gloo and bare MPI side by side: `python -m mpi_backend.bench.compare -n 2`.
 
-Each round runs the three in turn, one job each, so that what else the machine does meets all of them; the
-table shows medians over the rounds, and in brackets the least and the largest. MPI runs through mpi4py: the
-same library, the same protocol (see measure.py), without torch.
+mpi-gdr takes part twice, with ordinary tensors and with tensors in group memory. Each round runs all in turn,
+one job each, so that what else the machine does meets all of them; the table shows medians over the rounds,
+and in brackets the least and the largest. MPI runs through mpi4py: the same library, the same protocol (see
+measure.py), without torch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from time import perf_counter_ns
 from .. import job, selftest
 from . import size, sizes
 
+OURS = ("mpi-gdr", "group memory")
 TOUCH_BYTES = 64 * 1024  # as in measure.py, which would load torch
 
 
@@ -34,7 +36,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.raw:
         return raw_mpi(options)
-    times: dict[str, dict[int, list[float]]] = {"mpi-gdr": {}, "gloo": {}, "MPI": {}}
+    times: dict[str, dict[int, list[float]]] = {name: {} for name in (*OURS, "Gloo", "MPI")}
     for _ in range(options.rounds):
         for contestant, results in times.items():
             for row in one_job(contestant, options)["rows"]:
@@ -52,16 +54,9 @@ def one_job(contestant: str, options: argparse.Namespace) -> dict:
         command += ["mpi_backend", "run", "-n", str(options.n), *program]
     else:
         command += ["mpi_backend", "bench", "-n", str(options.n), "all_reduce", *common]
-        command += [
-            "-n",
-            str(options.iters),
-            "-w",
-            str(options.warmup),
-            "--backend",
-            contestant,
-            "--json",
-            "-",
-        ]
+        command += ["-n", str(options.iters), "-w", str(options.warmup), "--json", "-"]
+        command += ["--backend", "gloo"] if contestant == "Gloo" else []
+        command += ["--memory", "group"] if contestant == "group memory" else []
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     report = selftest.last_json(result.stdout)
     if result.returncode != 0 or report is None:
@@ -100,18 +95,22 @@ def raw_mpi(options: argparse.Namespace) -> int:
 
 
 def table(times: dict[str, dict[int, list[float]]]) -> list[str]:
+    """Medians with the least and the largest, then how many times as long Gloo and MPI take."""
+    ratios = [(other, ours) for ours in OURS for other in ("Gloo", "MPI")]
     lines = [
-        "| bytes | mpi-gdr us | Gloo us | MPI us | Gloo / mpi-gdr | mpi-gdr / MPI |",
-        "|--:|--:|--:|--:|--:|--:|",
+        f"| bytes | {' | '.join(f'{name} us' for name in times)} | "
+        + " | ".join(f"{other} / {ours}" for other, ours in ratios)
+        + " |",
+        "|--:" * (1 + len(times) + len(ratios)) + "|",
     ]
-    for total in times["mpi-gdr"]:
-        ours, gloo, mpi = (times[name][total] for name in ("mpi-gdr", "gloo", "MPI"))
-        cells = [f"{statistics.median(t):.4g} ({min(t):.4g}..{max(t):.4g})" for t in (ours, gloo, mpi)]
-        against = [
-            statistics.median(gloo) / statistics.median(ours),
-            statistics.median(ours) / statistics.median(mpi),
+    for total in times[OURS[0]]:
+        median = {name: statistics.median(rows[total]) for name, rows in times.items()}
+        cells = [
+            f"{median[name]:.4g} ({min(rows[total]):.4g}..{max(rows[total]):.4g})"
+            for name, rows in times.items()
         ]
-        lines.append(f"| {total} | {' | '.join(cells)} | {against[0]:.3g} | {against[1]:.3g} |")
+        cells += [f"{median[other] / median[ours]:.3g}" for other, ours in ratios]
+        lines.append(f"| {total} | {' | '.join(cells)} |")
     return lines
 
 
