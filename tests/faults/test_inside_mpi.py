@@ -10,6 +10,8 @@ import mpi_calls
 import pytest
 from jobs import Case
 
+# Shared memory would keep the collectives away from MPI.
+MESSAGES = (("MPI_GDR_SHM", "off"),)
 WHO = r"rank 1 \(host \S+, pid \d+\) "
 GONE = WHO + "is gone: its process has ended"
 CASES = [
@@ -20,13 +22,16 @@ CASES = [
         told=rf"the set-up of group \S+ does not return: {GONE}.*; flight log: \S+.*Ending this process",
         variables=(("MPI_GDR_FLIGHT_LOG", "2000"),),
     ),
-    Case("mid", "stuck-exit", told=WHO + r"(has left the job: its program ended|is gone)"),
+    Case(
+        "mid", "stuck-exit", told=WHO + r"(has left the job: its program ended|is gone)", variables=MESSAGES
+    ),
     Case(
         "mid",
         "stuck",
         told=WHO + "is gone: its process has ended|timed out after .*still waiting for rank",
         own=r"stuck inside the MPI library.*, working on all_reduce seq=\d+",
         deadline=5,
+        variables=MESSAGES,
     ),
 ]
 STATUS = {"sigkill": -9, "stuck-exit": 3, "stuck": 124}
@@ -41,7 +46,7 @@ def library(tmp_path_factory):
 
 def test_inside_mpi(library, tmp_path):
     def run(case: Case) -> list[jobs.Ended]:
-        log = (("MPI_GDR_FLIGHT_DIR", str(tmp_path / case.fault)),) if case.variables else ()
+        log = (("MPI_GDR_FLIGHT_DIR", str(tmp_path / case.fault)),) if case.fault == "sigkill" else ()
         return jobs.run_apart(
             replace(case, options=("--intercept", str(library)), variables=(*case.variables, *log)), [nursery]
         )
