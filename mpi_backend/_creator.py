@@ -91,6 +91,7 @@ def create(dist_backend_opts: Any, pg_options: Any) -> Any:
     select_accelerator(os.environ)
     import torch.distributed as dist
 
+    offer_ddp_buckets(os.environ)
     if not dist.is_initialized():  # this is the default group
         return extension.create_backend(dist_backend_opts, options)
     # MPI spans all ranks, also where only this group uses it and the default group is of another backend.
@@ -112,6 +113,16 @@ def checked_options(extension: ModuleType, pg_options: Any) -> Any:
         f"pg_options is a {type(pg_options).__module__}.{type(pg_options).__qualname__}; "
         'backend "mpi-gdr" expects mpi_backend.Options'
     )
+
+
+def offer_ddp_buckets(env: Any) -> None:
+    """Lets DDP take its gradient buckets from this backend, in group memory, as it does only with
+    DDP_DISABLE_COMM_MEM=0. Not where the user has set the variable, nor beside an accelerator, whose other
+    backends would read it, too. It stays: other threads may read the environment when a group ends."""
+    import torch
+
+    if not torch.accelerator.is_available():
+        env.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
 def select_accelerator(env: Any) -> None:
@@ -140,7 +151,7 @@ def empty(*size: Any, dtype: Any = None) -> Any:
     """
     import torch
 
-    shape = torch.Size(size[0]) if len(size) == 1 and not isinstance(size[0], int) else torch.Size(size)
+    shape = torch.Size(size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size)
     if any(n < 0 for n in shape):
         raise ValueError(f"mpi_backend.empty: size={tuple(shape)}, expected none below 0")
     flat = load_extension().allocate_tensor(shape.numel(), dtype or torch.get_default_dtype())

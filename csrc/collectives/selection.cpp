@@ -24,7 +24,8 @@ struct Row {
   const char* algorithm;
 };
 
-// What goes through Staging in chunks has a schedule as long as it is large.
+// What goes through Staging in chunks has a schedule as long as it is large, times the number of ranks. For
+// two.
 constexpr std::uint64_t kStagedLimit = 1024 * 1024 * KiB;
 
 // Bytes are those of CollectiveSpec::count: the whole buffer, or one rank's block of all_gather,
@@ -139,6 +140,13 @@ std::uint64_t selecting_bytes(const CollectiveSpec& spec) {
   return count > kOpen / item ? kOpen - 1 : count * item;
 }
 
+// Of one buffer or block.
+std::uint64_t largest_bytes(const CollectiveSpec& spec) {
+  if (spec.counts.empty()) return selecting_bytes(spec);
+  const std::uint64_t most = *std::max_element(spec.counts.begin(), spec.counts.end());
+  return most > kOpen / item_size(spec.dtype) ? kOpen : most * item_size(spec.dtype);
+}
+
 // In every step of a ring some rank sends the largest block. Where that is far larger than the mean, few
 // steps of growing length are over sooner.
 bool is_skewed(const CollectiveSpec& spec) {
@@ -167,7 +175,7 @@ bool usable(const Algorithm& algorithm, const CollectiveSpec& spec, Reach reach)
   // Nobody may read a product with a rank's own factor where it does not stand: it would go through Staging.
   const bool staged =
       !is_direct(algorithm) || (spec.op == ReduceOp::PreMulSum && spec.collective != Collective::AllReduce);
-  return !staged || selecting_bytes(spec) < kStagedLimit;
+  return !staged || largest_bytes(spec) < kStagedLimit / static_cast<unsigned>(spec.size / 2);
 }
 
 const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach) {

@@ -11,6 +11,8 @@ namespace {
 constexpr std::size_t kMostCached =
     1024;  // plans; a job that varies its sizes without end must not grow for ever
 
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
+
 template <typename T>
 void append(std::string& key, const T& value) {
   key.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -71,7 +73,12 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
-  if (cache_.size() >= kMostCached) cache_.clear();
+  const std::size_t steps = plan.schedule ? plan.schedule->steps.size() : 0;
+  if (cache_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
+    cache_.clear();
+    cached_steps_ = 0;
+  }
+  cached_steps_ += steps;
   return cache_.emplace(std::move(key), plan).first->second;
 }
 

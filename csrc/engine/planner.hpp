@@ -32,6 +32,7 @@ class Planner {
   const Algorithm* forced_[kCollectiveCount] = {};
   Tuning tuning_;
   std::mutex mutex_;
+  std::size_t cached_steps_ = 0;
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
 };
 

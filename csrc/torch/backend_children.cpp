@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
+#include "torch/store.hpp"
 #include "torch/world.hpp"
 #include "transport/mpi/runtime.hpp"
 
@@ -78,11 +79,11 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    const auto deadline = Clock::now() + options.timeout;
-    const auto meeting = World::get().watched(store, "the merger of " + options.group_name, deadline);
+    C10dStore meeting(store);  // the user's connection: other threads of the program may hold it for long
     std::vector<int> members;
-    for (const std::string& blob : rendezvous(*meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
-                                              std::to_string(world_ranks_[rank_]), deadline))
+    for (const std::string& blob :
+         rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
+                    std::to_string(world_ranks_[rank_]), Clock::now() + options.timeout))
       members.push_back(std::stoi(blob));
     return make_child(store, std::move(members), rank, options);
   });

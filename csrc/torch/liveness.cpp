@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -226,12 +225,7 @@ void Liveness::on_tick() {
 
 // Why this call may never return, or "".
 std::string Liveness::missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now) {
-  std::vector<int> ranks = call.ranks_;
-  if (ranks.empty()) {
-    ranks.resize(static_cast<std::size_t>(mpi::size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-  }
-  std::string lost = heartbeat.lost_among(ranks);
+  std::string lost = heartbeat.lost_among(call.ranks_.empty() ? std::vector<int>{0} : call.ranks_);
   if (lost.empty() && call.ranks_.empty() && !heartbeat.store_lost().empty())
     lost = "the store is lost (" + heartbeat.store_lost() + ")";
   if (lost.empty() && now > call.deadline_) lost = "its deadline has passed";

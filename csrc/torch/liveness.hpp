@@ -42,7 +42,7 @@ class Liveness {
   std::string explain(const std::vector<int>& members) const;
 
   // While it lives, a call that cannot be interrupted waits for these ranks (none: for the store of the job,
-  // which any rank may serve). If one of them is lost, or at the deadline, it may never return: after a grace
+  // which rank 0 may serve). If one of them is lost, or at the deadline, it may never return: after a grace
   // of kBlockedGrace the process ends with a message.
   class Blocking {
    public:

@@ -1,12 +1,13 @@
 #include "torch/memory.hpp"
 
-#include <ATen/DeviceAccelerator.h>
 #include <ATen/EmptyTensor.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "common/env.hpp"
 #include "common/error.hpp"
@@ -14,21 +15,28 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-constexpr const char* kDdpVariable = "DDP_DISABLE_COMM_MEM";
-std::atomic<const void*> ddp_owner{nullptr};  // the group for which we have set it
+constexpr std::uint64_t kMostByDefault = std::uint64_t{64} << 30;
+
+// Each rank maps the memory of all ranks of its node, used or not: addresses must not be what runs out.
+std::uint64_t default_limit() {
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return 0;
+  // Where the system counts pages before they are touched, touching too many would be a signal, not an error.
+  int overcommit = 0;
+  if (std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit; overcommit == 2) return 0;
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page <= 0) return 0;
+  return std::min(kMostByDefault, static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 4);
+}
 
 std::uint64_t group_memory_limit() {
   const Env& env = Env::get();
   if (!env.node_memory) return 0;
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  const auto quarter =
-      pages > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 4 : 0;
-  return env.group_memory.value_or(quarter);
+  return env.group_memory ? *env.group_memory : default_limit();
 }
 
 void release(void* memory) {
-  shm::Arena* const arena = group_arena();
-  if (arena && arena->owns(memory))
+  if (shm::Arena* const arena = shm::Arena::find(memory))
     arena->free(memory);
   else
     std::free(memory);
@@ -54,8 +62,8 @@ class GroupAllocator final : public c10::Allocator {
 }  // namespace
 
 shm::Arena* group_arena() {
-  static shm::Arena* const arena = shm::Arena::own(group_memory_limit());
-  return arena;
+  static const std::uint64_t limit = group_memory_limit();
+  return shm::Arena::own(limit);
 }
 
 std::shared_ptr<c10::Allocator> group_allocator() {
@@ -73,16 +81,6 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
   return at::detail::empty_generic({size}, group_allocator().get(),
                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
                                    c10::typeMetaToScalarType(options.dtype()), std::nullopt);
-}
-
-void offer_ddp_buckets(const void* owner) {
-  if (!group_arena() || at::getAccelerator().has_value() || std::getenv(kDdpVariable)) return;
-  ::setenv(kDdpVariable, "0", 0);
-  ddp_owner.store(owner, std::memory_order_relaxed);
-}
-
-void withdraw_ddp_buckets(const void* owner) {
-  if (ddp_owner.compare_exchange_strong(owner, nullptr, std::memory_order_relaxed)) ::unsetenv(kDdpVariable);
 }
 
 }  // namespace mpigdr::torch_binding

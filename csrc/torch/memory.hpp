@@ -22,10 +22,4 @@ std::shared_ptr<c10::Allocator> group_allocator();
 // One-dimensional, uninitialised. Throws InvalidUsage for a negative size or another device than the CPU.
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options);
 
-// DDP takes its buckets from allocateTensor() only where DDP_DISABLE_COMM_MEM=0 stands in the environment.
-// Sets that for the default group `owner`, unless the user has set the variable, or an accelerator is there,
-// whose other backends would read it, too; and takes it back when that group is closed.
-void offer_ddp_buckets(const void* owner);
-void withdraw_ddp_buckets(const void* owner);
-
 }  // namespace mpigdr::torch_binding

@@ -12,7 +12,7 @@ namespace mpigdr::torch_binding {
 class WatchedStore : public KvStore {
  public:
   // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
-  // any rank of the job or of the store itself, ends the process (Liveness::Blocking).
+  // the store or of rank 0, which may serve it, ends the process (Liveness::Blocking).
   WatchedStore(C10dStore store, Liveness& liveness, std::string what, Clock::time_point deadline)
       : store_(std::move(store)), liveness_(liveness), what_(std::move(what)), deadline_(deadline) {}
 

@@ -218,11 +218,6 @@ std::shared_ptr<FlightWriter> World::flight() {
   return engine_ ? engine_->flight() : nullptr;
 }
 
-std::unique_ptr<KvStore> World::watched(c10::intrusive_ptr<c10d::Store> store, std::string what,
-                                        Clock::time_point deadline) {
-  return std::make_unique<WatchedStore>(C10dStore(std::move(store)), liveness_, std::move(what), deadline);
-}
-
 World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
                                   std::chrono::milliseconds timeout) {
   check_process();
@@ -271,7 +266,8 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     times = times_made_[members]++;
     prefix =
         key_prefix(generation_) + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
-    store = watched(store_, "group " + options.group_id, deadline);
+    store =
+        std::make_unique<WatchedStore>(C10dStore(store_), liveness_, "group " + options.group_id, deadline);
   }
   auto segment = make_segment(members);
   const std::vector<std::string> own = own_fields(segment.get());
@@ -329,12 +325,10 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.is_default = is_default;
   group.uid = prefix;
   group.members = members;
-  const bool on_node = node && node->reach() != Reach::None;
-  if (on_node) group.node = std::move(node);
+  if (node && node->reach() != Reach::None) group.node = std::move(node);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(group, std::move(transport), planner);
   liveness_.opened(engine(), made.group, members, prefix);
-  if (is_default && on_node) offer_ddp_buckets(made.group.get());
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
   return made;
 }
@@ -343,7 +337,6 @@ void World::note_failure() { mpi::mark_failed(); }
 
 void World::group_closed(const Group& group) {
   open_groups_.fetch_sub(1, std::memory_order_relaxed);
-  withdraw_ddp_buckets(&group);
   liveness_.closed(group);
 }
 

@@ -53,10 +53,6 @@ class World {
   // MPI under its launcher, without any store; used to agree on MASTER_ADDR before there is one.
   void initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
 
-  // A store of this job, for a meeting over it; a call that does not return ends the process.
-  std::unique_ptr<KvStore> watched(c10::intrusive_ptr<c10d::Store> store, std::string what,
-                                   Clock::time_point deadline);
-
   // An operation failed: MPI_Finalize would wait for peers that may be gone.
   void note_failure();
 

@@ -127,4 +127,32 @@ TEST(another_process_sees_it) {
   arena.free(number);
 }
 
+// It has the maps of free blocks as they were, and the pages as they are: it must not act on either.
+TEST(a_forked_child_leaves_its_parents_memory_alone) {
+  Arena& arena = *Arena::own(1024 * kMiB);
+  CHECK(Arena::own(1) == &arena);
+  const std::size_t bytes = Arena::kWarmBytes + kMiB;
+  auto* block = static_cast<char*>(arena.allocate(bytes));
+  std::memset(block, 1, bytes);
+  CHECK(Arena::find(block + bytes - 1) == &arena && !Arena::find(&arena));
+  const pid_t child = fork();
+  if (child == 0) {
+    bool right = Arena::find(block) == &arena && !arena.allocate(kMiB);
+    arena.free(block);
+    Arena* own = Arena::own(16 * kMiB);  // as a rank of its own would make one
+    right = right && own && own != &arena && own->ticket() != arena.ticket();
+    auto* mine = right ? static_cast<char*>(own->allocate(kMiB)) : nullptr;
+    right = mine && Arena::find(mine) == own && Arena::find(block) == &arena;
+    if (right) {
+      std::memset(mine, 2, kMiB);
+      own->free(mine);
+    }
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  for (std::size_t i = 0; i < bytes; i += 4096) CHECK(block[i] == 1);
+  arena.free(block);
+}
+
 UNIT_MAIN()

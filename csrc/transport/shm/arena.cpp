@@ -5,9 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <iterator>
-#include <optional>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -25,46 +26,83 @@ struct Header {
   std::uint64_t nonce;
 };
 
+// All arenas of this process: its own, and before it those that were inherited.
+struct Arenas {
+  std::mutex making;
+  std::atomic<pid_t> process{0};  // that has made, or could not make, its own
+  std::atomic<Arena*> own{nullptr};
+  std::array<std::atomic<Arena*>, 8> all{};  // forks of forks that make one each
+};
+
+Arenas& arenas() {
+  static auto& leaked = *new Arenas;
+  return leaked;
+}
+
 }  // namespace
 
 Arena* Arena::own(std::size_t limit) {
-  static Arena* const arena = [&]() -> Arena* {
-    if (limit == 0) return nullptr;
+  Arenas& known = arenas();
+  if (known.process.load(std::memory_order_acquire) == ::getpid())
+    return known.own.load(std::memory_order_relaxed);
+  const std::lock_guard lock(known.making);
+  if (known.process.load(std::memory_order_relaxed) == ::getpid())
+    return known.own.load(std::memory_order_relaxed);
+  Arena* made = nullptr;
+  const auto place =
+      std::find_if(known.all.begin(), known.all.end(), [](const auto& a) { return !a.load(); });
+  if (limit > 0 && place != known.all.end()) {
     try {
-      return new Arena(limit);
+      made = new Arena(limit);
+      place->store(made, std::memory_order_release);
     } catch (const Error& error) {
       log(LogLevel::Warn, "INIT", "no group memory, tensors are in ordinary memory: ", error.what());
-      return nullptr;
     }
-  }();
-  return arena;
+  }
+  known.own.store(made, std::memory_order_relaxed);
+  known.process.store(::getpid(), std::memory_order_release);
+  return made;
 }
 
-Arena::Arena(std::size_t limit) : bytes_(whole_pages(limit) + kPage) {
+Arena* Arena::find(const void* memory) {
+  for (const auto& arena : arenas().all)
+    if (Arena* const known = arena.load(std::memory_order_acquire); known && known->owns(memory))
+      return known;
+  return nullptr;
+}
+
+Arena::Arena(std::size_t limit) : bytes_(whole_pages(limit) + kPage), owner_(::getpid()) {
   nonce_ = draw_nonce();
   const MemoryFile made = make_memory_file(bytes_);
   file_ = made.file;
   memory_ = static_cast<std::byte*>(made.memory);
   reinterpret_cast<Header*>(memory_)->nonce = nonce_;
-  free_.emplace(kPage, bytes_ - kPage);
+  free_.emplace(kPage, Free{bytes_ - kPage, 0});
 }
 
 Arena::~Arena() { release({file_, memory_}, bytes_); }
 
 void* Arena::allocate(std::size_t bytes) {
-  if (bytes == 0 || bytes > bytes_) return nullptr;
+  if (bytes == 0 || bytes > bytes_ || ::getpid() != owner_) return nullptr;
   const std::size_t size = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
   // The lowest place: what was used before is there, and still has its pages.
   const auto found =
-      std::find_if(free_.begin(), free_.end(), [&](const auto& f) { return f.second >= size; });
+      std::find_if(free_.begin(), free_.end(), [&](const auto& f) { return f.second.bytes >= size; });
   if (found == free_.end()) return nullptr;
-  const auto [offset, room] = *found;
-  free_.erase(found);
-  if (room > size) free_.emplace(offset + size, room - size);
-  used_.emplace(offset, size);
+  const std::size_t offset = found->first;
+  const auto [room, warm] = found->second;
+  used_.emplace(offset, Free{size, 0});  // before anything else is changed: memory may run out
+  auto node = free_.extract(found);
+  // Which of its pages are there is not known: the rest may have them all.
+  const Free rest{room - size, std::min(room - size, warm)};
+  warm_ = warm_ - warm + rest.warm;
+  if (rest.bytes > 0) {
+    node.key() = offset + size;
+    node.mapped() = rest;
+    free_.insert(std::move(node));
+  }
   in_use_ += size;
-  warm_ -= std::min(warm_, size);
   return memory_ + offset;
 }
 
@@ -74,29 +112,39 @@ bool Arena::owns(const void* memory) const {
 }
 
 void Arena::free(void* memory) {
+  if (::getpid() != owner_) return;
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - memory_);
   const std::lock_guard lock(mutex_);
   const auto used = used_.find(offset);
   MPIGDR_CHECK(used != used_.end());
-  std::size_t size = used->second;
-  used_.erase(used);
-  in_use_ -= size;
-  warm_ += size;
-  if (warm_ > kWarmBytes && ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                        static_cast<off_t>(offset), static_cast<off_t>(size)) == 0)
-    warm_ -= size;
-  auto next = free_.emplace(offset, size).first;
-  if (next != free_.begin())
-    if (const auto before = std::prev(next); before->first + before->second == offset) {
-      before->second += size;
-      free_.erase(next);
-      next = before;
-    }
-  if (const auto after = std::next(next);
-      after != free_.end() && next->first + next->second == after->first) {
-    next->second += after->second;
-    free_.erase(after);
+  used->second.warm = used->second.bytes;
+  in_use_ -= used->second.bytes;
+  warm_ += used->second.bytes;
+  auto block = free_.insert(used_.extract(used)).position;
+  const auto merge_with_next = [&](Blocks::iterator first) {
+    const auto next = std::next(first);
+    if (next == free_.end() || first->first + first->second.bytes != next->first) return;
+    first->second.bytes += next->second.bytes;
+    first->second.warm += next->second.warm;
+    free_.erase(next);
+  };
+  merge_with_next(block);
+  if (block != free_.begin()) {
+    const auto before = std::prev(block);
+    const std::size_t end = before->first + before->second.bytes;
+    merge_with_next(before);
+    if (end == offset) block = before;
   }
+  if (warm_ > kWarmBytes) punch(block);
+}
+
+// Its pages go back to the system.
+void Arena::punch(Blocks::iterator block) {
+  if (::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block->first),
+                  static_cast<off_t>(block->second.bytes)) != 0)
+    return;
+  warm_ -= block->second.warm;
+  block->second.warm = 0;
 }
 
 std::size_t Arena::in_use() const {

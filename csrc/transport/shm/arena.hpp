@@ -6,7 +6,8 @@
 // is gone with the last process that maps it. Freed blocks keep their pages up to kWarmBytes, for the next
 // tensor.
 //
-// A child made by fork shares it with its parent, as torch's shared tensors are, and does not get a copy.
+// A child made by fork shares its parent's pages, as with torch's shared tensors, and does not get a copy. It
+// gives out and frees nothing of that arena; if it needs one, it makes its own.
 #pragma once
 
 #include <cstddef>
@@ -23,31 +24,41 @@ class Arena {
  public:
   static constexpr std::size_t kWarmBytes = std::size_t{256} << 20;
 
-  // Of this process; made at the first call, with room for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if the
-  // system has none to give; that is logged once.
+  // Of this process; made at the first call, with room for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if that
+  // is 0 or the system has none to give, which is logged once.
   static Arena* own(std::size_t limit);
+  // The one that has given out this memory, this process's or one inherited by fork; or null.
+  static Arena* find(const void* memory);
   explicit Arena(std::size_t limit);  // throws Error(System)
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Page-aligned and uninitialised; null if the limit is reached.
+  // Page-aligned and uninitialised; null if the limit is reached, or in a forked child.
   void* allocate(std::size_t bytes);
   bool owns(const void* memory) const;
-  // What allocate() returned.
+  // What allocate() returned. Allocates nothing. Does nothing in a forked child.
   void free(void* memory);
   std::size_t in_use() const;  // bytes, in whole pages
   // How others find it, by ArenaView.
   std::string ticket() const;
 
  private:
+  // Pages of free blocks that may still be there, at most.
+  struct Free {
+    std::size_t bytes = 0, warm = 0;
+  };
+  using Blocks = std::map<std::size_t, Free>;  // by offset
+  void punch(Blocks::iterator block);
+
   const std::size_t bytes_;
+  const int owner_;  // pid
   int file_ = -1;
   std::byte* memory_ = nullptr;
   std::uint64_t nonce_ = 0;
-  mutable std::mutex mutex_;                 // all below, by offset
-  std::map<std::size_t, std::size_t> free_;  // no two are adjacent
-  std::map<std::size_t, std::size_t> used_;
+  mutable std::mutex mutex_;  // all below
+  Blocks free_;               // no two are adjacent
+  Blocks used_;
   std::size_t in_use_ = 0, warm_ = 0;
 };
 
