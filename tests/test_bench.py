@@ -203,3 +203,10 @@ def test_table_of_the_comparison():
     cells = ["8", "3 (2..4)", "1.5 (1.5..1.5)", "30 (30..30)", "1.5 (1.5..1.5)", "10", "0.5", "20", "1"]
     assert lines[-1] == f"| {' | '.join(cells)} |"
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_plot_of_the_comparison(tmp_path):
+    pytest.importorskip("matplotlib", reason="plots need matplotlib")
+    picture = tmp_path / "plot.png"
+    compare.plot({"mpi-gdr": {8: [2.0, 4.0], 64: [3.0]}, "MPI": {8: [1.5], 64: [2.0]}}, 2, str(picture))
+    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 5000

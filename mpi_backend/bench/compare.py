@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--iters", type=job.positive, default=20)
     parser.add_argument("--warmup", type=job.positive, default=5)
     parser.add_argument("--rounds", type=job.positive, default=3)
+    parser.add_argument("--plot", metavar="FILE", help="draw time and bus bandwidth (needs matplotlib)")
     parser.add_argument("--raw", action="store_true", help=argparse.SUPPRESS)  # this process is a rank
     options = parser.parse_args(argv)
     if options.raw:
@@ -42,6 +43,8 @@ def main(argv: list[str]) -> int:
             for row in one_job(contestant, options)["rows"]:
                 results.setdefault(row["bytes"], []).append(row["in_place"]["p50_us"])
     print("\n".join(table(times)))
+    if options.plot:
+        plot(times, options.n, options.plot)
     return 0
 
 
@@ -112,6 +115,34 @@ def table(times: dict[str, dict[int, list[float]]]) -> list[str]:
         cells += [f"{median[other] / median[ours]:.3g}" for other, ours in ratios]
         lines.append(f"| {total} | {' | '.join(cells)} |")
     return lines
+
+
+def plot(times: dict[str, dict[int, list[float]]], ranks: int, path: str) -> None:
+    """Medians as lines, from the least to the largest as bands."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for name, rows in times.items():
+        totals = list(rows)
+        medians = [statistics.median(samples) for samples in rows.values()]
+        (line,) = left.plot(totals, medians, marker=".", label=name)
+        low, high = [min(samples) for samples in rows.values()], [max(samples) for samples in rows.values()]
+        left.fill_between(totals, low, high, alpha=0.15, color=line.get_color())
+        moved = 2 * (ranks - 1) / ranks  # as in nccl-tests
+        bandwidths = [moved * total / median * 1e-3 for total, median in zip(totals, medians, strict=True)]
+        right.plot(totals, bandwidths, marker=".", label=name)
+    left.set(ylabel="time, us", yscale="log")
+    right.set(ylabel="bus bandwidth, GB/s")
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("bytes")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.suptitle(f"all_reduce, float32, {ranks} ranks of one node")
+    figure.savefig(path, dpi=120)
 
 
 if __name__ == "__main__":
