@@ -236,7 +236,13 @@ def test_the_exit_status_of_the_launcher(launcher, status):
 def test_signals_reach_the_launcher(launcher, signum):
     mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
     command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    # A shell starts what runs in its background with SIGINT ignored, and so these tests, if they do.
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(signum)
         assert process.wait(timeout=60) == -signum

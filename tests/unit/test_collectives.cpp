@@ -144,6 +144,7 @@ TEST(uneven_blocks_of_large_groups) {
   each_builder([](const Algorithm& a) {
     if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
     for (const int p : {31, 48, 63, 64}) {
+      if (unit::kSanitized && p > 31) break;
       CollectiveSpec spec = make(a.collective, p, 0);
       for (int r = 0; r < p; ++r) spec.counts.push_back(static_cast<std::uint64_t>(r * 7919 % 11) * 1000);
       expect_right(build(a, spec));
