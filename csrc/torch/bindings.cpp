@@ -18,7 +18,8 @@ namespace py = pybind11;
 
 namespace mpigdr {
 void bind_schedule(py::module_& module);  // bind_schedule.cpp
-}
+void bind_bench(py::module_& module);     // bind_bench.cpp
+}  // namespace mpigdr
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -189,4 +190,5 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("backend"), "Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py().");
   bind_schedule(m);
+  bind_bench(m);
 }

@@ -23,17 +23,24 @@ class Run(NamedTuple):
     """One way to run a collective at one size on this rank."""
 
     call: Callable[[], None]
-    fill: Callable[[], None]  # rewrites everything that the call reads
-    result: Callable[[], torch.Tensor | None]  # what to compare; None: nothing on this rank
+    input: torch.Tensor  # all that the call reads here; empty where it reads nothing
+    fresh: torch.Tensor  # what belongs there
+    output: torch.Tensor | None  # what to compare; None: nothing on this rank
     expected: Callable[[], torch.Tensor]
+
+    def fill(self) -> None:
+        self.input.copy_(self.fresh)
 
 
 class Kind(NamedTuple):
     title: str  # of the OSU format
     prepare: Callable[..., dict[str, Run]]  # {"out": Run, "in": Run}, either may be missing
     bus_factor: Callable[[int], float]
-    blocks: bool  # the buffer has one block per rank; the count column is that of a block
-    reduces: bool
+    # Sizes of the whole buffer that all ranks together read and write at least, by the number of ranks and
+    # whether it is in place: every byte that a rank contributes is read, every byte of a result is written.
+    least: Callable[[int, bool], float]
+    blocks: bool = False  # the buffer has one block per rank; the count column is that of a block
+    reduces: bool = False
     rooted: bool = False
 
 
@@ -60,16 +67,25 @@ class Case(NamedTuple):
         """What `rank` holds at [start, start + count) of its buffer."""
         return tiled(self.table(self.one(rank)), start, count)
 
+    def block(self, whole: torch.Tensor, rank: int) -> torch.Tensor:
+        return whole.narrow(0, rank * self.count, self.count)
+
+    def gathered(self) -> torch.Tensor:
+        return torch.cat([self.source(rank, 0, self.count) for rank in range(self.size)])
+
     def one(self, rank: int) -> torch.Tensor:
         """The seven values of a rank. Over seven neighbouring ranks they add up to 0, or multiply to 1."""
         steps = (torch.arange(7) + 3 * rank) % 7 - 3
         if self.dtype == torch.bool:
             return steps > 0
-        if self.op == "prod" and self.dtype.is_floating_point:
+        if self.op == "prod" and self.rounds():
             return torch.pow(2.0, steps.double())
-        if not self.dtype.is_floating_point and not self.dtype.is_signed:
+        if not self.dtype.is_signed:
             return steps + 3
-        return steps.double() if self.dtype.is_floating_point else steps
+        return steps.double() if self.rounds() else steps
+
+    def rounds(self) -> bool:
+        return self.dtype.is_floating_point or self.dtype.is_complex
 
     def table(self, seven: torch.Tensor) -> torch.Tensor:
         """One period. The shift every 4096 elements shows data that lands in the wrong block."""
@@ -90,8 +106,9 @@ class Case(NamedTuple):
         else:
             seven = rows.sum(0)
             if self.op == "avg":
-                mode = None if self.dtype.is_floating_point else "trunc"
-                seven = seven.to(self.dtype).to(rows.dtype).div(self.size, rounding_mode=mode)
+                mode = None if self.rounds() else "trunc"
+                exact = seven if self.rounds() else seven.to(self.dtype).to(rows.dtype)
+                seven = exact.div(self.size, rounding_mode=mode)
         return tiled(self.table(seven), start, count)
 
 
@@ -102,36 +119,39 @@ def tiled(table: torch.Tensor, start: int, count: int) -> torch.Tensor:
 
 
 def all_reduce(c: Case) -> dict[str, Run]:
-    source, buffer, op = c.source(c.rank, 0, c.count), c.empty(c.count), c.reduce_op()
+    buffer, op = c.empty(c.count), c.reduce_op()
     return {
         "in": Run(
             lambda: dist.all_reduce(buffer, op),
-            lambda: buffer.copy_(source),
-            lambda: buffer,
+            buffer,
+            c.source(c.rank, 0, c.count),
+            buffer,
             lambda: c.reduced(0, c.count),
         )
     }
 
 
 def broadcast(c: Case) -> dict[str, Run]:
-    source, buffer = c.source(c.rank, 0, c.count), c.empty(c.count)
+    buffer = c.empty(c.count)
     return {
         "in": Run(
             lambda: dist.broadcast(buffer, c.root),
-            lambda: buffer.copy_(source),
-            lambda: buffer,
+            buffer,
+            c.source(c.rank, 0, c.count),
+            buffer,
             lambda: c.source(c.root, 0, c.count),
         )
     }
 
 
 def reduce(c: Case) -> dict[str, Run]:
-    source, buffer, op = c.source(c.rank, 0, c.count), c.empty(c.count), c.reduce_op()
+    buffer, op = c.empty(c.count), c.reduce_op()
     return {
         "in": Run(
             lambda: dist.reduce(buffer, c.root, op),
-            lambda: buffer.copy_(source),
-            lambda: buffer if c.rank == c.root else None,
+            buffer,
+            c.source(c.rank, 0, c.count),
+            buffer if c.rank == c.root else None,
             lambda: c.reduced(0, c.count),
         )
     }
@@ -139,66 +159,78 @@ def reduce(c: Case) -> dict[str, Run]:
 
 def all_gather(c: Case) -> dict[str, Run]:
     source, block, whole = c.source(c.rank, 0, c.count), c.empty(c.count), c.empty(c.count * c.size)
-    mine = whole.narrow(0, c.rank * c.count, c.count)
+    mine = c.block(whole, c.rank)
 
-    def expected() -> torch.Tensor:
-        return torch.cat([c.source(rank, 0, c.count) for rank in range(c.size)])
+    def run(own: torch.Tensor) -> Run:
+        return Run(lambda: dist.all_gather_into_tensor(whole, own), own, source, whole, c.gathered)
 
-    return {
-        "out": Run(
-            lambda: dist.all_gather_into_tensor(whole, block),
-            lambda: block.copy_(source),
-            lambda: whole,
-            expected,
-        ),
-        "in": Run(
-            lambda: dist.all_gather_into_tensor(whole, mine),
-            lambda: mine.copy_(source),
-            lambda: whole,
-            expected,
-        ),
-    }
+    return {"out": run(block), "in": run(mine)}
 
 
 def reduce_scatter(c: Case) -> dict[str, Run]:
     source, block, whole = c.source(c.rank, 0, c.count * c.size), c.empty(c.count), c.empty(c.count * c.size)
-    mine, op = whole.narrow(0, c.rank * c.count, c.count), c.reduce_op()
+    mine, op = c.block(whole, c.rank), c.reduce_op()
 
-    def expected() -> torch.Tensor:
-        return c.reduced(c.rank * c.count, c.count)
+    def run(own: torch.Tensor) -> Run:
+        return Run(
+            lambda: dist.reduce_scatter_tensor(own, whole, op),
+            whole,
+            source,
+            own,
+            lambda: c.reduced(c.rank * c.count, c.count),
+        )
 
-    return {
-        "out": Run(
-            lambda: dist.reduce_scatter_tensor(block, whole, op),
-            lambda: whole.copy_(source),
-            lambda: block,
-            expected,
-        ),
-        "in": Run(
-            lambda: dist.reduce_scatter_tensor(mine, whole, op),
-            lambda: whole.copy_(source),
-            lambda: mine,
-            expected,
-        ),
-    }
+    return {"out": run(block), "in": run(mine)}
 
 
 def all_to_all(c: Case) -> dict[str, Run]:
     total = c.count * c.size
-    source, outgoing, incoming = c.source(c.rank, 0, total), c.empty(total), c.empty(total)
+    outgoing, incoming = c.empty(total), c.empty(total)
     return {
         "out": Run(
             lambda: dist.all_to_all_single(incoming, outgoing),
-            lambda: outgoing.copy_(source),
-            lambda: incoming,
+            outgoing,
+            c.source(c.rank, 0, total),
+            incoming,
             lambda: torch.cat([c.source(rank, c.rank * c.count, c.count) for rank in range(c.size)]),
         )
     }
 
 
+def gather(c: Case) -> dict[str, Run]:
+    source, block, at_root = c.source(c.rank, 0, c.count), c.empty(c.count), c.rank == c.root
+    whole = c.empty(c.count * c.size if at_root else 0)
+    parts = list(whole.chunk(c.size)) if at_root else None
+
+    def run(own: torch.Tensor) -> Run:
+        return Run(
+            lambda: dist.gather(own, parts, c.root), own, source, whole if at_root else None, c.gathered
+        )
+
+    return {"out": run(block), "in": run(parts[c.rank] if parts else block)}
+
+
+def scatter(c: Case) -> dict[str, Run]:
+    total, at_root = c.count * c.size, c.rank == c.root
+    block, whole = c.empty(c.count), c.empty(total if at_root else 0)
+    source = c.source(c.rank, 0, total if at_root else 0)
+    parts = list(whole.chunk(c.size)) if at_root else None
+
+    def run(own: torch.Tensor) -> Run:
+        return Run(
+            lambda: dist.scatter(own, parts, c.root),
+            whole,
+            source,
+            own,
+            lambda: c.source(c.root, c.rank * c.count, c.count),
+        )
+
+    return {"out": run(block), "in": run(parts[c.rank] if parts else block)}
+
+
 def sendrecv(c: Case) -> dict[str, Run]:
     to, origin = (c.rank + 1) % c.size, (c.rank - 1) % c.size
-    source, outgoing, incoming = c.source(c.rank, 0, c.count), c.empty(c.count), c.empty(c.count)
+    outgoing, incoming = c.empty(c.count), c.empty(c.count)
 
     def call() -> None:
         sent = dist.isend(outgoing, to)
@@ -207,24 +239,45 @@ def sendrecv(c: Case) -> dict[str, Run]:
 
     return {
         "out": Run(
-            call, lambda: outgoing.copy_(source), lambda: incoming, lambda: c.source(origin, 0, c.count)
+            call,
+            outgoing,
+            c.source(c.rank, 0, c.count),
+            incoming,
+            lambda: c.source(origin, 0, c.count),
         )
     }
 
 
 def barrier(c: Case) -> dict[str, Run]:
-    return {"out": Run(lambda: dist.barrier(), lambda: None, lambda: None, lambda: c.empty(0))}
+    nothing = c.empty(0)
+    return {"out": Run(lambda: dist.barrier(), nothing, nothing, None, lambda: nothing)}
+
+
+def _share(p: int) -> float:
+    return (p - 1) / p
+
+
+def _one(p: int) -> float:
+    return 1.0
 
 
 KINDS: dict[str, Kind] = {
-    "all_reduce": Kind("Allreduce", all_reduce, lambda p: 2 * (p - 1) / p, blocks=False, reduces=True),
-    "broadcast": Kind("Broadcast", broadcast, lambda p: 1.0, blocks=False, reduces=False, rooted=True),
-    "reduce": Kind("Reduce", reduce, lambda p: 1.0, blocks=False, reduces=True, rooted=True),
-    "all_gather": Kind("Allgather", all_gather, lambda p: (p - 1) / p, blocks=True, reduces=False),
-    "reduce_scatter": Kind(
-        "Reduce_scatter", reduce_scatter, lambda p: (p - 1) / p, blocks=True, reduces=True
+    "all_reduce": Kind(
+        "Allreduce", all_reduce, lambda p: 2 * _share(p), lambda p, in_place: 2 * p, reduces=True
     ),
-    "all_to_all": Kind("All-to-All", all_to_all, lambda p: (p - 1) / p, blocks=True, reduces=False),
-    "sendrecv": Kind("Ring Send-Receive", sendrecv, lambda p: 1.0, blocks=False, reduces=False),
-    "barrier": Kind("Barrier", barrier, lambda p: 0.0, blocks=False, reduces=False),
+    "broadcast": Kind("Broadcast", broadcast, _one, lambda p, in_place: 2 * (p - 1), rooted=True),
+    "reduce": Kind("Reduce", reduce, _one, lambda p, in_place: p + 1, reduces=True, rooted=True),
+    "all_gather": Kind("Allgather", all_gather, _share, lambda p, in_place: 2 * (p - in_place), blocks=True),
+    "reduce_scatter": Kind(
+        "Reduce_scatter", reduce_scatter, _share, lambda p, in_place: p + 1, blocks=True, reduces=True
+    ),
+    "all_to_all": Kind("All-to-All", all_to_all, _share, lambda p, in_place: 2 * p, blocks=True),
+    "gather": Kind(
+        "Gather", gather, _share, lambda p, in_place: 2 - 2 * in_place / p, blocks=True, rooted=True
+    ),
+    "scatter": Kind(
+        "Scatter", scatter, _share, lambda p, in_place: 2 - 2 * in_place / p, blocks=True, rooted=True
+    ),
+    "sendrecv": Kind("Ring Send-Receive", sendrecv, _one, lambda p, in_place: 2 * p),
+    "barrier": Kind("Barrier", barrier, lambda p: 0.0, lambda p, in_place: 0),
 }

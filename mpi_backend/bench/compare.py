@@ -1,9 +1,8 @@
-"""all_reduce of mpi-gdr, Gloo and bare MPI side by side: `python -m mpi_backend.bench.compare -n 2`.
+"""`mpi-gdr bench -n N COLLECTIVE --compare gloo,mpi,group`: contenders side by side, as Markdown, JSON, plot.
 
-mpi-gdr takes part twice, with ordinary tensors and with tensors in group memory. Each round runs all in turn,
-one job each, so that what else the machine does meets all of them; the table shows medians over the rounds,
-and in brackets the least and the largest. MPI runs through mpi4py: the same library, the same protocol (see
-measure.py), without torch.
+A time is the median over calls (p50) of the maximum over ranks; a cell shows the median over the rounds of
+that, with the least and the largest in brackets. A ratio is taken within each round, so that what the machine
+did meanwhile met both.
 """
 
 from __future__ import annotations
@@ -11,139 +10,151 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-from array import array
-from time import perf_counter_ns
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-from .. import job, selftest
-from . import size, sizes
+from .jobs import NAMES, conditions, interleave
+from .options import CONTENDERS, COPIED
 
-OURS = ("mpi-gdr", "group memory")
-TOUCH_BYTES = 64 * 1024  # as in measure.py, which would load torch
-
-
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mpi_backend.bench.compare", allow_abbrev=False)
-    parser.add_argument("-n", type=job.positive, required=True, metavar="RANKS")
-    parser.add_argument("-b", type=size, default=8)
-    parser.add_argument("-e", type=size, default=64 << 20)
-    parser.add_argument("-f", type=int, default=2)
-    parser.add_argument("--iters", type=job.positive, default=20)
-    parser.add_argument("--warmup", type=job.positive, default=5)
-    parser.add_argument("--rounds", type=job.positive, default=3)
-    parser.add_argument("--plot", metavar="FILE", help="draw time and bus bandwidth (needs matplotlib)")
-    parser.add_argument("--raw", action="store_true", help=argparse.SUPPRESS)  # this process is a rank
-    options = parser.parse_args(argv)
-    if options.raw:
-        return raw_mpi(options)
-    times: dict[str, dict[int, list[float]]] = {name: {} for name in (*OURS, "Gloo", "MPI")}
-    for _ in range(options.rounds):
-        for contestant, results in times.items():
-            for row in one_job(contestant, options)["rows"]:
-                results.setdefault(row["bytes"], []).append(row["in_place"]["p50_us"])
-    print("\n".join(table(times)))
-    if options.plot:
-        plot(times, options.n, options.plot)
-    return 0
+PLACES = ("out_of_place", "in_place")
+KEPT = ("time_us", "p50_us", "p99_us", "limit_us", "of_limit_percent")
 
 
-def one_job(contestant: str, options: argparse.Namespace) -> dict:
-    command = [sys.executable, "-m"]
-    common = ["-b", str(options.b), "-e", str(options.e), "-f", str(options.f)]
-    if contestant == "MPI":
-        program = ["-m", "mpi_backend.bench.compare", "--raw", "-n", str(options.n), *common]
-        program += ["--iters", str(options.iters), "--warmup", str(options.warmup)]
-        command += ["mpi_backend", "run", "-n", str(options.n), *program]
+def main(options: argparse.Namespace, ranks: int) -> int:
+    """1 if an element was wrong."""
+    found = collect(options, ranks)
+    written = json.dumps(found)
+    if options.json == "-":
+        print(written)
     else:
-        command += ["mpi_backend", "bench", "-n", str(options.n), "all_reduce", *common]
-        command += ["-n", str(options.iters), "-w", str(options.warmup), "--json", "-"]
-        command += ["--backend", "gloo"] if contestant == "Gloo" else []
-        command += ["--memory", "group"] if contestant == "group memory" else []
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    report = selftest.last_json(result.stdout)
-    if result.returncode != 0 or report is None:
-        raise SystemExit(f"{' '.join(command)} ended with {result.returncode}:\n{result.stderr}")
-    return report
+        print("\n".join(markdown(found, options.format == "percentiles")))
+        if options.json:
+            Path(options.json).write_text(written + "\n")
+    if options.plot:
+        from .plot import plot_comparison
+
+        plot_comparison(found, options.plot)
+    return 1 if found["wrong"] else 0
 
 
-def raw_mpi(options: argparse.Namespace) -> int:
-    """MPI_Allreduce in place, timed as measure.py times torch's."""
-    from mpi4py import MPI
+def collect(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
+    """Runs all jobs. Rows are one per size and place, each with the numbers of every round."""
+    common = [options.collective, "--timeout", str(options.timeout)]
+    for flag, name in COPIED.items():
+        if (value := getattr(options, name)) is not None:
+            common += [flag, str(value)]
+    if options.sizes:
+        common += ["--sizes", ",".join(map(str, options.sizes))]
+    ours = "group" if options.memory == "group" else "mpi-gdr"
+    names = [ours, *(name for name in options.compare if name != ours)]
+    rounds = options.rounds or 3
+    reports = interleave(
+        ranks, {name: [*common, *CONTENDERS[name]] for name in names}, rounds, check_first=bool(options.check)
+    )
+    return {
+        "collective": options.collective,
+        "ranks": ranks,
+        "type": options.datatype,
+        "redop": reports[ours][0]["rows"][0]["redop"],
+        "rounds": rounds,
+        "contenders": names,
+        "conditions": conditions(reports[ours][0]["info"]),
+        "protocol": reports[ours][0]["protocol"],
+        "command": " ".join(["mpi-gdr bench", "-n", str(ranks), *common]),
+        "wrong": sum(report["wrong"] or 0 for jobs in reports.values() for report in jobs),
+        "rows": list(merged(reports)),
+    }
 
-    comm = MPI.COMM_WORLD
-    rows = []
-    for total in sizes(options.b, options.e, options.f, 4):
-        fresh, buffer = array("f", [1.0]) * (total // 4), array("f", [1.0]) * (total // 4)
-        samples = array("d", [0.0]) * options.iters
-        view, source = memoryview(buffer), memoryview(fresh)
-        for _ in range(options.warmup):
-            comm.Allreduce(MPI.IN_PLACE, buffer)
-        comm.Barrier()
-        begin = perf_counter_ns()
-        for i in range(options.iters):
-            if total >= TOUCH_BYTES:
-                view[:] = source
-                comm.Barrier()
-                begin = perf_counter_ns()
-            comm.Allreduce(MPI.IN_PLACE, buffer)
-            end = perf_counter_ns()
-            samples[i] = (end - begin) * 1e-3
-            begin = end
-        comm.Allreduce(MPI.IN_PLACE, samples, MPI.MAX)
-        rows.append({"bytes": total, "in_place": {"p50_us": statistics.median_high(samples)}})
-    if comm.rank == 0:
-        print(json.dumps({"rows": rows}), flush=True)
-    return 0
+
+def merged(reports: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Rows where every contender has the lists of its rounds, or None where it has no such form."""
+    first = next(iter(reports.values()))[0]
+    for place in PLACES:
+        for i, row in enumerate(first["rows"]):
+            cells: dict[str, Any] = {}
+            for name, jobs in reports.items():
+                timings = [job["rows"][i][place] for job in jobs]
+                cells[name] = None
+                if all(timings):
+                    cells[name] = {key: [t[key] for t in timings] for key in KEPT}
+            if any(cells.values()):
+                yield {"bytes": row["bytes"], "count": row["count"], "place": place, "cells": cells}
 
 
-def table(times: dict[str, dict[int, list[float]]]) -> list[str]:
-    """Medians with the least and the largest, then how many times as long Gloo and MPI take."""
-    ratios = [(other, ours) for ours in OURS for other in ("Gloo", "MPI")]
+# ---- Markdown ---------------------------------------------------------------------------------------------
+
+
+def markdown(found: dict[str, Any], percentiles: bool = False) -> list[str]:
+    """A line that says what it is, then a table for each form that mpi-gdr has."""
+    state = found["conditions"]
+    reduction = f", {found['redop']}" if found["redop"] != "none" else ""
     lines = [
-        f"| bytes | {' | '.join(f'{name} us' for name in times)} | "
-        + " | ".join(f"{other} / {ours}" for other, ours in ratios)
-        + " |",
-        "|--:" * (1 + len(times) + len(ratios)) + "|",
+        f"{found['collective']}, {found['type']}{reduction}, {found['ranks']} ranks, "
+        f"{found['rounds']} rounds; {state['cpu']}, {state['cores']} cores; {state['library']}, "
+        f"torch {state['torch']}; load average at the end {state['load_average']:.1f}"
     ]
-    for total in times[OURS[0]]:
-        median = {name: statistics.median(rows[total]) for name, rows in times.items()}
-        cells = [
-            f"{median[name]:.4g} ({min(rows[total]):.4g}..{max(rows[total]):.4g})"
-            for name, rows in times.items()
-        ]
-        cells += [f"{median[other] / median[ours]:.3g}" for other, ours in ratios]
-        lines.append(f"| {total} | {' | '.join(cells)} |")
+    ours = found["contenders"][0]
+    for place in PLACES:
+        rows = [row for row in found["rows"] if row["place"] == place and row["cells"][ours]]
+        if rows:
+            lines += ["", f"{place.replace('_', ' ').capitalize()}:", "", *table(found, rows, percentiles)]
     return lines
 
 
-def plot(times: dict[str, dict[int, list[float]]], ranks: int, path: str) -> None:
-    """Medians as lines, from the least to the largest as bands."""
-    import matplotlib
+def table(found: dict[str, Any], rows: Sequence[dict[str, Any]], percentiles: bool = False) -> list[str]:
+    names = found["contenders"]
+    ours = [name for name in names if name in ("mpi-gdr", "group")]
+    others = [name for name in names if name not in ours]
+    limited = [name for name in ours if any(_has(row, name, "limit_us") for row in rows)]
+    ratios = [(other, own) for own in ours for other in others]
+    heads = ["bytes", *(f"{NAMES[name]} us" + " p50 / p99" * percentiles for name in names)]
+    heads += [f"{NAMES[other]} / {NAMES[own]}" for other, own in ratios]
+    heads += [f"{NAMES[name]}, % of limit" for name in limited]
+    lines = [f"| {' | '.join(heads)} |", "|--:" * len(heads) + "|"]
+    for row in rows:
+        cells = [str(row["bytes"])]
+        for name in names:
+            t = row["cells"][name]
+            if t is None:
+                cells.append("N/A")
+            elif percentiles:
+                cells.append(f"{number(_median(t['p50_us']))} / {number(_median(t['p99_us']))}")
+            else:
+                cells.append(spread(t["p50_us"]))
+        cells += [spread(ratio(row, other, own)) for other, own in ratios]
+        cells += [
+            f"{_median(row['cells'][name]['of_limit_percent']):.0f}" if _has(row, name, "limit_us") else ""
+            for name in limited
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for name, rows in times.items():
-        totals = list(rows)
-        medians = [statistics.median(samples) for samples in rows.values()]
-        (line,) = left.plot(totals, medians, marker=".", label=name)
-        low, high = [min(samples) for samples in rows.values()], [max(samples) for samples in rows.values()]
-        left.fill_between(totals, low, high, alpha=0.15, color=line.get_color())
-        moved = 2 * (ranks - 1) / ranks  # as in nccl-tests
-        bandwidths = [moved * total / median * 1e-3 for total, median in zip(totals, medians, strict=True)]
-        right.plot(totals, bandwidths, marker=".", label=name)
-    left.set(ylabel="time, us", yscale="log")
-    right.set(ylabel="bus bandwidth, GB/s")
-    for axes in (left, right):
-        axes.set_xscale("log", base=2)
-        axes.set_xlabel("bytes")
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.suptitle(f"all_reduce, float32, {ranks} ranks of one node")
-    figure.savefig(path, dpi=120)
+def ratio(row: dict[str, Any], other: str, own: str) -> list[float]:
+    """How many times as long the other takes, by round; empty where one of them has no such form."""
+    a, b = row["cells"][other], row["cells"][own]
+    return [x / y for x, y in zip(a["p50_us"], b["p50_us"], strict=True)] if a and b else []
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def spread(values: Sequence[float]) -> str:
+    """Median (least..largest)."""
+    if not values:
+        return "N/A"
+    return f"{number(_median(values))} ({number(min(values))}..{number(max(values))})"
+
+
+def number(value: float) -> str:
+    """Three significant digits, never with an exponent."""
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def _has(row: dict[str, Any], name: str, key: str) -> bool:
+    cell = row["cells"][name]
+    return cell is not None and all(value is not None for value in cell[key])

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
+from .. import job
 from .collectives import KINDS, Case, Run
-
-# From here on every rank rewrites its buffer before each timed call, and all start together: a buffer that
-# nobody writes between calls never leaves the cache of its reader, and shared memory looks far too good.
-TOUCH_BYTES = 64 * 1024
+from .options import Calls
 
 
 class Timing(NamedTuple):
@@ -29,88 +29,132 @@ class Timing(NamedTuple):
     wrong: int | None
 
 
-class Protocol(NamedTuple):
-    iterations: int
-    warmup: int
-    check: bool
+class Ranks(Protocol):
+    """The ranks of a contender: torch.distributed with a backend here, bare MPI in raw_mpi.py."""
+
+    rank: int
+    size: int
+
+    def summary(self) -> dict[str, Any]:
+        """What runs here: the head of the report."""
+
+    def runs(self, collective: str, case: Case) -> dict[str, Run]:
+        """{"out": ..., "in": ...}, as far as this contender can."""
+
+    def samples(self, run: Run, calls: Calls) -> list[float]:
+        """Microseconds of each timed call on this rank."""
+
+    def all_gather(self, numbers: list[float]) -> list[list[float]]:
+        """The numbers of all ranks; equally many on each."""
+
+    def barrier(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
-def measure(kind: str, case: Case, bytes_total: int, protocol: Protocol) -> dict[str, Timing]:
-    """{"out": ..., "in": ...}, as the collective has them."""
-    runs = KINDS[kind].prepare(case)
-    return {place: _time(run, case, bytes_total, protocol) for place, run in runs.items()}
+def measure(ranks: Ranks, collective: str, case: Case, calls: Calls) -> dict[str, Timing]:
+    """{"out": ..., "in": ...}, as the contender has them."""
+    timings = {}
+    for place, run in ranks.runs(collective, case).items():
+        run.fill()
+        samples = ranks.all_gather(ranks.samples(run, calls))
+        timings[place] = summarise(samples, _wrong(ranks, run) if calls.check else None)
+    return timings
 
 
-def _time(run: Run, case: Case, bytes_total: int, protocol: Protocol) -> Timing:
-    synchronize = _synchronizer(case.device)
-    touch = bytes_total >= TOUCH_BYTES
-    run.fill()
-    for _ in range(protocol.warmup):
-        run.call()
-    synchronize()
-    dist.barrier()
-    samples = (
-        _touched(run, protocol.iterations, synchronize)
-        if touch
-        else _back_to_back(run, protocol.iterations, synchronize)
-    )
-    mean = sum(samples) / len(samples)
-    means = _over_ranks([mean, -mean], dist.ReduceOp.MAX)
-    slowest = sorted(_over_ranks(samples, dist.ReduceOp.MAX))
-    average = _over_ranks([mean], dist.ReduceOp.SUM)[0] / case.size
-    wrong = _check(run) if protocol.check else None
+def summarise(samples: list[list[float]], wrong: int | None) -> Timing:
+    """From the samples of each rank."""
+    means = [statistics.fmean(of_rank) for of_rank in samples]
+    slowest = sorted(max(of_call) for of_call in zip(*samples, strict=True))
     return Timing(
-        means[0],
-        average,
-        -means[1],
+        max(means),
+        statistics.fmean(means),
+        min(means),
         _quantile(slowest, 0.5),
         _quantile(slowest, 0.99),
-        protocol.iterations,
+        len(slowest),
         wrong,
     )
 
 
-def _back_to_back(run: Run, iterations: int, synchronize: Callable[[], None]) -> list[float]:
-    stamps = [time.perf_counter_ns()]
-    for _ in range(iterations):
-        run.call()
-        synchronize()
-        stamps.append(time.perf_counter_ns())
-    return [(b - a) * 1e-3 for a, b in itertools.pairwise(stamps)]
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-def _touched(run: Run, iterations: int, synchronize: Callable[[], None]) -> list[float]:
-    samples = []
-    for _ in range(iterations):
-        run.fill()
-        synchronize()
-        dist.barrier()
-        begin = time.perf_counter_ns()
-        run.call()
-        synchronize()
-        samples.append((time.perf_counter_ns() - begin) * 1e-3)
-    return samples
-
-
-def _check(run: Run) -> int:
+def _wrong(ranks: Ranks, run: Run) -> int:
     """Elements that are wrong, on all ranks together. Compared bit by bit in the dtype of the result, with a
     fresh input."""
     run.fill()
-    dist.barrier()
+    ranks.barrier()
     run.call()
-    got = run.result()
-    wrong = 0 if got is None else int((got != run.expected()).sum())
-    return int(_over_ranks([float(wrong)], dist.ReduceOp.SUM)[0])
+    wrong = 0 if run.output is None else int((_comparable(run.output) != _comparable(run.expected())).sum())
+    return int(sum(numbers[0] for numbers in ranks.all_gather([float(wrong)])))
 
 
-def _over_ranks(numbers: list[float], op: Any) -> list[float]:
-    tensor = torch.tensor(numbers, dtype=torch.float64)
-    dist.all_reduce(tensor, op)
-    return tensor.tolist()
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """torch compares no 8-bit floats; float32 has all their values."""
+    return tensor.float() if tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1 else tensor
 
 
-def _quantile(ordered: list[float], q: float) -> float:
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
+class TorchRanks:
+    """torch.distributed with one of its backends; makes the default group."""
+
+    def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
+        job.quiet_renamed_calls()
+        dist.init_process_group(backend, timeout=timeout)
+        self.backend = backend
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.device = torch.device(device)
+        if self.device.type != "cpu":
+            module = torch.get_device_module(self.device)
+            self.device = torch.device(self.device.type, module.current_device())
+        self._synchronize = _synchronizer(self.device)
+
+    def summary(self) -> dict[str, Any]:
+        return job.summary(self.backend)
+
+    def runs(self, collective: str, case: Case) -> dict[str, Run]:
+        return KINDS[collective].prepare(case)
+
+    def samples(self, run: Run, calls: Calls) -> list[float]:
+        for _ in range(calls.warmup):
+            run.call()
+        self._synchronize()
+        dist.barrier()
+        return (self._rewritten if calls.rewrite else self._back_to_back)(run, calls.iterations)
+
+    def _back_to_back(self, run: Run, iterations: int) -> list[float]:
+        stamps = [time.perf_counter_ns()]
+        for _ in range(iterations):
+            run.call()
+            self._synchronize()
+            stamps.append(time.perf_counter_ns())
+        return [(b - a) * 1e-3 for a, b in itertools.pairwise(stamps)]
+
+    def _rewritten(self, run: Run, iterations: int) -> list[float]:
+        samples = []
+        for _ in range(iterations):
+            run.fill()
+            self._synchronize()
+            dist.barrier()
+            begin = time.perf_counter_ns()
+            run.call()
+            self._synchronize()
+            samples.append((time.perf_counter_ns() - begin) * 1e-3)
+        return samples
+
+    def all_gather(self, numbers: list[float]) -> list[list[float]]:
+        mine = torch.tensor(numbers, dtype=torch.float64)
+        every = torch.empty(self.size * len(numbers), dtype=torch.float64)
+        dist.all_gather_into_tensor(every, mine)
+        return every.view(self.size, -1).tolist()
+
+    def barrier(self) -> None:
+        dist.barrier()
+
+    def close(self) -> None:
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def _synchronizer(device: torch.device) -> Callable[[], None]:

@@ -1,9 +1,10 @@
-"""The lines that `mpi-gdr bench` prints: the columns of nccl-tests, those of OSU's micro-benchmarks, JSON."""
+"""The lines that `mpi-gdr bench` prints: the columns of nccl-tests, those of OSU's micro-benchmarks, or
+percentiles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from .. import job
 
@@ -26,9 +27,14 @@ def head(report: dict[str, Any]) -> Iterator[str]:
     )
     if report["in_place_only"]:
         yield "# in place only: torch.distributed has no out-of-place form of this"
+    if protocol["processes_of_limit"]:
+        yield (
+            f"# limit: {protocol['processes_of_limit']} processes at once read and write as many bytes as the "
+            "collective must (in JSON and --format percentiles)"
+        )
 
 
-def nccl_head() -> Iterator[str]:
+def nccl_head(report: dict[str, Any]) -> Iterator[str]:
     yield "#"
     yield f"# {'':56}{'out-of-place':^31}  {'in-place':^31}".rstrip()
     yield NCCL_ROW % (
@@ -80,3 +86,40 @@ def osu_row(row: dict[str, Any]) -> str:
     t = row["out_of_place"] or row["in_place"]
     latencies = "".join(f"{t[key]:>18.2f}" for key in ("mean_us", "min_us", "time_us"))
     return f"{row['bytes']:<10}{latencies}{t['iterations']:>12}"
+
+
+def percentiles_head(report: dict[str, Any]) -> Iterator[str]:
+    yield "#"
+    names = ("p50", "p99", "busbw", "limit")
+    yield f"# {'':33}{'out-of-place':^38}  {'in-place':^38}".rstrip()
+    yield f"# {'size':>10}  {'type':>13}  {'redop':>6}" + 2 * "".join(f"  {name:>8}" for name in names)
+    units = ("(us)", "(us)", "(GB/s)", "(%)")
+    yield f"# {'(B)':>10}  {'':>13}  {'':>6}" + 2 * "".join(f"  {unit:>8}" for unit in units)
+
+
+def percentiles_row(row: dict[str, Any]) -> str:
+    line = f"{row['bytes']:12}  {row['type']:>13}  {row['redop']:>6}"
+    for place in ("out_of_place", "in_place"):
+        t = row[place]
+        if t is None:
+            line += 4 * f"  {'N/A':>8}"
+            continue
+        percent = t["of_limit_percent"]
+        shown = "N/A" if percent is None else f"{percent:.1f}"
+        line += (
+            f"  {microseconds(t['p50_us']):>8}  {microseconds(t['p99_us']):>8}  {t['busbw']:8.2f}  {shown:>8}"
+        )
+    return line
+
+
+class Format(NamedTuple):
+    head: Callable[[dict[str, Any]], Iterable[str]]
+    row: Callable[[dict[str, Any]], str]
+    foot: Callable[[dict[str, Any]], Iterable[str]]
+
+
+FORMATS = {
+    "nccl": Format(nccl_head, nccl_row, nccl_foot),
+    "osu": Format(osu_head, osu_row, lambda report: ()),
+    "percentiles": Format(percentiles_head, percentiles_row, nccl_foot),
+}

@@ -7,11 +7,8 @@
 #include "transport/mpi/mpi_check.hpp"
 
 namespace mpigdr::mpi {
-namespace {
 
-// MPI_DATATYPE_NULL where MPI has no type of the same meaning (short floats round differently or are
-// missing), and for complex types, whose product an MPI may compute by another formula.
-MPI_Datatype datatype(DataType t) {
+MPI_Datatype mpi_datatype(DataType t) {
   switch (t) {
     case DataType::Float64:
       return MPI_DOUBLE;
@@ -39,7 +36,7 @@ MPI_Datatype datatype(DataType t) {
   }
 }
 
-MPI_Op operation(ReduceOp op, DataType t) {
+MPI_Op mpi_operation(ReduceOp op, DataType t) {
   const bool logical = t == DataType::Bool;
   switch (op) {
     case ReduceOp::Sum:
@@ -63,6 +60,8 @@ MPI_Op operation(ReduceOp op, DataType t) {
   return MPI_OP_NULL;
 }
 
+namespace {
+
 // What the libraries that we have run compute in the same way, and as ours do. Open MPI 5.0.11 saturates most
 // elements of a sum of 8- or 16-bit integers (its vector code) and wraps the rest; MPICH 4.0.2 compares
 // unsigned integers as signed ones.
@@ -79,8 +78,8 @@ bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::ui
   if (collective == Collective::Barrier) return true;
   if (collective == Collective::AllToAll) return false;  // its counts differ per rank
   if (reduces(collective))
-    return count <= INT_MAX && supports(op, dtype) && datatype(dtype) != MPI_DATATYPE_NULL &&
-           operation(op, dtype) != MPI_OP_NULL && libraries_agree(op, dtype);
+    return count <= INT_MAX && supports(op, dtype) && mpi_datatype(dtype) != MPI_DATATYPE_NULL &&
+           mpi_operation(op, dtype) != MPI_OP_NULL && libraries_agree(op, dtype);
   return count <= INT_MAX / item_size(dtype);  // moved as bytes
 }
 
@@ -101,13 +100,14 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
       check(MPI_Ibcast(result, int_bytes, MPI_BYTE, c.root, comm, &request), "MPI_Ibcast");
       break;
     case Collective::AllReduce:
-      check(MPI_Iallreduce(input, result, count, datatype(c.dtype), operation(c.op, c.dtype), comm, &request),
+      check(MPI_Iallreduce(input, result, count, mpi_datatype(c.dtype), mpi_operation(c.op, c.dtype), comm,
+                           &request),
             "MPI_Iallreduce");
       break;
     case Collective::Reduce:
       // In place is for the root only; the others' result is not looked at.
       check(MPI_Ireduce(rank == c.root ? input : c.input, rank == c.root ? result : nullptr, count,
-                        datatype(c.dtype), operation(c.op, c.dtype), c.root, comm, &request),
+                        mpi_datatype(c.dtype), mpi_operation(c.op, c.dtype), c.root, comm, &request),
             "MPI_Ireduce");
       break;
     case Collective::AllGather: {
@@ -118,8 +118,8 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
       break;
     }
     case Collective::ReduceScatter:
-      check(MPI_Ireduce_scatter_block(c.input, result, count, datatype(c.dtype), operation(c.op, c.dtype),
-                                      comm, &request),
+      check(MPI_Ireduce_scatter_block(c.input, result, count, mpi_datatype(c.dtype),
+                                      mpi_operation(c.op, c.dtype), comm, &request),
             "MPI_Ireduce_scatter_block");
       break;
     case Collective::Gather: {

@@ -10,6 +10,12 @@
 
 namespace mpigdr::mpi {
 
+// The null handle where MPI has no type of the same meaning (short floats round differently or are missing),
+// and for complex types, whose product an MPI may compute by another formula.
+MPI_Datatype mpi_datatype(DataType t);
+// The null handle where MPI has none; Bool is reduced by the logical operations.
+MPI_Op mpi_operation(ReduceOp op, DataType t);
+
 // MPI counts are 32-bit here: larger ones are refused and left to our schedules, which cut messages.
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);
 

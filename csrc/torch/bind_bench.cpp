@@ -1,0 +1,116 @@
+// Python's view of the bare MPI calls (module mpi_backend._C.raw_mpi), for `mpi-gdr bench`. Tensors are
+// contiguous and on the CPU; wrong arguments raise ValueError. All of it after init_mpi_from_launcher.
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "torch/errors.hpp"
+#include "torch/tensors.hpp"
+#include "transport/mpi/raw_calls.hpp"
+
+namespace py = pybind11;
+
+namespace mpigdr {
+namespace {
+
+using torch_binding::with_torch_errors;
+
+ReduceOp parse_op(const std::string& text) {
+  for (int k = 0; k < kReduceOpCount; ++k)
+    if (text == name(static_cast<ReduceOp>(k))) return static_cast<ReduceOp>(k);
+  fail(ErrorCode::InvalidUsage, "op='", text, "', expected the name of a reduction, as \"sum\"");
+}
+
+mpi::RawKind parse_kind(const std::string& text) {
+  for (int k = 0; k < mpi::kRawKindCount; ++k)
+    if (text == mpi::name(static_cast<mpi::RawKind>(k))) return static_cast<mpi::RawKind>(k);
+  fail(ErrorCode::InvalidUsage, "collective='", text, "', expected the name of a collective");
+}
+
+mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Tensor& input,
+                      const at::Tensor& output, std::int64_t count, const std::string& op, int root) {
+  const at::Tensor* tensors[] = {&input, &output};
+  for (const at::Tensor* t : tensors)
+    if (!t->is_contiguous() || !t->device().is_cpu())
+      fail(ErrorCode::InvalidUsage, "raw_mpi: expected contiguous tensors on the CPU, got ",
+           torch_binding::describe(*t));
+  mpi::RawCall call;
+  call.kind = parse_kind(collective);
+  call.in_place = in_place;
+  call.input = input.data_ptr();
+  call.output = output.data_ptr();
+  call.count = static_cast<std::uint64_t>(count);
+  call.dtype = torch_binding::data_type(input, "raw_mpi");
+  call.op = parse_op(op);
+  call.root = root;
+  return call;
+}
+
+}  // namespace
+
+void bind_bench(py::module_& module) {
+  py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
+  m.def(
+      "objection",
+      [](const std::string& collective, bool in_place, const at::Tensor& input, const at::Tensor& output,
+         std::int64_t count, const std::string& op, int root) {
+        return with_torch_errors(
+            [&] { return mpi::objection(raw_call(collective, in_place, input, output, count, op, root)); });
+      },
+      py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
+      py::arg("op"), py::arg("root"), "Why MPI cannot do it, or \"\".");
+  m.def(
+      "time",
+      [](const std::string& collective, bool in_place, const at::Tensor& input, const at::Tensor& output,
+         std::int64_t count, const std::string& op, int root, int warmup, int iterations,
+         const std::optional<at::Tensor>& fresh, const std::optional<at::Tensor>& to) {
+        return with_torch_errors([&] {
+          mpi::RawTiming timing{warmup, iterations};
+          if (fresh && to) {
+            if (fresh->nbytes() != to->nbytes())
+              fail(ErrorCode::InvalidUsage, "fresh has ", fresh->nbytes(), " bytes, expected ", to->nbytes(),
+                   " as `to` has");
+            timing.rewrite = true;
+            timing.fresh = fresh->data_ptr();
+            timing.to = to->data_ptr();
+            timing.bytes = to->nbytes();
+          }
+          const mpi::RawCall call = raw_call(collective, in_place, input, output, count, op, root);
+          py::gil_scoped_release no_gil;
+          return mpi::time_raw(call, timing);
+        });
+      },
+      py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
+      py::arg("op"), py::arg("root"), py::arg("warmup"), py::arg("iterations"),
+      py::arg("fresh") = std::nullopt, py::arg("to") = std::nullopt,
+      "Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, "
+      "and all ranks start together; neither is timed.");
+  m.def(
+      "all_gather",
+      [](const std::vector<double>& mine) {
+        return with_torch_errors([&] {
+          py::gil_scoped_release no_gil;
+          return mpi::all_gather(mine);
+        });
+      },
+      py::arg("mine"), "The numbers of all ranks, one after another.");
+  m.def(
+      "barrier", [] { with_torch_errors([] { mpi::barrier(); }); }, py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "start_all_reduce",
+      [](const at::Tensor& tensor) {
+        with_torch_errors([&] {
+          mpi::start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
+                                torch_binding::data_type(tensor, "start_all_reduce"), ReduceOp::Sum);
+        });
+      },
+      py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");
+  m.def(
+      "test_all_reduce", [] { return with_torch_errors([] { return mpi::test_all_reduce(); }); },
+      "MPI_Test: true if it is done, or none was started.");
+}
+
+}  // namespace mpigdr

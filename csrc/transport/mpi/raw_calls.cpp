@@ -1,0 +1,159 @@
+#include "transport/mpi/raw_calls.hpp"
+
+#include <mpi.h>
+
+#include <chrono>
+#include <climits>
+#include <cstring>
+
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/native.hpp"
+#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/runtime_state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+bool reduces(RawKind kind) {
+  return kind == RawKind::AllReduce || kind == RawKind::Reduce || kind == RawKind::ReduceScatter;
+}
+
+// Beyond mpi_datatype(): extensions of MPICH for the sum of short floats. Handles mean the same only in the
+// library of the headers. Its bfloat16 ends the process with any other operation.
+MPI_Datatype raw_datatype(DataType t, ReduceOp op) {
+#if defined(MPICH_VERSION) && defined(MPIX_BFLOAT16) && defined(MPIX_C_FLOAT16)
+  static const bool same_library =
+      library_version().starts_with("MPICH Version:") && library_version().ends_with(" " MPICH_VERSION);
+  if (same_library && op == ReduceOp::Sum && t == DataType::BFloat16) return MPIX_BFLOAT16;
+  if (same_library && op == ReduceOp::Sum && t == DataType::Float16) return MPIX_C_FLOAT16;
+#endif
+  return mpi_datatype(t);
+}
+
+// The arguments of one call, settled once so that the timed loop does nothing but call.
+struct Bound {
+  const RawCall& call;
+  MPI_Comm comm;
+  int rank, size, count;
+  MPI_Datatype type;
+  MPI_Op op;
+
+  int run() const {
+    void *in = call.input, *out = call.output;
+    const void* send = call.in_place ? MPI_IN_PLACE : in;
+    const bool root = rank == call.root;
+    switch (call.kind) {
+      case RawKind::AllReduce:
+        return MPI_Allreduce(send, out, count, type, op, comm);
+      case RawKind::Broadcast:
+        return MPI_Bcast(out, count, type, call.root, comm);
+      case RawKind::Reduce:
+        return MPI_Reduce(root ? send : in, root ? out : nullptr, count, type, op, call.root, comm);
+      case RawKind::AllGather:
+        return MPI_Allgather(send, count, type, out, count, type, comm);
+      case RawKind::ReduceScatter:
+        return MPI_Reduce_scatter_block(send, out, count, type, op, comm);
+      case RawKind::AllToAll:
+        return MPI_Alltoall(send, count, type, out, count, type, comm);
+      case RawKind::Gather:
+        return MPI_Gather(root ? send : in, count, type, root ? out : nullptr, count, type, call.root, comm);
+      case RawKind::Scatter:
+        return MPI_Scatter(root ? in : nullptr, count, type, root && call.in_place ? MPI_IN_PLACE : out,
+                           count, type, call.root, comm);
+      case RawKind::SendRecv:
+        return MPI_Sendrecv(in, count, type, (rank + 1) % size, 0, out, count, type, (rank + size - 1) % size,
+                            0, comm, MPI_STATUS_IGNORE);
+      case RawKind::Barrier:
+        break;
+    }
+    return MPI_Barrier(comm);
+  }
+};
+
+Bound bind(const RawCall& call) {
+  if (const std::string text = objection(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
+  const bool typed = reduces(call.kind);
+  const auto count = static_cast<int>(typed ? call.count : call.count * item_size(call.dtype));
+  return {call,
+          base_communicator(),
+          rank(),
+          size(),
+          count,
+          typed ? raw_datatype(call.dtype, call.op) : MPI_BYTE,
+          typed ? mpi_operation(call.op, call.dtype) : MPI_OP_NULL};
+}
+
+MPI_Request& outstanding() {
+  static MPI_Request request = MPI_REQUEST_NULL;
+  return request;
+}
+
+}  // namespace
+
+const char* name(RawKind kind) {
+  constexpr const char* kNames[kRawKindCount] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
+                                                 "reduce_scatter", "all_to_all", "gather", "scatter",
+                                                 "sendrecv",       "barrier"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string objection(const RawCall& call) {
+  const bool typed = reduces(call.kind);
+  if (typed && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
+    return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
+  if (typed && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
+    return "MPI has no operation for " + std::string(name(call.op));
+  if (call.count > INT_MAX / (typed ? 1 : item_size(call.dtype)))
+    return std::to_string(call.count) + " elements are more than an int of MPI counts";
+  return "";
+}
+
+std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
+  using Clock = std::chrono::steady_clock;
+  const Bound bound = bind(call);
+  const char* what = name(call.kind);
+  for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
+  check(MPI_Barrier(bound.comm), "MPI_Barrier");
+  std::vector<double> samples(static_cast<std::size_t>(timing.iterations));
+  auto begin = Clock::now();
+  for (double& sample : samples) {
+    if (timing.rewrite) {
+      if (timing.bytes) std::memcpy(timing.to, timing.fresh, timing.bytes);
+      check(MPI_Barrier(bound.comm), "MPI_Barrier");
+      begin = Clock::now();
+    }
+    check(bound.run(), what);
+    const auto end = Clock::now();
+    sample = std::chrono::duration<double, std::micro>(end - begin).count();
+    begin = end;
+  }
+  return samples;
+}
+
+std::vector<double> all_gather(const std::vector<double>& mine) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
+  const auto count = static_cast<int>(mine.size());
+  check(MPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, base_communicator()),
+        "MPI_Allgather");
+  return all;
+}
+
+void barrier() { check(MPI_Barrier(base_communicator()), "MPI_Barrier"); }
+
+void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
+  if (outstanding() != MPI_REQUEST_NULL)
+    fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
+  const RawCall call{RawKind::AllReduce, true, buffer, buffer, count, dtype, op, 0};
+  const Bound bound = bind(call);
+  check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding()),
+        "MPI_Iallreduce");
+}
+
+bool test_all_reduce() {
+  int done = 0;
+  check(MPI_Test(&outstanding(), &done, MPI_STATUS_IGNORE), "MPI_Test");
+  return done != 0;
+}
+
+}  // namespace mpigdr::mpi

@@ -1,0 +1,71 @@
+// The library's own blocking collectives, bare and timed: what `mpi-gdr bench` sets ours against. Nothing
+// else uses them; "native" algorithms are in native.hpp.
+//
+// All run on the base communicator, after initialize(), by one thread at a time, in the same order on all
+// ranks; nothing of ours may be in flight there. They block without a deadline. Memory is the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/types.hpp"
+
+namespace mpigdr::mpi {
+
+enum class RawKind : std::uint8_t {
+  AllReduce,
+  Broadcast,
+  Reduce,
+  AllGather,
+  ReduceScatter,  // MPI_Reduce_scatter_block
+  AllToAll,
+  Gather,
+  Scatter,
+  SendRecv,  // MPI_Sendrecv in a ring: to the next rank, from the one before
+  Barrier,
+};
+inline constexpr int kRawKindCount = 10;
+// As the benchmark calls them: those of common/types.hpp, and "sendrecv".
+const char* name(RawKind kind);
+
+// `input` is what the call reads on this rank. In place: MPI_IN_PLACE where the standard has it, and then
+// input and output are one buffer: the whole one of all_gather, gather, scatter (on the root), all_to_all and
+// reduce_scatter, whose result is at the begin. Broadcast has no other form.
+struct RawCall {
+  RawKind kind = RawKind::Barrier;
+  bool in_place = false;
+  void* input = nullptr;
+  void* output = nullptr;
+  std::uint64_t count = 0;  // elements, of one block where the collective has blocks
+  DataType dtype = DataType::UInt8;
+  ReduceOp op = ReduceOp::Sum;
+  int root = 0;
+};
+
+// "" if MPI can do it; else why not: no MPI datatype of this meaning, or more than an int counts.
+std::string objection(const RawCall& call);
+
+struct RawTiming {
+  int warmup = 0, iterations = 1;
+  // Before every timed call `bytes` (0 where this rank reads nothing) are copied from `fresh` to `to`, and a
+  // barrier follows; neither is timed. Without, the calls run back to back. Equal on all ranks.
+  bool rewrite = false;
+  const void* fresh = nullptr;
+  void* to = nullptr;
+  std::size_t bytes = 0;
+};
+
+// Microseconds of every timed call on this rank. Throws InvalidUsage where there is an objection.
+std::vector<double> time_raw(const RawCall& call, const RawTiming& timing);
+
+// `mine` of all ranks, one after another; equally many on each.
+std::vector<double> all_gather(const std::vector<double>& mine);
+void barrier();
+
+// MPI_Iallreduce in place, and MPI_Test by hand. At most one at a time.
+void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op);
+bool test_all_reduce();  // true: done, or none was started
+
+}  // namespace mpigdr::mpi

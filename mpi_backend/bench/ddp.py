@@ -1,0 +1,168 @@
+"""`mpi-gdr bench -n 2 ddp`: a data-parallel step of the GPT example, and how much of its communication shows.
+
+Needs a checkout, for the model in examples/gpt. The configuration is the example's own, with few sequences a
+rank: little to compute, so that communication is hard to hide.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .. import job
+from .compare import number, spread
+from .jobs import NAMES
+from .side_by_side import Command, initialize
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt" / "model.py"
+# Of examples/gpt/train.py: VOCAB_SIZE of its text, and the default Settings.
+CONFIGURATION = {"vocab_size": 97, "block_size": 128, "layers": 4, "heads": 4, "channels": 128}
+
+
+def command() -> Command:
+    made = Command(
+        "ddp",
+        "A DDP step of the GPT example: computation, exposed communication, overlap.",
+        {"mpi-gdr": "mpi-gdr", "gloo": "gloo"},
+    )
+    add = made.parser.add_argument
+    add("--batch", type=job.positive, default=2, metavar="N", help="sequences a rank (default: 2)")
+    add("--layers", type=job.positive, default=CONFIGURATION["layers"], help="(default: %(default)s)")
+    add("--channels", type=job.positive, default=CONFIGURATION["channels"], help="(default: %(default)s)")
+    add("--steps", type=job.positive, default=30, metavar="N", help="steps of each kind (default: 30)")
+    return made
+
+
+def main(argv: list[str], ranks: int | None) -> int:
+    made = command()
+    if not EXAMPLE.exists():
+        made.parser.error(f"expected the model of the example at {EXAMPLE}: run this in a checkout")
+    return made.main(argv, ranks, run_rank, markdown)
+
+
+def model_of_example() -> Any:
+    spec = importlib.util.spec_from_file_location("mpi_gdr_example_gpt", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclass looks itself up
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Milliseconds, medians over the steps of the slowest rank of each."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    rank, size = initialize(options.backend, options.timeout)
+    torch.manual_seed(1337)
+    gpt = model_of_example()
+    wanted = CONFIGURATION | {"layers": options.layers, "channels": options.channels}
+    config = gpt.GPTConfig(*wanted.values(), 0.0)
+    model = gpt.GPT(config)
+    ddp = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
+    tokens = torch.randint(wanted["vocab_size"], (options.batch, wanted["block_size"] + 1))
+
+    def step(sync: bool) -> float:
+        dist.barrier()
+        begin = time.perf_counter()
+        if sync:
+            ddp(tokens[:, :-1], tokens[:, 1:]).backward()
+        else:
+            with ddp.no_sync():
+                ddp(tokens[:, :-1], tokens[:, 1:]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return 1e3 * (time.perf_counter() - begin)
+
+    for _ in range(3):  # DDP lays out its buckets anew in the second
+        step(True)
+    step(False)
+    buckets = bucket_bytes(ddp)
+    alone = all_reduces_of(buckets, options.backend)
+    alone()
+    samples: dict[str, list[float]] = {"compute_ms": [], "step_ms": [], "communication_ms": []}
+    for _ in range(options.steps):
+        samples["compute_ms"].append(step(False))
+        samples["step_ms"].append(step(True))
+        samples["communication_ms"].append(alone())
+    every = torch.tensor(list(samples.values()), dtype=torch.float64)
+    dist.all_reduce(every, dist.ReduceOp.MAX)
+    medians = {name: statistics.median(row) for name, row in zip(samples, every.tolist(), strict=True)}
+    report = {
+        "info": job.summary(options.backend),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "buckets": buckets,
+        "batch": options.batch,
+        **medians,
+        "exposed_ms": medians["step_ms"] - medians["compute_ms"],
+    }
+    dist.barrier()
+    dist.destroy_process_group()
+    return report if rank == 0 else None
+
+
+def bucket_bytes(ddp: Any) -> list[int]:
+    """As DDP has laid them out."""
+    data = ddp._get_ddp_logging_data()
+    text = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
+    return [int(word) for word in text.split(",")]
+
+
+def all_reduces_of(buckets: list[int], backend: str) -> Callable[[], float]:
+    """The same all_reduces with nothing to compute beside them: milliseconds of one round. In group memory
+    where DDP's buckets are."""
+    import torch
+    import torch.distributed as dist
+
+    if backend == "mpi-gdr":
+        from mpi_backend import empty
+    else:
+        empty = torch.empty
+    tensors = [empty(count // 4, dtype=torch.float32) for count in buckets]
+
+    def run() -> float:
+        for tensor in tensors:
+            tensor.fill_(1.0)
+        dist.barrier()
+        begin = time.perf_counter()
+        for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+            work.wait()
+        return 1e3 * (time.perf_counter() - begin)
+
+    return run
+
+
+def markdown(found: dict[str, Any]) -> list[str]:
+    reports = found["contenders"]
+    first = reports["mpi-gdr"][0]
+    heads = ["", "compute ms", "step ms", "exposed ms", "communication alone ms", "hidden %"]
+    buckets = ", ".join(f"{count / 2**20:.3g}" for count in first["buckets"])
+    lines = [
+        f"DDP step of the GPT example, {found['ranks']} ranks, {first['parameters']:,} parameters, "
+        f"{first['batch']} sequences a rank, buckets of {buckets} MiB, {found['rounds']} rounds:",
+        "",
+        f"| {' | '.join(heads)} |",
+        "|---|" + "--:|" * (len(heads) - 1),
+    ]
+    keys = ("compute_ms", "step_ms", "exposed_ms", "communication_ms")
+    for name, rounds in reports.items():
+        cells = [NAMES[name]]
+        cells += [spread([report[key] for report in rounds]) for key in keys]
+        hidden = [100 * (1 - report["exposed_ms"] / report["communication_ms"]) for report in rounds]
+        cells.append(spread(hidden))
+        lines.append(f"| {' | '.join(cells)} |")
+    if "gloo" in reports:
+        ours, theirs = (
+            statistics.median(report["exposed_ms"] for report in reports[name])
+            for name in ("mpi-gdr", "gloo")
+        )
+        lines += ["", f"Exposed communication, mpi-gdr / Gloo: {number(ours / theirs)}"]
+    return lines

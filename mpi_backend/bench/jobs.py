@@ -1,0 +1,76 @@
+"""Jobs side by side: each contender alone in its own processes, all in turn, round after round, so that what
+else the machine does meets all of them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import job, selftest
+
+NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo", "mpi": "MPI", "fake": "fake"}
+
+
+def require_no_launcher(parser: argparse.ArgumentParser, ranks: int | None) -> None:
+    if job.is_rank(os.environ):
+        parser.error("this starts jobs of its own: use it without a launcher")
+    if ranks is None:
+        parser.error("say how many ranks: `mpi-gdr bench -n N ...`")
+
+
+def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
+    """The JSON of `mpi-gdr bench -n RANKS ARGUMENTS`. Ends this program if the job fails."""
+    command = [sys.executable, "-m", "mpi_backend", "bench", "-n", str(ranks), *arguments, "--json", "-"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = selftest.last_json(result.stdout)
+    if result.returncode != 0 or report is None:
+        text = (result.stdout + result.stderr).strip()
+        raise SystemExit(f"`{' '.join(command)}` ended with {result.returncode}:\n{text}")
+    return report
+
+
+def interleave(
+    ranks: int, contenders: Mapping[str, Sequence[str]], rounds: int, *, check_first: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """The reports of each contender, one a round. Every round begins with another one. `check_first`: only
+    the jobs of the first round compare results."""
+    reports: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    names = list(contenders)
+    begin = time.monotonic()
+    for k in range(rounds):
+        for i in range(len(names)):
+            name = names[(i + k) % len(names)]
+            extra = ("-c", "0") if check_first and k > 0 else ()
+            progress(f"round {k + 1} of {rounds}, {NAMES[name]} ({time.monotonic() - begin:.0f} s)")
+            reports[name].append(run_job(ranks, [*contenders[name], *extra]))
+    return reports
+
+
+def progress(text: str) -> None:
+    """On standard error: standard output belongs to the tables."""
+    print(f"mpi-gdr bench: {text}", file=sys.stderr, flush=True)
+
+
+def conditions(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Of this machine, for the head of a table."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": _cpu_model(),
+        "load_average": os.getloadavg()[0],
+        "torch": report["torch"],
+        "library": report.get("library"),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else os.uname().machine

@@ -1,0 +1,74 @@
+"""The memory limit of a collective, measured where the collective is: how long the cores of this node take,
+all at once, to read and write as many bytes as the collective must.
+
+A limit is a property of the memory, not of a method: at most one process a core, each in memory of its own,
+without any communication. docs/bench.md has the definition for the reader of the figures.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .collectives import KINDS
+from .options import REWRITE_BYTES
+
+
+class Limit:
+    """Made by all ranks of a job on one node together; needs torch.distributed's default group."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        affinities: list[Any] = [None] * size
+        dist.all_gather_object(affinities, os.sched_getaffinity(0))
+        self.rank, self.size = rank, size
+        self.active = min(size, len(set().union(*affinities)))
+        self._group = dist.new_group(range(self.active)) if self.active < size else None
+        self._store = dist.distributed_c10d._get_default_store()
+        self._times: dict[tuple[bool, int], float] = {}
+
+    def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
+        """Microseconds, on all ranks; None below the size from which buffers are rewritten."""
+        kind = KINDS[collective]
+        moved = int(kind.least(self.size, in_place) * total)
+        if total < REWRITE_BYTES or moved == 0:
+            return None
+        key = (kind.reduces, moved)
+        if key not in self._times:
+            self._times[key] = self._measure(*key, iterations)
+        return self._times[key]
+
+    def _measure(self, adds: bool, moved: int, iterations: int) -> float:
+        """Ranks beyond the cores sleep meanwhile: on a socket, not in a collective that polls."""
+        done = f"mpi_gdr_bench_limit/{adds}/{moved}"
+        time_us = 0.0
+        if self.rank < self.active:
+            time_us = self._median(adds, moved, iterations)
+        if self.rank == 0:
+            self._store.set(done, str(time_us))
+        return float(self._store.get(done))
+
+    @torch.inference_mode()
+    def _median(self, adds: bool, moved: int, iterations: int) -> float:
+        # a += b reads two elements and writes one, a copy reads one and writes one. Bytes are counted as the
+        # program sees them, without those that a cache reads before it is written to.
+        count = max(1, moved // self.active // (3 if adds else 2) // 4)
+        a, b, fresh = torch.zeros(count), torch.zeros(count), torch.ones(count)
+        samples = torch.empty(iterations, dtype=torch.float64)
+        for i in range(-2, iterations):
+            b.copy_(fresh)
+            if adds:
+                a.copy_(fresh)
+            dist.barrier(self._group)
+            begin = time.perf_counter_ns()
+            if adds:
+                a.add_(b)
+            else:
+                a.copy_(b)
+            samples[max(i, 0)] = (time.perf_counter_ns() - begin) * 1e-3
+        dist.all_reduce(samples, dist.ReduceOp.MAX, group=self._group)
+        return statistics.median(samples.tolist())

@@ -1,0 +1,172 @@
+"""The command line of `mpi-gdr bench COLLECTIVE`. torch is not imported, so that it answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .. import job
+
+COLLECTIVES = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "barrier",
+)
+DTYPES = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "complex64",
+    "complex128",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+)
+CONTENDERS = {  # what --compare takes: the options of their jobs
+    "mpi-gdr": (),
+    "group": ("--memory", "group"),
+    "gloo": ("--backend", "gloo"),
+    "mpi": ("--backend", "mpi"),
+}
+COPIED = {  # options that the jobs of a comparison get too
+    "-b": "minbytes",
+    "-e": "maxbytes",
+    "-f": "stepfactor",
+    "-d": "datatype",
+    "-o": "op",
+    "-r": "root",
+    "-n": "iters",
+    "-w": "warmup_iters",
+}
+# From here on every rank rewrites its buffer before each timed call, and all start together: a buffer that
+# nobody writes between calls never leaves the cache of its reader, and shared memory looks far too good.
+REWRITE_BYTES = 64 * 1024
+
+
+class Calls(NamedTuple):
+    """How one size is timed."""
+
+    iterations: int
+    warmup: int
+    rewrite: bool
+    check: bool
+
+
+def calls(options: argparse.Namespace, total: int) -> Calls:
+    iterations = options.iters
+    if iterations is None:
+        iterations = 200 if total < REWRITE_BYTES else 40 if total <= 1 << 20 else 10
+    return Calls(iterations, options.warmup_iters, total >= REWRITE_BYTES, bool(options.check))
+
+
+def parser_of_command() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr bench",
+        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|ddp|overhead|overlap|suite [options]",
+        epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
+        "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
+        description="Time a collective of torch.distributed, in the columns of nccl-tests.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("collective", choices=COLLECTIVES, metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
+    add("-b", "--minbytes", type=size, default=8, metavar="SIZE", help="first size (default: 8)")
+    add("-e", "--maxbytes", type=size, default=64 << 20, metavar="SIZE", help="last size (default: 64M)")
+    add("-f", "--stepfactor", type=int, default=2, metavar="K", help="next size = K times this (default: 2)")
+    add("--sizes", type=size_list, metavar="LIST", help="these sizes instead: 8,64K,1M")
+    add("-d", "--datatype", choices=DTYPES, default="float32", metavar="DTYPE", help=", ".join(DTYPES))
+    ops = ("sum", "prod", "min", "max", "avg")
+    add("-o", "--op", choices=ops, default="sum", help="reduction (default: sum)")
+    add("-r", "--root", type=int, default=0, metavar="RANK", help="root, where there is one (default: 0)")
+    counts = "timed calls per size (default: 200 below 64 KiB, 40 up to 1 MiB, 10 above)"
+    add("-n", "--iters", type=job.positive, metavar="N", help=counts)
+    add("-w", "--warmup_iters", type=int, default=5, metavar="N", help="calls before them (default: 5)")
+    add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
+    add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
+    add("--device", default="cpu", help="device type of the tensors (default: cpu)")
+    add("--memory", choices=("ordinary", "group"), default="ordinary", help="where CPU buffers are: see docs")
+    formats = ("nccl", "osu", "percentiles")
+    add("--format", choices=formats, default="nccl", help="columns of nccl-tests, of OSU, or p50 and p99")
+    add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
+    add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each call (default: 300)")
+    known = ", ".join(name for name in CONTENDERS if name != "mpi-gdr")
+    add("--compare", type=contenders, metavar="LIST", help=f"beside mpi-gdr, in turn: some of {known}")
+    add("--rounds", type=job.positive, metavar="K", help="with --compare: jobs of each (default: 3)")
+    add("--plot", metavar="FILE", help="draw time and bus bandwidth against size (needs matplotlib)")
+    return parser
+
+
+def contenders(text: str) -> list[str]:
+    names = list(dict.fromkeys(filter(None, text.split(","))))
+    for name in names:
+        if name not in CONTENDERS or name == "mpi-gdr":
+            expected = ", ".join(known for known in CONTENDERS if known != "mpi-gdr")
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {expected}")
+    return names
+
+
+def size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size: expected a number, with K, M or G if you like"
+        )
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
+
+
+def size_list(text: str) -> list[int]:
+    return [size(word) for word in text.split(",")]
+
+
+def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.stepfactor < 2:
+        parser.error(f"-f {options.stepfactor} is less than 2")
+    if options.sizes is not None and min(options.sizes) < 1:
+        parser.error(f"--sizes {','.join(map(str, options.sizes))}: expected at least 1 byte each")
+    if options.minbytes < 1 or options.minbytes > options.maxbytes:
+        parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
+    if options.warmup_iters < 0:
+        parser.error(f"-w {options.warmup_iters} is less than 0")
+    if options.memory == "group" and (options.backend != "mpi-gdr" or options.device != "cpu"):
+        parser.error("--memory group: expected --backend mpi-gdr and --device cpu")
+    if options.backend == "mpi" and options.device != "cpu":
+        parser.error("--backend mpi: expected --device cpu")
+    if options.datatype == "bool" and options.op == "avg":
+        parser.error("-o avg is not defined on -d bool")
+    if options.datatype.startswith("complex") and options.op in ("min", "max"):
+        parser.error(f"-o {options.op} is not defined on -d {options.datatype}")
+    if options.compare is None and options.rounds is not None:
+        parser.error("--rounds needs --compare")
+    if options.compare is not None:
+        for flag, value in (("--backend", options.backend), ("--device", options.device)):
+            if value not in ("mpi-gdr", "cpu"):
+                parser.error(f"{flag} {value}: --compare starts mpi-gdr and the others itself, on the CPU")
+        if options.format == "osu":
+            parser.error("--format osu has no columns for --compare")
+
+
+def sizes(options: argparse.Namespace, item: int) -> list[int]:
+    """In whole items, each once."""
+    wanted = options.sizes or list(powers(options.minbytes, options.maxbytes, options.stepfactor))
+    return list(dict.fromkeys(max(current // item, 1) * item for current in wanted))
+
+
+def powers(first: int, last: int, factor: int) -> Iterator[int]:
+    while first <= last:
+        yield first
+        first *= factor

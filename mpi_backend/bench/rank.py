@@ -1,0 +1,137 @@
+"""One rank of a job that times one collective: the report, and what rank 0 prints of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import report as text
+from .collectives import KINDS, Case
+from .limit import Limit
+from .measure import Ranks, Timing, TorchRanks, measure
+from .options import REWRITE_BYTES, calls, sizes
+
+PLACES = {"out": "out_of_place", "in": "in_place"}
+
+
+def run_rank(options: argparse.Namespace) -> int:
+    """The exit status: see main()."""
+    ranks = ranks_of(options)
+    if not 0 <= options.root < ranks.size:
+        print(f"mpi-gdr bench: -r {options.root}: expected a rank of 0..{ranks.size - 1}", file=sys.stderr)
+        return 2
+    kind = KINDS[options.collective]
+    info = ranks.summary()
+    one_node = options.backend == "mpi-gdr" and ranks.device.type == "cpu" and info["nodes"] == 1
+    limit = Limit(ranks.rank, ranks.size) if one_node else None
+    report: dict[str, Any] = {
+        "info": info,
+        "collective": options.collective,
+        "title": kind.title,
+        "device": str(ranks.device),
+        "memory": options.memory,
+        "protocol": {
+            "iterations": options.iters or "200, 40 or 10",
+            "warmup": options.warmup_iters,
+            "touch_bytes": REWRITE_BYTES,
+            "time": "max over ranks of the mean per call",
+            "processes_of_limit": limit.active if limit else None,
+        },
+        "in_place_only": options.backend != "mpi"
+        and options.collective in ("all_reduce", "broadcast", "reduce"),
+        "rows": [],
+    }
+    show: Callable[[str], None] = lambda line: None  # noqa: E731
+    if ranks.rank == 0 and options.json != "-":
+        show = lambda line: print(line, flush=True)  # noqa: E731
+    lines = text.FORMATS[options.format]
+    for line in (*text.head(report), *lines.head(report)):
+        show(line)
+    for row in measure_sizes(options, ranks, limit):
+        report["rows"].append(row)
+        show(lines.row(row))
+    for line in lines.foot(report):
+        show(line)
+    wrong = sum(row[p]["wrong"] or 0 for row in report["rows"] for p in PLACES.values() if row[p])
+    report["wrong"] = wrong if options.check else None
+    if ranks.rank == 0:
+        if options.json:
+            written = json.dumps(report)
+            print(written, flush=True) if options.json == "-" else Path(options.json).write_text(
+                written + "\n"
+            )
+        if options.plot:
+            from .plot import plot_job
+
+            plot_job(report, options.plot)
+    ranks.close()
+    return 1 if wrong else 0
+
+
+def ranks_of(options: argparse.Namespace) -> Any:
+    if options.backend == "mpi":
+        from .raw_mpi import MpiRanks
+
+        return MpiRanks(float(options.timeout))
+    return TorchRanks(options.backend, options.device, timedelta(seconds=options.timeout))
+
+
+def measure_sizes(options: argparse.Namespace, ranks: Ranks, limit: Limit | None) -> Iterator[dict[str, Any]]:
+    """One row per size."""
+    kind = KINDS[options.collective]
+    dtype = getattr(torch, options.datatype)
+    block_item = dtype.itemsize * (ranks.size if kind.blocks else 1)
+    wanted = sizes(options, block_item)
+    for total in [0] if options.collective == "barrier" else wanted:
+        count = total // block_item
+        case = Case(
+            ranks.rank,
+            ranks.size,
+            count,
+            dtype,
+            options.op,
+            options.root,
+            ranks.device,
+            options.memory == "group",
+        )
+        protocol = calls(options, total)
+        timings = measure(ranks, options.collective, case, protocol)
+        row: dict[str, Any] = {
+            "bytes": total,
+            "count": count,
+            "type": options.datatype,
+            "redop": options.op if kind.reduces else "none",
+            "root": options.root if kind.rooted else -1,
+        }
+        for place, key in PLACES.items():
+            row[key] = None
+            if place in timings:
+                least = None
+                if limit:
+                    least = limit.time(options.collective, total, place == "in", min(protocol.iterations, 10))
+                row[key] = cells(timings[place], total, kind.bus_factor(ranks.size), least)
+        yield row
+
+
+def cells(t: Timing, total: int, bus_factor: float, limit_us: float | None) -> dict[str, Any]:
+    algbw = total / t.time * 1e-3  # B/us = MB/s
+    return {
+        "time_us": t.time,
+        "mean_us": t.mean,
+        "min_us": t.least,
+        "p50_us": t.p50,
+        "p99_us": t.p99,
+        "iterations": t.iterations,
+        "algbw": algbw,
+        "busbw": algbw * bus_factor,
+        "limit_us": limit_us,
+        "of_limit_percent": None if limit_us is None else 100 * limit_us / t.p50,
+        "wrong": t.wrong,
+    }

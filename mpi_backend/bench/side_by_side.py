@@ -1,0 +1,132 @@
+"""What `ddp`, `overhead` and `overlap` share: a command that is a rank under a launcher, and else starts jobs
+of its contenders in turn."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from .. import job
+
+Reports = Mapping[str, Sequence[Mapping[str, Any]]]  # contender -> the report of each round
+
+
+class Command:
+    """`mpi-gdr bench [-n RANKS] NAME`. `backends`: what each contender runs on, mpi-gdr first."""
+
+    def __init__(self, name: str, description: str, backends: Mapping[str, str], rounds: int = 3) -> None:
+        self.name, self.backends = name, dict(backends)
+        self.parser = argparse.ArgumentParser(
+            prog=f"mpi-gdr bench {name}",
+            usage=f"mpi-gdr bench -n RANKS {name} [options]",
+            description=description,
+            allow_abbrev=False,
+        )
+        add = self.parser.add_argument
+        others = [contender for contender in backends if contender != "mpi-gdr"]
+        add(
+            "--compare",
+            type=self._contenders,
+            default=others,
+            metavar="LIST",
+            help=f"beside mpi-gdr, in turn: some of {','.join(others)} (default: all)",
+        )
+        add(
+            "--rounds",
+            type=job.positive,
+            default=rounds,
+            metavar="K",
+            help=f"jobs of each (default: {rounds})",
+        )
+        add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
+        add(
+            "--timeout", type=job.positive, default=300, metavar="S", help="deadline of a call (default: 300)"
+        )
+        add("--backend", help=argparse.SUPPRESS)  # this is a job of one contender
+
+    def _contenders(self, text: str) -> list[str]:
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in self.backends or name == "mpi-gdr":
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(self.backends)}")
+        return names
+
+    def main(
+        self,
+        argv: list[str],
+        ranks: int | None,
+        run_rank: Callable[[argparse.Namespace], dict[str, Any] | None],
+        markdown: Callable[[dict[str, Any]], Sequence[str]],
+    ) -> int:
+        """`run_rank` returns the report on rank 0. `markdown` turns what collect() gives into lines."""
+        options = self.parser.parse_args(argv)
+        if options.backend is None:
+            from .jobs import require_no_launcher
+
+            require_no_launcher(self.parser, ranks)
+            found = self.collect(argv, options, ranks)
+            if options.json == "-":
+                print(json.dumps(found))
+            else:
+                print("\n".join(markdown(found)))
+                if options.json:
+                    Path(options.json).write_text(json.dumps(found) + "\n")
+            return 0
+        if not job.require_ranks(self.parser, ranks):
+            from . import start_ranks
+
+            return start_ranks([self.name, *argv], ranks, options.backend)
+        report = run_rank(options)
+        if report is not None:
+            print(json.dumps(report), flush=True)
+        return 0
+
+    def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> dict[str, Any]:
+        """Runs all jobs: {"contenders": {name: [report, one a round]}, "ranks", "rounds", "conditions"}."""
+        from .jobs import conditions, interleave
+
+        names = ["mpi-gdr", *options.compare]
+        jobs = {name: [self.name, *own_options(argv), "--backend", self.backends[name]] for name in names}
+        reports = interleave(ranks, jobs, options.rounds)
+        return {
+            "benchmark": self.name,
+            "ranks": ranks,
+            "rounds": options.rounds,
+            "conditions": conditions(reports["mpi-gdr"][0]["info"]),
+            "contenders": reports,
+        }
+
+
+def own_options(argv: Sequence[str]) -> list[str]:
+    """argv less what only the starter of the jobs reads; the jobs have a --json of their own."""
+    kept, words = [], iter(argv)
+    for word in words:
+        if word in ("--compare", "--rounds", "--json"):
+            next(words, None)
+        elif not word.startswith(("--compare=", "--rounds=", "--json=")):
+            kept.append(word)
+    return kept
+
+
+def initialize(backend: str, timeout_seconds: int) -> tuple[int, int]:
+    """torch.distributed's default group: (rank, size)."""
+    import torch.distributed as dist
+
+    job.quiet_renamed_calls()
+    if backend == "fake":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        placement = (int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+        from .. import launch
+
+        if (found := launch.detect(os.environ)) is not None:
+            placement = (found.rank, found.size)
+        dist.init_process_group("fake", store=FakeStore(), rank=placement[0], world_size=placement[1])
+    else:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+    return dist.get_rank(), dist.get_world_size()

@@ -1,0 +1,174 @@
+"""`mpi-gdr bench suite`: everything that docs/performance.md shows, with one command: Markdown, JSON and plots.
+
+Takes about 15 minutes on two cores. Run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import job
+from . import compare, ddp, overhead, overlap
+from .compare import number, ratio
+from .jobs import progress, require_no_launcher
+from .options import check_options, parser_of_command
+
+SIZES = {2: "8,64,1K,8K,64K,256K,1M,4M,16M,64M,128M", 4: "8,8K,64K,1M,16M,128M"}
+MIDDLE = "64K,1M,16M"
+COLLECTIVES = {
+    2: ("all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "sendrecv"),
+    4: ("all_gather", "reduce_scatter", "broadcast", "all_to_all"),
+}
+PARTS = ("all_reduce", "collectives", "dtypes", "ddp", "overhead", "overlap")
+# The goals of all_reduce: what, contender, from and to bytes, times as fast as Gloo and as MPI.
+GOALS = (
+    ("8 B - 8 KiB", "mpi-gdr", 8, 8 << 10, 30, None),
+    ("64 KiB", "mpi-gdr", 64 << 10, 64 << 10, 20, 1.5),
+    ("1 MiB", "mpi-gdr", 1 << 20, 1 << 20, 6, 2),
+    ("16 - 128 MiB", "mpi-gdr", 16 << 20, 128 << 20, 3, 2),
+    ("16 - 128 MiB, group memory", "group", 16 << 20, 128 << 20, 6, 4),
+)
+
+
+def main(argv: list[str], ranks: int | None) -> int:
+    """1 if an element was wrong."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr bench suite", description="All benchmarks of docs/performance.md.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("out/bench"), metavar="FOLDER", help="(default: %(default)s)")
+    add("--only", default=",".join(PARTS), metavar="LIST", help="some of %(default)s")
+    add("--rounds", type=job.positive, default=3, metavar="K", help="jobs of each contender (default: 3)")
+    add("--quick", action="store_true", help="two sizes and few calls: shows that it works, measures nothing")
+    options = parser.parse_args(argv)
+    parts = options.only.split(",")
+    for part in parts:
+        if part not in PARTS:
+            parser.error(f"--only {part}: expected some of {', '.join(PARTS)}")
+    require_no_launcher(parser, ranks or 2)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = {"comparisons": [], "others": {}}
+    page: list[str] = []
+    for lines in sections(options, parts, results):
+        page += [*lines, ""]
+        (options.out / "performance.md").write_text("\n".join(page))  # what there is, if a later part fails
+        (options.out / "results.json").write_text(json.dumps(results) + "\n")
+    print("\n".join(page))
+    progress(f"wrote performance.md, results.json and plots in {options.out}")
+    return 1 if any(found["wrong"] for found in results["comparisons"]) else 0
+
+
+def sections(
+    options: argparse.Namespace, parts: Sequence[str], results: dict[str, Any]
+) -> Iterator[list[str]]:
+    """The page, a section at a time; keeps what it measures in `results`."""
+
+    def compared(ranks: int, arguments: list[str], rounds: int) -> dict[str, Any]:
+        found = run_comparison(ranks, arguments, rounds, options.quick)
+        results["comparisons"].append(found)
+        return found
+
+    if "all_reduce" in parts:
+        by_ranks = {}
+        tables: list[str] = []
+        for ranks, sizes in SIZES.items():
+            by_ranks[ranks] = found = compared(
+                ranks, ["all_reduce", "--sizes", sizes, "--compare", "group,gloo,mpi"], options.rounds
+            )
+            from .plot import plot_comparison
+
+            picture = f"all_reduce-{ranks}.png"
+            plot_comparison(found, str(options.out / picture))
+            tables += ["", f"![all_reduce on {ranks} ranks]({picture})", "", *compare.markdown(found)]
+        yield ["## all_reduce", "", *goals(by_ranks), *tables]
+    if "collectives" in parts:
+        lines = ["## Other collectives"]
+        for ranks, names in COLLECTIVES.items():
+            for name in names[:1] if options.quick else names:
+                arguments = [name, "--sizes", MIDDLE, "--compare", "gloo,mpi"]
+                lines += ["", *compare.markdown(compared(ranks, arguments, min(2, options.rounds)))]
+        yield lines
+    if "dtypes" in parts:
+        lines = ["## 16-bit floats"]
+        for dtype in ("bfloat16", "float16"):
+            arguments = ["all_reduce", "--sizes", MIDDLE, "-d", dtype, "--compare", "group,gloo,mpi"]
+            found = compared(2, arguments, min(2, options.rounds))
+            lines += ["", *compare.markdown(found), *per_byte(found, results["comparisons"])]
+        yield lines
+    titles = {
+        "ddp": (ddp, "## A DDP step", ["--steps", "2"]),
+        "overhead": (overhead, "## Host time of small calls", ["--iters", "2"]),
+        "overlap": (overlap, "## Computation beside communication", ["--iters", "1", "--sizes", "64K"]),
+    }
+    for name, (module, title, quick) in titles.items():
+        if name in parts:
+            command = module.command()
+            argv = [
+                *(quick if options.quick else []),
+                "--rounds",
+                str(1 if options.quick else options.rounds),
+            ]
+            found = command.collect(argv, command.parser.parse_args(argv), 2)
+            results["others"][name] = found
+            yield [title, "", *module.markdown(found)]
+
+
+def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> dict[str, Any]:
+    if quick:
+        arguments = [*arguments, "--sizes", "8,64K", "-n", "2", "-w", "1"]
+        rounds = 1
+    parser = parser_of_command()
+    options = parser.parse_args([*arguments, "--rounds", str(rounds)])
+    check_options(parser, options)
+    progress(f"{' '.join(arguments)} on {ranks} ranks")
+    return compare.collect(options, ranks)
+
+
+def goals(by_ranks: dict[int, dict[str, Any]]) -> list[str]:
+    """How many times as fast as the others, at the size of each range where it is least."""
+    heads = ["all_reduce, float32", "goal, Gloo", *(f"{p} ranks" for p in by_ranks)]
+    heads += ["goal, MPI", *(f"{p} ranks" for p in by_ranks)]
+    heads += [f"% of limit, {p} ranks" for p in by_ranks]
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
+    for label, contender, low, high, gloo, mpi in GOALS:
+        cells = [label]
+        for other, goal in (("gloo", gloo), ("mpi", mpi)):
+            cells.append("" if goal is None else f">= {goal}")
+            for found in by_ranks.values():
+                least = [statistics.median(ratio(row, other, contender)) for row in within(found, low, high)]
+                cells.append(number(min(least)) if least else "")
+        for found in by_ranks.values():
+            percents = [row["cells"][contender]["of_limit_percent"] for row in within(found, low, high)]
+            least = [statistics.median(values) for values in percents if None not in values]
+            cells.append(number(min(least)) if least else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def within(found: dict[str, Any], low: int, high: int) -> list[dict[str, Any]]:
+    return [row for row in found["rows"] if row["place"] == "in_place" and low <= row["bytes"] <= high]
+
+
+def per_byte(found: dict[str, Any], comparisons: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence on this dtype's time beside float32's at the same bytes, if that was measured."""
+    for other in comparisons:
+        same = other["collective"] == found["collective"] and other["ranks"] == found["ranks"]
+        if same and other["type"] == "float32":
+            times = {row["bytes"]: row for row in within(other, 0, 1 << 62)}
+            texts = []
+            for row in within(found, 0, 1 << 62):
+                if row["bytes"] in times:
+                    a, b = (
+                        statistics.median(r["cells"]["mpi-gdr"]["p50_us"]) for r in (row, times[row["bytes"]])
+                    )
+                    texts.append(f"{number(a / b)} at {row['bytes']} bytes")
+            return [
+                "",
+                f"Time per byte of {found['type']}, in times float32's (mpi-gdr): {', '.join(texts)}.",
+            ]
+    return []
