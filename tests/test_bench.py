@@ -5,13 +5,17 @@ import re
 
 import pytest
 import torch
-from support.command import mpi_gdr, run_module
+from support.command import mpi_gdr
 
 from mpi_backend import bench, selftest
-from mpi_backend.bench import compare, report
+from mpi_backend.bench import compare, ddp, options, overhead, overlap, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
+from mpi_backend.bench.side_by_side import own_options
 
 QUICK = ("-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "1")
+
+
+PLACES = ("out_of_place", "in_place")
 
 
 def json_of(result):
@@ -23,22 +27,68 @@ def json_of(result):
 # ---- jobs -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("collective", bench.COLLECTIVES)
-def test_every_collective_is_timed_and_right(collective):
-    result = mpi_gdr("bench", "-n", "2", collective, *QUICK, "--json", "-")
+def test_every_collective_is_timed_and_right():
+    result = mpi_gdr("bench", "-n", "2", ",".join(options.COLLECTIVES), *QUICK, "--json", "-")
     found = json_of(result)
-    assert result.returncode == 0 and found["wrong"] == 0
-    places = {"out_of_place", "in_place"}
-    missing = {"all_reduce": {"out_of_place"}, "broadcast": {"out_of_place"}, "reduce": {"out_of_place"}}
+    assert result.returncode == 0, result.stderr
+    assert [of["collective"] for of in found["reports"]] == list(options.COLLECTIVES)
+    missing = {name: {"out_of_place"} for name in ("all_reduce", "broadcast", "reduce")}
     missing |= {name: {"in_place"} for name in ("all_to_all", "sendrecv", "barrier")}
+    for of in found["reports"]:
+        check_rows(of, missing.get(of["collective"], set()))
+        limits = [row[place]["limit_us"] for row in of["rows"] for place in PLACES if row[place]]
+        rewritten = sum(row["bytes"] >= options.REWRITE_BYTES for row in of["rows"])
+        assert sum(limit is not None and limit > 0 for limit in limits) == rewritten * (
+            len(limits) // len(of["rows"])
+        )
+
+
+def test_bare_mpi_runs_the_same_protocol_and_is_right():
+    result = mpi_gdr(
+        "bench", "-n", "3", ",".join(options.COLLECTIVES), *QUICK, "--backend", "mpi", "--json", "-"
+    )
+    found = json_of(result)
+    assert result.returncode == 0, result.stderr
+    missing = {"broadcast": {"out_of_place"}, "sendrecv": {"in_place"}, "barrier": {"in_place"}}
+    for of in found["reports"]:
+        check_rows(of, missing.get(of["collective"], set()))
+
+
+def check_rows(found, missing):
+    assert found["wrong"] == 0
     for row in found["rows"]:
-        present = {place for place in places if row[place]}
-        assert present == places - missing.get(collective, set())
+        present = {place for place in PLACES if row[place]}
+        assert present == set(PLACES) - missing
         for place in present:
             timing = row[place]
             assert 0 < timing["min_us"] <= timing["mean_us"] <= timing["time_us"]
             assert 0 < timing["p50_us"] <= timing["p99_us"]
-    assert [row["bytes"] for row in found["rows"]] == ([0] if collective == "barrier" else [64, 4096, 262144])
+    block = 4 * found["info"]["ranks"] if KINDS[found["collective"]].blocks else 4
+    expected = (
+        [0] if found["collective"] == "barrier" else [size // block * block for size in (64, 4096, 262144)]
+    )
+    assert [row["bytes"] for row in found["rows"]] == expected
+
+
+def test_mpi_is_left_out_where_it_has_no_such_reduction():
+    sizes = (
+        "--sizes",
+        "64",
+        "-n",
+        "2",
+        "-d",
+        "float8_e5m2",
+        "--rounds",
+        "1",
+        "--compare",
+        "mpi",
+        "--json",
+        "-",
+    )
+    found = json_of(mpi_gdr("bench", "-n", "2", "all_reduce,all_gather", *sizes))
+    cells = {of["collective"]: [row["cells"]["mpi"] for row in of["rows"]] for of in found["comparisons"]}
+    assert cells["all_reduce"] == [None] and None not in cells["all_gather"]
+    assert "N/A" in compare.markdown(found["comparisons"][0])[-1]
 
 
 @pytest.mark.parametrize("op", ["prod", "min", "avg"])
@@ -95,12 +145,27 @@ def test_wrong_elements_are_counted(tmp_path):
     assert unchecked.returncode == 0 and json_of(unchecked)["wrong"] is None
 
 
-def test_comparison_has_a_row_per_size():
-    sizes = ("-n", "2", "-e", "4K", "-f", "512")
-    counts = ("--rounds", "1", "--iters", "2", "--warmup", "1")
-    result = run_module("mpi_backend.bench.compare", *sizes, *counts)
+def test_the_suite_runs_every_benchmark(tmp_path):
+    pytest.importorskip("matplotlib", reason="the suite draws plots")
+    result = mpi_gdr(
+        "bench", "suite", "--quick", "--out", str(tmp_path), "--only", "all_reduce,ddp,overhead,overlap"
+    )
     assert result.returncode == 0, result.stderr
-    assert [line.split("|")[1].strip() for line in result.stdout.splitlines()[2:]] == ["8", "4096"]
+    page = (tmp_path / "performance.md").read_text()
+    assert result.stdout.strip() == page.strip()
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert [of["ranks"] for of in found["comparisons"]] == [2]
+    for of in found["comparisons"]:
+        assert [row["bytes"] for row in of["rows"] if row["place"] == "in_place"] == [8, 65536]
+        assert of["wrong"] == 0
+        assert (tmp_path / f"all_reduce-{of['ranks']}.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("ddp", "overhead", "overlap"):
+        assert all(len(reports) == 1 for reports in found["others"][name]["contenders"].values())
+    step = found["others"]["ddp"]["contenders"]["mpi-gdr"][0]
+    assert sum(step["buckets"]) == 4 * step["parameters"] and step["step_ms"] > 0
+    host = found["others"]["overhead"]["contenders"]
+    assert set(host) == {"mpi-gdr", "fake", "mpi"}
+    assert all(set(reports[0]["collectives"]) == set(overhead.COLLECTIVES) for reports in host.values())
 
 
 # ---- command line -----------------------------------------------------------------------------------------
@@ -113,6 +178,17 @@ def test_comparison_has_a_row_per_size():
         (["all_reduce", "-f", "1"], "-f 1"),
         (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
         (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
+        (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
+        (["all_reduce", "--compare", "nccl"], "'nccl'"),
+        (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
+        (["all_reduce", "--compare", "mpi"], "how many ranks"),
+        (["all_reduce", "--rounds", "2"], "--rounds needs"),
+        (["all_reduce,reduce", "--plot", "x.png"], "--plot draws one"),
+        (["all_reduce", "--sizes", "0"], "at least 1 byte"),
+        (["all_reduce", "-d", "complex64", "-o", "max"], "complex64"),
+        (["suite", "--only", "gpu"], "--only gpu"),
+        (["ddp", "--compare", "nccl"], "'nccl'"),
+        (["overhead"], "how many ranks"),
         (["-n", "0", "all_reduce"], "'0'"),
         (["scan"], "scan"),
         (["all_reduce", "-e", "many"], "'many'"),
@@ -126,12 +202,21 @@ def test_bad_command_lines(argv, message, capsys):
 
 @pytest.mark.parametrize(("text", "value"), [("8", 8), ("64K", 65536), ("1MiB", 1 << 20), ("2g", 2 << 30)])
 def test_sizes_are_spelt_as_in_nccl_tests(text, value):
-    assert bench.size(text) == value
+    assert options.size(text) == value
 
 
 def test_sizes_are_whole_items_and_appear_once():
-    assert bench.sizes(8, 64, 2, 4) == [8, 16, 32, 64]
-    assert bench.sizes(1, 32, 2, 12) == [12, 24]
+    def parsed(*argv):
+        return options.parser_of_command().parse_args(["all_reduce", *argv])
+
+    assert options.sizes(parsed("-b", "8", "-e", "64"), 4) == [8, 16, 32, 64]
+    assert options.sizes(parsed("-b", "1", "-e", "32"), 12) == [12, 24]
+    assert options.sizes(parsed("--sizes", "1M,8"), 4) == [1 << 20, 8]
+
+
+def test_jobs_of_a_side_by_side_benchmark_get_its_own_options_only():
+    argv = ["--steps", "3", "--rounds", "2", "--json=x", "--compare", "gloo", "--batch=1"]
+    assert own_options(argv) == ["--steps", "3", "--batch=1"]
 
 
 # ---- numbers ----------------------------------------------------------------------------------------------
@@ -144,6 +229,8 @@ def test_sizes_are_whole_items_and_appear_once():
         ("all_gather", 0.75),
         ("reduce_scatter", 0.75),
         ("all_to_all", 0.75),
+        ("gather", 0.75),
+        ("scatter", 0.75),
         ("broadcast", 1.0),
         ("reduce", 1.0),
         ("sendrecv", 1.0),
@@ -151,6 +238,22 @@ def test_sizes_are_whole_items_and_appear_once():
 )
 def test_bus_factors_on_four_ranks(collective, factor):
     assert KINDS[collective].bus_factor(4) == factor
+
+
+@pytest.mark.parametrize(
+    ("collective", "in_place", "sizes"),
+    [
+        ("all_reduce", True, 8),  # all read and write all
+        ("reduce_scatter", False, 5),  # all read all, each writes a quarter
+        ("broadcast", True, 6),  # three copies
+        ("all_gather", False, 8),  # four copies of all blocks
+        ("all_gather", True, 6),  # each less its own quarter
+        ("gather", True, 1.5),
+        ("all_to_all", False, 8),
+    ],
+)
+def test_bytes_that_four_ranks_must_move(collective, in_place, sizes):
+    assert KINDS[collective].least(4, in_place) == sizes
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 64, 1000])
@@ -192,21 +295,82 @@ def test_rows():
     words = ["64", "16", "float32", "sum", "-1", "N/A", "N/A", "N/A", "N/A", "12.35", "5.00", "7.50", "0"]
     line = report.nccl_row(row)
     assert line.split() == words
-    headers = list(report.nccl_head())
+    headers = list(report.nccl_head({}))
     assert len(line) == len(headers[2])  # the columns stand under their names
     assert report.osu_row(row).split() == ["64", "12.00", "11.00", "12.35", "20"]
 
 
+def comparison(**times):
+    """Of all_reduce on 2 ranks; {contender: {bytes: [p50, one a round]}}."""
+    keys = dict.fromkeys(compare.KEPT)
+    reports = {}
+    for name, by_bytes in times.items():
+        rounds = zip(*by_bytes.values(), strict=True)
+        reports[name.replace("_", "-")] = [
+            {
+                "rows": [
+                    {
+                        "bytes": total,
+                        "count": total // 4,
+                        "out_of_place": None,
+                        "in_place": keys | {"p50_us": p50, "p99_us": 2 * p50},
+                    }
+                    for total, p50 in zip(by_bytes, of_round, strict=True)
+                ]
+            }
+            for of_round in rounds
+        ]
+    found = {"collective": "all_reduce", "ranks": 2, "type": "float32", "redop": "sum", "rounds": 3}
+    found |= {"contenders": list(reports), "rows": list(compare.merged(reports))}
+    return found | {"conditions": {"cpu": "x", "cores": 2, "library": "y", "torch": "z", "load_average": 0.1}}
+
+
 def test_table_of_the_comparison():
-    times = {"mpi-gdr": [2.0, 4.0, 3.0], "group memory": [1.5], "Gloo": [30.0], "MPI": [1.5]}
-    lines = compare.table({name: {8: samples} for name, samples in times.items()})
-    cells = ["8", "3 (2..4)", "1.5 (1.5..1.5)", "30 (30..30)", "1.5 (1.5..1.5)", "10", "0.5", "20", "1"]
+    found = comparison(
+        mpi_gdr={8: [2.0, 4.0, 3.0]}, gloo={8: [30.0, 20.0, 45000.0]}, mpi={8: [1.0, 4.0, 1.5]}
+    )
+    lines = compare.markdown(found)
+    cells = ["8", "3 (2..4)", "30 (20..45000)", "1.5 (1..4)", "15 (5..15000)", "0.5 (0.5..1)"]
     assert lines[-1] == f"| {' | '.join(cells)} |"
-    assert len({line.count("|") for line in lines}) == 1
+    assert len({line.count("|") for line in lines if "|" in line}) == 1
+    assert "| 8 | 3 / 6 | 30 / 60 | 1.5 / 3 |" in compare.markdown(found, percentiles=True)[-1]
 
 
-def test_plot_of_the_comparison(tmp_path):
-    pytest.importorskip("matplotlib", reason="plots need matplotlib")
-    picture = tmp_path / "plot.png"
-    compare.plot({"mpi-gdr": {8: [2.0, 4.0], 64: [3.0]}, "MPI": {8: [1.5], 64: [2.0]}}, 2, str(picture))
-    assert picture.read_bytes().startswith(b"\x89PNG") and picture.stat().st_size > 5000
+def test_goals_take_the_size_where_the_ratio_is_least():
+    ours = {16 << 20: [10.0], 128 << 20: [100.0]}
+    found = comparison(
+        mpi_gdr=ours,
+        group=ours,
+        gloo={16 << 20: [50.0], 128 << 20: [400.0]},
+        mpi={16 << 20: [15.0], 128 << 20: [300.0]},
+    )
+    row = next(line for line in suite.goals({2: found}) if "16 - 128 MiB |" in line)
+    assert [cell.strip() for cell in row.split("|")][1:-2] == ["16 - 128 MiB", ">= 3", "4", ">= 2", "1.5"]
+
+
+def test_share_of_communication_that_is_hidden():
+    report = {
+        "parameters": 1000,
+        "batch": 1,
+        "buckets": [1 << 20],
+        "compute_ms": 10.0,
+        "communication_ms": 4.0,
+    }
+    reports = {"mpi-gdr": [report | {"step_ms": 11.0, "exposed_ms": 1.0}]}
+    reports["gloo"] = [report | {"step_ms": 14.0, "exposed_ms": 4.0}]
+    lines = ddp.markdown({"ranks": 2, "rounds": 1, "contenders": reports})
+    assert [line.split("|")[-2].split()[0] for line in lines if line.startswith(("| mpi-gdr", "| Gloo"))] == [
+        "75",
+        "0",
+    ]
+    assert lines[-1].endswith("mpi-gdr / Gloo: 0.25")
+
+
+def test_speed_of_a_loop_beside_communication():
+    row = {"bytes": 8, "chunks": 1, "alone": 0.9}
+    reports = {
+        "mpi-gdr": [{"rows": [row | {"loop": 1.0, "rest": 1.0}]}],
+        "mpi": [{"rows": [row | {"loop": 1.2, "rest": 3.0}]}],
+    }
+    cells = overlap.markdown({"ranks": 2, "rounds": 1, "contenders": reports})[-1].split("|")[1:-1]
+    assert [cell.split()[0] for cell in cells] == ["8", "90", "75", "1000", "3000", "1.2", "2.1"]

@@ -23,24 +23,26 @@ KEPT = ("time_us", "p50_us", "p99_us", "limit_us", "of_limit_percent")
 
 def main(options: argparse.Namespace, ranks: int) -> int:
     """1 if an element was wrong."""
-    found = collect(options, ranks)
-    written = json.dumps(found)
+    comparisons = collect(options, ranks)
+    written = json.dumps(comparisons[0] if len(comparisons) == 1 else {"comparisons": comparisons})
     if options.json == "-":
         print(written)
     else:
-        print("\n".join(markdown(found, options.format == "percentiles")))
+        for found in comparisons:
+            print("\n".join([*markdown(found, options.format == "percentiles"), ""]))
         if options.json:
             Path(options.json).write_text(written + "\n")
     if options.plot:
         from .plot import plot_comparison
 
-        plot_comparison(found, options.plot)
-    return 1 if found["wrong"] else 0
+        plot_comparison(comparisons[0], options.plot)
+    return 1 if any(found["wrong"] for found in comparisons) else 0
 
 
-def collect(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
-    """Runs all jobs. Rows are one per size and place, each with the numbers of every round."""
-    common = [options.collective, "--timeout", str(options.timeout)]
+def collect(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
+    """Runs all jobs; one comparison for each collective. Rows are one per size and place, each with the
+    numbers of every round."""
+    common = ["--timeout", str(options.timeout)]
     for flag, name in COPIED.items():
         if (value := getattr(options, name)) is not None:
             common += [flag, str(value)]
@@ -48,23 +50,29 @@ def collect(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
         common += ["--sizes", ",".join(map(str, options.sizes))]
     ours = "group" if options.memory == "group" else "mpi-gdr"
     names = [ours, *(name for name in options.compare if name != ours)]
+    jobs = {name: [",".join(options.collectives), *common, *CONTENDERS[name]] for name in names}
     rounds = options.rounds or 3
-    reports = interleave(
-        ranks, {name: [*common, *CONTENDERS[name]] for name in names}, rounds, check_first=bool(options.check)
-    )
-    return {
-        "collective": options.collective,
-        "ranks": ranks,
-        "type": options.datatype,
-        "redop": reports[ours][0]["rows"][0]["redop"],
-        "rounds": rounds,
-        "contenders": names,
-        "conditions": conditions(reports[ours][0]["info"]),
-        "protocol": reports[ours][0]["protocol"],
-        "command": " ".join(["mpi-gdr bench", "-n", str(ranks), *common]),
-        "wrong": sum(report["wrong"] or 0 for jobs in reports.values() for report in jobs),
-        "rows": list(merged(reports)),
-    }
+    results = interleave(ranks, jobs, rounds, check_first=bool(options.check))
+    comparisons = []
+    for k, collective in enumerate(options.collectives):
+        reports = {name: [found.get("reports", [found])[k] for found in results[name]] for name in names}
+        first = reports[ours][0]
+        comparisons.append(
+            {
+                "collective": collective,
+                "ranks": ranks,
+                "type": options.datatype,
+                "redop": first["rows"][0]["redop"],
+                "rounds": rounds,
+                "contenders": names,
+                "conditions": conditions(first["info"]),
+                "protocol": first["protocol"],
+                "command": " ".join(["mpi-gdr bench", "-n", str(ranks), collective, *common]),
+                "wrong": sum(report["wrong"] or 0 for found in reports.values() for report in found),
+                "rows": list(merged(reports)),
+            }
+        )
+    return comparisons
 
 
 def merged(reports: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:

@@ -60,7 +60,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    rank, size = initialize(options.backend, options.timeout)
+    rank, _ = initialize(options.backend, options.timeout)
     torch.manual_seed(1337)
     gpt = model_of_example()
     wanted = CONFIGURATION | {"layers": options.layers, "channels": options.channels}

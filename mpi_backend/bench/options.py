@@ -84,7 +84,12 @@ def parser_of_command() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("collective", choices=COLLECTIVES, metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
+    add(
+        "collectives",
+        type=collective_list,
+        metavar="COLLECTIVE",
+        help=f"{', '.join(COLLECTIVES)}; several, with commas between: one after another in the same job",
+    )
     add("-b", "--minbytes", type=size, default=8, metavar="SIZE", help="first size (default: 8)")
     add("-e", "--maxbytes", type=size, default=64 << 20, metavar="SIZE", help="last size (default: 64M)")
     add("-f", "--stepfactor", type=int, default=2, metavar="K", help="next size = K times this (default: 2)")
@@ -109,6 +114,14 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("--rounds", type=job.positive, metavar="K", help="with --compare: jobs of each (default: 3)")
     add("--plot", metavar="FILE", help="draw time and bus bandwidth against size (needs matplotlib)")
     return parser
+
+
+def collective_list(text: str) -> list[str]:
+    names = list(dict.fromkeys(text.split(",")))
+    for name in names:
+        if name not in COLLECTIVES:
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(COLLECTIVES)}")
+    return names
 
 
 def contenders(text: str) -> list[str]:
@@ -150,6 +163,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error("-o avg is not defined on -d bool")
     if options.datatype.startswith("complex") and options.op in ("min", "max"):
         parser.error(f"-o {options.op} is not defined on -d {options.datatype}")
+    if options.plot and len(options.collectives) > 1:
+        parser.error("--plot draws one collective")
     if options.compare is None and options.rounds is not None:
         parser.error("--rounds needs --compare")
     if options.compare is not None:

@@ -27,14 +27,32 @@ def run_rank(options: argparse.Namespace) -> int:
     if not 0 <= options.root < ranks.size:
         print(f"mpi-gdr bench: -r {options.root}: expected a rank of 0..{ranks.size - 1}", file=sys.stderr)
         return 2
-    kind = KINDS[options.collective]
-    info = ranks.summary()
-    one_node = options.backend == "mpi-gdr" and ranks.device.type == "cpu" and info["nodes"] == 1
+    one_node = options.backend == "mpi-gdr" and ranks.device.type == "cpu" and ranks.summary()["nodes"] == 1
     limit = Limit(ranks.rank, ranks.size) if one_node else None
+    show: Callable[[str], None] = lambda line: None  # noqa: E731
+    if ranks.rank == 0 and options.json != "-":
+        show = lambda line: print(line, flush=True)  # noqa: E731
+    reports = [run_collective(name, options, ranks, limit, show) for name in options.collectives]
+    wrong = sum(report["wrong"] or 0 for report in reports)
+    if ranks.rank == 0:
+        if options.json:
+            write_json(reports, options.json)
+        if options.plot:
+            from .plot import plot_job
+
+            plot_job(reports[0], options.plot)
+    ranks.close()
+    return 1 if wrong else 0
+
+
+def run_collective(
+    name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | None, show: Callable[[str], None]
+) -> dict[str, Any]:
+    """The report; shows each line as soon as it is known."""
     report: dict[str, Any] = {
-        "info": info,
-        "collective": options.collective,
-        "title": kind.title,
+        "info": ranks.summary(),
+        "collective": name,
+        "title": KINDS[name].title,
         "device": str(ranks.device),
         "memory": options.memory,
         "protocol": {
@@ -44,35 +62,26 @@ def run_rank(options: argparse.Namespace) -> int:
             "time": "max over ranks of the mean per call",
             "processes_of_limit": limit.active if limit else None,
         },
-        "in_place_only": options.backend != "mpi"
-        and options.collective in ("all_reduce", "broadcast", "reduce"),
+        "in_place_only": options.backend != "mpi" and name in ("all_reduce", "broadcast", "reduce"),
         "rows": [],
     }
-    show: Callable[[str], None] = lambda line: None  # noqa: E731
-    if ranks.rank == 0 and options.json != "-":
-        show = lambda line: print(line, flush=True)  # noqa: E731
     lines = text.FORMATS[options.format]
     for line in (*text.head(report), *lines.head(report)):
         show(line)
-    for row in measure_sizes(options, ranks, limit):
+    for row in measure_sizes(name, options, ranks, limit):
         report["rows"].append(row)
         show(lines.row(row))
     for line in lines.foot(report):
         show(line)
     wrong = sum(row[p]["wrong"] or 0 for row in report["rows"] for p in PLACES.values() if row[p])
     report["wrong"] = wrong if options.check else None
-    if ranks.rank == 0:
-        if options.json:
-            written = json.dumps(report)
-            print(written, flush=True) if options.json == "-" else Path(options.json).write_text(
-                written + "\n"
-            )
-        if options.plot:
-            from .plot import plot_job
+    return report
 
-            plot_job(report, options.plot)
-    ranks.close()
-    return 1 if wrong else 0
+
+def write_json(reports: list[dict[str, Any]], path: str) -> None:
+    """One report, or {"reports": [...]}; `-`: to standard output."""
+    written = json.dumps(reports[0] if len(reports) == 1 else {"reports": reports})
+    print(written, flush=True) if path == "-" else Path(path).write_text(written + "\n")
 
 
 def ranks_of(options: argparse.Namespace) -> Any:
@@ -83,13 +92,15 @@ def ranks_of(options: argparse.Namespace) -> Any:
     return TorchRanks(options.backend, options.device, timedelta(seconds=options.timeout))
 
 
-def measure_sizes(options: argparse.Namespace, ranks: Ranks, limit: Limit | None) -> Iterator[dict[str, Any]]:
+def measure_sizes(
+    name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | None
+) -> Iterator[dict[str, Any]]:
     """One row per size."""
-    kind = KINDS[options.collective]
+    kind = KINDS[name]
     dtype = getattr(torch, options.datatype)
     block_item = dtype.itemsize * (ranks.size if kind.blocks else 1)
     wanted = sizes(options, block_item)
-    for total in [0] if options.collective == "barrier" else wanted:
+    for total in [0] if name == "barrier" else wanted:
         count = total // block_item
         case = Case(
             ranks.rank,
@@ -102,7 +113,7 @@ def measure_sizes(options: argparse.Namespace, ranks: Ranks, limit: Limit | None
             options.memory == "group",
         )
         protocol = calls(options, total)
-        timings = measure(ranks, options.collective, case, protocol)
+        timings = measure(ranks, name, case, protocol)
         row: dict[str, Any] = {
             "bytes": total,
             "count": count,
@@ -115,7 +126,7 @@ def measure_sizes(options: argparse.Namespace, ranks: Ranks, limit: Limit | None
             if place in timings:
                 least = None
                 if limit:
-                    least = limit.time(options.collective, total, place == "in", min(protocol.iterations, 10))
+                    least = limit.time(name, total, place == "in", min(protocol.iterations, 10))
                 row[key] = cells(timings[place], total, kind.bus_factor(ranks.size), least)
         yield row
 

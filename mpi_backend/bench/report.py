@@ -29,8 +29,8 @@ def head(report: dict[str, Any]) -> Iterator[str]:
         yield "# in place only: torch.distributed has no out-of-place form of this"
     if protocol["processes_of_limit"]:
         yield (
-            f"# limit: {protocol['processes_of_limit']} processes at once read and write as many bytes as the "
-            "collective must (in JSON and --format percentiles)"
+            f"# limit: {protocol['processes_of_limit']} processes at once read and write as many bytes as "
+            "the collective must (in JSON and --format percentiles)"
         )
 
 
@@ -70,7 +70,8 @@ def nccl_foot(report: dict[str, Any]) -> Iterator[str]:
     if all(t["wrong"] is not None for t in timings):
         wrong = sum(t["wrong"] for t in timings)
         yield f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}"
-    yield f"# Avg bus bandwidth    : {sum(t['busbw'] for t in timings) / len(timings):g}"
+    if timings:  # bare MPI may have no such reduction
+        yield f"# Avg bus bandwidth    : {sum(t['busbw'] for t in timings) / len(timings):g}"
     yield "#"
 
 
