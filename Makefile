@@ -2,7 +2,7 @@
 #   make train   the main job: the GPT example on 2 ranks
 #   make test    all tests
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
-#   make bench   all_reduce against Gloo and bare MPI on 2 and 4 ranks
+#   make bench   what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak    a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 # docs/install.md explains the variables below, for another torch or another MPI.
 PYTHON ?= python3
@@ -31,10 +31,7 @@ test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
 
 bench: $(VENV)/.package
-	for ranks in 2 4; do \
-	  echo "all_reduce on $$ranks ranks"; \
-	  OMP_NUM_THREADS=1 $(BIN)/python -m mpi_backend.bench.compare -n $$ranks $(ARGS) || exit 1; \
-	done
+	$(BIN)/mpi-gdr bench suite $(ARGS)
 
 soak: $(VENV)/.package
 	$(BIN)/mpi-gdr run -n $(RANKS) tests/soak/soak.py $(ARGS)
