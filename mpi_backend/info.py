@@ -48,10 +48,17 @@ def main(argv: list[str]) -> int:
         "--init", action="store_true", help="start MPI, to show the thread level that it grants"
     )
     parser.add_argument("--size", type=int, metavar="N", help="show the algorithms for N ranks")
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="only the selection table in force, in the format of MPI_GDR_TUNING",
+    )
     options = parser.parse_args(argv)
     if options.size is not None and options.size < 1:
         parser.error(f"--size {options.size} is less than 1")
     placement = launch.detect(os.environ)
+    if options.table:
+        return show_table(first=placement is None or placement.rank == 0)
     report = collect(placement, options.init, options.size)
     if placement is None or placement.rank == 0:
         print(json.dumps(report, indent=2) if options.json else as_text(report), flush=True)
@@ -105,6 +112,25 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
     return report
 
 
+def show_table(first: bool) -> int:
+    """Prints every row in the order in which it is tried, with a comment where it does not come from the
+    built-in table. That table alone is printed as it was written, comments and all."""
+    from ._creator import load_extension
+
+    try:
+        extension = load_extension()
+        rows = extension.selection_rows()
+    except (ImportError, ValueError) as error:
+        print(f"mpi-gdr info: {error}", file=sys.stderr)
+        return 1
+    if first and all(origin == "built-in" for _, origin in rows):
+        print(extension.schedule.default_table(), end="")
+    elif first:
+        for row, origin in rows:
+            print(row if origin == "built-in" else f"{row:<90}  # {origin}")
+    return 0
+
+
 def accelerator(torch: Any) -> dict[str, Any]:
     """The devices that torch sees, without starting one, and how their tensors travel."""
     path = "copies through host memory, blocking"
@@ -136,5 +162,7 @@ def as_text(report: dict[str, Any]) -> str:
         for row in report["algorithms"][name]:
             upper = row["to_bytes"]
             upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
-            lines.append(f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}")
+            text = f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}"
+            source = row.get("origin", "built-in")
+            lines.append(text if source == "built-in" else f"{text} ({source})")
     return "\n".join(lines)

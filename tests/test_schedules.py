@@ -211,9 +211,10 @@ def test_thousands_of_ranks(collective, algorithm, steps):
         assert result.steps == steps(size.bit_length() - 1)
 
 
+@pytest.mark.parametrize("reach", ["none", "segments", "all"])
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 64, 1024])
-def test_selection_table_covers_all_bytes(size):
-    rows = schedule.selection_table(size)
+def test_selection_table_covers_all_bytes(size, reach):
+    rows = schedule.selection_ranges(size, reach)
     for collective in {collective for collective, _ in BUILDERS}:
         mine = [row for row in rows if row["collective"] == collective]
         assert mine[0]["from_bytes"] == 0

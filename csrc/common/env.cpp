@@ -110,6 +110,12 @@ std::vector<Row> make_rows() {
                        "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
                        [c](Env& e, R, S v) { e.algorithm[c] = v; }));
   }
+  rows.push_back(row("MPI_GDR_SELECT", "", "rows such as all_reduce:0-4K:flag, separated by #",
+                     "rows of the selection table, tried before those of MPI_GDR_TUNING",
+                     [](Env& e, R, S v) { e.select = v; }));
+  rows.push_back(row("MPI_GDR_TUNING", "", "a path",
+                     "file with rows of the selection table, tried before the built-in ones",
+                     [](Env& e, R, S v) { e.tuning_file = v; }));
   rows.push_back(row("MPI_GDR_CHUNK_BYTES", "256K", "bytes > 0, suffix K, M or G",
                      "message size of pipelined algorithms",
                      [](Env& e, R r, S v) { e.chunk_bytes = parse_bytes(r, v); }));

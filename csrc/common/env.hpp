@@ -40,6 +40,10 @@ class Env {
   std::string master_addr;
   // MPI_GDR_<COLLECTIVE>_ALGO: the algorithm to use instead of the table's choice, see docs/algorithms.md.
   std::string algorithm[kCollectiveCount];
+  // MPI_GDR_SELECT: rows of the selection table, separated by #: "all_reduce:0-4K:flag#barrier:native".
+  std::string select;
+  // MPI_GDR_TUNING: file with such rows, one a line, as `mpi-gdr tune` writes them; see docs/tuning.md.
+  std::string tuning_file;
   // MPI_GDR_CHUNK_BYTES: target size of one message of a pipelined algorithm. Must be equal on all ranks.
   std::uint64_t chunk_bytes = 256 * 1024;
   // MPI_GDR_LANES: at most this many independent lanes per operation, 1..16. Must be equal on all ranks.

@@ -48,6 +48,12 @@ void Group::describe(const std::string& description) {
   if (flight_) flight_->describe(flight_group_, description);
 }
 
+std::string Group::algorithm(const CollectiveSpec& spec) const {
+  check(spec);
+  if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
+  return planner_->choose(spec, *transport_, true, reach()).name;
+}
+
 std::uint64_t Group::sequence(Channel channel) const {
   std::lock_guard lock(issue_mutex_);
   return next_sequence_[static_cast<int>(channel)];

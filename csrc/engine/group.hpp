@@ -106,6 +106,11 @@ class Group : public std::enable_shared_from_this<Group> {
   // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;
 
+  // What issue() would run this collective with, "ring"; throws as check() does.
+  std::string algorithm(const CollectiveSpec& spec) const;
+  // How far the members reach into each other's memory.
+  Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
+
   // Collectives issued so far on a channel.
   std::uint64_t sequence(Channel channel) const;
 

@@ -131,8 +131,7 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
-  const Plan plan =
-      planner_->plan(c.spec, *transport_, true, options_.node ? options_.node->reach() : Reach::None);
+  const Plan plan = planner_->plan(c.spec, *transport_, true, reach());
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,

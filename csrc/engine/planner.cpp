@@ -1,8 +1,6 @@
 #include "engine/planner.hpp"
 
-#include <string_view>
-
-#include "common/error.hpp"
+#include "engine/selection_source.hpp"
 #include "transport/shm/node_memory.hpp"
 
 namespace mpigdr {
@@ -31,24 +29,9 @@ std::string key_of(const CollectiveSpec& spec) {
   return key;
 }
 
-std::string known_names(Collective collective) {
-  std::string names;
-  for (const Algorithm& a : algorithms())
-    if (a.collective == collective) names += (names.empty() ? "" : ", ") + std::string(a.name);
-  return names;
-}
-
 }  // namespace
 
-Planner::Planner(const Env& env) {
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    if (env.algorithm[c].empty()) continue;
-    const auto collective = static_cast<Collective>(c);
-    forced_[c] = find_algorithm(collective, env.algorithm[c]);
-    if (!forced_[c])
-      fail(ErrorCode::InvalidUsage, Env::algorithm_variable(collective), "=", env.algorithm[c],
-           " is not an algorithm of ", name(collective), ": expected one of ", known_names(collective));
-  }
+Planner::Planner(const Env& env, const std::string& group_rows) : table_(load_selection(env, group_rows)) {
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = shm::kStagingBytes;
@@ -64,12 +47,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  const bool native = allow_native && spec.counts.empty() &&
-                      transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   Plan plan;
-  plan.algorithm = forced_[static_cast<int>(spec.collective)];
-  if (!plan.algorithm || (!plan.algorithm->build && !native) || !usable(*plan.algorithm, spec, reach))
-    plan.algorithm = &select_algorithm(spec, native, reach);
+  plan.algorithm = &choose(spec, transport, allow_native, reach);
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
@@ -80,6 +59,13 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   }
   cached_steps_ += steps;
   return cache_.emplace(std::move(key), plan).first->second;
+}
+
+const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                                 Reach reach) const {
+  const bool native = allow_native && spec.counts.empty() &&
+                      transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  return select_algorithm(spec, native, reach, table_);
 }
 
 }  // namespace mpigdr

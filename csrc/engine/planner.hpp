@@ -1,12 +1,12 @@
-// From a collective to what runs it: the algorithm (user's choice, else the table's) and its schedule,
-// cached: a training job repeats the same few collectives on every step. Thread-safe.
+// From a collective to what runs it: the algorithm that the selection table chooses and its schedule, cached:
+// a training job repeats the same few collectives on every step. Thread-safe.
 #pragma once
 
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
-#include "collectives/collectives.hpp"
+#include "collectives/selection_table.hpp"
 #include "common/env.hpp"
 #include "transport/transport.hpp"
 
@@ -19,17 +19,19 @@ struct Plan {
 
 class Planner {
  public:
-  // Throws InvalidUsage, naming the variable, if `env` asks for an algorithm that does not exist.
-  explicit Planner(const Env& env);
+  // `group_rows`: as in load_selection(), which throws for both.
+  explicit Planner(const Env& env, const std::string& group_rows = "");
 
-  // A user's choice of "native" holds where the library has the collective with our semantics; elsewhere the
-  // table chooses among ours. `allow_native` false: as if the library had none. `reach` of the group's ranks
-  // into each other's memory: so with the algorithms that need it.
+  // `allow_native` false: as if the library had no collective of its own. `reach` of the group's ranks into
+  // each other's memory: so with the algorithms that need it.
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
             Reach reach = Reach::None);
+  // The algorithm only.
+  const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                          Reach reach) const;
 
  private:
-  const Algorithm* forced_[kCollectiveCount] = {};
+  const SelectionTable table_;
   Tuning tuning_;
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;

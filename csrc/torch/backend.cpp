@@ -28,6 +28,15 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
   group_->set_timeout(timeout);
 }
 
+std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
+  return with_torch_errors([&] {
+    World::get().check_process();
+    std::lock_guard lock(mutex_);  // the transport is asked, and shutdown() closes it
+    if (closed_) fail(ErrorCode::InvalidUsage, "algorithm: group ", group_->name(), " has been destroyed");
+    return group_->algorithm(spec);
+  });
+}
+
 OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = job.name;

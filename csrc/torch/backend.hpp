@@ -27,6 +27,8 @@ class MpiBackend : public c10d::Backend {
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+  using Options = torch_binding::Options;  // c10d::Backend has a class of this name, too
+
   MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options);
   ~MpiBackend() override;
 
@@ -35,6 +37,9 @@ class MpiBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
+  // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
+  std::string algorithm(const CollectiveSpec& spec);
+  Reach reach() const { return group_->reach(); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

@@ -32,6 +32,7 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_pt
                                                          const c10d::Backend::Options& opts) {
   auto options = c10::make_intrusive<Options>(*options_);
   options->timeout = opts.timeout;
+  if (const auto* ours = dynamic_cast<const Options*>(&opts)) options->selection = ours->selection;
   options->group_name = opts.group_name;
   options->group_desc = opts.group_desc;
   options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
@@ -43,7 +44,8 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_pt
   dist.global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
   const mpi::RuntimeInfo world = mpi::info();
   c10::intrusive_ptr<c10d::Backend> child = c10::make_intrusive<MpiBackend>(
-      rank, dist.group_size, World::get().make_group(dist, {world.rank, world.size, nullptr}, opts.timeout),
+      rank, dist.group_size,
+      World::get().make_group(dist, {world.rank, world.size, nullptr}, opts.timeout, options->selection),
       std::move(options));
   std::lock_guard lock(mutex_);
   children_.push_back({store, c10::weak_intrusive_ptr<c10d::Backend>(child)});

@@ -10,14 +10,21 @@
 #include <tuple>
 #include <vector>
 
-#include "collectives/collectives.hpp"
+#include "collectives/selection_table.hpp"
 #include "common/error.hpp"
 #include "schedule/checker.hpp"
+#include "torch/python_names.hpp"
 
 namespace py = pybind11;
 
 namespace mpigdr {
 namespace {
+
+using torch_binding::parse;
+using torch_binding::parse_collective;
+using torch_binding::parse_dtype;
+using torch_binding::parse_op;
+using torch_binding::parse_reach;
 
 constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging"};
 constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
@@ -39,28 +46,6 @@ struct PySchedule {
   CollectiveSpec spec;
   SchedulePtr schedule;
 };
-
-// The enumerator whose name is `text`.
-template <typename Enum, typename Name>
-Enum parse(const char* argument, const std::string& text, int count, Name name) {
-  std::string known;
-  for (int k = 0; k < count; ++k) {
-    if (text == name(k)) return static_cast<Enum>(k);
-    known += (k ? ", " : "") + std::string(name(k));
-  }
-  throw py::value_error(std::string(argument) + "='" + text + "', expected one of: " + known);
-}
-
-Collective parse_collective(const std::string& text) {
-  return parse<Collective>("collective", text, kCollectiveCount,
-                           [](int k) { return name(static_cast<Collective>(k)); });
-}
-DataType parse_dtype(const std::string& text) {
-  return parse<DataType>("dtype", text, kDataTypeCount, [](int k) { return name(static_cast<DataType>(k)); });
-}
-ReduceOp parse_op(const std::string& text) {
-  return parse<ReduceOp>("op", text, kReduceOpCount, [](int k) { return name(static_cast<ReduceOp>(k)); });
-}
 
 PySlice to_python(const Slice& slice) {
   return {kBuffers[static_cast<int>(slice.buffer)], slice.offset, slice.count, slice.owner};
@@ -238,29 +223,55 @@ void bind_schedule(py::module_& module) {
   m.def(
       "select",
       [](const std::string& collective, int size, std::uint64_t count, const std::string& dtype,
-         const std::string& op, bool native_exact) {
+         const std::string& op, bool native_exact, const std::string& reach) {
         CollectiveSpec spec;
         spec.collective = parse_collective(collective);
         spec.size = size;
         spec.count = count;
         spec.dtype = parse_dtype(dtype);
         spec.op = parse_op(op);
-        return guarded([&] { return std::string(select_algorithm(spec, native_exact).name); });
+        return guarded(
+            [&] { return std::string(select_algorithm(spec, native_exact, parse_reach(reach)).name); });
       },
       py::arg("collective"), py::arg("size"), py::arg("count"), py::arg("dtype") = "float32",
-      py::arg("op") = "sum", py::arg("native_exact") = false);
-  m.def("selection_table", [](int size) {
-    py::list rows;
-    for (const SelectionRange& range : selection_table(size)) {
-      py::dict row;
-      row["collective"] = std::string(name(range.collective));
-      row["from_bytes"] = range.from_bytes;
-      row["to_bytes"] = range.to_bytes;
-      row["algorithm"] = range.algorithm;
-      rows.append(row);
-    }
-    return rows;
-  });
+      py::arg("op") = "sum", py::arg("native_exact") = false, py::arg("reach") = "none",
+      "The choice of the built-in table. `reach` of the ranks into each other's memory: none, segments, "
+      "all.");
+  m.def(
+      "selection_ranges",
+      [](int size, const std::string& reach, const std::string& dtype, const std::string& table) {
+        return guarded([&] {
+          SelectionTable all;
+          all.append(parse_table(table, "table"));
+          for (int c = 0; c < kCollectiveCount; ++c)
+            all.append(default_table().rows(static_cast<Collective>(c)));
+          py::list rows;
+          for (const SelectionRange& range :
+               selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype))) {
+            py::dict row;
+            row["collective"] = std::string(name(range.collective));
+            row["from_bytes"] = range.from_bytes;
+            row["to_bytes"] = range.to_bytes;
+            row["algorithm"] = range.algorithm;
+            row["origin"] = range.origin;
+            rows.append(row);
+          }
+          return rows;
+        });
+      },
+      py::arg("size"), py::arg("reach") = "none", py::arg("dtype") = "float32", py::arg("table") = "",
+      "What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open.");
+  m.def(
+      "parse_table",
+      [](const std::string& text, const std::string& source) {
+        return guarded([&] {
+          std::vector<std::string> lines;
+          for (const SelectionRow& row : parse_table(text, source)) lines.push_back(to_text(row));
+          return lines;
+        });
+      },
+      py::arg("text"), py::arg("source"), "The rows of a table, each in its canonical form.");
+  m.def("default_table", [] { return std::string(default_table_text()); }, "The built-in table as text.");
 }
 
 }  // namespace mpigdr

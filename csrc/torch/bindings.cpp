@@ -1,15 +1,17 @@
 // The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, the few
 // MPI calls that are needed before a store exists, and the schedules (bind_schedule.cpp).
 #include <pybind11/chrono.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include "collectives/collectives.hpp"
 #include "common/env.hpp"
+#include "engine/selection_source.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
+#include "torch/python_names.hpp"
 #include "torch/world.hpp"
 #include "transport/mpi/broadcast.hpp"
 #include "transport/mpi/runtime.hpp"
@@ -34,7 +36,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
     options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
     JobInfo job{world_rank, world_size, std::move(world_store)};
     return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size,
-                                           World::get().make_group(dist, job, timeout), options);
+                                           World::get().make_group(dist, job, timeout, options->selection),
+                                           options);
   });
 }
 
@@ -73,18 +76,46 @@ py::list env_table() {
   return table;
 }
 
-py::list selection_rows(int size, bool on_node) {
+// Data movement is planned in bytes, whatever the type.
+std::string algorithm_of(MpiBackend& backend, const std::string& collective, std::uint64_t count,
+                         const std::string& dtype, const std::string& op) {
+  CollectiveSpec spec;
+  spec.collective = parse_collective(collective);
+  spec.size = backend.getSize();
+  const DataType type = parse_dtype(dtype);
+  spec.dtype = reduces(spec.collective) ? type : DataType::UInt8;
+  spec.count = reduces(spec.collective) ? count : count * item_size(type);
+  spec.op = reduces(spec.collective) ? parse_op(op) : ReduceOp::Sum;
+  return backend.algorithm(spec);
+}
+
+py::list selection_of(int size, bool on_node) {
+  const auto ranges = with_torch_errors(
+      [&] { return selection_ranges(size, on_node ? Reach::All : Reach::None, load_selection(Env::get())); });
   py::list rows;
-  for (const SelectionRange& range : selection_table(size, on_node ? Reach::All : Reach::None)) {
+  for (const SelectionRange& range : ranges) {
     py::dict row;
     row["collective"] = std::string(name(range.collective));
     row["from_bytes"] = range.from_bytes;
     row["to_bytes"] =
-        range.to_bytes == UINT64_MAX ? py::object(py::none()) : py::object(py::int_(range.to_bytes));
+        range.to_bytes == kUnlimited ? py::object(py::none()) : py::object(py::int_(range.to_bytes));
     row["algorithm"] = range.algorithm;
+    row["origin"] = range.origin;
     rows.append(row);
   }
   return rows;
+}
+
+// The whole table in force: the text of each row, and where it was written.
+std::vector<std::pair<std::string, std::string>> selection_rows() {
+  return with_torch_errors([] {
+    const SelectionTable table = load_selection(Env::get());
+    std::vector<std::pair<std::string, std::string>> rows;
+    for (int c = 0; c < kCollectiveCount; ++c)
+      for (const SelectionRow& row : table.rows(static_cast<Collective>(c)))
+        rows.emplace_back(to_text(row), row.origin);
+    return rows;
+  });
 }
 
 }  // namespace
@@ -103,6 +134,9 @@ PYBIND11_MODULE(_C, m) {
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
       .def(py::init([] { return c10::make_intrusive<Options>(); }))
+      .def_readwrite(
+          "selection", &Options::selection,
+          "Rows of the selection table for this group, as MPI_GDR_SELECT: \"all_reduce:0-4K:flag\".")
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def("__deepcopy__",
            [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
@@ -113,6 +147,12 @@ PYBIND11_MODULE(_C, m) {
       .def(
           "perform_nocolor_split", [](const MpiBackend&, const at::Device&) {}, py::arg("device"),
           "What torch calls on ranks that are not in a new group. Nothing to do: only members make it.")
+      .def("algorithm", &algorithm_of, py::arg("collective"), py::arg("count"), py::arg("dtype") = "float32",
+           py::arg("op") = "sum",
+           "What a collective of `count` elements (of a block, where it has blocks) would run with.")
+      .def_property_readonly(
+          "reach", [](const MpiBackend& b) { return kReaches[static_cast<int>(b.reach())]; },
+          "How far its ranks reach into each other's memory: none, segments or all.")
       // torch has the virtual, but no Python name for it in every release.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
@@ -177,10 +217,13 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("count"), py::arg("dtype"), "A one-dimensional tensor in group memory, uninitialised.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
-  m.def(
-      "selection_table", &selection_rows, py::arg("size"), py::arg("on_node"),
-      "The default choice of algorithm for a group of `size` ranks, on one node whose kernel lets them reach "
-      "each other's memory or on several, by bytes; `to_bytes` None: open.");
+  m.def("selection_table", &selection_of, py::arg("size"), py::arg("on_node"),
+        "What the table in force chooses for float32 (sum) in a group of `size` ranks, on one node whose "
+        "kernel "
+        "lets them reach each other's memory or on several, by bytes; `to_bytes` None: open; `origin`: "
+        "built-in, or "
+        "the variable or line of a file.");
+  m.def("selection_rows", &selection_rows, "The table in force: (row as text, origin), in order.");
   m.def(
       "mpi4py_handle",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {

@@ -9,12 +9,14 @@ namespace mpigdr::torch_binding {
 
 inline constexpr const char* kBackendName = "mpi-gdr";
 
-// Only the timeout so far, which c10d's own class carries. Copyable, because split_group deep-copies a
-// backend's options. Plain data: the usual rules for sharing between threads.
+// The timeout is c10d's own. Copyable, because split_group deep-copies a backend's options. Plain data: the
+// usual rules for sharing between threads.
 struct Options : c10d::Backend::Options {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options(kBackendName, timeout) {}
   Options(const Options&) = default;
+  // Rows of the selection table for this group, as in MPI_GDR_SELECT. Equal on all members.
+  std::string selection;
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   // A derived class that does not override this is sliced by c10d.
   c10::intrusive_ptr<c10d::Backend::Options> clone() const override {

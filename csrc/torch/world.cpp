@@ -16,6 +16,7 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "engine/selection_source.hpp"
 #include "torch/flight.hpp"
 #include "torch/memory.hpp"
 #include "torch/store.hpp"
@@ -54,24 +55,27 @@ std::uint64_t hash(const std::vector<int>& ranks) {
   return h;
 }
 
-// The settings that must be equal on all ranks, because they choose algorithms.
-std::string agreed_settings() {
-  const Env& env = Env::get();
-  std::ostringstream text;
-  text << "MPI_GDR_CHUNK_BYTES=" << env.chunk_bytes << " MPI_GDR_LANES=" << env.lanes;
-  if (env.check_calls) text << " MPI_GDR_DEBUG=DETAIL";
-  for (int c = 0; c < kCollectiveCount; ++c)
-    text << ' ' << Env::algorithm_variable(static_cast<Collective>(c)) << '=' << env.algorithm[c];
-  return text.str();
+std::string packed(const std::vector<SharedSetting>& settings) {
+  std::vector<std::string> fields;
+  for (const SharedSetting& s : settings) fields.insert(fields.end(), {s.name, s.value, s.shown});
+  return pack(fields);
+}
+
+std::vector<SharedSetting> unpacked(const std::string& text) {
+  const std::vector<std::string> fields = unpack(text);
+  std::vector<SharedSetting> settings;
+  for (std::size_t i = 0; i + 2 < fields.size(); i += 3)
+    settings.push_back({fields[i], fields[i + 1], fields[i + 2]});
+  return settings;
 }
 
 // What each member brings to the meeting of a new group.
 enum Field { kSettings, kAccelerator, kHost, kCpus, kJob, kSegment };
 
-std::vector<std::string> own_fields(const shm::Segment* segment) {
-  return {agreed_settings(), at::getAccelerator().has_value() ? "1" : "0",
-          host_identity(),   usable_cpus(),
-          new_job_name(),    segment ? segment->ticket() : ""};
+std::vector<std::string> own_fields(const std::string& settings, const shm::Segment* segment) {
+  return {settings,        at::getAccelerator().has_value() ? "1" : "0",
+          host_identity(), usable_cpus(),
+          new_job_name(),  segment ? segment->ticket() : ""};
 }
 
 // Shared memory for a group whose members are all on this host; null where there is none to be had.
@@ -219,12 +223,13 @@ std::shared_ptr<FlightWriter> World::flight() {
 }
 
 World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
-                                  std::chrono::milliseconds timeout) {
+                                  std::chrono::milliseconds timeout, const std::string& selection) {
   check_process();
   if (finalized_.load(std::memory_order_acquire))
     fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
-  const auto planner =
-      std::make_shared<Planner>(Env::get());  // a bad variable is told before anyone is waited for
+  // A bad variable or file is told before anyone is waited for.
+  const auto planner = std::make_shared<Planner>(Env::get(), selection);
+  const std::string settings = packed(shared_settings(Env::get(), selection));
   const bool is_default = options.global_ranks_in_group.empty();
   const int world_rank = is_default || job.rank < 0 ? options.group_rank : job.rank;
   const int world_size = is_default || job.size < 0 ? options.group_size : job.size;
@@ -270,7 +275,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
         std::make_unique<WatchedStore>(C10dStore(store_), liveness_, "group " + options.group_id, deadline);
   }
   auto segment = make_segment(members);
-  const std::vector<std::string> own = own_fields(segment.get());
+  const std::vector<std::string> own = own_fields(settings, segment.get());
   const auto all_there = [&] {
     if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
       fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
@@ -290,15 +295,16 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   }
   bool accelerator = false;
   std::vector<std::string> tickets;
+  std::vector<std::vector<SharedSetting>> all_settings;
   for (std::size_t r = 0; r < blobs.size(); ++r) {
     const std::vector<std::string> fields = unpack(blobs[r]);
     accelerator |= fields[kAccelerator] == "1";
     tickets.push_back(fields[kSegment]);
-    if (fields[kSettings] != own[kSettings])
-      fail(ErrorCode::Remote, "ranks of group ", options.group_id,
-           " have different settings, expected equal ones: this rank has ", own[kSettings], "; rank ", r,
-           " has ", fields[kSettings]);
+    all_settings.push_back(unpacked(fields[kSettings]));
   }
+  if (const std::string text = disagreement(all_settings); !text.empty())
+    fail(ErrorCode::Remote, "ranks of group ", options.group_id,
+         " have different settings, expected equal ones: ", text);
   start_engine(blobs, world_rank, world_size);
   // Nobody waits for the memory of a rank that has none: its ticket is empty.
   std::shared_ptr<const shm::NodeMemory> node;

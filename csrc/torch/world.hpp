@@ -42,9 +42,10 @@ class World {
     mpi::GroupTransport* transport = nullptr;  // owned by the group, valid until it is closed
   };
   // Initialises MPI at the first call. Blocks until all members have come; throws Timeout naming those that
-  // did not.
+  // did not, and Remote on all ranks if what chooses their algorithms differs. `selection`:
+  // Options::selection.
   NewGroup make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
-                      std::chrono::milliseconds timeout);
+                      std::chrono::milliseconds timeout, const std::string& selection = "");
 
   Engine& engine();
   // The flight log; null if it is off or no group was made yet.

@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include "collectives/selection_table.hpp"
 #include "common/error.hpp"
 #include "schedule/simulation.hpp"
 #include "schedules.hpp"
@@ -308,15 +309,16 @@ TEST(selection_agrees_with_its_table) {
       for (int c = 0; c < kCollectiveCount; ++c) {
         const auto collective = static_cast<Collective>(c);
         std::uint64_t expected_from = 0;
-        for (const SelectionRange& range : selection_table(p, reach)) {
+        for (const SelectionRange& range : selection_ranges(p, reach)) {
           if (range.collective != collective) continue;
           CHECK(range.from_bytes == expected_from);
           expected_from = range.to_bytes;
           CollectiveSpec spec = make(collective, p, 0);
-          spec.dtype = DataType::UInt8;
-          spec.count = range.from_bytes;
+          if (!reduces(collective)) spec.dtype = DataType::UInt8;
+          const std::uint64_t item = item_size(spec.dtype);
+          spec.count = (range.from_bytes + item - 1) / item;
           CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
-          spec.count = range.to_bytes - 1;
+          spec.count = (range.to_bytes - 1) / item;
           CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
         }
         CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
@@ -347,7 +349,9 @@ TEST(native_reductions_are_a_default_for_integers_only) {
   spec.dtype = DataType::Int64;
   CHECK(std::string(select_algorithm(spec, true).name) == "native");
   CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
-  spec.op = ReduceOp::Avg;
+  spec.dtype = DataType::Bool;
+  CHECK(std::string(select_algorithm(spec, true).name) == "native");
+  spec.dtype = DataType::BFloat16;
   CHECK(std::string(select_algorithm(spec, true).name) == "recursive_doubling");
 }
 

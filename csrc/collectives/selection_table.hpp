@@ -1,0 +1,91 @@
+// The selection table: rows of text that say which algorithm runs where. docs/tuning.md describes the format:
+//
+//   # collective    conditions                     bytes     algorithm
+//   all_reduce      reach=node ranks=3-inf         0-32K     flag
+//
+// Parser and printer only: no I/O, no state. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "common/reach.hpp"
+
+namespace mpigdr {
+
+inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+inline constexpr std::uint32_t kEveryDataType = (std::uint32_t{1} << kDataTypeCount) - 1;
+
+// A row fits a call that meets all its conditions. What it names may still be unable to run the call: then
+// the next row is tried.
+struct SelectionRow {
+  enum class Sizes : std::uint8_t { Any, PowersOfTwo, Others };
+  enum class Where : std::uint8_t { Anywhere, Node, Messages };  // Node: the ranks share memory
+
+  Collective collective = Collective::Barrier;
+  int least_ranks = 1, most_ranks = std::numeric_limits<int>::max();  // inclusive
+  Sizes sizes = Sizes::Any;
+  std::uint32_t dtypes = kEveryDataType;  // bit i: DataType i. Data movement looks at no type
+  Where where = Where::Anywhere;
+  bool even_blocks = false;  // only where no block has more than twice the mean
+  // The user accepts that the library orders the reduction of floats as it likes (`order=library`).
+  bool library_order = false;
+  // [from, to) of the bytes that choose: of the whole buffer, or one rank's block (the mean one) of
+  // all_gather, reduce_scatter, gather and scatter. all_to_all has none that are equal on all ranks: 0.
+  std::uint64_t from_bytes = 0, to_bytes = kUnlimited;
+  const Algorithm* algorithm = nullptr;
+  std::string origin;  // "built-in", or where a user wrote it: "tuning.txt:12", "MPI_GDR_SELECT"
+};
+
+// Rows in the order in which they are tried.
+class SelectionTable {
+ public:
+  // Behind those that are there.
+  void append(std::vector<SelectionRow> rows);
+  const std::vector<SelectionRow>& rows(Collective collective) const {
+    return rows_[static_cast<std::size_t>(collective)];
+  }
+
+ private:
+  std::array<std::vector<SelectionRow>, kCollectiveCount> rows_;
+};
+
+// One row per line, `#` starts a comment. Throws InvalidUsage that says `source`:line and what was expected.
+std::vector<SelectionRow> parse_table(std::string_view text, const std::string& source);
+// Rows separated by `#`, their fields by `:`, as in "all_reduce:0-4K:flag#barrier:native". Throws
+// InvalidUsage that names `source` and the row.
+std::vector<SelectionRow> parse_overrides(std::string_view text, const std::string& source);
+// A line that parse_table() turns into the same row, without its origin.
+std::string to_text(const SelectionRow& row);
+
+// csrc/collectives/default_table.txt, compiled in, and its rows.
+std::string_view default_table_text();
+const SelectionTable& default_table();
+
+// "recursive_doubling, ring, ...", for messages.
+std::string algorithm_names(Collective collective);
+
+// The first row that fits and whose algorithm can run the call: where ranks reach so far into each other's
+// memory, as a schedule that stays small, and for "native" where the library has exactly our semantics for
+// this spec (`native_exact`). Looks only at what is equal on all ranks.
+const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
+                                  const SelectionTable& table = default_table());
+
+// What is chosen for groups of `size` ranks, of `dtype` (sum, even blocks), where the library can do
+// everything: for people to read.
+struct SelectionRange {
+  Collective collective;
+  std::uint64_t from_bytes, to_bytes;  // [from, to); to = kUnlimited: open
+  std::string algorithm;
+  std::string origin;  // of the row
+};
+std::vector<SelectionRange> selection_ranges(int size, Reach reach = Reach::None,
+                                             const SelectionTable& table = default_table(),
+                                             DataType dtype = DataType::Float32);
+
+}  // namespace mpigdr

@@ -1,0 +1,281 @@
+// The selection table: its text, the order in which rows are tried, and what the ranks of a group compare.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "common/error.hpp"
+#include "engine/selection_source.hpp"
+#include "engine_world.hpp"
+
+using namespace mpigdr;
+using engine_tests::env_of;
+
+namespace {
+
+CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
+                    DataType dtype = DataType::Float32) {
+  CollectiveSpec spec;
+  spec.collective = collective;
+  spec.size = size;
+  spec.dtype = reduces(collective) ? dtype : DataType::UInt8;
+  spec.count = collective == Collective::Barrier ? 0 : bytes / item_size(spec.dtype);
+  return spec;
+}
+
+std::string chosen(const SelectionTable& table, const CollectiveSpec& spec, bool native = false,
+                   Reach reach = Reach::None) {
+  return select_algorithm(spec, native, reach, table).name;
+}
+
+// The rows of a text, then the built-in ones.
+SelectionTable table_of(const std::string& text) {
+  SelectionTable table;
+  table.append(parse_table(text, "tuning.txt"));
+  for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
+  return table;
+}
+
+// A file that is gone at the end of the test.
+struct File {
+  static inline int made = 0;
+  std::string path =
+      "/tmp/mpi-gdr-test-selection-" + std::to_string(::getpid()) + "-" + std::to_string(made++);
+  explicit File(const std::string& text) { std::ofstream(path) << text; }
+  ~File() { std::remove(path.c_str()); }
+};
+
+}  // namespace
+
+TEST(fields_of_a_row) {
+  const auto rows = parse_table(
+      "# a comment\n\n"
+      "all_reduce ranks=4-16,nonpow2 dtype=half,int8 reach=node 1K-2m flag  # another\r\n"
+      "\tbcast binomial\n"
+      "Reduce_Scatter_Tensor dtype=float ranks=3 order=library 7-inf native",
+      "tuning.txt");
+  CHECK(rows.size() == 3);
+  const SelectionRow& row = rows[0];
+  CHECK(row.collective == Collective::AllReduce && row.algorithm->name == std::string("flag"));
+  CHECK(row.least_ranks == 4 && row.most_ranks == 16 && row.sizes == SelectionRow::Sizes::Others);
+  CHECK(row.where == SelectionRow::Where::Node && !row.library_order);
+  CHECK(row.from_bytes == 1024 && row.to_bytes == 2 << 20);
+  for (int t = 0; t < kDataTypeCount; ++t) {
+    const auto type = static_cast<DataType>(t);
+    CHECK((row.dtypes >> t & 1) ==
+          (type == DataType::Float16 || type == DataType::BFloat16 || type == DataType::Int8));
+    CHECK((rows[2].dtypes >> t & 1) == !is_integral(type));
+  }
+  CHECK(row.origin == "tuning.txt:3" && rows[1].origin == "tuning.txt:4");
+  CHECK(rows[1].collective == Collective::Broadcast && rows[1].dtypes == kEveryDataType);
+  CHECK(rows[1].least_ranks == 1 && rows[1].from_bytes == 0 && rows[1].to_bytes == kUnlimited);
+  CHECK(rows[2].collective == Collective::ReduceScatter && rows[2].least_ranks == 3 &&
+        rows[2].most_ranks == 3);
+  CHECK(rows[2].from_bytes == 7 && rows[2].to_bytes == kUnlimited && rows[2].library_order);
+}
+
+TEST(mistakes_are_told_with_file_line_and_what_was_expected) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"all_redcue ring", "t:2: 'all_redcue' is not a collective: expected one of all_reduce, broadcast"},
+      {"all_reduce", "t:2: no algorithm of all_reduce: expected one of recursive_doubling, ring"},
+      {"broadcast ring", "'ring' is not an algorithm of broadcast: expected one of binomial, chain"},
+      {"broadcast binomial chain", "two algorithms, binomial and chain: expected one"},
+      {"all_reduce 4K-4K ring", "'4K-4K' is not a range of bytes: expected FROM-TO"},
+      {"all_reduce 4K ring", "'4K' is not a range of bytes"},
+      {"all_reduce 0-4X ring", "'0-4X' is not a range of bytes"},
+      {"all_reduce 0-99999999999999999999 ring", "is not a range of bytes"},
+      {"all_reduce 0-4K 4K-8K ring", "a second range of bytes: expected one"},
+      {"all_reduce ranks=0 ring", "ranks=0: expected a number"},
+      {"all_reduce ranks=5-3 ring", "ranks=5-3: expected a number, a range such as 3-8"},
+      {"all_reduce ranks=2 ranks=3 ring", "a second ranks=: expected one"},
+      {"all_reduce dtype=fp32 ring",
+       "dtype=fp32: 'fp32' is neither integer, float, half, float8 nor a dtype"},
+      {"broadcast dtype=float32 chain", "broadcast moves bytes of any type, expected no dtype="},
+      {"all_reduce reach=gpu ring", "reach=gpu: expected node, messages or any"},
+      {"all_reduce size=3 ring", "'size=' is not a condition: expected ranks=, dtype="},
+      {"barrier 0-4K flag", "barrier has no bytes that are equal on all ranks, expected no range"},
+      {"all_to_all 0-4K pairwise", "all_to_all has no bytes"},
+      {"all_reduce native",
+       "may reduce floats in another order from call to call: expected dtype=integer, or "},
+      {"reduce dtype=float32 native", "order=library"},
+      {"all_reduce order=library ring",
+       "order=library with all_reduce ring: expected it with native reductions"},
+      {"broadcast order=library native", "expected it with native reductions only"},
+      {"reduce_scatter blocks=even ring", "expected it with all_gather only"},
+  };
+  for (const auto& [row, message] : mistakes)
+    CHECK_THROWS(parse_table(std::string("# first line\n") + row + "\n", "t"), Error, message);
+  CHECK_THROWS(parse_overrides("barrier:flag#all_reduce:0-4K:fleg", "MPI_GDR_SELECT"), Error,
+               "MPI_GDR_SELECT: in 'all_reduce:0-4K:fleg': 'fleg' is not an algorithm of all_reduce");
+}
+
+TEST(text_of_a_row_gives_the_same_row) {
+  for (const char* text : {
+           "all_reduce reach=messages ranks=3-inf dtype=half,float64,int8 4K-6M rabenseifner",
+           "all_reduce ranks=1-7,pow2 dtype=integer 0-1G native",
+           "reduce order=library dtype=float 3-5 native",
+           "all_gather blocks=even reach=node ring",
+           "barrier flag",
+       }) {
+    const std::string printed = to_text(parse_table(text, "t").at(0));
+    const SelectionRow once = parse_table(text, "t").at(0), again = parse_table(printed, "t").at(0);
+    CHECK(to_text(again) == printed);
+    CHECK(once.collective == again.collective && once.algorithm == again.algorithm);
+    CHECK(once.least_ranks == again.least_ranks && once.most_ranks == again.most_ranks);
+    CHECK(once.sizes == again.sizes && once.dtypes == again.dtypes && once.where == again.where);
+    CHECK(once.even_blocks == again.even_blocks && once.library_order == again.library_order);
+    CHECK(once.from_bytes == again.from_bytes && once.to_bytes == again.to_bytes);
+  }
+}
+
+TEST(the_built_in_table_printed_and_parsed_chooses_the_same) {
+  std::string printed;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const SelectionRow& row : default_table().rows(static_cast<Collective>(c)))
+      printed += to_text(row) + "\n";
+  SelectionTable again;
+  again.append(parse_table(printed, "printed"));
+  long compared = 0;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const Reach reach : {Reach::None, Reach::Segments, Reach::All})
+      for (const int size : {1, 2, 3, 4, 5, 8, 9, 33, 64, 255, 257, 1024})
+        for (const DataType type : {DataType::Float32, DataType::BFloat16, DataType::Int64, DataType::Bool})
+          for (const bool native : {false, true})
+            for (int exponent = 0; exponent < 40; ++exponent)
+              for (const int below : {0, 8}) {
+                const std::uint64_t bytes = (std::uint64_t{1} << exponent) + 8 - static_cast<unsigned>(below);
+                const CollectiveSpec spec = call(static_cast<Collective>(c), size, bytes, type);
+                CHECK(chosen(again, spec, native, reach) == chosen(default_table(), spec, native, reach));
+                ++compared;
+              }
+  CHECK(compared == 9L * 3 * 12 * 4 * 2 * 40 * 2);
+}
+
+TEST(built_in_reductions_of_the_library_are_for_integers_only) {
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const SelectionRow& row : default_table().rows(static_cast<Collective>(c)))
+      CHECK(!row.library_order);
+}
+
+TEST(the_first_row_that_fits_wins) {
+  const SelectionTable table = table_of(
+      "all_reduce ranks=4 dtype=float32 0-1K rabenseifner\n"
+      "all_reduce ranks=3-8,pow2 reach=messages ring\n"
+      "all_reduce reach=node 0-1M staged\n");
+  using C = Collective;
+  CHECK(chosen(table, call(C::AllReduce, 4, 1020)) == "rabenseifner");
+  CHECK(chosen(table, call(C::AllReduce, 4, 1024)) == "ring");
+  CHECK(chosen(table, call(C::AllReduce, 4, 1020, DataType::Float64)) == "ring");
+  CHECK(chosen(table, call(C::AllReduce, 8, 8)) == "ring");
+  CHECK(chosen(table, call(C::AllReduce, 5, 8)) == "recursive_doubling");  // the built-in ones
+  CHECK(chosen(table, call(C::AllReduce, 2, 8)) == "recursive_doubling");
+  CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::All) == "staged");
+  CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::Segments) == "staged");
+  CHECK(chosen(table, call(C::AllReduce, 8, 1 << 20), false, Reach::All) == "direct");
+}
+
+TEST(a_row_that_cannot_run_a_call_is_passed_over) {
+  const SelectionTable table = table_of(
+      "all_reduce direct\n"
+      "all_reduce order=library native\n"
+      "reduce staged\n"
+      "all_gather native\n");
+  using C = Collective;
+  const CollectiveSpec sum = call(C::AllReduce, 4, 64);
+  CHECK(chosen(table, sum, true, Reach::All) == "direct");
+  CHECK(chosen(table, sum, true, Reach::Segments) == "native");
+  CHECK(chosen(table, sum, true) == "native");
+  CHECK(chosen(table, sum, false) == "recursive_doubling");
+  CHECK(chosen(table, call(C::Reduce, 2, 1 << 20), false, Reach::All) == "staged");
+  CHECK(chosen(table, call(C::Reduce, 2, std::uint64_t{1} << 30), false, Reach::All) == "direct");
+  CHECK(chosen(table, call(C::AllGather, 2, 8), true) == "native");
+  CHECK(chosen(table, call(C::AllGather, 2, 8), false) == "recursive_doubling");
+}
+
+TEST(order_of_the_sources) {
+  const File file("barrier native\nall_reduce 0-1M ring\nbroadcast chain\nscatter binomial\n");
+  const Env env = env_of({{"MPI_GDR_BARRIER_ALGO", "dissemination"},
+                          {"MPI_GDR_SELECT", "barrier:native#allreduce:0-4k:rabenseifner"},
+                          {"MPI_GDR_TUNING", file.path}});
+  const SelectionTable table = load_selection(env, "all_reduce:0-64K:recursive_doubling#bcast:binomial");
+  using C = Collective;
+  CHECK(chosen(table, call(C::Barrier, 4, 0), true) == "dissemination");
+  CHECK(chosen(table, call(C::AllReduce, 4, 4092)) == "rabenseifner");
+  CHECK(chosen(table, call(C::AllReduce, 4, 4096)) == "recursive_doubling");
+  CHECK(chosen(table, call(C::AllReduce, 4, 65536)) == "ring");
+  CHECK(chosen(table, call(C::AllReduce, 16, 1 << 20)) == "rabenseifner");  // built-in
+  CHECK(chosen(table, call(C::Broadcast, 2, 8)) == "binomial");
+  CHECK(chosen(table, call(C::Scatter, 2, 8)) == "binomial");
+  CHECK(table.rows(C::Scatter)[0].origin == file.path + ":4");
+  CHECK(table.rows(C::Barrier)[0].origin == "MPI_GDR_BARRIER_ALGO");
+  CHECK(table.rows(C::Barrier)[1].origin == "MPI_GDR_SELECT");
+  CHECK(to_text(parse_table(to_text(table.rows(C::Barrier)[0]), "t").at(0)) ==
+        to_text(table.rows(C::Barrier)[0]));
+  CHECK(table.rows(C::Broadcast)[0].origin == "Options.selection");
+  // One algorithm for everything may be native; it holds where the library is exact.
+  const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}}));
+  CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
+  CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");
+}
+
+TEST(sources_that_are_wrong) {
+  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", "/nowhere/tuning.txt"}})), Error,
+               "MPI_GDR_TUNING=/nowhere/tuning.txt cannot be read: No such file");
+  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", "/tmp"}})), Error,
+               "MPI_GDR_TUNING=/tmp cannot be read");
+  const File file("barrier native\n\nbarrier flog\n");
+  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", file.path}})), Error,
+               (file.path + ":3: 'flog' is not").c_str());
+  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_SELECT", "barrier"}})), Error,
+               "MPI_GDR_SELECT: in 'barrier': no ");
+  CHECK_THROWS(load_selection(env_of({}), "gahter:linear"), Error, "Options.selection: in 'gahter:linear': ");
+  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_REDUCE_ALGO", "ring"}})), Error,
+               "MPI_GDR_REDUCE_ALGO=ring is not an algorithm of reduce: expected one of binomial");
+  const File empty("");
+  CHECK(load_selection(env_of({{"MPI_GDR_TUNING", empty.path}})).rows(Collective::Barrier)[0].origin ==
+        "built-in");
+}
+
+TEST(ranks_compare_what_chooses) {
+  const File file("barrier native\n");
+  const auto settings = [](std::vector<std::pair<std::string, std::string>> variables,
+                           const char* rows = "") {
+    return shared_settings(env_of(std::move(variables)), rows);
+  };
+  const auto plain = settings({});
+  CHECK(disagreement({plain}) == "");
+  CHECK(disagreement({plain, plain, plain}) == "");
+  CHECK(disagreement({plain, settings({{"MPI_GDR_LANES", "8"}}), plain}) ==
+        "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1");
+  CHECK(disagreement({plain, settings({{"MPI_GDR_DEBUG", "DETAIL"}})}) ==
+        "MPI_GDR_DEBUG=DETAIL is not set on rank 0 and set on rank 1");
+  CHECK(disagreement({settings({{"MPI_GDR_GATHER_ALGO", "linear"}}), plain,
+                      settings({{"MPI_GDR_GATHER_ALGO", "native"}, {"MPI_GDR_CHUNK_BYTES", "1K"}})}) ==
+        "MPI_GDR_CHUNK_BYTES is 262144 on ranks 0, 1 and 1024 on rank 2; "
+        "MPI_GDR_GATHER_ALGO is linear on rank 0, not set on rank 1 and native on rank 2");
+  // What the rows say counts, not how they are written or where the file lies.
+  CHECK(disagreement({settings({{"MPI_GDR_SELECT", "bcast:0-4k:chain"}}),
+                      settings({{"MPI_GDR_SELECT", "broadcast:chain:0-4096"}})}) == "");
+  CHECK(disagreement({settings({}, "barrier:native"), plain}) ==
+        "Options.selection is barrier:native on rank 0 and not set on rank 1");
+  const File other("# comment\n barrier   native\n");
+  const auto ours = settings({{"MPI_GDR_TUNING", file.path}});
+  CHECK(disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}})}) == "");
+  std::ofstream(other.path) << "barrier flag\n";
+  const std::string text = disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}}), plain});
+  CHECK(text.find("MPI_GDR_TUNING is " + file.path + " (1 rows, digest ") == 0);
+  CHECK(text.find(") on rank 0, " + other.path) != std::string::npos);
+  CHECK(text.find(" and not set on rank 2") != std::string::npos);
+}
+
+TEST(a_group_tells_what_it_would_run) {
+  engine_tests::World world(2, {.env = env_of({{"MPI_GDR_SELECT", "all_reduce:0-4K:ring"}})});
+  CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4092)) == "ring");
+  CHECK(world.ranks[0].group->algorithm(call(Collective::AllReduce, 2, 4096)) == "recursive_doubling");
+  CHECK(world.ranks[0].group->reach() == Reach::None);
+  CollectiveSpec bad = call(Collective::AllReduce, 2, 4, DataType::Bool);
+  bad.op = ReduceOp::Avg;
+  CHECK_THROWS(world.ranks[0].group->algorithm(bad), Error, "op=avg is not defined on bool");
+}
+
+UNIT_MAIN()
