@@ -12,6 +12,7 @@ COMMANDS = {
     "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
     "diagnose": ("mpi_backend.diagnose", "compare the flight logs of all ranks after a hang"),
+    "tune": ("mpi_backend.tune", "measure the algorithms on this machine, write a selection table"),
     "bench": ("mpi_backend.bench", "measure collectives, in the columns of nccl-tests or OSU"),
 }
 

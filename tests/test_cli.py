@@ -48,7 +48,7 @@ def mpi_gdr(*arguments, env=None, cwd=None):
 def test_help_names_every_command(capsys):
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(f"  {name} " in text for name in ("run", "info", "selftest", "bench"))
+    assert all(f"  {name} " in text for name in ("run", "info", "selftest", "tune", "bench"))
 
 
 def test_version(capsys):
@@ -311,7 +311,13 @@ def test_info_text_shows_every_variable_and_algorithm():
             "size": 2,
             "table": [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}],
             "table_on_one_node": [
-                {"collective": "allreduce", "from_bytes": 0, "to_bytes": 4096, "algorithm": "flag"},
+                {
+                    "collective": "allreduce",
+                    "from_bytes": 0,
+                    "to_bytes": 4096,
+                    "algorithm": "flag",
+                    "origin": "rows.txt:3",
+                },
                 {"collective": "allreduce", "from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
             ],
         },
@@ -324,7 +330,7 @@ def test_info_text_shows_every_variable_and_algorithm():
         " *MPI_GDR_DEBUG                    INFO",
         "  MPI_GDR_LANES                    4",
         "  UCX_TLS=tcp",
-        "  allreduce                from 0 B to 4096 B: flag",
+        "  allreduce                from 0 B to 4096 B: flag (rows.txt:3)",
         "  allreduce                from 4096 B and more: ring",
         "algorithms for 2 ranks on several nodes:",
         "  allreduce                from 0 B and more: chain",

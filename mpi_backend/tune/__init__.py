@@ -1,0 +1,241 @@
+"""`mpi-gdr tune`: measures the algorithms on this machine and writes a selection table for MPI_GDR_TUNING.
+
+docs/tuning.md says what is measured and how the table is made. This process starts one job for each number of
+ranks and writes the file; under a launcher the ranks themselves are the only job. torch is imported by the
+ranks, and here where their result is turned into a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .. import job
+
+COLLECTIVES = (
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "gather",
+    "scatter",
+    "barrier",
+)
+DTYPES = ("float32", "bfloat16", "int32")
+# What would choose instead of what is measured.
+UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING)$")
+
+
+def main(argv: list[str]) -> int:
+    """0; 1 if a job failed; 2 for a wrong command line."""
+    parser = parser_of_command()
+    options = parser.parse_args(argv)
+    if options.minbytes > options.maxbytes:
+        parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
+    if options.stepfactor < 2:
+        parser.error(f"-f {options.stepfactor} is less than 2")
+    if job.is_rank(os.environ):
+        if options.ranks is not None:
+            parser.error("-n: leave it out under a launcher, whose ranks are what is measured")
+        return run_rank(options, argv)
+    if options.ranks is None:
+        parser.error("no launcher started this process: say `mpi-gdr tune -n RANKS`")
+    return run_jobs(options, argv)
+
+
+def parser_of_command() -> argparse.ArgumentParser:
+    from ..bench import size
+
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr tune",
+        description="Measure the algorithms of each collective on this machine and write a table for "
+        "MPI_GDR_TUNING.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "-n",
+        "--ranks",
+        type=rank_counts,
+        metavar="RANKS",
+        help="group sizes: 8 means 2, 4 and 8; 2,3 means these two",
+    )
+    add("--out", default="mpi-gdr-tuning.txt", metavar="FILE", help="default: mpi-gdr-tuning.txt; -: stdout")
+    add(
+        "--time",
+        type=positive_seconds,
+        default=120.0,
+        metavar="S",
+        help="seconds of measuring in all (default: 120)",
+    )
+    add("-b", "--minbytes", type=size, default=64, metavar="SIZE", help="first size (default: 64)")
+    add("-e", "--maxbytes", type=size, default=64 << 20, metavar="SIZE", help="last size (default: 64M)")
+    add(
+        "-f",
+        "--stepfactor",
+        type=int,
+        default=4,
+        metavar="K",
+        help="next size = K times this one (default: 4)",
+    )
+    add(
+        "--collectives",
+        type=names_of(COLLECTIVES),
+        default=COLLECTIVES,
+        metavar="NAMES",
+        help=f"separated by commas (default: {','.join(COLLECTIVES)})",
+    )
+    add(
+        "--dtypes",
+        type=names_of(DTYPES),
+        default=DTYPES,
+        metavar="NAMES",
+        help=f"of reductions, separated by commas (default: {','.join(DTYPES)})",
+    )
+    add(
+        "--library-order",
+        action="store_true",
+        help="let the MPI library reduce floats where it is faster, in an order that is its own affair",
+    )
+    add(
+        "--extend",
+        action="store_true",
+        help="rows of a group size hold up to the next one measured, those of the largest for all above",
+    )
+    add("--json", metavar="FILE", help="also write all medians as JSON; -: to standard output")
+    add("--result", help=argparse.SUPPRESS)  # of a job that this command started: where its medians go
+    return parser
+
+
+def positive_seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def rank_counts(text: str) -> list[int]:
+    """ "8": the powers of two from 2 and 8 itself. "2,3": these."""
+    try:
+        counts = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        counts = []
+    if not counts or counts[0] < 2:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers of ranks from 2 on, such as 4 or 2,3")
+    if "," in text:
+        return counts
+    most = counts[0]
+    return [*(1 << k for k in range(1, most.bit_length()) if 1 << k < most), most]
+
+
+def names_of(known: tuple[str, ...]) -> Any:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r}: expected some of {', '.join(known)}")
+        return names
+
+    return parse
+
+
+# ---- jobs -------------------------------------------------------------------------------------------------
+
+
+def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
+    from .report import Progress
+
+    environment = {name: value for name, value in os.environ.items() if not UNWANTED.match(name)}
+    results = []
+    with Progress(len(options.ranks)) as progress, tempfile.TemporaryDirectory() as folder:
+        for ranks in options.ranks:
+            out = Path(folder, f"{ranks}.json")
+            progress.job(f"{ranks} ranks")
+            status, output = run_job(options, ranks, out, environment, progress)
+            if status != 0 or not out.exists():
+                progress.end()
+                print(output[-6000:], file=sys.stderr)
+                print(f"mpi-gdr tune: the job of {ranks} ranks failed with status {status}", file=sys.stderr)
+                return 1
+            results.append(json.loads(out.read_text()))
+    return finish(options, argv, results)
+
+
+def run_job(options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str], progress: Any):
+    """(status, what it printed). Its rank 0 writes the result to `out`."""
+    words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
+    words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
+    words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
+    output = ""
+    with subprocess.Popen(
+        [sys.executable, "-m", "mpi_backend", "run", *job.command_of_job(ranks, "tune", words)],
+        env={**environment, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        for line in process.stdout or ():
+            if not progress.line(line):
+                output += line
+    return process.returncode, output
+
+
+def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
+    """Measures on the ranks of this job; rank 0 writes."""
+    import torch.distributed as dist
+
+    from .measure import measure_job
+
+    chosen = [name for name in os.environ if UNWANTED.match(name)]
+    if chosen:
+        print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
+        return 2
+    job.quiet_renamed_calls()
+    dist.init_process_group("mpi-gdr")
+    result = measure_job(options)
+    first = dist.get_rank() == 0
+    dist.barrier()
+    dist.destroy_process_group()
+    return finish(options, argv, [result]) if first else 0
+
+
+def finish(options: argparse.Namespace, argv: list[str], results: list[dict[str, Any]]) -> int:
+    """Writes what was measured, as a table and as JSON; says what it changes."""
+    from .._creator import load_extension
+    from .report import summary
+    from .table import choose, table_text
+
+    if options.result:
+        Path(options.result).write_text(json.dumps(results[0]))
+        return 0
+    if options.json:
+        written = json.dumps(results)
+        print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
+    choices = choose(results, options.library_order)
+    text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend)
+    load_extension().schedule.parse_table(text, options.out)  # never a file that cannot be loaded
+    if options.out == "-":
+        print(text, end="")
+        return 0
+    path = Path(options.out)
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    os.replace(fresh, path)
+    if options.json != "-":
+        for line in summary(results, choices, options.library_order):
+            print(line)
+        print(f"written: {path}\nuse it with MPI_GDR_TUNING={path.resolve()} on all ranks")
+    return 0

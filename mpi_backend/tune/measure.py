@@ -1,0 +1,256 @@
+"""The ranks' side of `mpi-gdr tune`: every algorithm that can run a call, timed in turn. All ranks call this
+together and run the same calls; rank 0 decides how long.
+
+A group has one algorithm for each collective. So there is a group over all ranks for the first algorithm of
+each collective, one for the second, and so on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from ..bench.measure import TOUCH_BYTES
+
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
+LEAST_ROUNDS, MOST_ROUNDS = 3, 40
+# A candidate so many times slower than the best one is not measured any further.
+HOPELESS = 3.0
+
+
+class Case(NamedTuple):
+    collective: str
+    dtype: str
+    bytes: int  # of the whole buffer, or of one rank's block: what the table's rows count
+    whole: int  # of the whole buffer
+
+
+class Operation(NamedTuple):
+    call: Callable[[Any], None]  # on a group
+    fill: Callable[[], None]  # rewrites everything that the call reads
+
+
+def measure_job(options: Any) -> dict[str, Any]:
+    """The result of this job; its keys are what --json writes. On all ranks alike."""
+    from .. import job
+    from .._creator import load_extension
+
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    listed = [a for a in load_extension().schedule.algorithms() if a["collective"] in options.collectives]
+    groups = make_groups(listed)
+    cases = all_cases(options, ranks)
+    result: dict[str, Any] = {
+        "ranks": ranks,
+        "reach": backend_of(dist.group.WORLD).reach,
+        "about": job.summary("mpi-gdr"),
+        "points": [],
+    }
+    end = time.monotonic() + options.time
+    for done, case in enumerate(cases):
+        # What earlier ones did not need is for the later ones, which are larger.
+        share = max(end - time.monotonic(), 0.0) / (len(cases) - done)
+        result["points"].append(measure_case(case, groups, rank, ranks, share))
+        if rank == 0:
+            print(f"@tune {done + 1} {len(cases)} {case.collective} {case.dtype} {case.bytes}", flush=True)
+    return result
+
+
+def all_cases(options: Any, ranks: int) -> list[Case]:
+    """Small sizes of all collectives first."""
+    cases = []
+    total = options.minbytes
+    while total <= options.maxbytes:
+        for collective in options.collectives:
+            blocks = collective in BLOCKS
+            if collective == "barrier":
+                if total == options.minbytes:
+                    cases.append(Case(collective, "any", 0, 0))
+            elif not blocks or total * ranks <= max(options.maxbytes, options.minbytes * ranks):
+                whole = total * ranks if blocks else total
+                dtypes = options.dtypes if collective in REDUCTIONS else ("any",)
+                cases += [Case(collective, dtype, total, whole) for dtype in dtypes]
+        total *= options.stepfactor
+    return cases
+
+
+def make_groups(listed: list[dict[str, Any]]) -> list[tuple[Any, dict[str, str]]]:
+    """(group, {collective: its algorithm}). Without all_to_all, whose other algorithm needs even splits."""
+    from .. import Options
+
+    names: dict[str, list[str]] = {}
+    for algorithm in listed:
+        names.setdefault(algorithm["collective"], []).append(algorithm["name"])
+    groups = []
+    for k in range(max(len(each) for each in names.values())):
+        chosen = {collective: each[k] for collective, each in names.items() if k < len(each)}
+        options = Options()
+        options.selection = "#".join(
+            f"{collective}:{name}"
+            + (":order=library" if name == "native" and collective in REDUCTIONS else "")
+            for collective, name in chosen.items()
+        )
+        groups.append((dist.new_group(backend="mpi-gdr", pg_options=options), chosen))
+    return groups
+
+
+def backend_of(group: Any) -> Any:
+    return group._get_backend(torch.device("cpu"))
+
+
+def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: float) -> dict[str, Any]:
+    """One point: median and lower quartile of each algorithm that can run it, in microseconds."""
+    dtype = torch.uint8 if case.dtype == "any" else getattr(torch, case.dtype)
+    count = case.bytes // dtype.itemsize
+    type_name = str(dtype).removeprefix("torch.")
+    candidates: dict[str, Any] = {}
+    for group, chosen in groups:
+        wanted = chosen.get(case.collective)
+        # Where it cannot run the call, the group takes another one.
+        if wanted and backend_of(group).algorithm(case.collective, count, type_name) == wanted:
+            candidates[wanted] = group
+    built_in = backend_of(dist.group.WORLD).algorithm(case.collective, count, type_name)
+    operation = OPERATIONS[case.collective](rank, ranks, count, dtype)
+    samples = race(operation, candidates, built_in, case.whole >= TOUCH_BYTES, seconds)
+    return {
+        "collective": case.collective,
+        "dtype": case.dtype,
+        "bytes": case.bytes,
+        "built_in": built_in,
+        "median_us": {name: quantile(times, 0.5) for name, times in samples.items()},
+        "quartile_us": {name: quantile(times, 0.25) for name, times in samples.items()},
+        "calls": {name: len(times) for name, times in samples.items()},
+    }
+
+
+def race(
+    operation: Operation, candidates: dict[str, Any], keep: str, touch: bool, seconds: float
+) -> dict[str, list[float]]:
+    """Times of the slowest rank, by call: rounds in which each candidate has its turn, until time is up."""
+    calls = 2 if touch else 10
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    running = list(candidates)
+    operation.fill()
+    for group in candidates.values():
+        for _ in range(2):
+            operation.call(group)
+    end = time.monotonic() + seconds
+    for turn in range(MOST_ROUNDS):
+        start = turn % len(running)
+        order = running[start:] + running[:start]
+        times: list[float] = []
+        for name in order:
+            times += timed(operation, candidates[name], calls, touch)
+        slowest = over_ranks(times, dist.ReduceOp.MAX)
+        for i, name in enumerate(order):
+            samples[name] += slowest[i * calls : (i + 1) * calls]
+        best = min(quantile(samples[name], 0.5) for name in running)
+        # The times are equal on all ranks, so that these decisions are; the clocks are not.
+        running = [
+            name for name in running if name == keep or quantile(samples[name], 0.5) <= HOPELESS * best
+        ]
+        if turn + 1 < LEAST_ROUNDS:
+            continue
+        if over_ranks([float(time.monotonic() < end)], dist.ReduceOp.MIN)[0] == 0:
+            break
+    return samples
+
+
+def timed(operation: Operation, group: Any, calls: int, touch: bool) -> list[float]:
+    """Microseconds of each call on this rank, as bench takes them: small calls back to back, large ones
+    with rewritten buffers and a common start."""
+    times = []
+    if not touch:
+        operation.call(group)  # after another candidate's turn
+        dist.barrier()
+    for _ in range(calls):
+        if touch:
+            operation.fill()
+            dist.barrier()
+        begin = time.perf_counter_ns()
+        operation.call(group)
+        times.append((time.perf_counter_ns() - begin) * 1e-3)
+    return times
+
+
+def over_ranks(numbers: list[float], op: Any) -> list[float]:
+    tensor = torch.tensor(numbers, dtype=torch.float64)
+    dist.all_reduce(tensor, op)
+    return tensor.tolist()
+
+
+def quantile(numbers: list[float], q: float) -> float:
+    """Between the two that are nearest, if it falls between them."""
+    ordered = sorted(numbers)
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+# ---- the calls --------------------------------------------------------------------------------------------
+# `count`: elements of the buffer, or of one block where the collective has blocks.
+
+
+def source(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Sums over the ranks stay small."""
+    return torch.full((count,), rank % 3, dtype=dtype)
+
+
+def one_buffer(call: Callable[[torch.Tensor, Any], None]) -> Callable[..., Operation]:
+    def prepare(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+        values = source(rank, count, dtype)
+        buffer = values.clone()
+        return Operation(lambda group: call(buffer, group), lambda: buffer.copy_(values))
+
+    return prepare
+
+
+def all_gather(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+    values = source(rank, count, dtype)
+    block, whole = values.clone(), torch.zeros(count * ranks, dtype=dtype)
+    return Operation(
+        lambda group: dist.all_gather_into_tensor(whole, block, group), lambda: block.copy_(values)
+    )
+
+
+def reduce_scatter(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+    values = source(rank, count * ranks, dtype)
+    whole, block = values.clone(), torch.zeros(count, dtype=dtype)
+    return Operation(
+        lambda group: dist.reduce_scatter_tensor(block, whole, group=group), lambda: whole.copy_(values)
+    )
+
+
+def gather(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+    values = source(rank, count, dtype)
+    block = values.clone()
+    blocks = list(torch.zeros(count * ranks, dtype=dtype).chunk(ranks)) if rank == 0 else None
+    return Operation(lambda group: dist.gather(block, blocks, 0, group), lambda: block.copy_(values))
+
+
+def scatter(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+    values = source(rank, count * ranks, dtype) if rank == 0 else torch.zeros(0)
+    whole, block = values.clone(), torch.zeros(count, dtype=dtype)
+    blocks = list(whole.chunk(ranks)) if rank == 0 else None
+    return Operation(lambda group: dist.scatter(block, blocks, 0, group), lambda: whole.copy_(values))
+
+
+def barrier(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
+    return Operation(lambda group: dist.barrier(group), lambda: None)
+
+
+OPERATIONS: dict[str, Callable[..., Operation]] = {
+    "all_reduce": one_buffer(lambda buffer, group: dist.all_reduce(buffer, group=group)),
+    "broadcast": one_buffer(lambda buffer, group: dist.broadcast(buffer, 0, group)),
+    "reduce": one_buffer(lambda buffer, group: dist.reduce(buffer, 0, group=group)),
+    "all_gather": all_gather,
+    "reduce_scatter": reduce_scatter,
+    "gather": gather,
+    "scatter": scatter,
+    "barrier": barrier,
+}

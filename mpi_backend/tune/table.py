@@ -1,0 +1,175 @@
+"""From medians to a selection table. Pure: neither torch nor MPI."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import platform
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+# A switch to another algorithm must win by more than this, or the neighbour's choice stays: limits between
+# algorithms that are about equal would be noise.
+HYSTERESIS = 1.05
+INTEGERS = ("int32",)
+REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
+# What a measured dtype stands for. float32: for all that have no rows of their own, below the others.
+CONDITIONS = {"any": "", "float32": "", "bfloat16": "dtype=half", "int32": "dtype=integer"}
+MOST = 2**64 - 1
+
+
+class Curve(NamedTuple):
+    """What was chosen for one collective, number of ranks and dtype, by growing bytes."""
+
+    ranks: int
+    reach: str
+    collective: str
+    dtype: str
+    points: list[dict[str, Any]]
+    algorithms: list[str]  # of each point
+
+    def segments(self) -> list[tuple[int, int, str]]:
+        """(from, to, algorithm) in bytes, [from, to), of 0..MOST."""
+        found: list[tuple[int, int, str]] = []
+        start = 0
+        for i, algorithm in enumerate(self.algorithms):
+            last = i + 1 == len(self.algorithms)
+            if not last and self.algorithms[i + 1] == algorithm:
+                continue
+            end = MOST if last else limit_between(self.points[i]["bytes"], self.points[i + 1]["bytes"])
+            found.append((start, end, algorithm))
+            start = end
+        return found
+
+
+def choose(results: Iterable[dict[str, Any]], library_order: bool) -> list[Curve]:
+    """`results` of the jobs, as measure.py makes them. `library_order`: native may reduce floats."""
+    curves = []
+    for result in results:
+        keys = dict.fromkeys((p["collective"], p["dtype"]) for p in result["points"])
+        for collective, dtype in keys:
+            points = [p for p in result["points"] if (p["collective"], p["dtype"]) == (collective, dtype)]
+            points.sort(key=lambda point: point["bytes"])
+            algorithms = with_hysteresis(points, allows_native(collective, dtype, library_order))
+            curves.append(Curve(result["ranks"], result["reach"], collective, dtype, points, algorithms))
+    return curves
+
+
+def allows_native(collective: str, dtype: str, library_order: bool) -> bool:
+    return library_order or collective not in REDUCTIONS or dtype in INTEGERS
+
+
+def with_hysteresis(points: list[dict[str, Any]], native: bool) -> list[str]:
+    """The fastest of each point, unless the choice of the point before (at first, the built-in one) is
+    about as fast. The lower quartiles must agree: they hardly see what else the machine does."""
+    chosen: list[str] = []
+    for point in points:
+        medians, quartiles = (
+            {name: t for name, t in point[key].items() if native or name != "native"}
+            for key in ("median_us", "quartile_us")
+        )
+        before = chosen[-1] if chosen else point["built_in"]
+        better = [
+            name
+            for name in medians
+            if before not in medians
+            or (medians[name] * HYSTERESIS < medians[before] and quartiles[name] < quartiles[before])
+        ]
+        chosen.append(min(better, key=lambda name: medians[name]) if better else before)
+    return chosen
+
+
+def limit_between(low: int, high: int) -> int:
+    """The power of two in the middle between two sizes, rather above it than below."""
+    return 1 << math.ceil((math.log2(low) + math.log2(high)) / 2)
+
+
+def table_text(results: list[dict[str, Any]], curves: list[Curve], command: str, extend: bool) -> str:
+    """The file, with what it was made from as comments."""
+    lines = header(results, command, extend)
+    sizes = sorted({result["ranks"] for result in results})
+    for ranks in sizes:
+        for collective in dict.fromkeys(curve.collective for curve in curves if curve.ranks == ranks):
+            mine = [c for c in curves if (c.ranks, c.collective) == (ranks, collective)]
+            # The first row that fits wins: the general ones last.
+            mine.sort(key=lambda curve: CONDITIONS[curve.dtype] == "")
+            general = mine[-1] if CONDITIONS[mine[-1].dtype] == "" else None
+            for curve in mine:
+                lines += ["", *medians_as_comment(curve)]
+                if general and curve is not general and curve.segments() == general.segments():
+                    lines.append(f"# {curve.dtype}: as {general.dtype} below")
+                    continue
+                lines += rows_of(curve, condition_on_ranks(ranks, sizes, extend))
+    return "\n".join(lines) + "\n"
+
+
+def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
+    above = [size for size in sizes if size > ranks]
+    if not extend or (above and above[0] == ranks + 1):
+        return f"ranks={ranks}"
+    return f"ranks={ranks}-{above[0] - 1 if above else 'inf'}"
+
+
+def rows_of(curve: Curve, ranks: str) -> list[str]:
+    rows = []
+    for start, end, algorithm in curve.segments():
+        floats = curve.collective in REDUCTIONS and curve.dtype not in INTEGERS
+        conditions = [
+            "reach=messages" if curve.reach == "none" else "reach=node",
+            ranks,
+            CONDITIONS[curve.dtype],
+            "order=library" if algorithm == "native" and floats else "",
+        ]
+        everything = (start, end) == (0, MOST)
+        bytes_text = "" if everything else f"{size_text(start)}-{size_text(end)}"
+        text = f"{curve.collective:<15} {' '.join(filter(None, conditions)):<39} {bytes_text:<11} {algorithm}"
+        rows.append(text)
+    return rows
+
+
+def medians_as_comment(curve: Curve) -> list[str]:
+    kind = "" if curve.dtype == "any" else f", {curve.dtype}"
+    lines = [f"# {curve.collective}, {curve.ranks} ranks{kind}: medians in us (* taken, = built-in)"]
+    for point, taken in zip(curve.points, curve.algorithms, strict=True):
+        times = sorted(point["median_us"].items(), key=lambda item: item[1])
+        shown = [
+            f"{name} {t:.4g}{'*' if name == taken else ''}{'=' if name == point['built_in'] else ''}"
+            for name, t in times
+        ]
+        lines.append(f"#   {size_text(point['bytes']):>5}  {'  '.join(shown)}")
+    return lines
+
+
+def header(results: list[dict[str, Any]], command: str, extend: bool) -> list[str]:
+    about = results[0]["about"]
+    today = datetime.date.today().isoformat()
+    return [
+        "# A selection table for MPI_GDR_TUNING; docs/tuning.md of mpi-gdr explains the format.",
+        f"# Made by: {command}",
+        f"# Date:    {today}; mpi-gdr {about['mpi_gdr']}, torch {about['torch']}",
+        f"# Library: {about['library']}",
+        f"# Machine: {machine()}",
+        f"# Ranks:   {', '.join(str(result['ranks']) for result in results)}"
+        + (", extended to the sizes between and above" if extend else "; others use the built-in table"),
+    ]
+
+
+def machine() -> str:
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        model = names[0] if names else model
+    except OSError:
+        pass
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}"
+
+
+def size_text(size: int) -> str:
+    if size == MOST:
+        return "inf"
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)

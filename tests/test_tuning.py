@@ -1,0 +1,278 @@
+"""Selection tables: MPI_GDR_TUNING, Options.selection, what ranks compare, and `mpi-gdr tune`. No test looks
+at a time."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+from support import processes
+from support.command import mpi_gdr
+
+from mpi_backend import info, tune
+from mpi_backend._creator import load_extension
+from mpi_backend.tune import table
+from mpi_backend.tune.report import summary
+
+PROGRAM = Path(__file__).parent / "launch" / "programs" / "selection.py"
+schedule = load_extension().schedule
+
+# ---- groups -----------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_file_and_of_a_group(tmp_path):
+    file = tmp_path / "rows.txt"
+    file.write_text(
+        "all_reduce dtype=half 0-1K recursive_doubling  # first\n"
+        "all_reduce ranks=2 0-1K ring\n"
+        "all_reduce 1K-32K rabenseifner\n"
+        "bcast 0-1M binomial\n"
+    )
+    for result in processes.run_apart(2, PROGRAM, MPI_GDR_TUNING=str(file)):
+        output = result.expect(0)
+        reach = re.search(r"^reach: (\w+)$", output, re.M)[1]
+        beyond = {"all": "flag", "segments": "flag", "none": "ring"}[reach]
+        for line in (
+            "all_reduce 64: ring",
+            "all_reduce 4096: rabenseifner",
+            f"all_reduce 65536: {beyond}",
+            "sum of bfloat16: recursive_doubling",
+            "native: native recursive_doubling",
+            "copied: True",
+            "others: [2.0, 2.0, 2.0]",
+        ):
+            assert line in output.splitlines(), output
+        assert output.count("right: True") == 5 and "right: False" not in output
+        assert re.search(r"^broadcast: binomial (staged|chain)$", output, re.M), output
+        assert re.search(
+            r"^typo: ValueError: collective='all_redcue', expected one of: all_red", output, re.M
+        )
+        assert re.search(r"^no such sum: ValueError: .*op=avg is not defined on bool", output, re.M)
+        assert re.search(
+            r"^bad rows: ValueError: .*Options.selection: in .*expected dtype=inte", output, re.M
+        )
+        assert re.search(
+            r"^differ: \w+: .* have different settings, expected equal ones: Options.selection is "
+            r"barrier:native on rank 0 and barrier:dissemination on rank 1$",
+            output,
+            re.M,
+        ), output
+        assert re.search(r"^destroyed: ValueError: .*has been destroyed", output, re.M)
+
+
+def test_ranks_with_different_tables_say_so(tmp_path):
+    files = [tmp_path / "one.txt", tmp_path / "two.txt"]
+    files[0].write_text("barrier dissemination\n")
+    files[1].write_text("barrier native\nall_reduce ring\n")
+    outputs = [
+        result.expect(0)
+        for result in processes.run_apart(2, PROGRAM, DIFFERENT=f"MPI_GDR_TUNING|{files[0]}|{files[1]}")
+    ]
+    for output in outputs:
+        assert re.search(
+            rf"^different: \w+: .*different settings, expected equal ones: MPI_GDR_TUNING is {files[0]} "
+            rf"\(1 rows, digest \w+\) on rank 0 and {files[1]} \(2 rows, digest \w+\) on rank 1$",
+            output,
+            re.M,
+        ), output
+
+
+def test_info_shows_the_built_in_table_as_it_was_written(capsys, monkeypatch):
+    rows = [(row, "built-in") for row in schedule.parse_table(schedule.default_table(), "built-in")]
+    monkeypatch.setattr(load_extension(), "selection_rows", lambda: rows)  # whatever is set around the tests
+    assert info.show_table(first=True) == 0
+    assert capsys.readouterr().out == schedule.default_table()
+
+
+def test_info_shows_the_table_in_force(tmp_path):
+    file = tmp_path / "rows.txt"
+    file.write_text("\nall_gather ranks=4 ring\n")
+    env = {
+        "MPI_GDR_TUNING": str(file),
+        "MPI_GDR_SELECT": "bcast:0-4k:chain",
+        "MPI_GDR_BARRIER_ALGO": "native",
+    }
+    shown = mpi_gdr("info", "--table", **env)
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert ["broadcast", "0-4K", "chain", "#", "MPI_GDR_SELECT"] in rows
+    assert ["all_gather", "ranks=4", "ring", "#", f"{file}:2"] in rows
+    assert ["barrier", "native", "#", "MPI_GDR_BARRIER_ALGO"] in rows
+    report = json.loads(mpi_gdr("info", "--json", "--size", "4", **env).stdout)
+    found = {
+        (row["collective"], row["from_bytes"], row["algorithm"], row["origin"])
+        for row in report["algorithms"]["table"]
+    }
+    assert {
+        ("broadcast", 0, "chain", "MPI_GDR_SELECT"),
+        ("broadcast", 4096, "binomial", "built-in"),
+        ("all_gather", 0, "ring", f"{file}:2"),
+        ("barrier", 0, "native", "MPI_GDR_BARRIER_ALGO"),
+    } <= found
+    file.write_text("all_gather ranks=4 rong\n")
+    bad = mpi_gdr("info", "--table", MPI_GDR_TUNING=str(file))
+    assert bad.returncode == 1
+    assert f"{file}:1: 'rong' is not an algorithm of all_gather: expected one of" in bad.stderr
+
+
+# ---- tune: the table --------------------------------------------------------------------------------------
+
+
+def point(size, built_in="ring", dtype="float32", collective="all_reduce", **medians):
+    return {
+        "collective": collective,
+        "dtype": dtype,
+        "bytes": size,
+        "built_in": built_in,
+        "median_us": medians,
+        "quartile_us": medians,
+    }
+
+
+def result_of(*points, ranks=2, reach="all"):
+    about = {"mpi_gdr": "1", "torch": "2", "library": "MPI"}
+    return {"ranks": ranks, "reach": reach, "about": about, "points": list(points)}
+
+
+def test_a_switch_must_win_by_more_than_the_hysteresis():
+    points = [
+        point(64, ring=10.0, flag=9.6, native=1.0),  # the built-in one stays
+        point(256, ring=10.0, flag=9.0, native=1.0),
+        point(1024, ring=10.0, flag=10.4, native=1.0),  # the neighbour's choice stays
+        point(4096, ring=10.0, flag=11.0, native=1.0),
+    ]
+    assert table.with_hysteresis(points, native=False) == ["ring", "flag", "flag", "ring"]
+    assert table.with_hysteresis(points, native=True) == ["native"] * 4
+    # Where the neighbour's choice cannot run, the fastest is taken.
+    assert table.with_hysteresis([point(64, built_in="staged", ring=2.0, flag=1.99)], False) == ["flag"]
+    # A median that wins by chance, though its better calls do not.
+    lucky = point(64, ring=10.0, flag=5.0) | {"quartile_us": {"ring": 4.0, "flag": 4.5}}
+    assert table.with_hysteresis([lucky], False) == ["ring"]
+
+
+def test_native_reduces_floats_only_if_the_user_says_so():
+    points = [point(64, dtype=dtype, ring=10.0, native=1.0) for dtype in ("float32", "int32")]
+    points.append(point(64, collective="broadcast", dtype="any", built_in="chain", chain=10.0, native=1.0))
+    results = [result_of(*points)]
+    taken = {(c.collective, c.dtype): c.algorithms for c in table.choose(results, False)}
+    assert taken == {
+        ("all_reduce", "float32"): ["ring"],
+        ("all_reduce", "int32"): ["native"],
+        ("broadcast", "any"): ["native"],
+    }
+    lines = summary(results, table.choose(results, False), False)
+    assert re.match(r"native all_reduce of float32, 2 ranks, is faster at 1 of 1 sizes", lines[-1])
+    curves = table.choose(results, True)
+    assert all(curve.algorithms == ["native"] for curve in curves)
+    text = table.table_text(results, curves, "mpi-gdr tune", False)
+    assert "order=library" in text
+    ranges = schedule.selection_ranges(2, "all", "float32", text)
+    assert next(row["algorithm"] for row in ranges if row["collective"] == "all_reduce") == "native"
+
+
+def test_the_file_chooses_what_was_measured():
+    points = [
+        point(size, dtype=dtype, flag=1.0 + (size > 300), ring=1.5 + (dtype != "float32"))
+        for size in (64, 256, 1024, 4096)
+        for dtype in ("float32", "bfloat16")
+    ]
+    results = [result_of(*points), result_of(*points, ranks=5)]
+    curves = table.choose(results, False)
+    assert [curve.segments() for curve in curves] == [
+        [(0, 512, "flag"), (512, table.MOST, "ring")],
+        [(0, table.MOST, "flag")],
+    ] * 2
+    for extend, like_two, like_five in ((False, {2}, {5}), (True, {2, 3, 4}, {5, 6, 1000})):
+        text = table.table_text(results, curves, "mpi-gdr tune", extend)
+        for ranks in (2, 3, 4, 5, 6, 1000):
+            for dtype in ("float32", "bfloat16"):
+                rows = [
+                    (row["from_bytes"], row["algorithm"])
+                    for row in schedule.selection_ranges(ranks, "all", dtype, text)
+                    if row["collective"] == "all_reduce"
+                    and row["origin"] != "built-in"
+                    and row["from_bytes"] < 1 << 20  # far from where flag ends
+                ]
+                expected = [(0, "flag"), (512, "ring")] if dtype == "float32" else [(0, "flag")]
+                assert rows == (expected if ranks in like_two | like_five else []), (extend, ranks, dtype)
+
+
+def test_equal_rows_of_another_dtype_are_written_once():
+    points = [point(64, dtype=dtype, flag=1.0, ring=2.0) for dtype in ("float32", "bfloat16", "int32")]
+    results = [result_of(*points, reach="none")]
+    text = table.table_text(results, table.choose(results, False), "x", False)
+    assert [line.split() for line in text.splitlines() if line and line[0] != "#"] == [
+        ["all_reduce", "reach=messages", "ranks=2", "flag"]
+    ]
+    assert "# bfloat16: as float32 below" in text and "# int32: as float32 below" in text
+
+
+@pytest.mark.parametrize(("low", "high", "limit"), [(64, 256, 128), (64, 128, 128), (1024, 65536, 8192)])
+def test_limits_lie_between_the_sizes(low, high, limit):
+    assert table.limit_between(low, high) == limit
+
+
+# ---- tune: the command ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("2", [2]), ("4", [2, 4]), ("6", [2, 4, 6]), ("3,2", [2, 3]), ("5,", None), ("1", None)],
+)
+def test_numbers_of_ranks(text, counts):
+    if counts:
+        assert tune.rank_counts(text) == counts
+    else:
+        with pytest.raises(tune.argparse.ArgumentTypeError, match="expected numbers of ranks"):
+            tune.rank_counts(text)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "say `mpi-gdr tune -n RANKS`"),
+        (["-n", "2", "--collectives", "all_reduce,bcast"], "'bcast': expected some of all_reduce"),
+        (["-n", "2", "--time", "0"], "'0' is not a number of seconds above 0"),
+        (["-n", "2", "-b", "4K", "-e", "1K"], "-b 4096: expected 1 to -e 1024"),
+    ],
+)
+def test_wrong_command_lines(argv, message, capsys, monkeypatch):
+    monkeypatch.setattr(tune.job, "is_rank", lambda env: False)
+    with pytest.raises(SystemExit) as end:
+        tune.main(argv)
+    assert end.value.code == 2 and message in capsys.readouterr().err
+
+
+def test_a_short_run_writes_a_table_that_loads(tmp_path):
+    """All algorithms of all collectives, at two sizes at most."""
+    out, medians = tmp_path / "table.txt", tmp_path / "medians.json"
+    words = ("--time", "0.1", "-b", "1K", "-e", "4K", "--dtypes", "float32,bfloat16", "--out", str(out))
+    result = mpi_gdr("tune", "-n", "2", *words, "--json", str(medians), MPI_GDR_ALLREDUCE_ALGO="ring")
+    assert result.returncode == 0, result.stdout + result.stderr
+    (measured,) = json.loads(medians.read_text())
+    assert measured["ranks"] == 2
+    kinds = {(p["collective"], p["dtype"]) for p in measured["points"]}
+    reductions = itertools.product(table.REDUCTIONS, ("float32", "bfloat16"))
+    assert kinds == {*reductions, *((c, "any") for c in tune.COLLECTIVES if c not in table.REDUCTIONS)}
+    sizes = {p["bytes"] for p in measured["points"] if p["collective"] in ("all_reduce", "broadcast")}
+    assert sizes == {1024, 4096}
+    for p in measured["points"]:
+        names = {a["name"] for a in schedule.algorithms() if a["collective"] == p["collective"]}
+        wanted = {"native"} if p["dtype"] != "bfloat16" else set()
+        assert wanted <= set(p["median_us"]) <= names and p["built_in"] in p["median_us"]
+        assert len(p["median_us"]) > 1 and all(t > 0 for t in p["median_us"].values())
+    rows = schedule.parse_table(out.read_text(), "table.txt")
+    assert {row.split()[0] for row in rows} == set(tune.COLLECTIVES)
+    ranges = schedule.selection_ranges(2, measured["reach"], "float32", out.read_text())
+    for curve in table.choose([measured], False):
+        for p, taken in zip(curve.points, curve.algorithms, strict=True):
+            if curve.dtype == "bfloat16":
+                continue
+            (row,) = (
+                r
+                for r in ranges
+                if r["collective"] == curve.collective and r["from_bytes"] <= p["bytes"] < r["to_bytes"]
+            )
+            assert row["algorithm"] == taken and row["origin"].startswith("table:")
+    loaded = mpi_gdr("info", "--table", MPI_GDR_TUNING=str(out))
+    assert loaded.returncode == 0 and f"# {out}:" in loaded.stdout
