@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
-    from ..bench import size
+    from ..bench.options import size
 
     parser = argparse.ArgumentParser(
         prog="mpi-gdr tune",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..bench.measure import TOUCH_BYTES
+from ..bench.options import REWRITE_BYTES
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
@@ -115,7 +115,7 @@ def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: 
             candidates[wanted] = group
     built_in = backend_of(dist.group.WORLD).algorithm(case.collective, count, type_name)
     operation = OPERATIONS[case.collective](rank, ranks, count, dtype)
-    samples = race(operation, candidates, built_in, case.whole >= TOUCH_BYTES, seconds)
+    samples = race(operation, candidates, built_in, case.whole >= REWRITE_BYTES, seconds)
     return {
         "collective": case.collective,
         "dtype": case.dtype,
@@ -128,10 +128,10 @@ def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: 
 
 
 def race(
-    operation: Operation, candidates: dict[str, Any], keep: str, touch: bool, seconds: float
+    operation: Operation, candidates: dict[str, Any], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
     """Times of the slowest rank, by call: rounds in which each candidate has its turn, until time is up."""
-    calls = 2 if touch else 10
+    calls = 2 if rewrite else 10
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     running = list(candidates)
     operation.fill()
@@ -144,7 +144,7 @@ def race(
         order = running[start:] + running[:start]
         times: list[float] = []
         for name in order:
-            times += timed(operation, candidates[name], calls, touch)
+            times += timed(operation, candidates[name], calls, rewrite)
         slowest = over_ranks(times, dist.ReduceOp.MAX)
         for i, name in enumerate(order):
             samples[name] += slowest[i * calls : (i + 1) * calls]
@@ -160,15 +160,15 @@ def race(
     return samples
 
 
-def timed(operation: Operation, group: Any, calls: int, touch: bool) -> list[float]:
+def timed(operation: Operation, group: Any, calls: int, rewrite: bool) -> list[float]:
     """Microseconds of each call on this rank, as bench takes them: small calls back to back, large ones
     with rewritten buffers and a common start."""
     times = []
-    if not touch:
+    if not rewrite:
         operation.call(group)  # after another candidate's turn
         dist.barrier()
     for _ in range(calls):
-        if touch:
+        if rewrite:
             operation.fill()
             dist.barrier()
         begin = time.perf_counter_ns()
