@@ -93,21 +93,25 @@ def merged(reports: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]
 # ---- Markdown ---------------------------------------------------------------------------------------------
 
 
-def markdown(found: dict[str, Any], percentiles: bool = False) -> list[str]:
+def markdown(found: dict[str, Any], percentiles: bool = False, machine: bool = True) -> list[str]:
     """A line that says what it is, then a table for each form that mpi-gdr has."""
     state = found["conditions"]
     reduction = f", {found['redop']}" if found["redop"] != "none" else ""
-    lines = [
-        f"{found['collective']}, {found['type']}{reduction}, {found['ranks']} ranks, "
-        f"{found['rounds']} rounds; {state['cpu']}, {state['cores']} cores; {state['library']}, "
-        f"torch {state['torch']}; load average at the end {state['load_average']:.1f}"
-    ]
+    caption = (
+        f"{found['collective']}, {found['type']}{reduction}, {found['ranks']} ranks, {found['rounds']} rounds"
+    )
+    caption += f"; load average at the end {state['load_average']:.1f}"
+    lines = [f"{caption}; {machine_of(state)}" if machine else caption]
     ours = found["contenders"][0]
     for place in PLACES:
         rows = [row for row in found["rows"] if row["place"] == place and row["cells"][ours]]
         if rows:
             lines += ["", f"{place.replace('_', ' ').capitalize()}:", "", *table(found, rows, percentiles)]
     return lines
+
+
+def machine_of(state: dict[str, Any]) -> str:
+    return f"{state['cpu']}, {state['cores']} cores; {state['library']}, torch {state['torch']}"
 
 
 def table(found: dict[str, Any], rows: Sequence[dict[str, Any]], percentiles: bool = False) -> list[str]:

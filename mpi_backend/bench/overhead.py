@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import job
 from .compare import number, spread
+from .options import Calls, size_list
 from .side_by_side import Command, initialize
 
 COLLECTIVES = (
@@ -35,9 +37,14 @@ def command() -> Command:
         {"mpi-gdr": "mpi-gdr", "fake": "fake", "mpi": "mpi"},
     )
     from .. import job
-    from .options import size
 
-    made.parser.add_argument("--bytes", type=size, default=8, metavar="SIZE", help="of a block (default: 8)")
+    made.parser.add_argument(
+        "--sizes",
+        type=size_list,
+        default=[8, 1024, 8192],
+        metavar="LIST",
+        help="bytes of all_reduce; the first is the block of the others too (default: 8,1K,8K)",
+    )
     made.parser.add_argument(
         "--iters", type=job.positive, default=1000, metavar="N", help="timed calls (default: 1000)"
     )
@@ -49,10 +56,8 @@ def main(argv: list[str], ranks: int | None) -> int:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
-    """{"collectives": {name: {"sync_us": median, "issue_us": ...}}}; the largest of all ranks."""
+    """{"collectives": {row: {"sync_us": median, "issue_us": ...}}}; the largest of all ranks."""
     import torch
-
-    from .. import job
 
     times: dict[str, dict[str, float]] = {}
     if options.backend == "mpi":
@@ -60,10 +65,12 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
         ranks = MpiRanks(float(options.timeout))
         info = ranks.summary()
-        for name, run in runs_of(ranks.rank, ranks.size, options.bytes, ranks).items():
-            samples = ranks._mpi.time(*run.call, warmup=50, iterations=options.iters)
+        for row, name, block_bytes in cases(options.sizes):
+            run = run_of(name, ranks, block_bytes)
+            calls = Calls(options.iters, 50, rewrite=False, check=False)
+            samples = ranks.samples(run, calls)
             mine = [statistics.median(samples)]
-            times[name] = {"sync_us": max(numbers[0] for numbers in ranks.all_gather(mine))}
+            times[row] = {"sync_us": max(numbers[0] for numbers in ranks.all_gather(mine))}
         ranks.close()
         return {"info": info, "collectives": times} if ranks.rank == 0 else None
 
@@ -71,10 +78,11 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
     rank, size = initialize(options.backend, options.timeout)
     info = job.summary(options.backend)
-    for name, (issue, call) in calls_of(rank, size, options.bytes).items():
+    for row, name, block_bytes in cases(options.sizes):
+        issue, call = calls_of(name, rank, size, block_bytes)
         mine = torch.tensor([sync_time(call, options.iters), *issue_times(issue, options.iters)])
         dist.all_reduce(mine, dist.ReduceOp.MAX)
-        times[name] = dict(zip(("sync_us", "issue_us", "issue_and_wait_us"), mine.tolist(), strict=True))
+        times[row] = dict(zip(("sync_us", "issue_us", "issue_and_wait_us"), mine.tolist(), strict=True))
     dist.barrier()
     dist.destroy_process_group()
     return {"info": info, "collectives": times} if rank == 0 else None
@@ -104,24 +112,27 @@ def issue_times(issue: Callable[[], Any], iterations: int) -> tuple[float, float
     return statistics.median(issued), statistics.median(waited)
 
 
-def runs_of(rank: int, size: int, block_bytes: int, ranks: Any) -> dict[str, Any]:
+def cases(sizes: list[int]) -> list[tuple[str, str, int]]:
+    """(row, collective, bytes of a block)."""
+    found = [(f"all_reduce, {size} B", "all_reduce", size) for size in sizes]
+    return found + [(name, name, sizes[0]) for name in COLLECTIVES if name != "all_reduce"]
+
+
+def run_of(name: str, ranks: Any, block_bytes: int) -> Any:
     """Bare MPI: in place where torch is."""
     import torch
 
     from .collectives import Case
 
-    runs = {}
-    for name in COLLECTIVES:
-        count = max(1, block_bytes // 4)
-        found = ranks.runs(name, Case(rank, size, count, torch.float32, "sum", 0, torch.device("cpu")))
-        runs[name] = found["in" if name in ("all_reduce", "broadcast", "reduce") else "out"]
-    return runs
+    count = max(1, block_bytes // 4)
+    case = Case(ranks.rank, ranks.size, count, torch.float32, "sum", 0, torch.device("cpu"))
+    return ranks.runs(name, case)["in" if name in ("all_reduce", "broadcast", "reduce") else "out"]
 
 
 def calls_of(
-    rank: int, size: int, block_bytes: int
-) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """(asynchronous, synchronous) of each collective on float32 blocks of so many bytes."""
+    name: str, rank: int, size: int, block_bytes: int
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """(asynchronous, synchronous), on float32 blocks of so many bytes."""
     import functools
 
     import torch
@@ -141,10 +152,7 @@ def calls_of(
         "scatter": (dist.scatter, block, parts, 0),
         "barrier": (dist.barrier,),
     }
-    return {
-        name: (functools.partial(*call, async_op=True), functools.partial(*call))
-        for name, call in calls.items()
-    }
+    return functools.partial(*calls[name], async_op=True), functools.partial(*calls[name])
 
 
 def markdown(found: dict[str, Any]) -> list[str]:
@@ -161,12 +169,10 @@ def markdown(found: dict[str, Any]) -> list[str]:
         f"| {' | '.join(heads)} |",
         "|---|" + "--:|" * (len(heads) - 1),
     ]
-    for name in COLLECTIVES:
-        ours = {
-            key: of(reports, "mpi-gdr", name, key) for key in ("issue_us", "issue_and_wait_us", "sync_us")
-        }
-        cells = [name, *(spread(values) for values in ours.values())]
-        others = [of(reports, other, name, "sync_us") for other in ("fake", "mpi") if other in reports]
+    for row in reports["mpi-gdr"][0]["collectives"]:
+        ours = {key: of(reports, "mpi-gdr", row, key) for key in ("issue_us", "issue_and_wait_us", "sync_us")}
+        cells = [row, *(spread(values) for values in ours.values())]
+        others = [of(reports, other, row, "sync_us") for other in ("fake", "mpi") if other in reports]
         cells += [spread(values) for values in others]
         beyond = statistics.median(ours["sync_us"])
         for values in others if "fake" in reports else []:
@@ -176,5 +182,5 @@ def markdown(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def of(reports: Any, contender: str, collective: str, key: str) -> list[float]:
-    return [report["collectives"][collective][key] for report in reports[contender]]
+def of(reports: Any, contender: str, row: str, key: str) -> list[float]:
+    return [report["collectives"][row][key] for report in reports[contender]]

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import job
 from .compare import spread
-from .options import size as parse_size
+from .options import size_list
 from .side_by_side import Command, initialize
 
 EDGE = 96  # of the matrices: a chunk takes some tens of microseconds and stays in the cache
@@ -25,16 +26,10 @@ def command() -> Command:
         "Speed of a compute loop beside an all_reduce in flight: mpi-gdr, and MPI_Iallreduce tested by hand.",
         {"mpi-gdr": "mpi-gdr", "mpi": "mpi"},
     )
-    from .. import job
-
     add = made.parser.add_argument
-    add("--sizes", type=_sizes, default=[65536, 1 << 20, 16 << 20], help="bytes (default: 64K,1M,16M)")
+    add("--sizes", type=size_list, default=[65536, 1 << 20, 16 << 20], help="bytes (default: 64K,1M,16M)")
     add("--iters", type=job.positive, default=10, metavar="N", help="loops of each kind (default: 10)")
     return made
-
-
-def _sizes(text: str) -> list[int]:
-    return [parse_size(word) for word in text.split(",")]
 
 
 def main(argv: list[str], ranks: int | None) -> int:
@@ -47,8 +42,6 @@ class Ours:
     progress = None
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from .. import job
-
         self.rank, self.size = initialize(options.backend, options.timeout)
         self.info = job.summary(options.backend)
 
@@ -88,8 +81,8 @@ class Mpi:
 
         self._ranks = MpiRanks(float(options.timeout))
         self.rank, self.size, self.info = self._ranks.rank, self._ranks.size, self._ranks.summary()
-        self.start = self._ranks._mpi.start_all_reduce
-        self.progress: Callable[[], bool] = self._ranks._mpi.test_all_reduce
+        self.start = self._ranks.mpi.start_all_reduce
+        self.progress: Callable[[], bool] = self._ranks.mpi.test_all_reduce
         self.barrier, self.close = self._ranks.barrier, self._ranks.close
 
     def wait(self) -> None:
@@ -132,9 +125,9 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
 
 
 def chunks_beside(total: int) -> int:
-    """As many on every machine, so that all contenders compute the same: about twice as long as the slowest
-    of them communicates."""
-    return 50 + total // (16 << 10)
+    """Of a fixed number, so that all contenders compute the same; about as long as MPI's all_reduce takes, so
+    that there is communication in flight most of the time."""
+    return 20 + total // (64 << 10)
 
 
 class Loop:

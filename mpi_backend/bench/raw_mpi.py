@@ -43,7 +43,7 @@ class MpiRanks:
             raise RuntimeError("--backend mpi: expected ranks that an MPI launcher started")
         self.rank, self.size = placement.rank, placement.size
         load_extension().init_mpi_from_launcher(self.rank, self.size, timeout_seconds)
-        self._mpi = load_extension().raw_mpi
+        self.mpi = load_extension().raw_mpi  # the bindings themselves
 
     def summary(self) -> dict[str, Any]:
         info = load_extension().mpi_info()
@@ -64,7 +64,7 @@ class MpiRanks:
         runs = {}
         for place, run in found.items():
             call = self._call(collective, case, place == "in", run)
-            if not self._mpi.objection(*call):
+            if not self.mpi.objection(*call):
                 runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 
@@ -85,14 +85,14 @@ class MpiRanks:
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
         fresh = {"fresh": run.fresh, "to": run.input} if calls.rewrite else {}
-        return self._mpi.time(*run.call, warmup=calls.warmup, iterations=calls.iterations, **fresh)
+        return self.mpi.time(*run.call, warmup=calls.warmup, iterations=calls.iterations, **fresh)
 
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
-        every = self._mpi.all_gather(numbers)
+        every = self.mpi.all_gather(numbers)
         return [every[i : i + len(numbers)] for i in range(0, len(every), len(numbers))]
 
     def barrier(self) -> None:
-        self._mpi.barrier()
+        self.mpi.barrier()
 
     def close(self) -> None:
-        self._mpi.barrier()
+        self.mpi.barrier()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from .. import job
 from . import compare, ddp, overhead, overlap
 from .compare import number, ratio
-from .jobs import progress, require_no_launcher
+from .jobs import NAMES, progress, require_no_launcher
 from .options import check_options, parser_of_command
 
 SIZES = {2: "8,64,1K,8K,64K,256K,1M,4M,16M,64M,128M", 4: "8,8K,64K,1M,16M,128M"}
@@ -25,6 +26,7 @@ COLLECTIVES = {
     4: "all_gather,reduce_scatter,broadcast,all_to_all",
 }
 PARTS = ("all_reduce", "collectives", "dtypes", "ddp", "overhead", "overlap")
+LEAST = "How many times as long the others take, at the size of the range where that is least:"
 # The goals of all_reduce: what, contender, from and to bytes, times as fast as Gloo and as MPI.
 GOALS = (
     ("8 B - 8 KiB", "mpi-gdr", 8, 8 << 10, 30, None),
@@ -58,13 +60,21 @@ def main(argv: list[str], ranks: int | None) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"comparisons": [], "others": {}}
     page: list[str] = []
+    begin = time.monotonic()
     for lines in sections(options, parts, results):
-        page += [*lines, ""]
+        page += [*([] if page else head(results)), *lines, ""]
         (options.out / "performance.md").write_text("\n".join(page))  # what there is, if a later part fails
         (options.out / "results.json").write_text(json.dumps(results) + "\n")
     print("\n".join(page))
-    progress(f"wrote performance.md, results.json and plots in {options.out}")
+    minutes = (time.monotonic() - begin) / 60
+    progress(f"{minutes:.1f} minutes; performance.md, results.json and plots are in {options.out}")
     return 1 if any(found["wrong"] for found in results["comparisons"]) else 0
+
+
+def head(results: dict[str, Any]) -> list[str]:
+    """The machine, as the first jobs have found it."""
+    measured = [*results["comparisons"], *results["others"].values()]
+    return [f"{compare.machine_of(measured[0]['conditions'])}.", ""]
 
 
 def sections(
@@ -87,20 +97,20 @@ def sections(
 
             picture = f"all_reduce-{ranks}.png"
             plot_comparison(found, str(options.out / picture))
-            tables += ["", f"![all_reduce on {ranks} ranks]({picture})", "", *compare.markdown(found)]
-        yield ["## all_reduce", "", *goals(by_ranks), *tables]
+            tables += ["", f"![all_reduce on {ranks} ranks]({picture})", "", *section_of(found)]
+        yield ["## all_reduce", "", LEAST, "", *goals(by_ranks), *tables]
     if "collectives" in parts:
-        lines = ["## Other collectives"]
+        every = []
         for ranks, names in COLLECTIVES.items():
-            for found in compared(ranks, [names, "--sizes", MIDDLE, "--compare", "gloo,mpi"]):
-                lines += ["", *compare.markdown(found)]
-        yield lines
+            every += compared(ranks, [names, "--sizes", MIDDLE, "--compare", "gloo,mpi"])
+        tables = [line for found in every for line in ("", *section_of(found))]
+        yield ["## Other collectives", "", LEAST, "", *least_of_each(every), *tables]
     if "dtypes" in parts:
         lines = ["## 16-bit floats"]
         for dtype in ("bfloat16", "float16"):
             arguments = ["all_reduce", "--sizes", MIDDLE, "-d", dtype, "--compare", "group,gloo,mpi"]
             (found,) = compared(2, arguments)
-            lines += ["", *compare.markdown(found), *per_byte(found, results["comparisons"])]
+            lines += ["", *section_of(found), *per_byte(found, results["comparisons"])]
         yield lines
     titles = {
         "ddp": (ddp, "## A DDP step", ["--steps", "2", "--compare", ""]),
@@ -118,6 +128,10 @@ def sections(
             found = command.collect(argv, command.parser.parse_args(argv), 2)
             results["others"][name] = found
             yield [title, "", *module.markdown(found)]
+
+
+def section_of(found: dict[str, Any]) -> list[str]:
+    return compare.markdown(found, machine=False)
 
 
 def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> list[dict[str, Any]]:
@@ -151,6 +165,25 @@ def goals(by_ranks: dict[int, dict[str, Any]]) -> list[str]:
             percents = [row["cells"][contender]["of_limit_percent"] for row in within(found, low, high)]
             least = [statistics.median(values) for values in percents if None not in values]
             cells.append(number(min(least)) if least else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def least_of_each(comparisons: Sequence[dict[str, Any]]) -> list[str]:
+    """A row for each collective and number of ranks: where the ratio over all sizes and forms is least."""
+    names = [name for name in ("gloo", "mpi") if name in comparisons[0]["contenders"]]
+    heads = ["collective, float32", "ranks", *(f"{NAMES[name]} / mpi-gdr" for name in names), "% of limit"]
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
+    for found in comparisons:
+        cells = [found["collective"], str(found["ranks"])]
+        for name in names:
+            least = [statistics.median(r) for row in found["rows"] if (r := ratio(row, name, "mpi-gdr"))]
+            cells.append(number(min(least)) if least else "")
+        percents = [
+            row["cells"]["mpi-gdr"]["of_limit_percent"] for row in found["rows"] if row["cells"]["mpi-gdr"]
+        ]
+        least = [statistics.median(values) for values in percents if None not in values]
+        cells.append(number(min(least)) if least else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
