@@ -1,6 +1,5 @@
 #include "engine/planner.hpp"
 
-#include "engine/selection_source.hpp"
 #include "transport/shm/node_memory.hpp"
 
 namespace mpigdr {
@@ -31,7 +30,8 @@ std::string key_of(const CollectiveSpec& spec) {
 
 }  // namespace
 
-Planner::Planner(const Env& env, const std::string& group_rows) : table_(load_selection(env, group_rows)) {
+Planner::Planner(const Env& env, const std::string& group_rows)
+    : selection_(load_selection(env, group_rows)) {
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = shm::kStagingBytes;
@@ -65,7 +65,7 @@ const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& tr
                                  Reach reach) const {
   const bool native = allow_native && spec.counts.empty() &&
                       transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
-  return select_algorithm(spec, native, reach, table_);
+  return select_algorithm(spec, native, reach, selection_.table);
 }
 
 }  // namespace mpigdr

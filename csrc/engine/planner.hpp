@@ -6,8 +6,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "collectives/selection_table.hpp"
 #include "common/env.hpp"
+#include "engine/selection_source.hpp"
 #include "transport/transport.hpp"
 
 namespace mpigdr {
@@ -29,9 +29,11 @@ class Planner {
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                           Reach reach) const;
+  // What the ranks of a group must have alike.
+  const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
-  const SelectionTable table_;
+  const Selection selection_;
   Tuning tuning_;
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;

@@ -57,36 +57,35 @@ const std::string& default_digest() {
 
 }  // namespace
 
-SelectionTable load_selection(const Env& env, const std::string& group_rows) {
-  SelectionTable table;
-  for (int c = 0; c < kCollectiveCount; ++c) table.append(forced_row(env, static_cast<Collective>(c)));
-  table.append(parse_overrides(env.select, kSelect));
-  table.append(parse_overrides(group_rows, kGroupRows));
-  table.append(rows_of_file(env.tuning_file));
-  for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
-  return table;
-}
-
-std::vector<SharedSetting> shared_settings(const Env& env, const std::string& group_rows) {
-  std::vector<SharedSetting> settings;
+Selection load_selection(const Env& env, const std::string& group_rows) {
+  const auto from_variable = parse_overrides(env.select, kSelect);
+  const auto from_options = parse_overrides(group_rows, kGroupRows);
+  const auto from_file = rows_of_file(env.tuning_file);
+  Selection made;
   const auto add = [&](std::string name, std::string value, std::string shown) {
-    settings.push_back({std::move(name), std::move(value), shown.empty() ? "not set" : std::move(shown)});
+    made.settings.push_back(
+        {std::move(name), std::move(value), shown.empty() ? "not set" : std::move(shown)});
   };
-  const auto number = [](auto value) { return std::to_string(value); };
-  add("MPI_GDR_CHUNK_BYTES", number(env.chunk_bytes), number(env.chunk_bytes));
-  add("MPI_GDR_LANES", number(env.lanes), number(env.lanes));
+  add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
+  add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    made.table.append(forced_row(env, collective));
+    add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
+  }
+  made.table.append(from_variable);
+  add(kSelect, digest(from_variable), env.select);
+  made.table.append(from_options);
+  add(kGroupRows, digest(from_options), group_rows);
+  made.table.append(from_file);
+  const std::string rows = std::to_string(from_file.size()) + (from_file.size() == 1 ? " row" : " rows");
+  add("MPI_GDR_TUNING", digest(from_file),
+      env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
   for (int c = 0; c < kCollectiveCount; ++c)
-    add(Env::algorithm_variable(static_cast<Collective>(c)), env.algorithm[c], env.algorithm[c]);
-  add(kSelect, digest(parse_overrides(env.select, kSelect)), env.select);
-  add(kGroupRows, digest(parse_overrides(group_rows, kGroupRows)), group_rows);
-  const auto rows = rows_of_file(env.tuning_file);
-  add("MPI_GDR_TUNING", digest(rows),
-      env.tuning_file.empty()
-          ? ""
-          : env.tuning_file + " (" + number(rows.size()) + " rows, digest " + digest(rows) + ")");
+    made.table.append(default_table().rows(static_cast<Collective>(c)));
   add("the built-in selection table", default_digest(), "digest " + default_digest());
-  return settings;
+  return made;
 }
 
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank) {

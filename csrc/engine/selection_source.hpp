@@ -10,23 +10,26 @@
 
 namespace mpigdr {
 
-// In the order in which they are tried: MPI_GDR_<COLLECTIVE>_ALGO, MPI_GDR_SELECT, `group_rows` (a text as
-// MPI_GDR_SELECT's, from the options of the group), the file of MPI_GDR_TUNING, the built-in table. Throws
-// InvalidUsage that names the variable or the line of the file.
-SelectionTable load_selection(const Env& env, const std::string& group_rows = "");
-
 // A setting that ranks act by without talking, because it chooses algorithms or how they cut their data.
 struct SharedSetting {
   std::string name;   // "MPI_GDR_LANES"
-  std::string value;  // is compared
+  std::string value;  // is compared: of a file what its rows say, not where it lies
   std::string shown;  // "4"
 };
 
-// All of them, in a fixed order. Of the file what its rows say counts, not where it lies. Reads it again.
-std::vector<SharedSetting> shared_settings(const Env& env, const std::string& group_rows);
+struct Selection {
+  SelectionTable table;
+  std::vector<SharedSetting> settings;  // all of them, in a fixed order
+};
+
+// The table's rows in the order in which they are tried: MPI_GDR_<COLLECTIVE>_ALGO, MPI_GDR_SELECT,
+// `group_rows` (a text as MPI_GDR_SELECT's, from the options of the group), the file of MPI_GDR_TUNING, which
+// is read once for both parts of the result, the built-in table. Throws InvalidUsage that names the variable
+// or the line of the file.
+Selection load_selection(const Env& env, const std::string& group_rows = "");
 
 // What differs and who has what: "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1"; "" if nothing does.
-// `by_rank` as shared_settings() made them on the members of a group, in rank order.
+// `by_rank`: Selection::settings of the members of a group, in rank order.
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank);
 
 }  // namespace mpigdr

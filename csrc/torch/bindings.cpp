@@ -90,8 +90,9 @@ std::string algorithm_of(MpiBackend& backend, const std::string& collective, std
 }
 
 py::list selection_of(int size, bool on_node) {
-  const auto ranges = with_torch_errors(
-      [&] { return selection_ranges(size, on_node ? Reach::All : Reach::None, load_selection(Env::get())); });
+  const auto ranges = with_torch_errors([&] {
+    return selection_ranges(size, on_node ? Reach::All : Reach::None, load_selection(Env::get()).table);
+  });
   py::list rows;
   for (const SelectionRange& range : ranges) {
     py::dict row;
@@ -109,7 +110,7 @@ py::list selection_of(int size, bool on_node) {
 // The whole table in force: the text of each row, and where it was written.
 std::vector<std::pair<std::string, std::string>> selection_rows() {
   return with_torch_errors([] {
-    const SelectionTable table = load_selection(Env::get());
+    const SelectionTable table = load_selection(Env::get()).table;
     std::vector<std::pair<std::string, std::string>> rows;
     for (int c = 0; c < kCollectiveCount; ++c)
       for (const SelectionRow& row : table.rows(static_cast<Collective>(c)))

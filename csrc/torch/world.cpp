@@ -229,7 +229,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
   // A bad variable or file is told before anyone is waited for.
   const auto planner = std::make_shared<Planner>(Env::get(), selection);
-  const std::string settings = packed(shared_settings(Env::get(), selection));
+  const std::string settings = packed(planner->settings());
   const bool is_default = options.global_ranks_in_group.empty();
   const int world_rank = is_default || job.rank < 0 ? options.group_rank : job.rank;
   const int world_size = is_default || job.size < 0 ? options.group_size : job.size;

@@ -197,7 +197,7 @@ TEST(order_of_the_sources) {
   const Env env = env_of({{"MPI_GDR_BARRIER_ALGO", "dissemination"},
                           {"MPI_GDR_SELECT", "barrier:native#allreduce:0-4k:rabenseifner"},
                           {"MPI_GDR_TUNING", file.path}});
-  const SelectionTable table = load_selection(env, "all_reduce:0-64K:recursive_doubling#bcast:binomial");
+  const auto [table, settings] = load_selection(env, "all_reduce:0-64K:recursive_doubling#bcast:binomial");
   using C = Collective;
   CHECK(chosen(table, call(C::Barrier, 4, 0), true) == "dissemination");
   CHECK(chosen(table, call(C::AllReduce, 4, 4092)) == "rabenseifner");
@@ -213,7 +213,7 @@ TEST(order_of_the_sources) {
         to_text(table.rows(C::Barrier)[0]));
   CHECK(table.rows(C::Broadcast)[0].origin == "Options.selection");
   // One algorithm for everything may be native; it holds where the library is exact.
-  const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}}));
+  const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}})).table;
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");
 }
@@ -232,7 +232,7 @@ TEST(sources_that_are_wrong) {
   CHECK_THROWS(load_selection(env_of({{"MPI_GDR_REDUCE_ALGO", "ring"}})), Error,
                "MPI_GDR_REDUCE_ALGO=ring is not an algorithm of reduce: expected one of binomial");
   const File empty("");
-  CHECK(load_selection(env_of({{"MPI_GDR_TUNING", empty.path}})).rows(Collective::Barrier)[0].origin ==
+  CHECK(load_selection(env_of({{"MPI_GDR_TUNING", empty.path}})).table.rows(Collective::Barrier)[0].origin ==
         "built-in");
 }
 
@@ -240,7 +240,7 @@ TEST(ranks_compare_what_chooses) {
   const File file("barrier native\n");
   const auto settings = [](std::vector<std::pair<std::string, std::string>> variables,
                            const char* rows = "") {
-    return shared_settings(env_of(std::move(variables)), rows);
+    return load_selection(env_of(std::move(variables)), rows).settings;
   };
   const auto plain = settings({});
   CHECK(disagreement({plain}) == "");
@@ -263,7 +263,7 @@ TEST(ranks_compare_what_chooses) {
   CHECK(disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}})}) == "");
   std::ofstream(other.path) << "barrier flag\n";
   const std::string text = disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}}), plain});
-  CHECK(text.find("MPI_GDR_TUNING is " + file.path + " (1 rows, digest ") == 0);
+  CHECK(text.find("MPI_GDR_TUNING is " + file.path + " (1 row, digest ") == 0);
   CHECK(text.find(") on rank 0, " + other.path) != std::string::npos);
   CHECK(text.find(" and not set on rank 2") != std::string::npos);
 }
