@@ -71,24 +71,13 @@ def check_rows(found, missing):
 
 
 def test_mpi_is_left_out_where_it_has_no_such_reduction():
-    sizes = (
-        "--sizes",
-        "64",
-        "-n",
-        "2",
-        "-d",
-        "float8_e5m2",
-        "--rounds",
-        "1",
-        "--compare",
-        "mpi",
-        "--json",
-        "-",
-    )
-    found = json_of(mpi_gdr("bench", "-n", "2", "all_reduce,all_gather", *sizes))
-    cells = {of["collective"]: [row["cells"]["mpi"] for row in of["rows"]] for of in found["comparisons"]}
-    assert cells["all_reduce"] == [None] and None not in cells["all_gather"]
-    assert "N/A" in compare.markdown(found["comparisons"][0])[-1]
+    arguments = ("--sizes", "64", "-n", "2", "-d", "float8_e5m2", "--backend", "mpi", "--json", "-")
+    reduction, movement = json_of(mpi_gdr("bench", "-n", "2", "all_reduce,all_gather", *arguments))["reports"]
+    assert [row[place] for row in reduction["rows"] for place in PLACES] == [None, None]
+    assert all(row[place] for row in movement["rows"] for place in PLACES) and movement["wrong"] == 0
+    cells = {"mpi-gdr": {"p50_us": [1.0], "limit_us": [None]}, "mpi": None}
+    found = {"contenders": ["mpi-gdr", "mpi"]}
+    assert compare.table(found, [{"bytes": 64, "cells": cells}])[-1] == "| 64 | 1 | N/A | N/A |"
 
 
 @pytest.mark.parametrize("op", ["prod", "min", "avg"])

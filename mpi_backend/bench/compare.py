@@ -153,6 +153,8 @@ def spread(values: Sequence[float]) -> str:
     """Median (least..largest)."""
     if not values:
         return "N/A"
+    if len(values) == 1:
+        return number(values[0])
     return f"{number(_median(values))} ({number(min(values))}..{number(max(values))})"
 
 

@@ -1,6 +1,6 @@
 """`mpi-gdr bench suite`: what docs/performance.md shows, with one command: Markdown, JSON and plots.
 
-Takes about 10 minutes on two cores. Run it on a machine that does nothing else.
+Takes 10 to 15 minutes on two cores. Run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
