@@ -129,11 +129,12 @@ def test_info_says_where_choices_come_from(tmp_path):
 # ---- tune: the table --------------------------------------------------------------------------------------
 
 
-def point(size, built_in="ring", dtype="float32", collective="all_reduce", **medians):
+def point(size, built_in="ring", dtype="float32", collective="all_reduce", whole=None, **medians):
     return {
         "collective": collective,
         "dtype": dtype,
         "bytes": size,
+        "whole": whole or size,
         "built_in": built_in,
         "median_us": medians,
         "quartile_us": medians,
@@ -184,7 +185,7 @@ def test_native_reduces_floats_only_if_the_user_says_so():
 def test_the_file_chooses_what_was_measured():
     points = [
         point(size, dtype=dtype, flag=1.0 + (size > 300), ring=1.5 + (dtype != "float32"))
-        for size in (64, 256, 1024, 4096)
+        for size in (64, 256, 1024, 16 << 20)
         for dtype in ("float32", "bfloat16")
     ]
     results = [result_of(*points), result_of(*points, ranks=5)]
@@ -210,12 +211,30 @@ def test_the_file_chooses_what_was_measured():
 
 def test_equal_rows_of_another_dtype_are_written_once():
     points = [point(64, dtype=dtype, flag=1.0, ring=2.0) for dtype in ("float32", "bfloat16", "int32")]
+    for p in points:
+        p["whole"] = 16 << 20
     results = [result_of(*points, reach="none")]
     text = table.table_text(results, table.choose(results, False), "x", False)
     assert [line.split() for line in text.splitlines() if line and line[0] != "#"] == [
         ["all_reduce", "reach=messages", "ranks=2", "flag"]
     ]
     assert "# bfloat16: as float32 below" in text and "# int32: as float32 below" in text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "start", "end"),
+    [
+        ((1024, 16 << 20), 0, table.MOST),
+        ((2048, 16 << 20), 2048, table.MOST),
+        ((64, 4096), 0, 8192),
+        ((65536,), 65536, 131072),
+    ],
+)
+def test_rows_keep_to_what_was_measured(sizes, start, end):
+    (curve,) = table.choose([result_of(*(point(size, ring=1.0) for size in sizes))], False)
+    assert curve.segments() == [(start, end, "ring")]
+    (curve,) = table.choose([result_of(point(1 << 20, ring=1.0, whole=16 << 20))], False)
+    assert curve.segments() == [(1 << 20, table.MOST, "ring")]
 
 
 @pytest.mark.parametrize(("low", "high", "limit"), [(64, 256, 128), (64, 128, 128), (1024, 65536, 8192)])

@@ -39,6 +39,7 @@ def main(argv: list[str]) -> int:
     """0; 1 if a job failed; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
+    options.load = os.getloadavg()[0]
     if options.minbytes > options.maxbytes:
         parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
     if options.stepfactor < 2:
@@ -157,6 +158,11 @@ def names_of(known: tuple[str, ...]) -> Any:
 def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
     from .report import Progress
 
+    if options.load > 0.5:
+        print(
+            f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",
+            file=sys.stderr,
+        )
     environment = {name: value for name, value in os.environ.items() if not UNWANTED.match(name)}
     results = []
     with Progress(len(options.ranks)) as progress, tempfile.TemporaryDirectory() as folder:
@@ -225,7 +231,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[dict[str,
         written = json.dumps(results)
         print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
     choices = choose(results, options.library_order)
-    text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend)
+    text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend, options.load)
     load_extension().schedule.parse_table(text, options.out)  # never a file that cannot be loaded
     if options.out == "-":
         print(text, end="")

@@ -120,6 +120,7 @@ def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: 
         "collective": case.collective,
         "dtype": case.dtype,
         "bytes": case.bytes,
+        "whole": case.whole,
         "built_in": built_in,
         "median_us": {name: quantile(times, 0.5) for name, times in samples.items()},
         "quartile_us": {name: quantile(times, 0.25) for name, times in samples.items()},

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-from .table import Curve, allows_native, size_text
+from .table import MOST, Curve, allows_native, size_text
 
 PROGRESS = re.compile(r"@tune (\d+) (\d+) (.*)$")
 
@@ -65,11 +65,13 @@ def summary(results: list[dict[str, Any]], curves: list[Curve], library_order: b
             if p["built_in"] in p["median_us"]
         ]
         text = "as fast"
-        if any(taken != p["built_in"] for p, taken in zip(curve.points, curve.algorithms, strict=True)):
+        if ratios and any(
+            taken != p["built_in"] for p, taken in zip(curve.points, curve.algorithms, strict=True)
+        ):
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             text = f"{mean:.2f}x, {min(ratios):.2f}..{max(ratios):.2f}"
         choice = ", ".join(
-            f"{algorithm} to {size_text(end)}" if end < 2**64 - 1 else algorithm
+            algorithm if end == MOST else f"{algorithm} to {size_text(end)}"
             for _, end, algorithm in curve.segments()
         )
         lines.append(f"{curve.collective:<16}{curve.ranks:>5}  {curve.dtype:<9} {text:<28} {choice}")

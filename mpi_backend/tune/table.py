@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 import os
 import platform
@@ -17,6 +18,9 @@ REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 # What a measured dtype stands for. float32: for all that have no rows of their own, below the others.
 CONDITIONS = {"any": "", "float32": "", "bfloat16": "dtype=half", "int32": "dtype=integer"}
 MOST = 2**64 - 1
+# Rows begin at 0 and end nowhere if what was measured begins as small and ends as large as this, of the whole
+# buffer. Otherwise they keep to what was measured.
+SMALL, LARGE = 1 << 10, 16 << 20
 
 
 class Curve(NamedTuple):
@@ -30,14 +34,16 @@ class Curve(NamedTuple):
     algorithms: list[str]  # of each point
 
     def segments(self) -> list[tuple[int, int, str]]:
-        """(from, to, algorithm) in bytes, [from, to), of 0..MOST."""
+        """(from, to, algorithm) in bytes, [from, to)."""
+        first, last = self.points[0], self.points[-1]
+        barrier = last["whole"] == 0
+        start = 0 if first["bytes"] <= SMALL else first["bytes"]
+        final = MOST if barrier or last["whole"] >= LARGE else 2 * last["bytes"]
+        limits = [limit_between(a["bytes"], b["bytes"]) for a, b in itertools.pairwise(self.points)]
         found: list[tuple[int, int, str]] = []
-        start = 0
-        for i, algorithm in enumerate(self.algorithms):
-            last = i + 1 == len(self.algorithms)
-            if not last and self.algorithms[i + 1] == algorithm:
-                continue
-            end = MOST if last else limit_between(self.points[i]["bytes"], self.points[i + 1]["bytes"])
+        for end, algorithm in zip([*limits, final], self.algorithms, strict=True):
+            if found and found[-1][2] == algorithm:
+                start = found.pop()[0]
             found.append((start, end, algorithm))
             start = end
         return found
@@ -85,9 +91,11 @@ def limit_between(low: int, high: int) -> int:
     return 1 << math.ceil((math.log2(low) + math.log2(high)) / 2)
 
 
-def table_text(results: list[dict[str, Any]], curves: list[Curve], command: str, extend: bool) -> str:
+def table_text(
+    results: list[dict[str, Any]], curves: list[Curve], command: str, extend: bool, load: float = 0.0
+) -> str:
     """The file, with what it was made from as comments."""
-    lines = header(results, command, extend)
+    lines = header(results, command, extend, load)
     sizes = sorted({result["ranks"] for result in results})
     for ranks in sizes:
         for collective in dict.fromkeys(curve.collective for curve in curves if curve.ranks == ranks):
@@ -141,7 +149,7 @@ def medians_as_comment(curve: Curve) -> list[str]:
     return lines
 
 
-def header(results: list[dict[str, Any]], command: str, extend: bool) -> list[str]:
+def header(results: list[dict[str, Any]], command: str, extend: bool, load: float) -> list[str]:
     about = results[0]["about"]
     today = datetime.date.today().isoformat()
     return [
@@ -149,7 +157,7 @@ def header(results: list[dict[str, Any]], command: str, extend: bool) -> list[st
         f"# Made by: {command}",
         f"# Date:    {today}; mpi-gdr {about['mpi_gdr']}, torch {about['torch']}",
         f"# Library: {about['library']}",
-        f"# Machine: {machine()}",
+        f"# Machine: {machine()}; load average {load:.2g} when it began",
         f"# Ranks:   {', '.join(str(result['ranks']) for result in results)}"
         + (", extended to the sizes between and above" if extend else "; others use the built-in table"),
     ]
