@@ -55,7 +55,7 @@ def measure_job(options: Any) -> dict[str, Any]:
         # What earlier ones did not need is for the later ones, which are larger.
         share = max(end - time.monotonic(), 0.0) / (len(cases) - done)
         result["points"].append(measure_case(case, groups, rank, ranks, share))
-        if rank == 0:
+        if rank == 0 and options.result:  # for the progress bar of the command that started this job
             print(f"@tune {done + 1} {len(cases)} {case.collective} {case.dtype} {case.bytes}", flush=True)
     return result
 
