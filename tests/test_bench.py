@@ -176,6 +176,7 @@ def test_the_suite_runs_every_benchmark(tmp_path):
         (["all_reduce,reduce", "--plot", "x.png"], "--plot draws one"),
         (["all_reduce", "--sizes", "0"], "at least 1 byte"),
         (["all_reduce", "-d", "complex64", "-o", "max"], "complex64"),
+        (["-n", "2", "suite"], "-n 2: the suite"),
         (["suite", "--only", "gpu"], "--only gpu"),
         (["ddp", "--compare", "nccl"], "'nccl'"),
         (["overhead"], "how many ranks"),

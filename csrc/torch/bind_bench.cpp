@@ -66,9 +66,10 @@ void bind_bench(py::module_& module) {
       "time",
       [](const std::string& collective, bool in_place, const at::Tensor& input, const at::Tensor& output,
          std::int64_t count, const std::string& op, int root, int warmup, int iterations,
-         const std::optional<at::Tensor>& fresh, const std::optional<at::Tensor>& to) {
+         const std::optional<at::Tensor>& fresh, const std::optional<at::Tensor>& to, double timeout) {
         return with_torch_errors([&] {
           mpi::RawTiming timing{warmup, iterations};
+          timing.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3));
           if (fresh && to) {
             if (fresh->nbytes() != to->nbytes())
               fail(ErrorCode::InvalidUsage, "fresh has ", fresh->nbytes(), " bytes, expected ", to->nbytes(),
@@ -85,9 +86,10 @@ void bind_bench(py::module_& module) {
       },
       py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
       py::arg("op"), py::arg("root"), py::arg("warmup"), py::arg("iterations"),
-      py::arg("fresh") = std::nullopt, py::arg("to") = std::nullopt,
+      py::arg("fresh") = std::nullopt, py::arg("to") = std::nullopt, py::arg("timeout_seconds") = 300.0,
       "Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, "
-      "and all ranks start together; neither is timed.");
+      "and all ranks start together; neither is timed. Ends the process if it takes longer than the "
+      "timeout.");
   m.def(
       "all_gather",
       [](const std::vector<double>& mine) {

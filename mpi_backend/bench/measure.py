@@ -34,6 +34,7 @@ class Ranks(Protocol):
 
     rank: int
     size: int
+    device: torch.device
 
     def summary(self) -> dict[str, Any]:
         """What runs here: the head of the report."""

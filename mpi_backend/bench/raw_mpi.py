@@ -43,6 +43,7 @@ class MpiRanks:
             raise RuntimeError("--backend mpi: expected ranks that an MPI launcher started")
         self.rank, self.size = placement.rank, placement.size
         load_extension().init_mpi_from_launcher(self.rank, self.size, timeout_seconds)
+        self._timeout = timeout_seconds
         self.mpi = load_extension().raw_mpi  # the bindings themselves
 
     def summary(self) -> dict[str, Any]:
@@ -85,7 +86,8 @@ class MpiRanks:
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
         fresh = {"fresh": run.fresh, "to": run.input} if calls.rewrite else {}
-        return self.mpi.time(*run.call, warmup=calls.warmup, iterations=calls.iterations, **fresh)
+        counts = {"warmup": calls.warmup, "iterations": calls.iterations}
+        return self.mpi.time(*run.call, **counts, **fresh, timeout_seconds=self._timeout)
 
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
         every = self.mpi.all_gather(numbers)

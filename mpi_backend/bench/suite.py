@@ -56,7 +56,9 @@ def main(argv: list[str], ranks: int | None) -> int:
     for part in parts:
         if part not in PARTS:
             parser.error(f"--only {part}: expected some of {', '.join(PARTS)}")
-    require_no_launcher(parser, ranks or 2)
+    if ranks is not None:
+        parser.error(f"-n {ranks}: the suite runs on 2 and on 4 ranks, leave -n out")
+    require_no_launcher(parser, 2)
     options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"comparisons": [], "others": {}}
     page: list[str] = []

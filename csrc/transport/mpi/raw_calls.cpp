@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstring>
 
+#include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/native.hpp"
@@ -84,6 +85,9 @@ Bound bind(const RawCall& call) {
           typed ? mpi_operation(call.op, call.dtype) : MPI_OP_NULL};
 }
 
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::minutes kSetUpTimeout(5);  // of what is not timed
+
 MPI_Request& outstanding() {
   static MPI_Request request = MPI_REQUEST_NULL;
   return request;
@@ -110,9 +114,9 @@ std::string objection(const RawCall& call) {
 }
 
 std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
-  using Clock = std::chrono::steady_clock;
   const Bound bound = bind(call);
   const char* what = name(call.kind);
+  Watchdog guard("MPI's own " + std::string(what), Clock::now() + timing.timeout, rank());
   for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
   check(MPI_Barrier(bound.comm), "MPI_Barrier");
   std::vector<double> samples(static_cast<std::size_t>(timing.iterations));
@@ -134,12 +138,16 @@ std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
 std::vector<double> all_gather(const std::vector<double>& mine) {
   std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
   const auto count = static_cast<int>(mine.size());
+  Watchdog guard("MPI_Allgather of the results", Clock::now() + kSetUpTimeout, rank());
   check(MPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, base_communicator()),
         "MPI_Allgather");
   return all;
 }
 
-void barrier() { check(MPI_Barrier(base_communicator()), "MPI_Barrier"); }
+void barrier() {
+  Watchdog guard("MPI_Barrier", Clock::now() + kSetUpTimeout, rank());
+  check(MPI_Barrier(base_communicator()), "MPI_Barrier");
+}
 
 void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
   if (outstanding() != MPI_REQUEST_NULL)

@@ -2,9 +2,11 @@
 // else uses them; "native" algorithms are in native.hpp.
 //
 // All run on the base communicator, after initialize(), by one thread at a time, in the same order on all
-// ranks; nothing of ours may be in flight there. They block without a deadline. Memory is the caller's.
+// ranks; nothing of ours may be in flight there. Memory is the caller's. A rank that is still in one of them
+// after the timeout ends its process with a message: nothing inside MPI can be given up.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -55,6 +57,7 @@ struct RawTiming {
   const void* fresh = nullptr;
   void* to = nullptr;
   std::size_t bytes = 0;
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // for all calls together
 };
 
 // Microseconds of every timed call on this rank. Throws InvalidUsage where there is an objection.
