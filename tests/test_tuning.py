@@ -29,17 +29,20 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         "all_reduce 1K-32K rabenseifner\n"
         "bcast 0-1M binomial\n"
     )
-    for result in processes.run_apart(2, PROGRAM, MPI_GDR_TUNING=str(file)):
+    variables = {"MPI_GDR_TUNING": str(file), "MPI_GDR_SELECT": "scatter:0-1k:binomial#bcast:2M-inf:chain"}
+    for result in processes.run_apart(2, PROGRAM, **variables):
         output = result.expect(0)
         reach = re.search(r"^reach: (\w+)$", output, re.M)[1]
         beyond = {"all": "flag", "segments": "flag", "none": "ring"}[reach]
         for line in (
+            "scatter: binomial linear",
             "all_reduce 64: ring",
             "all_reduce 4096: rabenseifner",
             f"all_reduce 65536: {beyond}",
             "sum of bfloat16: recursive_doubling",
             "native: native recursive_doubling",
             "copied: True",
+            "good file: no error",
             "others: [2.0, 2.0, 2.0]",
         ):
             assert line in output.splitlines(), output
@@ -52,6 +55,11 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         assert re.search(
             r"^bad rows: ValueError: .*Options.selection: in .*expected dtype=inte", output, re.M
         )
+        assert re.search(
+            rf"^bad file: ValueError: .*{file}:2: 'disemination' is not an algorithm of barrier: ",
+            output,
+            re.M,
+        ), output
         assert re.search(
             r"^differ: \w+: .* have different settings, expected equal ones: Options.selection is "
             r"barrier:native on rank 0 and barrier:dissemination on rank 1$",

@@ -1,8 +1,9 @@
-"""Which algorithms groups take under the caller's MPI_GDR_TUNING, and groups whose ranks differ. Run apart,
+"""Which algorithms groups take under the caller's variables, and groups whose ranks differ. Run apart,
 on two ranks. Prints a line per question."""
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -41,6 +42,7 @@ world = backend_of(dist.group.WORLD)
 print("reach:", world.reach)
 for bytes_ in (64, 4096, 65536):
     print(f"all_reduce {bytes_}:", world.algorithm("all_reduce", bytes_ // 4, "float32"))
+print("scatter:", *(world.algorithm("scatter", count, "uint8") for count in (1023, 1024)))
 print(
     "broadcast:", world.algorithm("broadcast", 8, "float32"), world.algorithm("broadcast", 1 << 20, "uint8")
 )
@@ -66,6 +68,20 @@ print("copied:", backend_of(native).options.selection == "allreduce:0-4k:native:
 
 print("bad rows:", message_of_call(lambda: group_with("all_reduce:0-4k:native")))
 print("differ:", message_of_call(lambda: group_with(("barrier:native", "barrier:dissemination")[rank])))
+
+# The file is read for each group.
+file = Path(os.environ["MPI_GDR_TUNING"])
+rows = file.read_text()
+if rank == 0:
+    file.write_text("# a typo\nbarrier disemination\n")
+dist.barrier()
+print("bad file:", message_of_call(dist.new_group))
+dist.barrier()
+if rank == 0:
+    file.write_text(rows)
+dist.barrier()
+print("good file:", message_of_call(dist.new_group))
+
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 print("others:", tensor.tolist())
