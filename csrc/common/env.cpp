@@ -145,6 +145,12 @@ std::vector<Row> make_rows() {
       "signal that has the flight log written, unless the program handles it", [](Env& e, R r, S v) {
         e.flight_signal = parse_choice<int>(r, v, {{"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"off", 0}});
       }));
+  rows.push_back(row("MPI_GDR_TRACE", "", "a path; %r = rank, %h = host, %p = process id",
+                     "file of a Chrome trace of operations and lanes (default: none)",
+                     [](Env& e, R, S v) { e.trace = v; }));
+  rows.push_back(row("MPI_GDR_TRACE_EVENTS", "32768", "1..10000000",
+                     "operations, and rounds of lanes, that the trace keeps",
+                     [](Env& e, R r, S v) { e.trace_events = parse_int(r, v, 1, 10000000); }));
   return rows;
 }
 

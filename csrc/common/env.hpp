@@ -66,6 +66,12 @@ class Env {
   // signal itself. 0: off.
   int flight_signal = SIGUSR2;
 
+  // MPI_GDR_TRACE: a Chrome trace of the engine, a file per rank; %r is the rank, %h the host's name, %p the
+  // process id. Default: none.
+  std::string trace;
+  // MPI_GDR_TRACE_EVENTS: operations, and rounds of their lanes, that the trace keeps.
+  int trace_events = 32768;
+
   struct Variable {
     std::string name, default_value, allowed, description;
     std::string value;  // in force

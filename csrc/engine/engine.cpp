@@ -102,6 +102,7 @@ void Engine::start(Group& group) {
       operation->note_start(now);
       const OperationInfo& info = operation->info();
       for (std::uint32_t i = 0; i < info.entries; ++i) flight()->log()->started(info.first_entry + i, now);
+      if (trace()) operation->traced.store(trace()->started(traced(*operation)), std::memory_order_relaxed);
       operation->started = true;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
       if (!advance(operation, now)) active_.push_back(std::move(operation));
@@ -158,6 +159,7 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
   if (stopped_.load(std::memory_order_acquire)) return false;
   set_current(operation);
+  if (trace()) trace()->enter(operation->traced.load(std::memory_order_relaxed));
   Group& group = operation->group();
   std::exception_ptr error;
   try {
@@ -207,6 +209,8 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     // The flight log lacks its end.
   }
   if (!operation.try_finish(std::move(error), callbacks)) return false;
+  if (trace())
+    trace()->ended(operation.traced.load(std::memory_order_relaxed), operation.finished_at(), failed);
   operation.group().one_finished();
   if (operation.background()) {
     {

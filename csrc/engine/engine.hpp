@@ -40,6 +40,7 @@
 #include "engine/progress_thread.hpp"
 #include "engine/scratch_pool.hpp"
 #include "engine/stuck_watch.hpp"
+#include "engine/trace.hpp"
 
 namespace mpigdr {
 
@@ -50,6 +51,7 @@ struct EngineOptions {
   std::chrono::milliseconds stuck_grace{3000};
   std::function<void(const std::string&)> on_stuck;  // default: report and end the process
   std::shared_ptr<FlightWriter> flight;              // null: operations are not logged
+  std::shared_ptr<Trace> trace;                      // null: they are not traced
   // What is known of lost members of a group, or "": asked when the transport reports an error, since a
   // library says which of its calls failed, but not that the peer is dead. Called with the progress role.
   std::function<std::string(const Group&)> explain;
@@ -104,6 +106,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Null: off.
   const std::shared_ptr<FlightWriter>& flight() const { return options_.flight; }
+  const std::shared_ptr<Trace>& trace() const { return options_.trace; }
 
   // --- for Group and the threads of the engine ---
   void submit(const OperationPtr& operation);
@@ -140,7 +143,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The first failure of a group: notes it in the flight log, writes the log to its file and returns `text`
   // with the file's name added. `pending`: whom the operation waits for; null: not known.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
-  // Writes the flight log; what to add to a message: "; flight log: /tmp/..." or why there is none.
+  // Writes the flight log, and the trace; what to add to a message: "; flight log: /tmp/..." or why there is
+  // none.
   std::string write_flight_log(const std::string& reason);
   // With the role: ends an operation with an error and leaks what a peer may still write to.
   void fail_operation(const OperationPtr& operation, std::exception_ptr error);

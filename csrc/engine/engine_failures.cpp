@@ -12,8 +12,9 @@
 namespace mpigdr {
 namespace {
 
-// How long a failure waits for the flight log to be written: it is part of the deadline's 5 s of grace.
+// How long a failure waits for the flight log and the trace to be written: it is part of the deadline's 5 s of grace.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
+constexpr auto kTracePatience = std::chrono::milliseconds(500);
 
 std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
@@ -63,14 +64,14 @@ std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std:
 }
 
 std::string Engine::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
-  if (!flight()) return text;
   const OperationInfo& info = operation.info();
-  for (std::uint32_t i = 0; i < info.entries; ++i)
+  for (std::uint32_t i = 0; i < info.entries; ++i)  // none without a log
     flight()->log()->failed(info.first_entry + i, Clock::now(), text, pending);
   return text + write_flight_log(text);
 }
 
 std::string Engine::write_flight_log(const std::string& reason) {
+  if (trace()) trace()->write(reason, kTracePatience);
   if (!flight() || flight()->path().empty()) return "";
   const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
   return result.problem.empty() ? "; flight log: " + result.path

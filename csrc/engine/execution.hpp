@@ -15,6 +15,8 @@
 
 namespace mpigdr {
 
+class Trace;
+
 // Where the buffers of a schedule are, and what its messages are stamped with.
 struct Binding {
   const void* input = nullptr;
@@ -33,6 +35,7 @@ struct Binding {
   const shm::NodeMemory* node = nullptr;
   std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
   shm::CallId call;            // compared with the others' before their memory is touched
+  Trace* trace = nullptr;      // null: rounds are not traced
 };
 
 inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base

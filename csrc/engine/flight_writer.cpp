@@ -1,69 +1,6 @@
 #include "engine/flight_writer.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
-#include <new>
-
-#include "common/quiet_thread.hpp"
-
 namespace mpigdr {
-namespace {
-
-// Files of one process are written one after the other.
-std::mutex& writing() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
-}
-
-std::string because(const char* call, const std::string& path) {
-  return std::string(call) + " " + path + ": " + std::strerror(errno);
-}
-
-// Of a path without its last part; empty if it has only one.
-std::string parent(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
-
-// For the owner only: texts may name files and hosts.
-std::string make_directories(const std::string& path) {
-  if (path.empty() || mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return "";
-  if (errno != ENOENT) return because("mkdir", path);
-  if (std::string problem = make_directories(parent(path)); !problem.empty()) return problem;
-  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST ? "" : because("mkdir", path);
-}
-
-std::string replace_file(const std::string& path, const std::string& content) {
-  if (std::string problem = make_directories(parent(path)); !problem.empty()) return problem;
-  // Not like the final name: an analyzer that reads the folder meanwhile must not take it for a log.
-  const std::size_t slash = path.find_last_of('/');
-  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
-  const std::string partial = folder + ".partial-" + std::to_string(getpid()) + "~";
-  unlink(partial.c_str());  // of an earlier process of this number
-  const int fd = open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return because("open", partial);
-  std::string problem;
-  for (std::size_t done = 0; done < content.size() && problem.empty();) {
-    const ssize_t n = write(fd, content.data() + done, content.size() - done);
-    if (n > 0) {
-      done += static_cast<std::size_t>(n);
-    } else if (n == 0 || errno != EINTR) {
-      problem = because("write", partial);
-    }
-  }
-  if (close(fd) != 0 && problem.empty()) problem = because("close", partial);
-  if (problem.empty() && rename(partial.c_str(), path.c_str()) != 0) problem = because("rename to", path);
-  if (!problem.empty()) unlink(partial.c_str());
-  return problem;
-}
-
-}  // namespace
 
 FlightWriter::FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options)
     : log_(std::move(log)), options_(std::make_shared<FlightWriterOptions>(std::move(options))) {}
@@ -75,49 +12,15 @@ std::string FlightWriter::path() const {
 
 FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono::milliseconds patience,
                                          const std::string& wanted) const {
-  Result result{wanted.empty() ? path() : wanted, ""};
-  if (result.path.empty()) return {"", "no directory is set"};
-  struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    std::string problem;
-  };
+  const std::string to = wanted.empty() ? path() : wanted;
+  if (to.empty()) return {"", "no directory is set"};
   try {
-    // Several groups may fail at once, one after the other on the thread that carries all of them: only the
-    // first waits for a file system that hangs, else they would look like a thread stuck in MPI.
-    if (late_->load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
-    auto shared = std::make_shared<Shared>();
-    quiet_thread("mpigdr-flight", [shared, log = log_, options = options_, late = late_, reason,
-                                   path = result.path] {
-      std::string problem;
-      try {
-        std::lock_guard one_at_a_time(writing());
-        problem = replace_file(path, pickle(log->snapshot(), *options, reason));
-      } catch (const std::bad_alloc&) {
-        problem = "no memory";  // so short that it needs none
-      } catch (const std::exception& e) {
-        problem = e.what();
-      }
-      std::lock_guard lock(shared->mutex);
-      late->store(false, std::memory_order_relaxed);
-      shared->problem = std::move(problem);
-      shared->done = true;
-      shared->changed.notify_all();
-    }).detach();
-    std::unique_lock lock(shared->mutex);
-    // wait_until on the system clock: wait_for would need a call that older ThreadSanitizers do not know.
-    const auto until = std::chrono::system_clock::now() + patience;
-    if (shared->changed.wait_until(lock, until, [&] { return shared->done; })) {
-      result.problem = shared->problem;
-    } else {
-      late_->store(true, std::memory_order_relaxed);
-      result.problem = "writing " + result.path + " takes long; it goes on";
-    }
-  } catch (const std::exception& e) {  // no memory, no thread
-    result.problem = e.what();
+    return file_.write(
+        to, [log = log_, options = options_, reason] { return pickle(log->snapshot(), *options, reason); },
+        patience);
+  } catch (const std::exception& e) {  // no memory
+    return {to, e.what()};
   }
-  return result;
 }
 
 }  // namespace mpigdr

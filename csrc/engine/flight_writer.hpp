@@ -1,16 +1,14 @@
 // Writes the flight log to a file, as torch's flight recorder does: a pickle per rank, in the layout of
 // version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
 //
-// The file is written on a thread of its own: a file system that hangs delays nobody for longer than the
-// caller's patience, and while a late one goes on, nobody at all. Thread-safe. Never throws, never fails the
-// job.
+// Thread-safe. Never throws, never fails the job.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 
+#include "engine/file_writer.hpp"
 #include "engine/flight_log.hpp"
 
 namespace mpigdr {
@@ -29,10 +27,7 @@ class FlightWriter {
   // The file that write() makes by default: "<directory>/mpi_gdr_trace_rank_<rank>".
   std::string path() const;
 
-  struct Result {
-    std::string path;
-    std::string problem;  // empty: the file is there
-  };
+  using Result = FileWriter::Result;
   // Replaces the file in one step; readers never see half of it. `reason`: why, for whoever reads it.
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
@@ -40,8 +35,7 @@ class FlightWriter {
  private:
   const std::shared_ptr<FlightLog> log_;
   const std::shared_ptr<const FlightWriterOptions> options_;
-  // A write has outlasted somebody's patience, and none has ended since. Shared with the threads that write.
-  const std::shared_ptr<std::atomic<bool>> late_ = std::make_shared<std::atomic<bool>>(false);
+  const FileWriter file_;
 };
 
 // The pickle itself.

@@ -68,6 +68,9 @@ struct IssueOptions {
   // For the flight log.
   std::string_view profiler_name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
   TensorShapes inputs, outputs;
+  // For the trace, if there is one.
+  std::string dtype;            // of the tensors, as torch spells it: "float32"; empty: none
+  std::uint64_t item_size = 1;  // bytes
 };
 
 struct GroupOptions {
@@ -110,6 +113,14 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string algorithm(const CollectiveSpec& spec) const;
   // How far the members reach into each other's memory.
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
+  // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
+  // those of a group that has ended, nothing is known.
+  struct Preview {
+    std::string algorithm = "unknown";  // several: "ring+direct"; of messages "p2p"
+    std::uint64_t bytes = 0;            // of this rank's contribution
+    std::uint64_t sequence = 0;         // 0 for messages
+  };
+  Preview preview(const std::vector<Call>& calls, Channel channel) const;
 
   // Collectives issued so far on a channel.
   std::uint64_t sequence(Channel channel) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <set>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -59,6 +60,11 @@ std::uint64_t contribution(const CollectiveSpec& spec) {
 shm::CallId call_id(const CollectiveSpec& spec, std::uint64_t sequence) {
   const CallHeader::Call call = agreed_part(spec);
   return {sequence, call.count, call.root, call.collective, call.dtype, call.op};
+}
+
+std::uint64_t bytes_of(const Call& call) {
+  const auto* message = std::get_if<MessageCall>(&call);
+  return message ? message->bytes : contribution(spec_of(call));
 }
 
 // The operation's name and detail, wherever they have got to.
@@ -168,6 +174,7 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   binding.acknowledged = acknowledged;
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
+  binding.trace = engine_.trace().get();
   if (plan.schedule->shared) binding.call = call_id(c.spec, sequence);
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
@@ -208,7 +215,7 @@ void Group::log_operation(OperationInfo& info, const std::vector<Call>& calls, c
     if (collective) {
       entry.sequence = info.sequence;
       entry.sequences = info.sequences;
-      for (const Call& call : calls) entry.bytes += contribution(spec_of(call));
+      for (const Call& call : calls) entry.bytes += bytes_of(call);
     } else {
       const auto& message = std::get<MessageCall>(calls[i]);
       entry.send = message.send;
@@ -231,6 +238,30 @@ void Group::check(const std::vector<Call>& calls, const std::string& name) const
   if (collectives > tag_slots() / 4)
     fail(ErrorCode::InvalidUsage, name, ": ", collectives,
          " collectives in one coalesced operation: at most ", tag_slots() / 4, " are supported");
+}
+
+Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel) const {
+  Preview preview;
+  std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
+  if (shut_ || failed()) return preview;
+  try {
+    check(calls, "preview");
+    std::set<std::string_view> algorithms;
+    for (const Call& call : calls) {
+      preview.bytes += bytes_of(call);
+      algorithms.insert(sequences_of(call) ? planner_->choose(spec_of(call), *transport_, true, reach()).name
+                                           : "p2p");
+    }
+    if (!algorithms.empty()) preview.algorithm.clear();
+    for (const std::string_view name : algorithms) {
+      if (!preview.algorithm.empty()) preview.algorithm += '+';
+      preview.algorithm += name;
+    }
+    if (!algorithms.count("p2p")) preview.sequence = next_sequence_[static_cast<int>(channel)];
+    return preview;
+  } catch (const std::exception&) {
+    return {};  // issue() will say so
+  }
 }
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
@@ -288,6 +319,11 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
     check = make_check(calls, info, shown.count() ? shown[0].dtype : "");
   }
   if (flight_) log_operation(info, calls, options);
+  if (engine_.trace()) {
+    for (const Call& call : calls) info.bytes += bytes_of(call);
+    info.count = info.bytes / options.item_size;
+    info.dtype = std::move(options.dtype);
+  }
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),

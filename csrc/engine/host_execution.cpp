@@ -22,6 +22,7 @@ HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Trans
       lanes_(schedule_->lanes.size()) {
   binding_.scratch = scratch_.get();
   if (schedule_->shared) shared_.emplace(*schedule_, binding_, pool);
+  if (binding.trace) trace_.emplace(*binding.trace, *schedule_, binding.dtype, transport.rank());
 }
 
 bool HostExecution::advance() {
@@ -43,11 +44,14 @@ bool HostExecution::advance_lane(int lane) {
     const Round& round = schedule_->rounds[plan.first_round + state.round];
     if (!state.posted) {
       if (worked_ > kMostWork) return false;
+      if (trace_) trace_->began(lane);
       state.messages.post(*schedule_, round, lane, binding_, transport_);
       state.posted = true;
       run_local_steps(round, lane);  // while the round's messages travel
+      if (trace_) trace_->worked(lane);
     }
     if (!state.messages.test(transport_) || !run_awaits(round, lane)) return false;
+    if (trace_) trace_->ended(lane, state.round, round);
     state.posted = false;
     state.awaits = 0;
     ++state.round;

@@ -9,6 +9,7 @@
 #include "engine/round_messages.hpp"
 #include "engine/scratch_pool.hpp"
 #include "engine/shared_steps.hpp"
+#include "engine/trace.hpp"
 
 namespace mpigdr {
 
@@ -39,6 +40,7 @@ class HostExecution : public Execution {
   std::vector<LaneState> lanes_;
   std::vector<const void*> sources_;   // of the step in work, kept to save the allocation
   std::optional<SharedSteps> shared_;  // if the schedule needs them
+  std::optional<RoundTrace> trace_;    // if rounds are traced
   bool ended_ = false;
   std::size_t worked_ = 0;  // bytes of this call of advance()
 };

@@ -36,6 +36,9 @@ struct OperationInfo {
   Clock::time_point issued, deadline;
   std::uint64_t first_entry = 0;  // in the flight log; a coalesced block of messages has one for each
   std::uint32_t entries = 0;      // 0: not logged
+  // For the trace: this rank's contribution. Filled in only if there is one.
+  std::string dtype;                   // "float32", or ""
+  std::uint64_t count = 0, bytes = 0;  // elements of dtype, bytes
 };
 
 class Operation : public std::enable_shared_from_this<Operation> {
@@ -71,6 +74,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // A waiter takes the buffers over; without one they go to a completer thread.
   std::atomic<int> waiters{0};
+  // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
+  std::atomic<std::uint64_t> traced{0};
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {

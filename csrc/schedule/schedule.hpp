@@ -47,6 +47,7 @@ enum class StepKind : std::uint8_t {
   Notify,  // this rank has come here
   Await,   // until `peer` has come to its next Notify
 };
+inline constexpr int kStepKindCount = 6;
 
 // What a Copy or Reduce does to the values on the way, so that AVG and PREMUL_SUM cost no pass of their own.
 enum class Scale : std::uint8_t {

@@ -102,13 +102,31 @@ void MpiBackend::wait_for_accelerator() {
   }
 }
 
+MpiBackend::Profile MpiBackend::profile(const Job& job, bool joins) const {
+  if (!profiled()) return {};
+  const ProfiledGroup group{group_->name(), getGroupDesc(), rank_, size_, world_ranks_};
+  const Channel channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
+  const Group::Preview preview = group_->preview(job.calls, channel);
+  const ProfileArguments arguments = profile_arguments(job, group, preview);
+  Profile made;
+  if (!joins) made.span = std::make_shared<ProfiledSpan>(job.title, job.inputs, arguments);
+  made.call = std::make_unique<ProfiledCall>(job, group, preview, arguments);
+  return made;
+}
+
 MpiBackend::WorkPtr MpiBackend::run(Job job) {
   return with_torch_errors([&]() -> WorkPtr {
     World::get().check_process();
+    bool joins;
     {
       std::lock_guard lock(mutex_);
       if (closed_) fail(ErrorCode::InvalidUsage, job.name, ": group ", group_->name(), " has been destroyed");
-      if (job.async && block_ && block_->owner == std::this_thread::get_id()) {
+      joins = job.async && block_ && block_->owner == std::this_thread::get_id();
+    }
+    const Profile observed = profile(job, joins);
+    if (joins) {
+      std::lock_guard lock(mutex_);
+      if (block_) {
         block_->work->add_outputs(job.outputs);
         c10::intrusive_ptr<MpiWork> work = block_->work;
         (job.is_message() ? block_->messages : block_->job).append(std::move(job));
@@ -116,9 +134,8 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
       }
     }
     IssueOptions shown = describe_tensors(job);
-    auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, job.title,
-                                             std::move(job.outputs), job.inputs,
-                                             timed_.load(std::memory_order_relaxed));
+    auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, std::move(job.outputs),
+                                             observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, job, std::move(shown), job.accelerator);
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
@@ -177,10 +194,12 @@ void MpiBackend::startCoalescing() {
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->job.calls.size() + block_->messages.calls.size(), " operations are dropped");
     const Job empty("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
-    block_.emplace(Block{std::this_thread::get_id(), empty, empty,
-                         c10::make_intrusive<MpiWork>(World::get().engine(), rank_, c10d::OpType::COALESCED,
-                                                      "mpi-gdr:coalesced", Tensors{}, Tensors{},
-                                                      timed_.load(std::memory_order_relaxed))});
+    block_.emplace(Block{
+        std::this_thread::get_id(), empty, empty,
+        c10::make_intrusive<MpiWork>(
+            World::get().engine(), rank_, c10d::OpType::COALESCED, Tensors{},
+            profiled() ? std::make_shared<ProfiledSpan>(empty.title, Tensors{}, ProfileArguments{}) : nullptr,
+            timed_.load(std::memory_order_relaxed))});
   });
 }
 

@@ -17,6 +17,7 @@
 #include "torch/errors.hpp"
 #include "torch/job.hpp"
 #include "torch/options.hpp"
+#include "torch/profile.hpp"
 #include "torch/work.hpp"
 #include "torch/world.hpp"
 
@@ -123,6 +124,13 @@ class MpiBackend : public c10d::Backend {
       }
     });
   }
+  // Tells the observers of this call; its span goes to the operation's Work, unless it `joins` a block, which
+  // has one. Nulls if nobody observes.
+  struct Profile {
+    std::shared_ptr<ProfiledSpan> span;
+    std::unique_ptr<ProfiledCall> call;
+  };
+  Profile profile(const Job& job, bool joins) const;
   WorkPtr run(Job job);
   // Hands what `job` holds to the engine, all but its epilogues.
   OperationPtr hand_over(Job& job, IssueOptions options);

@@ -6,6 +6,9 @@
 #include <ctime>
 
 #include "common/env.hpp"
+#include "common/error.hpp"
+#include "engine/trace_file.hpp"
+#include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -63,6 +66,24 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
   return std::make_shared<FlightWriter>(std::make_shared<FlightLog>(env.flight_log), std::move(options));
 }
 
+std::shared_ptr<Trace> make_trace(int rank, int size) {
+  const Env& env = Env::get();
+  if (env.trace.empty()) return nullptr;
+  TraceOptions options;
+  options.path = trace_path(env.trace, rank, size);
+  options.rank = rank;
+  options.size = size;
+  options.version = MPI_GDR_VERSION;
+  options.capacity = static_cast<std::size_t>(env.trace_events);
+  auto trace = std::make_shared<Trace>(options);
+  // Not at the end of the job; nor shall the file of an earlier job be taken for this one's.
+  const FileWriter::Result result = trace->write("start", std::chrono::seconds(30));
+  if (!result.problem.empty())
+    fail(ErrorCode::InvalidUsage, "MPI_GDR_TRACE=", env.trace, ": the trace of rank ", rank,
+         " cannot be written: ", result.problem, "; expected the path of a file that can be made");
+  return trace;
+}
+
 IssueOptions describe_tensors(const Job& job) {
   IssueOptions options;
   const std::string_view title = job.title;
@@ -70,6 +91,13 @@ IssueOptions describe_tensors(const Job& job) {
   const bool lists = job.type == c10d::OpType::ALLTOALL;
   add(options.inputs, job.inputs, lists || job.type == c10d::OpType::REDUCE_SCATTER);
   add(options.outputs, job.outputs, lists || job.type == c10d::OpType::ALLGATHER);
+  if (!Env::get().trace.empty()) {
+    const std::vector<at::Tensor>& shown = job.inputs.empty() ? job.outputs : job.inputs;
+    if (!shown.empty()) {
+      options.dtype = dtype_name(shown[0].scalar_type());
+      options.item_size = shown[0].element_size();
+    }
+  }
   return options;
 }
 

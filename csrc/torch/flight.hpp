@@ -1,4 +1,5 @@
-// The flight log as torch sees it: what of a c10d call goes into an entry, and the one log of the process.
+// The flight log and the trace as torch sees them: what of a c10d call goes into an entry, and the ones of
+// the process.
 #pragma once
 
 #include <memory>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "engine/flight_writer.hpp"
+#include "engine/trace.hpp"
 #include "engine/group.hpp"
 #include "torch/job.hpp"
 
@@ -17,7 +19,11 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
 // A name for a job that this process is rank 0 of: "20260131-235959-4711", with Slurm's number in front.
 std::string new_job_name();
 
-// Options with what the flight log shows of `job`'s tensors. They are recorded as NCCL's are: the list of an
+// Null without MPI_GDR_TRACE. Throws InvalidUsage, naming the variable, if the file cannot be written; leaves
+// a trace without events there. `rank`, `size` of the world.
+std::shared_ptr<Trace> make_trace(int rank, int size);
+
+// Options with what the flight log and the trace show of `job`'s tensors. They are recorded as NCCL's are: the list of an
 // all_gather, reduce_scatter or all_to_all as one flat tensor.
 IssueOptions describe_tensors(const Job& job);
 

@@ -59,15 +59,14 @@ std::optional<DataType> reducible(at::ScalarType type) {
   }
 }
 
-// As Python spells it.
+}  // namespace
+
 std::string dtype_name(at::ScalarType type) {
   if (const auto known = reducible(type)) return std::string(name(*known));
   std::string text = c10::toString(type);  // "QInt8", "Bits8", "Float4_e2m1fn_x2"
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
-
-}  // namespace
 
 std::string describe(const at::Tensor& tensor) {
   std::string text = dtype_name(tensor.scalar_type());  // for every operation: no stream

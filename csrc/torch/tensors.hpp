@@ -70,6 +70,9 @@ inline std::uint64_t byte_count(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
 
+// As Python spells it: "float32".
+std::string dtype_name(at::ScalarType type);
+
 // "float32[64, 3]"
 std::string describe(const at::Tensor& tensor);
 

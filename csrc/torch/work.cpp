@@ -11,13 +11,21 @@
 
 namespace mpigdr::torch_binding {
 
-MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title,
-                 std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs, bool timed)
-    : Work(rank, type, title, inputs), engine_(engine), timed_(timed), outputs_(std::move(outputs)) {}
+// The base class is given no title: it would make a record function of its own for each Work, observed or
+// not.
+MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
+                 std::shared_ptr<ProfiledSpan> span, bool timed)
+    : Work(rank, type),
+      engine_(engine),
+      span_(std::move(span)),
+      timed_(timed),
+      outputs_(std::move(outputs)) {}
 
 void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues) {
   epilogues_ = std::move(epilogues);
   operation_ = std::move(operation);
+  // The span ends when the operation does, not when somebody looks.
+  if (span_ && operation_->background()) operation_->on_finished([span = span_] { span->end(); });
   // Results that are copied back must arrive even if the user drops the Work. A waiter may come first.
   if (!epilogues_.empty() && operation_->background())
     operation_->on_finished(
@@ -56,6 +64,7 @@ void MpiWork::settle() {
     }
   }
   epilogues_.clear();
+  if (span_) span_->end();
   settled_->store(true, std::memory_order_release);
   finish(error_);
 }

@@ -17,15 +17,16 @@
 #include <vector>
 
 #include "engine/engine.hpp"
+#include "torch/profile.hpp"
 
 namespace mpigdr::torch_binding {
 
 class MpiWork : public c10d::Work {
  public:
-  // `outputs` is result() and the value of the Future. Profiled as "mpi-gdr:<name>". `timed`: getDuration()
-  // answers.
-  MpiWork(Engine& engine, int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> outputs,
-          const std::vector<at::Tensor>& inputs, bool timed = false);
+  // `outputs` is result() and the value of the Future. `span`: what the profiler is shown, ended with the
+  // operation; null: nothing. `timed`: getDuration() answers.
+  MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
+          std::shared_ptr<ProfiledSpan> span, bool timed = false);
 
   // Gives the Work its operation and what follows it. Called once; before that (inside a coalescing block)
   // nothing may be waited for.
@@ -63,6 +64,7 @@ class MpiWork : public c10d::Work {
   c10d::WorkResult outcome() const;
 
   Engine& engine_;
+  const std::shared_ptr<ProfiledSpan> span_;
   const bool timed_;
   OperationPtr operation_;
   std::mutex settle_mutex_;  // epilogues_, and setting settled_

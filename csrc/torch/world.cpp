@@ -182,9 +182,11 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
   // Rank 0 of the first group names the job.
   options.flight = make_flight_writer(unpack(blobs[0])[kJob], rank, size);
+  options.trace = trace_;
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
   engine_ = Engine::create(options);
-  set_last_words([flight = options.flight](const std::string& reason) -> std::string {
+  set_last_words([flight = options.flight, trace = trace_](const std::string& reason) -> std::string {
+    if (trace) trace->write(reason, std::chrono::milliseconds(500));
     if (!flight) return "";  // turned off
     const FlightWriter::Result result = flight->write(reason, std::chrono::seconds(1));
     return result.problem.empty() ? "; flight log: " + result.path
@@ -211,6 +213,28 @@ void World::print_summary() const {
   log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
 }
 
+std::shared_ptr<Trace> World::trace(int rank, int size) {
+  std::lock_guard lock(mutex_);
+  if (!trace_ && !engine_) trace_ = make_trace(rank, size);
+  return trace_;
+}
+
+void World::write_trace(const char* reason) noexcept {
+  std::shared_ptr<Trace> trace;
+  {
+    std::lock_guard lock(mutex_);
+    trace = trace_;
+  }
+  if (!trace) return;
+  const FileWriter::Result result = trace->write(reason, std::chrono::seconds(10));
+  if (result.problem.empty()) return;
+  try {
+    log(LogLevel::Warn, "TRACE", "MPI_GDR_TRACE: ", result.problem);
+  } catch (const std::bad_alloc&) {
+    // The file tells, by its absence.
+  }
+}
+
 Engine& World::engine() {
   std::lock_guard lock(mutex_);
   MPIGDR_CHECK(engine_ != nullptr);
@@ -233,6 +257,8 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   const bool is_default = options.global_ranks_in_group.empty();
   const int world_rank = is_default || job.rank < 0 ? options.group_rank : job.rank;
   const int world_size = is_default || job.size < 0 ? options.group_size : job.size;
+
+  trace(world_rank, world_size);  // so is a file that cannot be written
 
   bool need_generation;
   {
@@ -342,8 +368,9 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
 void World::note_failure() { mpi::mark_failed(); }
 
 void World::group_closed(const Group& group) {
-  open_groups_.fetch_sub(1, std::memory_order_relaxed);
+  const bool last = open_groups_.fetch_sub(1, std::memory_order_relaxed) == 1;
   liveness_.closed(group);
+  if (last) write_trace("the last process group was destroyed");
 }
 
 void World::finalize(const std::string& failure) noexcept {
@@ -372,6 +399,7 @@ void World::finalize(const std::string& failure) noexcept {
     if (engine && !engine->shutdown()) mpi::mark_failed();
     if (mpi::failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
     stuck = engine && engine->left_behind();
+    write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
   } catch (...) {
     mpi::mark_failed();

@@ -74,12 +74,16 @@ class World {
   World();
   void begin_generation(c10::intrusive_ptr<c10d::Store> store);
   void start_mpi(int rank, int size, std::chrono::milliseconds timeout);
+  // Of the process, made at the first call.
+  std::shared_ptr<Trace> trace(int rank, int size);
+  void write_trace(const char* reason) noexcept;
   void start_engine(const std::vector<std::string>& blobs, int rank, int size);
   void print_summary() const;
 
   std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<FlightSignal> flight_signal_;
+  std::shared_ptr<Trace> trace_;  // made before the engine; null: none
   // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
   // exit.
   c10::intrusive_ptr<c10d::Store> default_store_;

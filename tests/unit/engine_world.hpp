@@ -37,8 +37,9 @@ struct WorldOptions {
   EngineOptions engine;
   GroupOptions group{"test", 30s, 32};
   Env env = env_of({});
-  bool node = false;                     // the ranks share memory
-  std::vector<shm::Arena*> arenas = {};  // of the ranks, if they have group memory
+  std::vector<std::shared_ptr<Trace>> traces = {};  // of the ranks, if they are traced
+  bool node = false;                                // the ranks share memory
+  std::vector<shm::Arena*> arenas = {};             // of the ranks, if they have group memory
 };
 
 // As on a node: each of them maps the others' segments, though all are in one process.
@@ -69,6 +70,7 @@ struct World {
         options.node ? make_node(size, options.arenas) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
     for (int r = 0; r < size; ++r) {
       Rank rank;
+      if (!options.traces.empty()) options.engine.trace = options.traces[r];
       rank.engine = Engine::create(options.engine);
       options.group.node = nodes[r];
       rank.group = rank.engine->make_group(options.group, std::move(transports[r]),

@@ -1,0 +1,181 @@
+#include "torch/profile.hpp"
+
+#include <string_view>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "torch/tensors.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+using Inputs = std::vector<c10::IValue>;
+
+void begin(at::RecordFunction& record, std::string_view name, const Inputs& inputs,
+           const ProfileArguments& arguments) {
+  if (record.needsInputs()) {
+    record.before(name, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()), &arguments);
+  } else {
+    record.before(name);
+  }
+}
+
+// "all_reduce" of "mpi-gdr:all_reduce".
+std::string_view bare_title(const Job& job) {
+  const std::string_view title = job.title;
+  return title.substr(title.find(':') + 1);
+}
+
+// As NCCL's metadata spell it, for tools that know the collectives by name.
+std::string collective_name(const Job& job) {
+  const std::string_view name = bare_title(job);
+  if (name == "all_reduce") return "allreduce";
+  if (name == "all_reduce_coalesced") return "allreduce_coalesced";
+  if (name == "_all_gather_base") return "_allgather_base";
+  if (name == "recvAnysource") return "recv";
+  return std::string(name);
+}
+
+// Without sparse ones: observers ask tensors for their memory.
+std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
+  std::erase_if(tensors, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
+  return tensors;
+}
+
+std::int64_t elements(const std::vector<at::Tensor>& tensors) {
+  std::int64_t sum = 0;
+  for (const at::Tensor& t : tensors) sum += t.numel();
+  return sum;
+}
+
+const at::Tensor* first_tensor(const Job& job) {
+  if (!job.inputs.empty()) return &job.inputs[0];
+  return job.outputs.empty() ? nullptr : &job.outputs[0];
+}
+
+// Of an all_to_all, in elements; empty: even ones, or none.
+std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
+                                 const at::Tensor* tensor) {
+  std::vector<std::int64_t> result;
+  if (tensor)
+    for (const std::uint64_t count : counts)
+      result.push_back(static_cast<std::int64_t>(count * item_size(spec.dtype) / tensor->element_size()));
+  return result;
+}
+
+// First rank and distance of the members' ranks in the world; a distance of -1: they have none in common.
+std::pair<int, int> stride_of(const std::vector<int>& ranks) {
+  if (ranks.empty()) return {0, -1};
+  const int stride = ranks.size() > 1 ? ranks[1] - ranks[0] : 1;
+  for (std::size_t i = 1; i < ranks.size(); ++i)
+    if (ranks[i] - ranks[i - 1] != stride) return {ranks[0], -1};
+  return {ranks[0], stride > 0 ? stride : -1};
+}
+
+// torch 2.11 knows neither whether a call is asynchronous nor sequence numbers.
+template <typename Info, typename... Arguments>
+std::shared_ptr<Info> make_metadata(bool async, std::int64_t sequence, bool is_message,
+                                    Arguments&&... arguments) {
+  std::shared_ptr<Info> info;
+  if constexpr (std::is_constructible_v<Info, Arguments..., bool>)
+    info = std::make_shared<Info>(std::forward<Arguments>(arguments)..., async);
+  else
+    info = std::make_shared<Info>(std::forward<Arguments>(arguments)...);
+  if constexpr (requires { info->setSequenceInfo(sequence, is_message); })
+    info->setSequenceInfo(sequence, is_message);
+  return info;
+}
+
+}  // namespace
+
+ProfiledSpan::ProfiledSpan(const char* title, const std::vector<at::Tensor>& inputs,
+                           const ProfileArguments& arguments)
+    : session_(c10::ThreadLocalDebugInfo::current()) {
+  record_.emplace(at::RecordScope::USER_SCOPE);
+  if (record_->isActive()) {
+    record_->_setAsync();
+    begin(*record_, title, Inputs(inputs.begin(), inputs.end()), arguments);
+  } else {
+    record_.reset();
+  }
+}
+
+void ProfiledSpan::end() noexcept {
+  std::lock_guard lock(mutex_);
+  if (!record_) return;
+  // The observer finds its state, or that it is gone, where the calling thread would have.
+  const std::shared_ptr<c10::ThreadLocalDebugInfo> session = session_.lock();
+  const std::shared_ptr<c10::ThreadLocalDebugInfo> own = c10::ThreadLocalDebugInfo::current();
+  c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(session);
+  record_.reset();  // runs the callbacks; they do not throw
+  c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(own);
+}
+
+ProfiledCall::ProfiledCall(const Job& job, const ProfiledGroup& group, const Group::Preview& preview,
+                           const ProfileArguments& arguments) {
+  const bool message = job.is_message();
+  const auto sequence = static_cast<std::int64_t>(preview.sequence);
+  const at::Tensor* const tensor = first_tensor(job);
+  std::vector<std::int64_t> in_splits, out_splits;
+  if (!job.calls.empty())
+    if (const auto* call = std::get_if<CollectiveCall>(&job.calls[0]);
+        call && call->spec.collective == Collective::AllToAll) {
+      in_splits = splits(call->spec.send_counts, call->spec, tensor);
+      out_splits = splits(call->spec.recv_counts, call->spec, tensor);
+    }
+  const auto [start, stride] = stride_of(group.world_ranks);
+  const std::tuple<std::string, std::string> names(group.name, group.description);
+  const std::string collective = collective_name(job);
+  // Of a message torch shows the peer there, as its source or destination.
+  const int rank = message ? std::get<MessageCall>(job.calls[0]).peer : group.rank;
+  const auto info = make_metadata<torch::ParamCommsDebugInfo>(
+      job.async, sequence, message, names, rank, std::string(collective), elements(job.inputs),
+      elements(job.outputs), tensor ? tensor->scalar_type() : at::kByte, in_splits, out_splits, start, stride,
+      group.size);
+  metadata_.emplace(c10::DebugInfoKind::PARAM_COMMS_INFO, info);
+
+  comms_.emplace(at::RecordScope::FUNCTION);
+  if (comms_->isActive()) {
+    // The order of NCCL's: what replays an execution trace reads it.
+    const Inputs inputs = {c10::IValue(strided(job.inputs)),
+                           c10::IValue(std::tuple<std::int64_t, bool>(sequence, message)),
+                           c10::IValue(names),
+                           rank,
+                           collective,
+                           in_splits,
+                           out_splits,
+                           start,
+                           stride,
+                           group.size,
+                           job.async};
+    begin(*comms_, at::kParamCommsCallName, inputs, {});
+    if (comms_->needsOutputs()) comms_->setOutputs(Inputs(1, c10::IValue(strided(job.outputs))));
+  }
+  call_.emplace(at::RecordScope::FUNCTION);
+  if (call_->isActive()) {
+    // Neither begins nor ends as the span's name does: tools find that by either.
+    const std::string name = "mpi-gdr::" + std::string(bare_title(job)) + ' ' + preview.algorithm;
+    begin(*call_, name, Inputs(job.inputs.begin(), job.inputs.end()), arguments);
+  }
+}
+
+ProfileArguments profile_arguments(const Job& job, const ProfiledGroup& group,
+                                   const Group::Preview& preview) {
+  ProfileArguments arguments;
+  arguments["algorithm"] = preview.algorithm;
+  arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
+  if (const at::Tensor* tensor = first_tensor(job)) {
+    arguments["dtype"] = dtype_name(tensor->scalar_type());
+    arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
+  }
+  if (!job.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);
+  arguments["group"] = group.name;
+  arguments["rank"] = static_cast<std::int64_t>(group.rank);
+  arguments["ranks"] = static_cast<std::int64_t>(group.size);
+  return arguments;
+}
+
+}  // namespace mpigdr::torch_binding
