@@ -1,5 +1,7 @@
 #include "torch/profile.hpp"
 
+#include <torch/csrc/profiler/orchestration/observer.h>
+
 #include <string_view>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <tuple>
@@ -21,6 +23,21 @@ void begin(at::RecordFunction& record, std::string_view name, const Inputs& inpu
   } else {
     record.before(name);
   }
+}
+
+// Gives way to a member that says whether a profiler still listens.
+struct Listening : torch::profiler::impl::ProfilerStateBase {
+  static bool to(const ProfilerStateBase& profiler) { return profiler.*(&Listening::handle_) != 0; }
+};
+
+// False if the profiler that `session` knows of has stopped. A session may outlive it: autograd, for one,
+// copies the state of threads. Not synchronised with a profiler that stops at this very moment: torch has no
+// means.
+bool still_listens(const c10::ThreadLocalDebugInfo* session) {
+  if (!session) return false;
+  auto* const state = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
+  auto* const profiler = dynamic_cast<torch::profiler::impl::ProfilerStateBase*>(state);
+  return !profiler || Listening::to(*profiler);
 }
 
 // "all_reduce" of "mpi-gdr:all_reduce".
@@ -110,6 +127,7 @@ void ProfiledSpan::end() noexcept {
   const std::shared_ptr<c10::ThreadLocalDebugInfo> session = session_.lock();
   const std::shared_ptr<c10::ThreadLocalDebugInfo> own = c10::ThreadLocalDebugInfo::current();
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(session);
+  if (!still_listens(session.get())) c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(nullptr);
   record_.reset();  // runs the callbacks; they do not throw
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(own);
 }
