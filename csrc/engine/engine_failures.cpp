@@ -12,7 +12,8 @@
 namespace mpigdr {
 namespace {
 
-// How long a failure waits for the flight log and the trace to be written: it is part of the deadline's 5 s of grace.
+// How long a failure waits for the flight log and the trace to be written: it is part of the deadline's 5 s
+// of grace.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 constexpr auto kTracePatience = std::chrono::milliseconds(500);
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/flight_writer.hpp"
-#include "engine/trace.hpp"
 #include "engine/group.hpp"
+#include "engine/trace.hpp"
 #include "torch/job.hpp"
 
 namespace mpigdr::torch_binding {
@@ -23,8 +23,8 @@ std::string new_job_name();
 // a trace without events there. `rank`, `size` of the world.
 std::shared_ptr<Trace> make_trace(int rank, int size);
 
-// Options with what the flight log and the trace show of `job`'s tensors. They are recorded as NCCL's are: the list of an
-// all_gather, reduce_scatter or all_to_all as one flat tensor.
+// Options with what the flight log and the trace show of `job`'s tensors. They are recorded as NCCL's are:
+// the list of an all_gather, reduce_scatter or all_to_all as one flat tensor.
 IssueOptions describe_tensors(const Job& job);
 
 }  // namespace mpigdr::torch_binding
