@@ -80,7 +80,7 @@ def test_mpi_is_left_out_where_it_has_no_such_reduction():
     assert compare.table(found, [{"bytes": 64, "cells": cells}])[-1] == "| 64 | 1 | N/A | N/A |"
 
 
-@pytest.mark.parametrize("op", ["prod", "min", "avg"])
+@pytest.mark.parametrize("op", ["prod", "avg"])
 def test_other_operations_and_types(op):
     result = mpi_gdr("bench", "-n", "3", "reduce_scatter", *QUICK, "-d", "bfloat16", "-o", op, "--json", "-")
     found = json_of(result)

@@ -161,8 +161,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error("--backend mpi: expected --device cpu")
     if options.datatype == "bool" and options.op == "avg":
         parser.error("-o avg is not defined on -d bool")
-    if options.datatype.startswith("complex") and options.op in ("min", "max"):
-        parser.error(f"-o {options.op} is not defined on -d {options.datatype}")
+    if options.datatype.startswith("complex") and options.op in ("prod", "min", "max"):
+        parser.error(f"-o {options.op}: torch.distributed refuses it on -d {options.datatype}")
     if options.plot and len(options.collectives) > 1:
         parser.error("--plot draws one collective")
     if options.compare is None and options.rounds is not None:
