@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
     def source(self, rank: int, start: int, count: int) -> torch.Tensor:
         """What `rank` holds at [start, start + count) of its buffer."""
-        return tiled(self.table(self.one(rank)), start, count)
+        return self.values(self.one(rank), start, count)
 
     def block(self, whole: torch.Tensor, rank: int) -> torch.Tensor:
         return whole.narrow(0, rank * self.count, self.count)
@@ -87,10 +87,12 @@ class Case(NamedTuple):
     def rounds(self) -> bool:
         return self.dtype.is_floating_point or self.dtype.is_complex
 
-    def table(self, seven: torch.Tensor) -> torch.Tensor:
-        """One period. The shift every 4096 elements shows data that lands in the wrong block."""
-        index = torch.arange(PERIOD)
-        return seven[(index + index // 4096) % 7].to(self.dtype).to(self.device)
+    def values(self, seven: torch.Tensor, start: int, count: int) -> torch.Tensor:
+        """Of a buffer at [start, start + count). The shift every 4096 elements shows data that lands in the
+        wrong block."""
+        index = torch.arange(start, start + count) % PERIOD if count < PERIOD else torch.arange(PERIOD)
+        values = seven[(index + index // 4096) % 7].to(self.dtype).to(self.device)
+        return values if count < PERIOD else tiled(values, start, count)
 
     def reduced(self, start: int, count: int) -> torch.Tensor:
         """The reduction over all ranks of [start, start + count)."""
@@ -109,7 +111,7 @@ class Case(NamedTuple):
                 mode = None if self.rounds() else "trunc"
                 exact = seven if self.rounds() else seven.to(self.dtype).to(rows.dtype)
                 seven = exact.div(self.size, rounding_mode=mode)
-        return tiled(self.table(seven), start, count)
+        return self.values(seven, start, count)
 
 
 def tiled(table: torch.Tensor, start: int, count: int) -> torch.Tensor:
