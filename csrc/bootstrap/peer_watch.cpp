@@ -96,6 +96,11 @@ void PeerWatch::tell(const News& news, bool publish) {
              (found->second.kind != News::Kind::Left || news.kind == News::Kind::Left);
     });
     if (fresh.ranks.empty()) return;
+    // That its process has ended since is no reason to forget why it left.
+    if (const auto found = known_.find(fresh.ranks.front());
+        fresh.ranks.size() == 1 && fresh.kind == News::Kind::Ended && found != known_.end() &&
+        !found->second.meets_again)
+      fresh.text = found->second.text + "; its process has ended";
     if (publish) outbox_.push_back(fresh);
     // The end of a process that had said goodbye and was waiting for the others: they know already what it
     // did not take part in. Only the last meeting has to know.

@@ -193,6 +193,7 @@ TEST(who_leaves_is_told_and_may_end_later) {
   other.states[1] = ProcessState::Ended;
   other.seconds(1);
   CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == News::Kind::Ended);
+  CHECK(other.heard[0][1].text == "rank 1 has left; its process has ended");
 }
 
 TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) {
