@@ -15,10 +15,14 @@ SchedulePtr all_reduce_flag(const CollectiveSpec& spec, const Tuning& tuning) {
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
     const Slice room = chunks.room(i, 0, dst.count);
+    const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
     writer.round();
-    writer.copy(room, chunks.chunk({Buffer::Input, 0, spec.count}, i), first_scale(spec.op));
+    writer.copy(room, source, first_scale(spec.op));
     meet(writer, spec);
-    writer.reduce(dst, of_all(room, spec.size), final_scale(spec.op));
+    std::vector<Slice> sources = of_all(room, spec.size);
+    // Likelier in this core's cache, unless it has yet to be scaled.
+    if (spec.op != ReduceOp::PreMulSum) sources[static_cast<std::size_t>(spec.rank)] = source;
+    writer.reduce(dst, sources, final_scale(spec.op));
   }
   return writer.finish();
 }

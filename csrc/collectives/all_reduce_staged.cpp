@@ -1,5 +1,5 @@
 // All-reduce inside a node through shared memory: copy in, each rank reduces its slice, copy out.
-//   T = 2 flags + n copied in + n reduced + n copied out, per chunk
+//   T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; two flags more at the end
 //   one fold over all ranks in rank order, rounded once
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
@@ -10,11 +10,7 @@ SchedulePtr all_reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   validate(spec, tuning);
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
-  const StagedChunks chunks(writer, spec.count, 2, spec, tuning);
-  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
-    const Slice out = reduce_in_staging(writer, chunks, i, spec);
-    copy_out_of_staging(writer, chunks, i, out, spec);
-  }
+  StagedReduction(writer, spec, tuning).write(true);
   return writer.finish();
 }
 

@@ -92,6 +92,7 @@ class StagedChunks {
     half_ = parts * each_;
   }
   std::uint64_t number() const { return (count_ + each_ - 1) / each_; }
+  std::uint64_t each() const { return each_; }
   // Chunk i of a slice of at most `count` elements.
   Slice chunk(const Slice& whole, std::uint64_t i) const {
     const std::uint64_t at = std::min(i * each_, whole.count);
@@ -107,31 +108,82 @@ class StagedChunks {
   Slice base_;
 };
 
-// Puts the reduction of chunk i of all ranks' inputs into Staging, piece r with rank r, for all to copy. Each
-// chunk takes two parts.
-inline Slice reduce_in_staging(ScheduleWriter& writer, const StagedChunks& chunks, std::uint64_t i,
-                               const CollectiveSpec& spec) {
-  const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
-  const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
-  const Slice in = chunks.room(i, 0, source.count), out = chunks.room(i, 1, source.count);
-  writer.round();
-  writer.copy(in, source, first_scale(spec.op));
-  meet(writer, spec);
-  writer.reduce(piece(out, p, rank), of_all(piece(in, p, rank), spec.size), final_scale(spec.op));
-  meet(writer, spec);
-  return out;
-}
+// The reduction of all ranks' inputs through Staging, piece r of each chunk by rank r. What a rank reduces
+// itself it takes from its Input: only the other pieces are copied in.
+//
+// A pipeline: while chunk i is copied in, chunk i - 1 is reduced and chunk i - 2 copied out, so that there is
+// one synchronisation for each chunk. Of three chunks in work each touches another part of Staging.
+class StagedReduction {
+ public:
+  StagedReduction(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning)
+      : writer_(writer),
+        spec_(spec),
+        p_(static_cast<std::uint64_t>(spec.size)),
+        rank_(static_cast<std::uint64_t>(spec.rank)),
+        // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
+        rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
+        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin) {}
 
-// Chunk i of Output from what reduce_in_staging() returned.
-inline void copy_out_of_staging(ScheduleWriter& writer, const StagedChunks& chunks, std::uint64_t i,
-                                const Slice& out, const CollectiveSpec& spec) {
-  const auto p = static_cast<std::uint64_t>(spec.size);
-  const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
-  for (int k = 0; k < spec.size; ++k) {
-    const int r = wrap(spec.rank + k, spec.size);
-    writer.copy(piece(dst, p, static_cast<std::uint64_t>(r)),
-                of(piece(out, p, static_cast<std::uint64_t>(r)), r));
+  // `takes`: this rank wants the result.
+  void write(bool takes) {
+    const std::uint64_t chunks = (spec_.count + p_ * each_ - 1) / (p_ * each_);
+    for (std::uint64_t i = 0; i < chunks + 2; ++i) {
+      writer_.round();
+      if (i < chunks) copy_in(i);
+      if (i >= 1 && i <= chunks) reduce(i - 1);
+      if (i >= 2 && takes) copy_out(i - 2);
+      if (i <= chunks) meet(writer_, spec_);
+    }
   }
-}
+
+ private:
+  // By so much piece() makes some pieces longer than others, from this length on.
+  static constexpr std::uint64_t kMargin = 64, kLarge = 4096;
+  static constexpr std::uint64_t with_margin(std::uint64_t count) {
+    return count < kLarge ? count : count + kMargin;
+  }
+
+  Slice chunk(Buffer buffer, std::uint64_t i) const {
+    const std::uint64_t at = i * p_ * each_;
+    return {buffer, at, std::min(p_ * each_, spec_.count - at)};
+  }
+  Slice piece_of(Buffer buffer, std::uint64_t i, std::uint64_t r) const {
+    return piece(chunk(buffer, i), p_, r);
+  }
+  // Where rank `owner` keeps the piece for rank r; for itself: what it has reduced.
+  Slice room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) const {
+    const std::uint64_t part = r == owner ? p_ - 1 : r < owner ? r : r - 1;
+    const Slice here = rooms_.room(i, part, piece_of(Buffer::Input, i, r).count);
+    return owner == rank_ ? here : of(here, static_cast<int>(owner));
+  }
+  void copy_in(std::uint64_t i) {
+    for (std::uint64_t r = 0; r < p_; ++r)
+      if (r != rank_) writer_.copy(room(i, rank_, r), piece_of(Buffer::Input, i, r), first_scale(spec_.op));
+  }
+  void reduce(std::uint64_t i) {
+    const Slice result = room(i, rank_, rank_);
+    Slice own = piece_of(Buffer::Input, i, rank_);
+    if (spec_.op == ReduceOp::PreMulSum) {  // by this rank's factor, before it meets the others
+      writer_.copy(result, own, Scale::PreMul);
+      writer_.round();
+      own = result;
+    }
+    std::vector<Slice> sources;
+    for (std::uint64_t r = 0; r < p_; ++r) sources.push_back(r == rank_ ? own : room(i, r, rank_));
+    writer_.reduce(result, sources, final_scale(spec_.op));
+  }
+  void copy_out(std::uint64_t i) {
+    for (std::uint64_t k = 0; k < p_; ++k) {
+      const std::uint64_t r = (rank_ + k) % p_;
+      writer_.copy(piece_of(Buffer::Output, i, r), room(i, r, r));
+    }
+  }
+
+  ScheduleWriter& writer_;
+  const CollectiveSpec& spec_;
+  const std::uint64_t p_, rank_;
+  const StagedChunks rooms_;
+  const std::uint64_t each_;  // elements of a piece, but for kMargin
+};
 
 }  // namespace mpigdr::collectives
