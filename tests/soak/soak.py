@@ -34,6 +34,7 @@ from operations import OPERATIONS, Step
 
 WINDOW = 8
 GROUPS = 4  # of each thread
+SAMPLE_SECONDS = 1
 WARM_UP = 0.2  # of the steps
 MIB = 1 << 20
 
@@ -58,13 +59,15 @@ class Mallinfo2(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_size_t) for name in (*_names, "keepcost"))
 
 
-mallinfo2 = ctypes.CDLL(None).mallinfo2
-mallinfo2.restype = Mallinfo2
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype = Mallinfo2
 
 
 def memory_now() -> tuple[int, int]:
-    """(bytes that malloc has handed out, bytes resident) of this process."""
-    info = mallinfo2()
+    """(bytes that malloc has handed out, bytes resident) of this process. What malloc keeps of freed memory between
+    blocks in use goes back to the system first: that grows with the threads' chance meetings, and is no leak."""
+    info = libc.mallinfo2()
+    libc.malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return info.uordblks + info.hblkhd, pages * os.sysconf("SC_PAGE_SIZE")
 
@@ -221,13 +224,16 @@ def watch(threads, workers, steps, rank, started):
     console = Console(stderr=True)
     columns = [TextColumn("soak"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     columns.append(TextColumn("{task.fields[memory]:.0f} MiB"))
-    next_line = started + 30
+    next_line, next_sample = started + 30, started
     with Progress(*columns, console=console, disable=rank != 0 or not console.is_terminal) as progress:
         task = progress.add_task("soak", total=total, memory=0)
         while any(thread.is_alive() for thread in threads):
             for thread in threads:
                 thread.join(0.5 / len(threads))
             done = sum(worker.done for worker in workers)
+            if time.monotonic() < next_sample:
+                continue
+            next_sample = time.monotonic() + SAMPLE_SECONDS
             now = memory.sample(done >= WARM_UP * total)
             progress.update(task, completed=done, memory=now[1] / MIB)
             if rank == 0 and not console.is_terminal and time.monotonic() > next_line:

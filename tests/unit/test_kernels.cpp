@@ -11,6 +11,7 @@
 
 #include "common/error.hpp"
 #include "device/device.hpp"
+#include "device/host/isa.hpp"
 #include "kernel_reference.hpp"
 #include "test.hpp"
 
@@ -57,19 +58,20 @@ void check_kernel(DataType dtype, ReduceOp op, Make make, Reference reference, S
         for (const auto& source : sources) values.push_back(source[i]);
         expected[i] = reference(values);
       }
-      for (int alias = -1; alias < k; ++alias) {
-        std::vector<std::vector<T>> inputs = sources;
-        constexpr std::size_t kGuard = 3;  // also misaligns the destination
-        const T guard = guard_value<T>();
-        std::vector<T> fresh(count + 2 * kGuard, guard);
-        std::vector<const void*> addresses;
-        for (const auto& input : inputs) addresses.push_back(input.data());
-        T* dst = alias < 0 ? fresh.data() + kGuard : inputs[alias].data();
-        host::reduce({dtype, op, dst, addresses.data(), k, count, factor, divisor});
-        for (std::size_t i = 0; i < count; ++i) CHECK(same(dst[i], expected[i]));
-        for (std::size_t i = 0; i < kGuard; ++i)
-          CHECK(fresh[i] == guard && fresh[fresh.size() - 1 - i] == guard);
-      }
+      for (int alias = -1; alias < k; ++alias)
+        for (const host::Isa isa : host::available_isas()) {
+          std::vector<std::vector<T>> inputs = sources;
+          constexpr std::size_t kGuard = 3;  // also misaligns the destination
+          const T guard = guard_value<T>();
+          std::vector<T> fresh(count + 2 * kGuard, guard);
+          std::vector<const void*> addresses;
+          for (const auto& input : inputs) addresses.push_back(input.data());
+          T* dst = alias < 0 ? fresh.data() + kGuard : inputs[alias].data();
+          host::reduce({dtype, op, dst, addresses.data(), k, count, factor, divisor}, isa);
+          for (std::size_t i = 0; i < count; ++i) CHECK(same(dst[i], expected[i]));
+          for (std::size_t i = 0; i < kGuard; ++i)
+            CHECK(fresh[i] == guard && fresh[fresh.size() - 1 - i] == guard);
+        }
     }
   }
 }

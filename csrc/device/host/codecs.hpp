@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstdint>
 
-namespace mpigdr::host {
+#include "device/host/isa.hpp"
+
+namespace mpigdr::host::MPIGDR_ISA {
 
 template <typename T>
 struct FloatCodec {
@@ -89,4 +91,4 @@ struct BoolCodec {
   static Stored store(Folded v) { return v; }
 };
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

@@ -9,7 +9,9 @@
 #include <bit>
 #include <cstdint>
 
-namespace mpigdr::host {
+#include "device/host/isa.hpp"
+
+namespace mpigdr::host::MPIGDR_ISA {
 
 // condition ? a : b, by masks: compilers turn some of the conditional expressions here into branches, and a
 // loop with branches is not vectorised.
@@ -111,4 +113,4 @@ struct Float8E8M0FNUCodec {
   }
 };
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

@@ -17,7 +17,7 @@
 #define MPIGDR_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif
 
-namespace mpigdr::host {
+namespace mpigdr::host::MPIGDR_ISA {
 
 // 1024 elements of the widest type take 16 KiB: the partial results stay in the first-level cache while every
 // source is streamed through once.
@@ -92,4 +92,4 @@ void fold_real(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

@@ -5,8 +5,9 @@
 #include <type_traits>
 
 #include "device/device.hpp"
+#include "device/host/isa.hpp"
 
-namespace mpigdr::host {
+namespace mpigdr::host::MPIGDR_ISA {
 
 // Wide enough that neither overflow nor integer promotion is undefined: results wrap.
 template <typename T>
@@ -112,4 +113,4 @@ struct NoScaling {
   explicit NoScaling(const ReduceArgs&) {}
 };
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

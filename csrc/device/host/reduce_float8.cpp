@@ -1,9 +1,8 @@
-#include "common/error.hpp"
 #include "device/host/float8.hpp"
 #include "device/host/fold.hpp"
 #include "device/host/reduce_families.hpp"
 
-namespace mpigdr::host {
+namespace mpigdr::host::MPIGDR_ISA {
 
 void reduce_float8(const ReduceArgs& args) {
   switch (args.dtype) {
@@ -18,8 +17,8 @@ void reduce_float8(const ReduceArgs& args) {
     case DataType::Float8E8M0FNU:
       return fold_real<Float8E8M0FNUCodec>(args);
     default:
-      fail(ErrorCode::Internal, name(args.dtype), " among the 8-bit floats");
+      unexpected(args.dtype);
   }
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

@@ -1,9 +1,8 @@
-#include "common/error.hpp"
 #include "device/host/codecs.hpp"
 #include "device/host/fold.hpp"
 #include "device/host/reduce_families.hpp"
 
-namespace mpigdr::host {
+namespace mpigdr::host::MPIGDR_ISA {
 
 void reduce_floats(const ReduceArgs& args) {
   switch (args.dtype) {
@@ -16,8 +15,8 @@ void reduce_floats(const ReduceArgs& args) {
     case DataType::BFloat16:
       return fold_real<BFloat16Codec>(args);
     default:
-      fail(ErrorCode::Internal, name(args.dtype), " among the floats");
+      unexpected(args.dtype);
   }
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

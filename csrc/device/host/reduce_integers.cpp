@@ -1,9 +1,8 @@
-#include "common/error.hpp"
 #include "device/host/codecs.hpp"
 #include "device/host/fold.hpp"
 #include "device/host/reduce_families.hpp"
 
-namespace mpigdr::host {
+namespace mpigdr::host::MPIGDR_ISA {
 namespace {
 
 // Where the sign matters.
@@ -68,7 +67,7 @@ void fold_signed(const ReduceArgs& args) {
     case DataType::UInt8:
       return fold_integer<std::uint8_t>(args);
     default:
-      fail(ErrorCode::Internal, name(args.dtype), " among the integers");
+      unexpected(args.dtype);
   }
 }
 
@@ -89,4 +88,4 @@ void reduce_integers(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpigdr::host::MPIGDR_ISA

@@ -1,0 +1,45 @@
+#include "device/host/isa.hpp"
+
+#include <algorithm>
+
+#include "common/env.hpp"
+#include "common/error.hpp"
+
+namespace mpigdr::host {
+
+std::string_view name(Isa isa) {
+  return isa == Isa::Baseline ? "baseline" : isa == Isa::Avx2 ? "avx2" : "avx512";
+}
+
+const std::vector<Isa>& available_isas() {
+  static const std::vector<Isa> available = [] {
+    std::vector<Isa> isas = {Isa::Baseline};
+#ifdef MPIGDR_X86_KERNELS
+    // These ask the operating system, too, whether it keeps the registers.
+    if (__builtin_cpu_supports("avx2")) isas.push_back(Isa::Avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+      isas.push_back(Isa::Avx512);
+#endif
+    return isas;
+  }();
+  return available;
+}
+
+Isa selected_isa() {
+  static const Isa selected = [] {
+    const std::vector<Isa>& available = available_isas();
+    const std::string& wanted = Env::get().simd;
+    if (wanted == "auto") return available.back();
+    const auto found =
+        std::find_if(available.begin(), available.end(), [&](Isa isa) { return name(isa) == wanted; });
+    if (found == available.end())
+      fail(ErrorCode::InvalidUsage, "MPI_GDR_SIMD=", wanted,
+           ": this processor or this build has none of these kernels, expected auto, baseline or what "
+           "`mpi-gdr info` lists");
+    return *found;
+  }();
+  return selected;
+}
+
+}  // namespace mpigdr::host

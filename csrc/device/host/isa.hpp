@@ -1,0 +1,31 @@
+// The instruction sets that the kernels are compiled for. Which one runs is chosen once per process, by what
+// the processor has; results are the same bit for bit.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "device/device.hpp"
+
+// Of the file that is being compiled.
+#ifndef MPIGDR_ISA
+#define MPIGDR_ISA baseline
+#endif
+
+namespace mpigdr::host {
+
+enum class Isa {
+  Baseline,  // what the compiler assumes: SSE2 on x86-64, NEON on AArch64
+  Avx2,
+  Avx512,  // F, BW, DQ, VL
+};
+
+std::string_view name(Isa isa);
+// That were compiled and that this processor has, the widest last.
+const std::vector<Isa>& available_isas();
+// The widest, or that of MPI_GDR_SIMD. Throws Error(InvalidUsage) if that is not available.
+Isa selected_isa();
+// As host::reduce, with the kernels of this instruction set. Available ones only.
+void reduce(const ReduceArgs& args, Isa isa);
+
+}  // namespace mpigdr::host
