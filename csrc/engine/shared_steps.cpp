@@ -28,7 +28,7 @@ std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (g
 }  // namespace
 
 SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool)
-    : schedule_(schedule),
+    : schedule_(&schedule),
       binding_(binding),
       node_(*binding.node),
       channel_(static_cast<int>(binding.channel)),
@@ -41,43 +41,97 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
   agrees_[static_cast<std::size_t>(node_.rank())] = true;
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPIGDR_CHECK(channel_ < shm::kSlotChannels);
-  MPIGDR_CHECK(schedule.staging_count * item_size(binding.dtype) <= shm::kStagingBytes);
+  for (const Schedule* s = &schedule; s; s = s->staged.get())
+    MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes && s->lanes.size() <= notices_.size());
 }
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
 
+bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen) {
+  missing_ = rank;
+  bell_ = {&flag, seen, &slot(rank).sleepers};
+  return false;
+}
+
+void SharedSteps::raise(std::atomic<std::uint64_t>& flag, std::uint64_t value) {
+  flag.store(value, std::memory_order_release);
+  shm::ring(flag, slot(node_.rank()).sleepers);
+}
+
 bool SharedSteps::begin() {
   if (begun_) return true;
-  for (int r = 0; r < node_.size(); ++r)
-    if (slot(r).ended.load(std::memory_order_acquire) + 1 < generation_) {
-      missing_ = r;
-      return false;
-    }
+  if (!told_) {
+    if (!slot_is_free()) return false;
+    shm::Slot& own = slot(node_.rank());
+    own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
+    own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
+    own.call = binding_.call;
+    raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
+    told_ = true;
+  }
+  if (schedule_->staged && !agree()) return false;
   missing_ = -1;
-  shm::Slot& own = slot(node_.rank());
-  own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
-  own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
-  own.call = binding_.call;
   begun_ = true;
+  return true;
+}
+
+bool SharedSteps::slot_is_free() {
+  for (int r = 0; r < node_.size(); ++r) {
+    const auto& flag = slot(r).ended;
+    if (const std::uint64_t ended = flag.load(std::memory_order_acquire); ended + 1 < generation_)
+      return missing(r, flag, ended);
+  }
+  return true;
+}
+
+// What the others may touch, and is it all where they can?
+bool SharedSteps::is_open() const {
+  const bool root = binding_.call.root == node_.rank();
+  switch (binding_.call.collective) {
+    case Collective::AllReduce:
+      return node_.owns(binding_.input) && node_.owns(binding_.output);
+    case Collective::Broadcast:
+      return node_.owns(binding_.output);
+    case Collective::Reduce:
+      return node_.owns(binding_.input) && (!root || node_.owns(binding_.output));
+    default:
+      return node_.owns(binding_.input);
+  }
+}
+
+// All ranks come to the same result, from what all of them have said.
+bool SharedSteps::agree() {
+  bool open = node_.arenas_mapped();
+  for (int r = 0; r < node_.size(); ++r) {
+    const auto& flag = slot(r).begun;
+    const std::uint64_t begun = flag.load(std::memory_order_acquire);
+    if (begun >> 1 < generation_) return missing(r, flag, begun);
+    if (!agrees_[static_cast<std::size_t>(r)]) compare_calls(r);
+    open = open && (begun & 1);
+  }
+  if (!open) schedule_ = schedule_->staged.get();
   return true;
 }
 
 void SharedSteps::notify(int lane) {
   const auto at = static_cast<std::size_t>(lane);
-  slot(node_.rank()).notices[at].store(stamp(generation_, ++notices_[at]), std::memory_order_release);
+  raise(slot(node_.rank()).notices[at], stamp(generation_, ++notices_[at]));
 }
 
 bool SharedSteps::awaited(int lane, const Step& step) {
   std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * static_cast<std::size_t>(node_.size()) +
                                   static_cast<std::size_t>(step.peer)];
-  if (slot(step.peer).notices[static_cast<std::size_t>(lane)].load(std::memory_order_acquire) <
-      stamp(generation_, heeded + 1)) {
-    missing_ = step.peer;
-    return false;
-  }
+  const shm::Slot& theirs = slot(step.peer);
+  const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
+  const std::uint64_t notices = flag.load(std::memory_order_acquire);
+  const bool here = notices >= stamp(generation_, heeded + 1);
+  // In another call it may never come to a Notify.
+  if (!agrees_[static_cast<std::size_t>(step.peer)] &&
+      (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
+    compare_calls(step.peer);
+  if (!here) return missing(step.peer, flag, notices);
   ++heeded;
   missing_ = -1;
-  if (!agrees_[static_cast<std::size_t>(step.peer)]) compare_calls(step.peer);
   return true;
 }
 
@@ -89,10 +143,16 @@ void SharedSteps::compare_calls(int peer) {
   agrees_[static_cast<std::size_t>(peer)] = true;
 }
 
-void SharedSteps::end() { slot(node_.rank()).ended.store(generation_, std::memory_order_release); }
+void SharedSteps::end() { raise(slot(node_.rank()).ended, generation_); }
 
 void SharedSteps::pending_peers(std::vector<int>& peers) const {
   if (missing_ >= 0 && missing_ != node_.rank()) peers.push_back(missing_);
+}
+
+bool SharedSteps::doorbell(shm::Doorbell& bell) const {
+  if (missing_ < 0 || missing_ == node_.rank()) return false;
+  bell = bell_;
+  return true;
 }
 
 SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
@@ -129,7 +189,7 @@ void SharedSteps::run(const Step& step) {
   if (is_reduction(step, args))
     reduce(step, args);
   else
-    copy(locate(step.dst), locate(schedule_.source(step)), byte_count(step.dst, binding_));
+    copy(locate(step.dst), locate(schedule_->source(step)), byte_count(step.dst, binding_));
 }
 
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
@@ -138,7 +198,7 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   places_.clear();
   std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
-    places_.push_back(locate(schedule_.source(step, k)));
+    places_.push_back(locate(schedule_->source(step, k)));
     apart += places_.back().here ? 0 : 1;
   }
   const std::size_t count = static_cast<std::size_t>(step.dst.count);

@@ -11,6 +11,7 @@
 #include "device/device.hpp"
 #include "engine/execution.hpp"
 #include "engine/scratch_pool.hpp"
+#include "transport/shm/doorbell.hpp"
 
 namespace mpigdr {
 
@@ -19,9 +20,11 @@ class SharedSteps {
   // All outlive it.
   SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
 
-  // True once this rank may use the slot: every rank has ended what it had there before. Then the others may
-  // learn where our buffers are.
+  // True once this rank may use the slot, every rank having ended what it had there before, and it is known which
+  // schedule() to run. The others then know where our buffers are.
   bool begin();
+  // The one given, or the one that it names for buffers that are not mapped. After begin().
+  const Schedule& schedule() const { return *schedule_; }
   void notify(int lane);
   // True if the peer of this Await, the next one in its lane that names it, has come to its Notify. Throws
   // Remote, naming both calls, if the peer is in another call.
@@ -32,6 +35,8 @@ class SharedSteps {
   // Ranks that are still in the operation before, or that the last awaited() found missing. This rank itself
   // is none: its own earlier use of the slot has deadlines of its own.
   void pending_peers(std::vector<int>& peers) const;
+  // The flag that the last begin() or awaited() found missing; false if it found none.
+  bool doorbell(shm::Doorbell& bell) const;
   void leak() noexcept { bounce_.leak(); }
 
  private:
@@ -41,12 +46,18 @@ class SharedSteps {
     int owner = -1;
   };
   Place locate(const Slice& slice) const;
+  bool slot_is_free();
+  bool is_open() const;
+  bool agree();
   void compare_calls(int peer);
+  // Notes that a rank's flag has not the value that is waited for.
+  bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen);
+  void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
   shm::Slot& slot(int rank) const;
   void copy(const Place& to, const Place& from, std::size_t bytes) const;
   void reduce(const Step& step, ReduceArgs args);
 
-  const Schedule& schedule_;
+  const Schedule* schedule_;
   const Binding& binding_;
   const shm::NodeMemory& node_;
   const int channel_, number_;
@@ -59,7 +70,8 @@ class SharedSteps {
   std::vector<const void*> sources_;    // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;
-  bool begun_ = false;
+  shm::Doorbell bell_;  // if somebody is missing
+  bool told_ = false, begun_ = false;
 };
 
 }  // namespace mpigdr

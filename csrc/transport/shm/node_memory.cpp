@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x6d70696764723401;
 
 // What the ranks tell each other while they attach.
-enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything };
+enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything, kAndArenas = 16 };
 
 struct Header {
   std::uint64_t magic = 0, nonce = 0;
@@ -142,6 +142,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
     everything = everything && probe(r);
     if (!ticket.arena.empty()) peer.arena = ArenaView::of(ticket.arena);  // without it: as any other memory
+    arenas_mapped_ = arenas_mapped_ && (ticket.arena.empty() || peer.arena);
   }
   return everything ? Reach::All : Reach::Segments;
 }
@@ -153,9 +154,9 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   std::unique_ptr<NodeMemory> node(new NodeMemory(std::move(own), rank, static_cast<int>(tickets.size())));
   Reach reach = node->attach(tickets);
   header(node->own_->memory_)
-      .verdict.store(reach == Reach::None       ? kFailed
-                     : reach == Reach::Segments ? kSegmentsOnly
-                                                : kEverything,
+      .verdict.store(reach == Reach::None ? kFailed
+                                          : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
+                                                (node->arenas_mapped_ ? kAndArenas : 0),
                      std::memory_order_release);
   // Who could not map a segment has said so in its own, so that all come to the same result.
   for (int r = 0; r < node->size() && reach != Reach::None; ++r) {
@@ -167,6 +168,8 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
       if (poll) poll();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
+    node->arenas_mapped_ = node->arenas_mapped_ && (said & kAndArenas);
+    said &= ~static_cast<std::uint32_t>(kAndArenas);
     if (said == kFailed) reach = Reach::None;
     if (said == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
   }

@@ -51,10 +51,14 @@ struct CallId {
 // in the first cache line.
 struct alignas(64) Slot {
   std::atomic<std::uint64_t> ended;  // generations that this rank has ended
-  // Of the operation in this slot; written before the first notice of a generation.
+  // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands below
+  // is there to read.
+  std::atomic<std::uint64_t> begun;
+  // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
   CallId call;
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
+  std::atomic<std::uint32_t> sleepers;             // of other ranks, on one of these (doorbell.hpp); many writers
 };
 
 // This rank's segment, before the others know of it.
@@ -90,6 +94,10 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
 
   Reach reach() const { return reach_; }  // equal on all ranks
+  // Whether each rank's arena is mapped by all others; equal on all ranks. Then what owns() holds for is within
+  // everybody's reach, whatever reach() says.
+  bool arenas_mapped() const { return arenas_mapped_; }
+  bool owns(const void* memory) const { return own_->arena_ && own_->arena_->owns(memory); }
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
@@ -115,7 +123,7 @@ class NodeMemory {
     std::shared_ptr<ArenaView> arena;            // null: not mapped
   };
   NodeMemory(std::unique_ptr<Segment> own, int rank, int size);
-  Reach attach(const std::vector<std::string>& tickets);
+  Reach attach(const std::vector<std::string>& tickets);  // and arenas_mapped_
   bool probe(int rank) const;
   [[noreturn]] void fail_at(int rank, const char* what, int error) const;
 
@@ -123,6 +131,7 @@ class NodeMemory {
   const int rank_;
   std::vector<Peer> peers_;
   Reach reach_ = Reach::None;
+  bool arenas_mapped_ = true;
 };
 
 }  // namespace mpigdr::shm

@@ -1,0 +1,39 @@
+#include "transport/shm/doorbell.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bit>
+#include <climits>
+#include <ctime>
+
+namespace mpigdr::shm {
+namespace {
+
+// The half of the flag in which it differs from the values before.
+const void* low_half(const std::atomic<std::uint64_t>& flag) {
+  static_assert(sizeof(flag) == 8 && std::atomic<std::uint64_t>::is_always_lock_free);
+  return reinterpret_cast<const std::uint32_t*>(&flag) + (std::endian::native == std::endian::big ? 1 : 0);
+}
+
+}  // namespace
+
+void sleep(const Doorbell& bell, std::chrono::microseconds patience) {
+  // Before the last look at the flag, which the kernel takes: either it sees the new value, or whoever stored it
+  // sees that somebody sleeps.
+  bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
+  const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
+  if (bell.flag->load(std::memory_order_seq_cst) == bell.seen)
+    ::syscall(SYS_futex, low_half(*bell.flag), FUTEX_WAIT, static_cast<std::uint32_t>(bell.seen), &timeout, nullptr,
+              0);
+  bell.sleepers->fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_relaxed) > 0)
+    ::syscall(SYS_futex, low_half(flag), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,25 @@
+// Sleeping until another process has raised a flag in shared memory, where spinning would keep its rank from the
+// core. Linux futexes: futex(2), FUTEX_WAIT and FUTEX_WAKE between processes.
+//
+// The flag is raised as ever; whoever raised it rings after that, which costs a fence while nobody sleeps.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace mpigdr::shm {
+
+// A flag that somebody waits for. A value; what it points to stands in shared memory, and outlives it.
+struct Doorbell {
+  const std::atomic<std::uint64_t>* flag = nullptr;
+  std::uint64_t seen = 0;                         // its value when it was looked at
+  std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
+};
+
+// Until the flag has changed, at most so long.
+void sleep(const Doorbell& bell, std::chrono::microseconds patience);
+// After `flag` was stored to.
+void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
+
+}  // namespace mpigdr::shm
