@@ -65,9 +65,12 @@ void Engine::submit(const OperationPtr& operation) {
   progress_thread_.wake();
 }
 
-bool Engine::try_pass() {
+bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell) {
   std::unique_lock lock(role_, std::try_to_lock);
-  return lock && pass();
+  if (!lock) return false;
+  const bool moved = pass();
+  if (bell && !moved && active_.size() == 1 && active_.front().get() == awaited) awaited->doorbell(*bell);
+  return moved;
 }
 
 bool Engine::take_intake() {
@@ -239,7 +242,8 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(options_.oversubscribed);
     for (unsigned polls = 0; !operation.finished(); ++polls) {
-      try_pass() ? backoff.moved() : backoff.idle();
+      shm::Doorbell bell;
+      try_pass(&operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       if (operation.group().failed() || stopped_.load(std::memory_order_acquire))
         give_up(operation, ErrorCode::Aborted);
@@ -264,7 +268,7 @@ void Engine::wait_all(Group& group) {
       }
     }
     // What is left belongs to callers that wait for it themselves, and see to its deadline.
-    if (pending.empty()) try_pass() ? backoff.moved() : backoff.idle();
+    if (pending.empty()) try_pass() ? backoff.moved() : backoff.idle({});
   }
 }
 

@@ -110,8 +110,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // --- for Group and the threads of the engine ---
   void submit(const OperationPtr& operation);
-  // One pass if the role is free. True if something moved.
-  bool try_pass();
+  // One pass if the role is free. True if something moved. If nothing did, and `awaited` is all that is under
+  // way and waits for one flag, `bell` is that.
+  bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }

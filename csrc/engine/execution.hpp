@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "schedule/schedule.hpp"
+#include "transport/shm/doorbell.hpp"
 #include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
@@ -48,6 +49,9 @@ class Execution {
   virtual bool advance() = 0;
   // Ranks that this rank still waits for, for the timeout message.
   virtual std::vector<int> pending_peers() const = 0;
+  // What the last advance() found missing, if that is one flag of another process and nothing else: false if
+  // there is no such flag.
+  virtual bool doorbell(shm::Doorbell& bell) const { return false; }
   // Gives up outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
   // Rounds finished so far: tells the engine that something moved, so that it keeps polling eagerly.

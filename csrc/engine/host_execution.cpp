@@ -18,6 +18,7 @@ HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Trans
     : schedule_(std::move(schedule)),
       binding_(binding),
       transport_(transport),
+      plan_(schedule_.get()),
       scratch_(pool.take(schedule_->scratch_count * item_size(binding.dtype))),
       lanes_(schedule_->lanes.size()) {
   binding_.scratch = scratch_.get();
@@ -26,10 +27,13 @@ HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Trans
 }
 
 bool HostExecution::advance() {
-  if (shared_ && !shared_->begin()) return false;
+  if (shared_) {
+    if (!shared_->begin()) return false;
+    plan_ = &shared_->schedule();
+  }
   bool done = true;
   worked_ = 0;
-  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) done &= advance_lane(static_cast<int>(lane));
+  for (std::size_t lane = 0; lane < plan_->lanes.size(); ++lane) done &= advance_lane(static_cast<int>(lane));
   if (done && shared_ && !ended_) {
     ended_ = true;
     shared_->end();
@@ -38,14 +42,14 @@ bool HostExecution::advance() {
 }
 
 bool HostExecution::advance_lane(int lane) {
-  const Lane& plan = schedule_->lanes[lane];
+  const Lane& rounds = plan_->lanes[lane];
   LaneState& state = lanes_[lane];
-  while (state.round < plan.round_count) {
-    const Round& round = schedule_->rounds[plan.first_round + state.round];
+  while (state.round < rounds.round_count) {
+    const Round& round = plan_->rounds[rounds.first_round + state.round];
     if (!state.posted) {
       if (worked_ > kMostWork) return false;
       if (trace_) trace_->began(lane);
-      state.messages.post(*schedule_, round, lane, binding_, transport_);
+      state.messages.post(*plan_, round, lane, binding_, transport_);
       state.posted = true;
       run_local_steps(round, lane);  // while the round's messages travel
       if (trace_) trace_->worked(lane);
@@ -63,7 +67,7 @@ bool HostExecution::advance_lane(int lane) {
 bool HostExecution::run_awaits(const Round& round, int lane) {
   if (!shared_) return true;
   for (std::uint32_t& i = lanes_[static_cast<std::size_t>(lane)].awaits; i < round.step_count; ++i) {
-    const Step& step = schedule_->steps[round.first_step + i];
+    const Step& step = plan_->steps[round.first_step + i];
     if (step.kind == StepKind::Await && !shared_->awaited(lane, step)) return false;
   }
   return true;
@@ -72,16 +76,16 @@ bool HostExecution::run_awaits(const Round& round, int lane) {
 void HostExecution::run_local_steps(const Round& round, int lane) {
   if (shared_)  // it tells of earlier rounds: not to be kept waiting by this one
     for (std::uint32_t i = 0; i < round.step_count; ++i)
-      if (schedule_->steps[round.first_step + i].kind == StepKind::Notify) shared_->notify(lane);
+      if (plan_->steps[round.first_step + i].kind == StepKind::Notify) shared_->notify(lane);
   for (std::uint32_t i = 0; i < round.step_count; ++i) {
-    const Step& step = schedule_->steps[round.first_step + i];
+    const Step& step = plan_->steps[round.first_step + i];
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
     worked_ += byte_count(step.dst, binding_) * step.source_count;
     if (shared_) {
       shared_->run(step);
       continue;
     }
-    const LocalStep local = resolve(*schedule_, step, binding_, sources_);
+    const LocalStep local = resolve(*plan_, step, binding_, sources_);
     if (local.kind == LocalStep::Kind::Copy) std::memcpy(local.args.dst, local.args.sources[0], local.bytes);
     if (local.kind == LocalStep::Kind::Reduce) host::reduce(local.args);
   }
@@ -92,6 +96,10 @@ std::vector<int> HostExecution::pending_peers() const {
   for (const LaneState& lane : lanes_) lane.messages.pending_peers(peers);
   if (shared_) shared_->pending_peers(peers);
   return peers;
+}
+
+bool HostExecution::doorbell(shm::Doorbell& bell) const {
+  return shared_ && plan_->lanes.size() == 1 && shared_->doorbell(bell);
 }
 
 void HostExecution::abandon() noexcept {

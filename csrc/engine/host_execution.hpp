@@ -20,6 +20,7 @@ class HostExecution : public Execution {
 
   bool advance() override;
   std::vector<int> pending_peers() const override;
+  bool doorbell(shm::Doorbell& bell) const override;
   void abandon() noexcept override;
 
  private:
@@ -34,6 +35,7 @@ class HostExecution : public Execution {
   bool run_awaits(const Round& round, int lane);
 
   const SchedulePtr schedule_;
+  const Schedule* plan_;  // of it, what is run
   Binding binding_;
   Transport& transport_;
   ScratchPool::Block scratch_;

@@ -50,6 +50,10 @@ std::vector<int> Operation::pending_peers() const {
   return peers;
 }
 
+bool Operation::doorbell(shm::Doorbell& bell) const {
+  return !check_ && parts_.size() == 1 && parts_.front()->doorbell(bell);
+}
+
 void Operation::abandon() noexcept {
   if (check_) check_->abandon();
   for (auto& part : parts_) part->abandon();

@@ -85,7 +85,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool started = false;  // it had its turn
   bool queued = false;   // it stands in the engine's list of those that wait for theirs
   std::uint64_t rounds_done() const;
-  std::vector<int> pending_peers() const;  // sorted, unique
+  std::vector<int> pending_peers() const;    // sorted, unique
+  bool doorbell(shm::Doorbell& bell) const;  // Execution::doorbell, of the only part
   void abandon() noexcept;
   // After advance() said done: gives scratch memory back, which a Work kept by the user would hold on to.
   void retire();

@@ -52,7 +52,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
-  const std::size_t steps = plan.schedule ? plan.schedule->steps.size() : 0;
+  std::size_t steps = 0;
+  for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
   if (cache_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
     cache_.clear();
     cached_steps_ = 0;

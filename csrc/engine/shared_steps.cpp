@@ -42,7 +42,8 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPIGDR_CHECK(channel_ < shm::kSlotChannels);
   for (const Schedule* s = &schedule; s; s = s->staged.get())
-    MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes && s->lanes.size() <= notices_.size());
+    MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes &&
+                 s->lanes.size() <= notices_.size());
 }
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }

@@ -20,8 +20,8 @@ class SharedSteps {
   // All outlive it.
   SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
 
-  // True once this rank may use the slot, every rank having ended what it had there before, and it is known which
-  // schedule() to run. The others then know where our buffers are.
+  // True once this rank may use the slot, every rank having ended what it had there before, and it is known
+  // which schedule() to run. The others then know where our buffers are.
   bool begin();
   // The one given, or the one that it names for buffers that are not mapped. After begin().
   const Schedule& schedule() const { return *schedule_; }

@@ -49,10 +49,11 @@ constexpr Tuning kFine{64, 3, 256};
 // As in use, but for a few large chunks of shared memory instead of thousands.
 constexpr Tuning kCoarse{256 * 1024, 4, 16 << 20};
 
+// But for those that join two others.
 template <typename Body>
 void each_builder(Body body) {
   for (const Algorithm& algorithm : algorithms())
-    if (algorithm.build) body(algorithm);
+    if (algorithm.build && algorithm.name != std::string_view("adaptive")) body(algorithm);
 }
 
 void check_large_groups(int first, int last) {
@@ -65,7 +66,32 @@ void check_large_groups(int first, int last) {
   });
 }
 
+bool same_steps(const Schedule& a, const Schedule& b) {
+  const auto same = [](const Step& s, const Step& t) {
+    return s.kind == t.kind && s.scale == t.scale && s.peer == t.peer && s.dst == t.dst &&
+           s.first_source == t.first_source && s.source_count == t.source_count;
+  };
+  return std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same) &&
+         a.sources == b.sources && a.staging_count == b.staging_count && a.rounds.size() == b.rounds.size();
+}
+
 }  // namespace
+
+TEST(adaptive_is_direct_and_staged) {
+  for (const Algorithm& a : algorithms()) {
+    if (a.name != std::string_view("adaptive")) continue;
+    for (const int p : {1, 2, 5})
+      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::PreMulSum}) {
+        const CollectiveSpec spec =
+            make(a.collective, p, 100003, reduces(a.collective) ? op : ReduceOp::Sum, p / 2);
+        const SchedulePtr both = a.build(spec, kFine);
+        const SchedulePtr direct = find_algorithm(a.collective, "direct")->build(spec, kFine);
+        const SchedulePtr staged = find_algorithm(a.collective, "staged")->build(spec, kFine);
+        CHECK(same_steps(*both, *direct));
+        CHECK(both->staged ? same_steps(*both->staged, *staged) : p == 1 || same_steps(*both, *staged));
+      }
+  }
+}
 
 TEST(every_size_up_to_24) {
   each_builder([](const Algorithm& a) {

@@ -171,7 +171,7 @@ TEST(the_first_row_that_fits_wins) {
   CHECK(chosen(table, call(C::AllReduce, 2, 8)) == "recursive_doubling");
   CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::All) == "staged");
   CHECK(chosen(table, call(C::AllReduce, 8, 8), false, Reach::Segments) == "staged");
-  CHECK(chosen(table, call(C::AllReduce, 8, 1 << 20), false, Reach::All) == "direct");
+  CHECK(chosen(table, call(C::AllReduce, 8, 1 << 20), false, Reach::All) == "adaptive");
 }
 
 TEST(a_row_that_cannot_run_a_call_is_passed_over) {

@@ -252,7 +252,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
 }
 
 TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
-  for (const char* algorithm : {"direct", "staged", "flag"}) {
+  for (const char* algorithm : {"direct", "staged", "flag", "adaptive"}) {
     const auto all_reduce = Collective::AllReduce;
     expect_mismatch(
         algorithm, all_reduce, [](CollectiveCall& c, int r) { c.spec.count -= static_cast<unsigned>(r); },
@@ -265,7 +265,7 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
         [](CollectiveCall& c, int r) { c.spec.dtype = r ? DataType::Int32 : DataType::Float32; },
         "1000 x int32");
   }
-  for (const char* algorithm : {"direct", "staged"}) {
+  for (const char* algorithm : {"direct", "staged", "adaptive"}) {
     expect_mismatch(
         algorithm, Collective::AllGather,
         [](CollectiveCall& c, int r) {

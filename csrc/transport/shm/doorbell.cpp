@@ -20,13 +20,13 @@ const void* low_half(const std::atomic<std::uint64_t>& flag) {
 }  // namespace
 
 void sleep(const Doorbell& bell, std::chrono::microseconds patience) {
-  // Before the last look at the flag, which the kernel takes: either it sees the new value, or whoever stored it
-  // sees that somebody sleeps.
+  // Before the last look at the flag, which the kernel takes: either it sees the new value, or whoever stored
+  // it sees that somebody sleeps.
   bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
   const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
   if (bell.flag->load(std::memory_order_seq_cst) == bell.seen)
-    ::syscall(SYS_futex, low_half(*bell.flag), FUTEX_WAIT, static_cast<std::uint32_t>(bell.seen), &timeout, nullptr,
-              0);
+    ::syscall(SYS_futex, low_half(*bell.flag), FUTEX_WAIT, static_cast<std::uint32_t>(bell.seen), &timeout,
+              nullptr, 0);
   bell.sleepers->fetch_sub(1, std::memory_order_relaxed);
 }
 

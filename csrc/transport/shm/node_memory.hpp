@@ -51,14 +51,14 @@ struct CallId {
 // in the first cache line.
 struct alignas(64) Slot {
   std::atomic<std::uint64_t> ended;  // generations that this rank has ended
-  // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands below
-  // is there to read.
+  // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands
+  // below is there to read.
   std::atomic<std::uint64_t> begun;
   // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
   CallId call;
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
-  std::atomic<std::uint32_t> sleepers;             // of other ranks, on one of these (doorbell.hpp); many writers
+  std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
 };
 
 // This rank's segment, before the others know of it.
@@ -94,8 +94,8 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
 
   Reach reach() const { return reach_; }  // equal on all ranks
-  // Whether each rank's arena is mapped by all others; equal on all ranks. Then what owns() holds for is within
-  // everybody's reach, whatever reach() says.
+  // Whether each rank's arena is mapped by all others; equal on all ranks. Then what owns() holds for is
+  // within everybody's reach, whatever reach() says.
   bool arenas_mapped() const { return arenas_mapped_; }
   bool owns(const void* memory) const { return own_->arena_ && own_->arena_->owns(memory); }
   int rank() const { return rank_; }
