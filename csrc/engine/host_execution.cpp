@@ -23,7 +23,6 @@ HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Trans
       lanes_(schedule_->lanes.size()) {
   binding_.scratch = scratch_.get();
   if (schedule_->shared) shared_.emplace(*schedule_, binding_, pool);
-  if (binding.trace) trace_.emplace(*binding.trace, *schedule_, binding.dtype, transport.rank());
 }
 
 bool HostExecution::advance() {
@@ -31,6 +30,7 @@ bool HostExecution::advance() {
     if (!shared_->begin()) return false;
     plan_ = &shared_->schedule();
   }
+  if (binding_.trace && !trace_) trace_.emplace(*binding_.trace, *plan_, binding_.dtype, transport_.rank());
   bool done = true;
   worked_ = 0;
   for (std::size_t lane = 0; lane < plan_->lanes.size(); ++lane) done &= advance_lane(static_cast<int>(lane));
