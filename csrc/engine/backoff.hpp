@@ -17,28 +17,30 @@ class Backoff {
   // `bell`: what the last poll found to wait for, if it is known and the only thing; its flag is null
   // otherwise.
   void idle(const shm::Doorbell& bell) {
-    ++idle_;
-    if (!oversubscribed_) {
-      if (idle_ < kSpins) return;
-      idle_ < kYields ? static_cast<void>(sched_yield()) : std::this_thread::sleep_for(kNap);
-    } else if (bell.flag) {
-      if (idle_ >= kLooks) shm::sleep(bell, kNap);
-    } else {
-      idle_ < kFewYields ? static_cast<void>(sched_yield()) : std::this_thread::sleep_for(kNap);
-    }
+    const auto now = std::chrono::steady_clock::now();
+    if (++idle_ == 1) since_ = now;
+    if (!oversubscribed_ && idle_ < kSpins) return;
+    if (now - since_ < (oversubscribed_ ? kYields : kLongYields))
+      sched_yield();
+    else if (bell.flag)
+      shm::sleep(bell, kNap);
+    else
+      std::this_thread::sleep_for(kNap);
   }
 
  private:
-  static constexpr int kSpins = 4000;     // some 500 us of polling
-  static constexpr int kYields = 200000;  // some 50 ms and more: by then a nap costs nothing that matters
-  // A launcher gives each rank a session of its own, and Linux groups processes by session to share the cores
-  // out (sched(7), autogroups): a yield then gives nothing to the other ranks, only a nap does.
-  static constexpr int kFewYields = 100;
-  // Before the core is given away: whoever raises the flag may run on another one.
-  static constexpr int kLooks = 20;
+  static constexpr int kSpins = 4000;  // some 500 us of polling
+  // By then a nap costs nothing that matters.
+  static constexpr std::chrono::microseconds kLongYields{50000};
+  // Between ranks that share a core a yield is the quickest way from one to the next. But a launcher gives
+  // each of them a session of its own, and Linux shares the cores out by session (sched(7), autogroups):
+  // beside other programs that compute, a yield may cost their time slices, and only sleep gives the core to
+  // another rank.
+  static constexpr std::chrono::microseconds kYields{500};
   static constexpr std::chrono::microseconds kNap{50};
   const bool oversubscribed_;
   int idle_ = 0;
+  std::chrono::steady_clock::time_point since_;  // when idle_ was 1
 };
 
 }  // namespace mpigdr
