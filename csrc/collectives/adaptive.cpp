@@ -33,5 +33,11 @@ SchedulePtr all_gather_adaptive(const CollectiveSpec& spec, const Tuning& tuning
 SchedulePtr reduce_scatter_adaptive(const CollectiveSpec& spec, const Tuning& tuning) {
   return adaptive(reduce_scatter_direct(spec, tuning), spec, tuning, reduce_scatter_staged);
 }
+SchedulePtr gather_adaptive(const CollectiveSpec& spec, const Tuning& tuning) {
+  return adaptive(gather_direct(spec, tuning), spec, tuning, gather_staged);
+}
+SchedulePtr scatter_adaptive(const CollectiveSpec& spec, const Tuning& tuning) {
+  return adaptive(scatter_direct(spec, tuning), spec, tuning, scatter_staged);
+}
 
 }  // namespace mpigdr::collectives

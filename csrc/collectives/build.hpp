@@ -123,7 +123,11 @@ SchedulePtr reduce_scatter_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr barrier_flag(const CollectiveSpec&, const Tuning&);
+SchedulePtr gather_adaptive(const CollectiveSpec&, const Tuning&);
+SchedulePtr gather_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);
+SchedulePtr scatter_adaptive(const CollectiveSpec&, const Tuning&);
+SchedulePtr scatter_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_direct(const CollectiveSpec&, const Tuning&);
 
 SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);

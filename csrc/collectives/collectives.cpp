@@ -63,10 +63,18 @@ const std::vector<Algorithm>& algorithms() {
       {C::Gather, "linear", gather_linear, "1 step, p-1 messages to the root, n/p bytes per rank"},
       {C::Gather, "binomial", gather_binomial, "lg p steps, (p-1)/p n bytes to the root"},
       {C::Gather, "direct", gather_direct, "node: 2 flags, n/p copied per rank", true},
+      {C::Gather, "staged", gather_staged,
+       "node: 1 flag per chunk, n/p copied in by each rank, n out by the root", true},
+      {C::Gather, "adaptive", gather_adaptive,
+       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Gather, "native", nullptr, "MPI_Igather"},
       {C::Scatter, "linear", scatter_linear, "1 step, p-1 messages from the root, n bytes at the root"},
       {C::Scatter, "binomial", scatter_binomial, "lg p steps, (p-1)/p n bytes from the root"},
       {C::Scatter, "direct", scatter_direct, "node: 2 flags, n/p copied per rank", true},
+      {C::Scatter, "staged", scatter_staged,
+       "node: 1 flag per chunk, n copied in by the root, n/p out by each rank", true},
+      {C::Scatter, "adaptive", scatter_adaptive,
+       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Scatter, "native", nullptr, "MPI_Iscatter"},
   };
   return all;

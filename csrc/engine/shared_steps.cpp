@@ -95,6 +95,10 @@ bool SharedSteps::is_open() const {
       return node_.owns(binding_.output);
     case Collective::Reduce:
       return node_.owns(binding_.input) && (!root || node_.owns(binding_.output));
+    case Collective::Gather:
+      return !root || node_.owns(binding_.output);
+    case Collective::Scatter:
+      return !root || node_.owns(binding_.input);
     default:
       return node_.owns(binding_.input);
   }

@@ -16,6 +16,7 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "device/host/isa.hpp"
 #include "engine/selection_source.hpp"
 #include "torch/flight.hpp"
 #include "torch/memory.hpp"
@@ -150,6 +151,7 @@ void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout) {
     key = key_prefix(generation_);
   }
   set_log_rank(rank, size);
+  host::selected_isa();  // a wrong MPI_GDR_SIMD is told before MPI starts
   const bool first = !mpi::initialized();
   mpi::RuntimeOptions options;
   options.rank = rank;
@@ -209,6 +211,7 @@ void World::print_summary() const {
   log(LogLevel::Info, "INIT", "started by ", mpi.initialized_by, ", bootstrap ", mpi.bootstrap,
       ", thread level ", mpi.thread_level, ", ", mpi.nodes, " node(s), rank ", mpi.rank_on_node, " of ",
       mpi.ranks_on_node, " on node ", mpi.node);
+  log(LogLevel::Info, "INIT", "kernels: ", host::name(host::selected_isa()));
   log(LogLevel::Info, "INIT", "accelerator tensors: copied to the host and back, blocking");
   log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
 }

@@ -64,8 +64,11 @@ libc.mallinfo2.restype = Mallinfo2
 
 
 def memory_now() -> tuple[int, int]:
-    """(bytes that malloc has handed out, bytes resident) of this process. What malloc keeps of freed memory between
-    blocks in use goes back to the system first: that grows with the threads' chance meetings, and is no leak."""
+    """(bytes that malloc has handed out, bytes resident) of this process.
+
+    What malloc keeps of freed memory goes back to the system first: how much that is depends on how the
+    threads happened to meet, and is no leak.
+    """
     info = libc.mallinfo2()
     libc.malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
