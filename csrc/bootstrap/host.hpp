@@ -24,6 +24,10 @@ std::vector<int> number_nodes(const std::vector<std::string>& identities);
 // True if on some node more ranks run than the processors that they may use together.
 bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std::string>& cpus_of_rank);
 
+// Why this rank's threads get in each other's way, or "": it may run on one processor only, `own_cpus`,
+// though its node has several for each of its ranks.
+std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int cpus_of_node);
+
 // PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)"; a pattern that repeats over all
 // ranks is given once, since readers start over at its end. Nothing if it is longer than a PMI value may be:
 // MPI then compares host names.

@@ -197,6 +197,11 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   if (options.flight && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);
   if (log_enabled(LogLevel::Info)) print_summary();
+  const auto ranks_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), host_identity()));
+  if (const std::string problem =
+          binding_problem(usable_cpus(), ranks_here, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+      !problem.empty())
+    log(LogLevel::Warn, "BIND", problem);
   if (options.oversubscribed)
     log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
 }

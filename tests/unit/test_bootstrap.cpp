@@ -113,6 +113,14 @@ TEST(oversubscription_counts_the_cores_of_a_node_together) {
   CHECK(!oversubscribed({0, 0}, {"", ""}));  // not known
 }
 
+TEST(a_rank_bound_to_one_of_many_processors_is_told) {
+  CHECK(binding_problem("3", 2, 4).find("bound to processor 3 alone, of 4 for 2 rank(s)") !=
+        std::string::npos);
+  CHECK(binding_problem("3", 3, 4).empty());  // there is one each
+  CHECK(binding_problem("0,1", 1, 4).empty());
+  CHECK(binding_problem("", 1, 4).empty());  // not known
+}
+
 TEST(pmi_server_answers_and_exchanges_values) {
   MemoryStore store;
   PmiServer& zero = server(store, 0, 2, "x");
