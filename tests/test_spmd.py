@@ -116,10 +116,23 @@ FORCED = {
     },
 }
 
+# Inside a node, beside what is chosen there by default.
+NODE = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "GATHER", "SCATTER")
+FORCED_IN_NODE = {
+    name: {f"MPI_GDR_{collective}_ALGO": name for collective in NODE}
+    for name in ("staged", "direct", "adaptive")
+} | {
+    "flag": {"MPI_GDR_ALLREDUCE_ALGO": "flag", "MPI_GDR_BARRIER_ALGO": "flag"},
+    "messages": {"MPI_GDR_SHM": "off"},
+}
 
-@pytest.mark.parametrize("choice", FORCED)
+
+@pytest.mark.parametrize(
+    "choice", [*FORCED, *(pytest.param(name, marks=pytest.mark.full) for name in FORCED_IN_NODE)]
+)
 def test_forced_algorithms(tmp_path, choice):
-    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **FORCED[choice]) > 0
+    variables = (FORCED | FORCED_IN_NODE)[choice]
+    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **variables) > 0
 
 
 def full_grid(tmp_path, size, **env):
@@ -140,6 +153,6 @@ def test_full_grid(tmp_path, size):
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [5, 8])
-@pytest.mark.parametrize("choice", FORCED)
+@pytest.mark.parametrize("choice", [*FORCED, "staged", "direct"])
 def test_full_grid_of_forced_algorithms(tmp_path, choice, size):
-    full_grid(tmp_path, size, **FORCED[choice])
+    full_grid(tmp_path, size, **(FORCED | FORCED_IN_NODE)[choice])
