@@ -92,6 +92,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         },
         "extension": {"mpicc": record.get("mpicc")},
         "accelerator": accelerator(torch),
+        "kernels": {},
         "mpi": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
@@ -104,6 +105,8 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
             extension.init_mpi_from_launcher(*rank_and_size, 60.0)
         report["mpi"] = dict(extension.mpi_info())
+        selected, available = extension.kernels()
+        report["kernels"] = {"selected": selected, "available": available}
         report["variables"] = [dict(row) for row in extension.env_table()]
         for name, on_node in (("table", False), ("table_on_one_node", True)):
             report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, on_node)]
@@ -148,6 +151,7 @@ def as_text(report: dict[str, Any]) -> str:
         if isinstance(value, dict):
             lines.append(f"{key}:")
             known = {name: "-" if item in (None, "", -1) else item for name, item in value.items()}
+            known = {n: ", ".join(item) if isinstance(item, list) else item for n, item in known.items()}
             lines += [f"  {name:<16} {item}" for name, item in known.items()]
         else:
             lines.append(f"{key}: {value}")

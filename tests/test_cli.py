@@ -282,6 +282,7 @@ def test_info_json(clean_env):
         "extension",
         "accelerator",
         "mpi",
+        "kernels",
         "variables",
         "environment",
         "algorithms",
@@ -293,6 +294,7 @@ def test_info_json(clean_env):
     assert "error" not in report["extension"], report["extension"]["error"]
     assert result.returncode == 0
     assert report["torch"]["version"].split(".")[:2] == report["torch"]["built_for"].split(".")[:2]
+    assert report["kernels"]["selected"] in report["kernels"]["available"]
     assert report["mpi"]["library"] and report["mpi"]["library_path"]
     assert {"MPI_GDR_DEBUG", "MPI_GDR_TIMEOUT"} <= {row["name"] for row in report["variables"]}
     assert {"all_reduce", "broadcast"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
@@ -302,6 +304,7 @@ def test_info_text_shows_every_variable_and_algorithm():
     report = {
         "mpi_gdr": "1.0",
         "mpi": {"library": "MPICH 5", "thread_level": None},
+        "kernels": {"available": ["baseline", "avx2"]},
         "variables": [
             {"name": "MPI_GDR_DEBUG", "value": "INFO", "source": "environment"},
             {"name": "MPI_GDR_LANES", "value": "4", "source": "default"},
@@ -327,6 +330,7 @@ def test_info_text_shows_every_variable_and_algorithm():
         "mpi_gdr: 1.0",
         "  library          MPICH 5",
         "  thread_level     -",
+        "  available        baseline, avx2",
         " *MPI_GDR_DEBUG                    INFO",
         "  MPI_GDR_LANES                    4",
         "  UCX_TLS=tcp",

@@ -165,6 +165,9 @@ def test_a_switch_must_win_by_more_than_the_hysteresis():
     assert table.with_hysteresis(points, native=True) == ["native"] * 4
     # Where the neighbour's choice cannot run, the fastest is taken.
     assert table.with_hysteresis([point(64, built_in="staged", ring=2.0, flag=1.99)], False) == ["flag"]
+    # Staged for ordinary tensors is adaptive for all.
+    assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=6.0)], False) == ["adaptive"]
+    assert table.with_hysteresis([point(64, ring=10.0, staged=5.0, adaptive=7.0)], False) == ["staged"]
     # A median that wins by chance, though its better calls do not.
     lucky = point(64, ring=10.0, flag=5.0) | {"quartile_us": {"ring": 4.0, "flag": 4.5}}
     assert table.with_hysteresis([lucky], False) == ["ring"]

@@ -15,7 +15,8 @@ namespace {
 // How long a failure waits for the flight log and the trace to be written: it is part of the deadline's 5 s
 // of grace.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
-constexpr auto kTracePatience = std::chrono::milliseconds(500);
+// With the progress role: several groups may fail in one pass.
+constexpr auto kTracePatience = std::chrono::milliseconds(50);
 
 std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
@@ -72,11 +73,14 @@ std::string Engine::tell_failure(Operation& operation, std::string text, const s
 }
 
 std::string Engine::write_flight_log(const std::string& reason) {
-  if (trace()) trace()->write(reason, kTracePatience);
-  if (!flight() || flight()->path().empty()) return "";
-  const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
-  return result.problem.empty() ? "; flight log: " + result.path
-                                : "; the flight log could not be written: " + result.problem;
+  std::string told;
+  if (flight() && !flight()->path().empty()) {
+    const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
+    told = result.problem.empty() ? "; flight log: " + result.path
+                                  : "; the flight log could not be written: " + result.problem;
+  }
+  if (trace()) trace()->write(reason, kTracePatience);  // the longer file: second
+  return told;
 }
 
 void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {

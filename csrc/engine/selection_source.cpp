@@ -89,11 +89,14 @@ Selection load_selection(const Env& env, const std::string& group_rows) {
 }
 
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank) {
+  for (std::size_t r = 1; r < by_rank.size(); ++r)
+    if (by_rank[r].size() != by_rank[0].size())
+      return "rank " + std::to_string(r) + " has another release of mpi-gdr than rank 0";
   std::string text;
   for (std::size_t s = 0; s < by_rank[0].size(); ++s) {
     std::vector<std::pair<const SharedSetting*, std::vector<int>>> sides;  // in order of their first rank
     for (std::size_t r = 0; r < by_rank.size(); ++r) {
-      const SharedSetting& setting = by_rank[r].at(s);
+      const SharedSetting& setting = by_rank[r][s];
       auto side = std::find_if(sides.begin(), sides.end(),
                                [&](const auto& known) { return known.first->value == setting.value; });
       if (side == sides.end()) side = sides.insert(side, {&setting, {}});

@@ -85,35 +85,40 @@ bool SharedSteps::slot_is_free() {
   return true;
 }
 
-// What the others may touch, and is it all where they can?
+// What the others may touch, and is it all where they can? Nothing (a null pointer) is.
 bool SharedSteps::is_open() const {
   const bool root = binding_.call.root == node_.rank();
+  const auto open = [&](const void* memory) { return !memory || node_.owns(memory); };
   switch (binding_.call.collective) {
     case Collective::AllReduce:
-      return node_.owns(binding_.input) && node_.owns(binding_.output);
+      return open(binding_.input) && open(binding_.output);
     case Collective::Broadcast:
-      return node_.owns(binding_.output);
+      return open(binding_.output);
     case Collective::Reduce:
-      return node_.owns(binding_.input) && (!root || node_.owns(binding_.output));
+      return open(binding_.input) && (!root || open(binding_.output));
     case Collective::Gather:
-      return !root || node_.owns(binding_.output);
+      return !root || open(binding_.output);
     case Collective::Scatter:
-      return !root || node_.owns(binding_.input);
+      return !root || open(binding_.input);
     default:
-      return node_.owns(binding_.input);
+      return open(binding_.input);
   }
 }
 
 // All ranks come to the same result, from what all of them have said.
 bool SharedSteps::agree() {
-  bool open = node_.arenas_mapped();
+  bool open = node_.arenas_mapped(), all = true;
   for (int r = 0; r < node_.size(); ++r) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
-    if (begun >> 1 < generation_) return missing(r, flag, begun);
+    if (begun >> 1 < generation_) {  // the others may be in another call already
+      if (all) all = missing(r, flag, begun);
+      continue;
+    }
     if (!agrees_[static_cast<std::size_t>(r)]) compare_calls(r);
     open = open && (begun & 1);
   }
+  if (!all) return false;
   if (!open) schedule_ = schedule_->staged.get();
   return true;
 }

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "common/env.hpp"
+#include "device/host/isa.hpp"
 #include "engine/selection_source.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
@@ -187,6 +188,15 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("data"), py::arg("root"),
       "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
+  m.def(
+      "kernels",
+      [] {
+        std::vector<std::string> available;
+        for (const host::Isa isa : host::available_isas()) available.emplace_back(host::name(isa));
+        return std::pair(std::string(with_torch_errors([] { return host::name(host::selected_isa()); })),
+                         available);
+      },
+      "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
   m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
   m.def(
       "finalize", [](const std::string& failure) { World::get().finalize(failure); }, py::arg("failure") = "",

@@ -188,11 +188,14 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
   engine_ = Engine::create(options);
   set_last_words([flight = options.flight, trace = trace_](const std::string& reason) -> std::string {
-    if (trace) trace->write(reason, std::chrono::milliseconds(500));
-    if (!flight) return "";  // turned off
-    const FlightWriter::Result result = flight->write(reason, std::chrono::seconds(1));
-    return result.problem.empty() ? "; flight log: " + result.path
-                                  : "; the flight log could not be written: " + result.problem;
+    std::string told;
+    if (flight) {  // else turned off
+      const FlightWriter::Result result = flight->write(reason, std::chrono::seconds(1));
+      told = result.problem.empty() ? "; flight log: " + result.path
+                                    : "; the flight log could not be written: " + result.problem;
+    }
+    if (trace) trace->write(reason, std::chrono::milliseconds(500));  // the longer file: second
+    return told;
   });
   if (options.flight && Env::get().flight_signal)
     flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight);

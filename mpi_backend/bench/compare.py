@@ -46,6 +46,8 @@ def collect(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
     for flag, name in COPIED.items():
         if (value := getattr(options, name)) is not None:
             common += [flag, str(value)]
+    if not options.check:
+        common += ["-c", "0"]
     if options.sizes:
         common += ["--sizes", ",".join(map(str, options.sizes))]
     ours = "group" if options.memory == "group" else "mpi-gdr"

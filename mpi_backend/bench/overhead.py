@@ -67,6 +67,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         info = ranks.summary()
         for row, name, block_bytes in cases(options.sizes):
             run = run_of(name, ranks, block_bytes)
+            run.fill()
             calls = Calls(options.iters, 50, rewrite=False, check=False)
             samples = ranks.samples(run, calls)
             mine = [statistics.median(samples)]

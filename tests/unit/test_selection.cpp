@@ -244,6 +244,7 @@ TEST(ranks_compare_what_chooses) {
   };
   const auto plain = settings({});
   CHECK(disagreement({plain}) == "");
+  CHECK(disagreement({plain, plain, {}}) == "rank 2 has another release of mpi-gdr than rank 0");
   CHECK(disagreement({plain, plain, plain}) == "");
   CHECK(disagreement({plain, settings({{"MPI_GDR_LANES", "8"}}), plain}) ==
         "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1");

@@ -278,6 +278,19 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
   }
 }
 
+TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
+  World world(
+      3, {.group = {"test", 10s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "adaptive"}}), .node = true});
+  world.run([&](int r) {
+    if (r == 0) return;
+    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
+    call.spec.count -= static_cast<unsigned>(r);
+    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "is in another call");
+  });
+}
+
 // A process that ended is not read any more, even if another one has its pid.
 TEST(memory_of_a_rank_that_has_gone_is_refused) {
   auto nodes = make_node(2);

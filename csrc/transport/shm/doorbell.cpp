@@ -11,7 +11,9 @@
 namespace mpigdr::shm {
 namespace {
 
-// The half of the flag in which it differs from the values before.
+// The half that the kernel compares. Flags with a generation in the upper half may go from one value to
+// another with the same lower half: a sleeper that has looked just before then sleeps on until its patience
+// is over, or the next ring.
 const void* low_half(const std::atomic<std::uint64_t>& flag) {
   static_assert(sizeof(flag) == 8 && std::atomic<std::uint64_t>::is_always_lock_free);
   return reinterpret_cast<const std::uint32_t*>(&flag) + (std::endian::native == std::endian::big ? 1 : 0);

@@ -17,7 +17,8 @@ struct Doorbell {
   std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
 };
 
-// Until the flag has changed, at most so long.
+// Until the flag has changed, at most so long; now and then as long although it has changed: `patience` must
+// be short.
 void sleep(const Doorbell& bell, std::chrono::microseconds patience);
 // After `flag` was stored to.
 void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
