@@ -124,12 +124,12 @@ def test_an_exception_fails_on_all_ranks(tmp_path):
         "def broken(*args, **kwargs): raise RuntimeError('sabotaged')\n"
         "dist.barrier = broken\n"
         "status = selftest.main(['--quick', '--json'])\n"
-        "print('status', status, flush=True)\n"
+        "print('status', status, file=sys.stderr, flush=True)\n"
         "sys.exit(status)\n"
     )
     result = mpi_gdr("run", "-n", "2", str(script))
     rows = {row["operation"]: row for row in report_of(result)["operations"]}
-    assert result.stdout.count("status 1") == 2
+    assert result.stderr.count("status 1") == 2
     assert "sabotaged" in rows["recv from any"]["failures"][0]["got"]  # the first that calls it
     assert rows["new_group"]["not_run"] and rows["all_reduce"]["ok"]
 

@@ -33,7 +33,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
     for result in processes.run_apart(2, PROGRAM, **variables):
         output = result.expect(0)
         reach = re.search(r"^reach: (\w+)$", output, re.M)[1]
-        beyond = {"all": "flag", "segments": "flag", "none": "ring"}[reach]
+        beyond = {"all": "adaptive", "segments": "adaptive", "none": "ring"}[reach]
         for line in (
             "scatter: binomial linear",
             "all_reduce 64: ring",
@@ -47,7 +47,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         ):
             assert line in output.splitlines(), output
         assert output.count("right: True") == 5 and "right: False" not in output
-        assert re.search(r"^broadcast: binomial (staged|chain)$", output, re.M), output
+        assert re.search(r"^broadcast: binomial (adaptive|chain)$", output, re.M), output
         assert re.search(
             r"^typo: ValueError: collective='all_redcue', expected one of: all_red", output, re.M
         )
