@@ -35,7 +35,7 @@ def test_rows_of_a_file_and_of_a_group(tmp_path):
         reach = re.search(r"^reach: (\w+)$", output, re.M)[1]
         beyond = {"all": "adaptive", "segments": "adaptive", "none": "ring"}[reach]
         for line in (
-            "scatter: binomial linear",
+            f"scatter: binomial {'linear' if reach == 'none' else 'staged'}",
             "all_reduce 64: ring",
             "all_reduce 4096: rabenseifner",
             f"all_reduce 65536: {beyond}",
