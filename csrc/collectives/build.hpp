@@ -106,27 +106,20 @@ class Blocks {
 };
 
 // For ranks of one node (shared.hpp).
-SchedulePtr all_reduce_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_flag(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr broadcast_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr broadcast_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_gather_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_gather_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr barrier_flag(const CollectiveSpec&, const Tuning&);
-SchedulePtr gather_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr scatter_adaptive(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_direct(const CollectiveSpec&, const Tuning&);
 

@@ -1,5 +1,6 @@
 #include "collectives/collectives.hpp"
 
+#include "collectives/adaptive.hpp"
 #include "collectives/build.hpp"
 
 namespace mpigdr {
@@ -17,14 +18,14 @@ const std::vector<Algorithm>& algorithms() {
       {C::AllReduce, "staged", all_reduce_staged,
        "node: 1 flag per chunk, (p-1)/p n copied in, n reduced, n copied out", true},
       {C::AllReduce, "direct", all_reduce_direct, "node: 2 flags, n read and n written per rank", true},
-      {C::AllReduce, "adaptive", all_reduce_adaptive,
+      {C::AllReduce, "adaptive", adaptive<all_reduce_direct, all_reduce_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::AllReduce, "native", nullptr, "MPI_Iallreduce"},
       {C::Broadcast, "binomial", broadcast_binomial, "lg p steps, n lg p bytes at the root"},
       {C::Broadcast, "chain", broadcast_chain, "p - 2 + k steps for k chunks, n bytes per rank"},
       {C::Broadcast, "staged", broadcast_staged, "node: 1 flag per chunk, n copied in and out", true},
       {C::Broadcast, "direct", broadcast_direct, "node: 2 flags, (p-1)/p n copied per rank", true},
-      {C::Broadcast, "adaptive", broadcast_adaptive,
+      {C::Broadcast, "adaptive", adaptive<broadcast_direct, broadcast_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Broadcast, "native", nullptr, "MPI_Ibcast"},
       {C::Reduce, "binomial", reduce_binomial, "lg p + k - 1 steps for k chunks, n bytes per rank"},
@@ -33,7 +34,7 @@ const std::vector<Algorithm>& algorithms() {
       {C::Reduce, "staged", reduce_staged,
        "node: 1 flag per chunk, (p-1)/p n copied in, n reduced, n copied out", true},
       {C::Reduce, "direct", reduce_direct, "node: 2 flags, n read and n/p written per rank", true},
-      {C::Reduce, "adaptive", reduce_adaptive,
+      {C::Reduce, "adaptive", adaptive<reduce_direct, reduce_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Reduce, "native", nullptr, "MPI_Ireduce"},
       {C::AllGather, "recursive_doubling", all_gather_recursive_doubling, "lg p steps, (p-1)/p n bytes"},
@@ -41,7 +42,7 @@ const std::vector<Algorithm>& algorithms() {
       {C::AllGather, "bruck", all_gather_bruck, "lg p steps of one message, (p-1)/p n bytes, n copied"},
       {C::AllGather, "staged", all_gather_staged, "node: 1 flag per chunk, n/p copied in, n out", true},
       {C::AllGather, "direct", all_gather_direct, "node: 2 flags, (p-1)/p n copied per rank", true},
-      {C::AllGather, "adaptive", all_gather_adaptive,
+      {C::AllGather, "adaptive", adaptive<all_gather_direct, all_gather_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::AllGather, "native", nullptr, "MPI_Iallgather"},
       {C::ReduceScatter, "pairwise", reduce_scatter_pairwise,
@@ -51,7 +52,7 @@ const std::vector<Algorithm>& algorithms() {
        true},
       {C::ReduceScatter, "direct", reduce_scatter_direct, "node: 2 flags, n read, n/p written per rank",
        true},
-      {C::ReduceScatter, "adaptive", reduce_scatter_adaptive,
+      {C::ReduceScatter, "adaptive", adaptive<reduce_scatter_direct, reduce_scatter_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::ReduceScatter, "native", nullptr, "MPI_Ireduce_scatter_block"},
       {C::AllToAll, "pairwise", all_to_all_pairwise, "p-1 steps, n bytes; counts may differ"},
@@ -65,7 +66,7 @@ const std::vector<Algorithm>& algorithms() {
       {C::Gather, "direct", gather_direct, "node: 2 flags, n/p copied per rank", true},
       {C::Gather, "staged", gather_staged,
        "node: 1 flag per chunk, n/p copied in by each rank, n out by the root", true},
-      {C::Gather, "adaptive", gather_adaptive,
+      {C::Gather, "adaptive", adaptive<gather_direct, gather_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Gather, "native", nullptr, "MPI_Igather"},
       {C::Scatter, "linear", scatter_linear, "1 step, p-1 messages from the root, n bytes at the root"},
@@ -73,7 +74,7 @@ const std::vector<Algorithm>& algorithms() {
       {C::Scatter, "direct", scatter_direct, "node: 2 flags, n/p copied per rank", true},
       {C::Scatter, "staged", scatter_staged,
        "node: 1 flag per chunk, n copied in by the root, n/p out by each rank", true},
-      {C::Scatter, "adaptive", scatter_adaptive,
+      {C::Scatter, "adaptive", adaptive<scatter_direct, scatter_staged>,
        "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
       {C::Scatter, "native", nullptr, "MPI_Iscatter"},
   };
