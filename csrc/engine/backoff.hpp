@@ -13,13 +13,16 @@ namespace mpigdr {
 class Backoff {
  public:
   explicit Backoff(bool oversubscribed) : oversubscribed_(oversubscribed) {}
-  void moved() { idle_ = 0; }
+  void moved() {
+    idle_ = 0;
+    since_ = {};
+  }
   // `bell`: what the last poll found to wait for, if it is known and the only thing; its flag is null
   // otherwise.
   void idle(const shm::Doorbell& bell) {
+    if (!oversubscribed_ && ++idle_ < kSpins) return;  // without a look at the clock
     const auto now = std::chrono::steady_clock::now();
-    if (++idle_ == 1) since_ = now;
-    if (!oversubscribed_ && idle_ < kSpins) return;
+    if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
     if (now - since_ < (oversubscribed_ ? kYields : kLongYields))
       sched_yield();
     else if (bell.flag)
@@ -39,8 +42,8 @@ class Backoff {
   static constexpr std::chrono::microseconds kYields{500};
   static constexpr std::chrono::microseconds kNap{50};
   const bool oversubscribed_;
-  int idle_ = 0;
-  std::chrono::steady_clock::time_point since_;  // when idle_ was 1
+  int idle_ = 0;                                 // spins
+  std::chrono::steady_clock::time_point since_;  // it yields; the epoch: not yet
 };
 
 }  // namespace mpigdr

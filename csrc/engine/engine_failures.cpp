@@ -74,11 +74,7 @@ std::string Engine::tell_failure(Operation& operation, std::string text, const s
 
 std::string Engine::write_flight_log(const std::string& reason) {
   std::string told;
-  if (flight() && !flight()->path().empty()) {
-    const FlightWriter::Result result = flight()->write(reason, kFlightPatience);
-    told = result.problem.empty() ? "; flight log: " + result.path
-                                  : "; the flight log could not be written: " + result.problem;
-  }
+  if (flight() && !flight()->path().empty()) told = flight()->write_and_tell(reason, kFlightPatience);
   if (trace()) trace()->write(reason, kTracePatience);  // the longer file: second
   return told;
 }

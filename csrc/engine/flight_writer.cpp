@@ -23,4 +23,11 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
   }
 }
 
+std::string FlightWriter::write_and_tell(const std::string& reason,
+                                         std::chrono::milliseconds patience) const {
+  const Result result = write(reason, patience);
+  return result.problem.empty() ? "; flight log: " + result.path
+                                : "; the flight log could not be written: " + result.problem;
+}
+
 }  // namespace mpigdr

@@ -31,6 +31,8 @@ class FlightWriter {
   // Replaces the file in one step; readers never see half of it. `reason`: why, for whoever reads it.
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
+  // Writes it, and says so for the end of a message: "; flight log: /tmp/..." or why there is none.
+  std::string write_and_tell(const std::string& reason, std::chrono::milliseconds patience) const;
 
  private:
   const std::shared_ptr<FlightLog> log_;

@@ -16,9 +16,9 @@ constexpr std::size_t kMostWork = std::size_t{4} << 20;
 HostExecution::HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                              ScratchPool& pool)
     : schedule_(std::move(schedule)),
+      plan_(schedule_.get()),
       binding_(binding),
       transport_(transport),
-      plan_(schedule_.get()),
       scratch_(pool.take(schedule_->scratch_count * item_size(binding.dtype))),
       lanes_(schedule_->lanes.size()) {
   binding_.scratch = scratch_.get();

@@ -189,12 +189,8 @@ void World::start_engine(const std::vector<std::string>& blobs, int rank, int si
   engine_ = Engine::create(options);
   set_last_words([flight = options.flight, trace = trace_](const std::string& reason) -> std::string {
     std::string told;
-    if (flight) {  // else turned off
-      const FlightWriter::Result result = flight->write(reason, std::chrono::seconds(1));
-      told = result.problem.empty() ? "; flight log: " + result.path
-                                    : "; the flight log could not be written: " + result.problem;
-    }
-    if (trace) trace->write(reason, std::chrono::milliseconds(500));  // the longer file: second
+    if (flight) told = flight->write_and_tell(reason, std::chrono::seconds(1));  // else turned off
+    if (trace) trace->write(reason, std::chrono::milliseconds(500));             // the longer file: second
     return told;
   });
   if (options.flight && Env::get().flight_signal)

@@ -14,20 +14,12 @@ from typing import Any
 
 from .. import job
 from .compare import number, spread
+from .options import COLLECTIVES as ALL_COLLECTIVES
 from .options import Calls, size_list
 from .side_by_side import Command, initialize
 
-COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "gather",
-    "scatter",
-    "barrier",
-)
+# A message needs two ranks and a pair of calls.
+COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name != "sendrecv")
 
 
 def command() -> Command:

@@ -19,17 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import job
+from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
 
-COLLECTIVES = (
-    "all_reduce",
-    "broadcast",
-    "reduce",
-    "all_gather",
-    "reduce_scatter",
-    "gather",
-    "scatter",
-    "barrier",
-)
+# all_to_all has one algorithm that all splits allow, messages none to choose.
+COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
 # What would choose instead of what is measured.
 UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING)$")

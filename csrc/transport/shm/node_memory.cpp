@@ -156,7 +156,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   header(node->own_->memory_)
       .verdict.store(reach == Reach::None ? kFailed
                                           : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
-                                                (node->arenas_mapped_ ? kAndArenas : 0),
+                                                (node->arenas_mapped_ ? kAndArenas : Verdict{}),
                      std::memory_order_release);
   // Who could not map a segment has said so in its own, so that all come to the same result.
   for (int r = 0; r < node->size() && reach != Reach::None; ++r) {
