@@ -1,5 +1,6 @@
 // All-reduce inside a node through shared memory: copy in, each rank reduces its slice, copy out.
 //   T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; two flags more at the end
+//   of two ranks: 1 flag + n copied in + 2n read, per chunk: less is written, and one piece fewer is copied
 //   one fold over all ranks in rank order, rounded once
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
@@ -10,7 +11,10 @@ SchedulePtr all_reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   validate(spec, tuning);
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
-  StagedReduction(writer, spec, tuning).write(true);
+  if (spec.size == 2)
+    reduce_whole(writer, spec, tuning);
+  else
+    StagedReduction(writer, spec, tuning).write(true);
   return writer.finish();
 }
 

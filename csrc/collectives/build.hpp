@@ -117,6 +117,7 @@ SchedulePtr all_gather_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_gather_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr reduce_scatter_staged(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_to_all_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr barrier_flag(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);

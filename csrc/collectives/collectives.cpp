@@ -58,6 +58,7 @@ const std::vector<Algorithm>& algorithms() {
       {C::AllToAll, "pairwise", all_to_all_pairwise, "p-1 steps, n bytes; counts may differ"},
       {C::AllToAll, "bruck", all_to_all_bruck,
        "lg p steps, n/2 lg p bytes; even splits only, never chosen by default"},
+      {C::AllToAll, "staged", all_to_all_staged, "node: 1 flag per chunk, n copied in and out", true},
       {C::Barrier, "dissemination", barrier_dissemination, "lg p steps of one element"},
       {C::Barrier, "flag", barrier_flag, "node: 1 flag", true},
       {C::Barrier, "native", nullptr, "MPI_Ibarrier"},

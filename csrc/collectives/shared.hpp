@@ -108,6 +108,28 @@ class StagedChunks {
   Slice base_;
 };
 
+// The reduction of all ranks' inputs by each rank that takes the result: the others' come through Staging,
+// and everything is read by everybody. One fold over all ranks in rank order, rounded once.
+inline void reduce_whole(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const bool rooted = has_root(spec.collective);
+  const bool takes = !rooted || spec.rank == spec.root, gives = !rooted || !takes;
+  const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
+  const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
+  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
+    const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
+    const Slice room = chunks.room(i, 0, dst.count);
+    const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
+    writer.round();
+    if (gives || scaled) writer.copy(room, source, first_scale(spec.op));
+    meet(writer, spec);
+    if (!takes) continue;
+    std::vector<Slice> sources = of_all(room, spec.size);
+    // Likelier in this core's cache.
+    if (!scaled) sources[static_cast<std::size_t>(spec.rank)] = source;
+    writer.reduce(dst, sources, final_scale(spec.op));
+  }
+}
+
 // The reduction of all ranks' inputs through Staging, piece r of each chunk by rank r. What a rank reduces
 // itself it takes from its Input: only the other pieces are copied in.
 //

@@ -36,7 +36,9 @@ struct Binding {
   const shm::NodeMemory* node = nullptr;
   std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
   shm::CallId call;            // compared with the others' before their memory is touched
-  Trace* trace = nullptr;      // null: rounds are not traced
+  // The same for AllToAll, by rank; empty for others.
+  std::vector<std::uint64_t> send_counts, recv_counts;
+  Trace* trace = nullptr;  // null: rounds are not traced
 };
 
 inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base

@@ -175,15 +175,22 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
   binding.trace = engine_.trace().get();
-  if (plan.schedule->shared) binding.call = call_id(c.spec, sequence);
+  if (plan.schedule->shared) {
+    binding.call = call_id(c.spec, sequence);
+    binding.send_counts = c.spec.send_counts;
+    binding.recv_counts = c.spec.recv_counts;
+  }
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
 std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel) const {
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
-  // ranks together.
+  // ranks together; in shared memory the slots do.
   const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
-  const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), is_all_to_all);
+  const std::uint64_t after =
+      before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
+        return is_all_to_all(call) && !planner_->choose(spec_of(call), *transport_, true, reach()).shared;
+      });
   if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
   barrier.spec.collective = Collective::Barrier;

@@ -67,6 +67,9 @@ bool SharedSteps::begin() {
     own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
     own.call = binding_.call;
+    if (!binding_.send_counts.empty())
+      std::memcpy(node_.staging(node_.rank(), channel_, number_), binding_.send_counts.data(),
+                  binding_.send_counts.size() * sizeof(std::uint64_t));
     raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
     told_ = true;
   }
@@ -150,6 +153,15 @@ void SharedSteps::compare_calls(int peer) {
   if (theirs != binding_.call)
     fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
          text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
+  if (!binding_.recv_counts.empty()) {
+    std::uint64_t sent = 0;  // to this rank
+    std::memcpy(&sent,
+                node_.staging(peer, channel_, number_) + static_cast<std::size_t>(node_.rank()) * sizeof sent,
+                sizeof sent);
+    if (const std::uint64_t expected = binding_.recv_counts[static_cast<std::size_t>(peer)]; sent != expected)
+      fail(ErrorCode::Remote, "rank ", peer, " sends ", sent, " elements to this rank, where ", expected,
+           " were expected: the ranks called different collectives, or with different sizes");
+  }
   agrees_[static_cast<std::size_t>(peer)] = true;
 }
 

@@ -14,6 +14,14 @@ float value(int r, std::size_t i) {
   return static_cast<float>((i * 7 + static_cast<unsigned>(r) * 13) % 101);
 }
 
+// Elements from one rank to another in an all_to_all: uneven, some none.
+std::size_t exchanged(int from, int to, std::size_t count) {
+  return count * static_cast<unsigned>((from * 7 + to * 3) % 5) / 2;
+}
+
+// Whose values those are.
+int sender(int from, int to) { return from * 31 + to; }
+
 CollectiveCall call_of(Collective collective, int r, int p, std::size_t count, int root, Buffers& b,
                        bool in_place) {
   CollectiveCall call;
@@ -27,13 +35,26 @@ CollectiveCall call_of(Collective collective, int r, int p, std::size_t count, i
   const auto size = static_cast<std::size_t>(p), rank = static_cast<std::size_t>(r);
   const bool scatters = collective == Collective::ReduceScatter || collective == Collective::Scatter;
   const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
-  b.input.resize(scatters ? count * size : count);
+  std::size_t sent = scatters ? count * size : count, received = gathers ? count * size : count;
+  if (collective == Collective::AllToAll) {
+    sent = received = spec.count = 0;
+    for (int q = 0; q < p; ++q) {
+      spec.send_counts.push_back(exchanged(r, q, count));
+      spec.recv_counts.push_back(exchanged(q, r, count));
+      sent += spec.send_counts.back();
+      received += spec.recv_counts.back();
+    }
+  }
+  b.input.resize(sent);
   for (std::size_t i = 0; i < b.input.size(); ++i) b.input[i] = value(r, i);
-  b.output.assign(gathers ? count * size : count, -1.0f);
+  for (std::size_t q = 0, at = 0; q < spec.send_counts.size(); ++q)
+    for (std::size_t i = 0; i < spec.send_counts[q]; ++i)
+      b.input[at++] = value(sender(r, static_cast<int>(q)), i);
+  b.output.assign(received, -1.0f);
   call.input = b.input.data();
   call.output = b.output.data();
   if (collective == Collective::Broadcast && r == root) b.output = b.input;
-  if (!in_place) return call;
+  if (!in_place || collective == Collective::AllToAll) return call;
   if (scatters) call.output = b.input.data() + rank * count;
   if (collective == Collective::AllReduce || collective == Collective::Reduce) {
     b.output = b.input;
@@ -56,6 +77,10 @@ void expect_result(const CollectiveCall& call) {
   };
   const auto rank = static_cast<std::size_t>(spec.rank);
   const bool root = spec.rank == spec.root;
+  std::size_t at = 0;
+  for (std::size_t from = 0; from < spec.recv_counts.size(); ++from)
+    for (std::size_t i = 0; i < spec.recv_counts[from]; ++i)
+      CHECK(out[at++] == value(sender(static_cast<int>(from), spec.rank), i));
   for (std::size_t i = 0; i < spec.count; ++i) switch (spec.collective) {
       case Collective::AllReduce:
         CHECK(out[i] == sum(i));
@@ -276,6 +301,27 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
     expect_mismatch(
         algorithm, Collective::Reduce, [](CollectiveCall& c, int r) { c.spec.root = r; }, "root=");
   }
+}
+
+TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
+  World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
+  world.run([&](int r) {
+    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
+    b.input.assign(20, 1.0f);
+    b.output.assign(1 << 21, -1.0f);
+    call.input = b.input.data();
+    call.output = b.output.data();
+    call.spec.send_counts = call.spec.recv_counts = {10, 10};
+    if (r == 1) call.spec.recv_counts[0] = 1 << 20;  // it would wait for chunks that nobody sends
+    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+    if (r == 0) {  // nothing is wrong with what it gives and gets
+      world.ranks[r].engine->wait(*op);
+      return;
+    }
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error,
+                 "rank 0 sends 10 elements to this rank, where 1048576 were expected");
+  });
 }
 
 TEST(a_mismatch_is_told_though_another_rank_has_not_come) {

@@ -1,0 +1,76 @@
+// All-to-all inside a node through shared memory.
+//   T = 1 flag + n copied in + n copied out, per chunk; n = what one rank sends to others
+// While a rank copies chunk i in, it copies the others' chunk i - 1 out.
+//
+// Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
+// A rank waits for another one just as long as it has data for it or from it; both see that alike.
+// Sources: see shared.hpp.
+#include "collectives/shared.hpp"
+
+namespace mpigdr::collectives {
+
+SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("staged", spec);
+  ScheduleWriter writer("staged");
+  const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
+  std::vector<Slice> sent, received;
+  std::uint64_t send_offset = 0, recv_offset = 0,
+                most = 0;  // elements of the largest block to or from another
+  for (std::uint64_t r = 0; r < p; ++r) {
+    sent.push_back({Buffer::Input, send_offset, spec.send_counts[r]});
+    received.push_back({Buffer::Output, recv_offset, spec.recv_counts[r]});
+    send_offset += spec.send_counts[r];
+    recv_offset += spec.recv_counts[r];
+    if (r != rank) most = std::max({most, spec.send_counts[r], spec.recv_counts[r]});
+  }
+  const std::uint64_t item = item_size(spec.dtype);
+  // Where the executor shows whom this rank sends how much; in whole cache lines.
+  const std::uint64_t table = ((p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
+  const std::uint64_t space = tuning.staging_bytes / item;
+  const std::uint64_t each = space < table ? 1 : std::max<std::uint64_t>(1, (space - table) / (2 * (p - 1)));
+  writer.staging(table);
+  const Slice base = writer.staging(2 * (p - 1) * each);
+  // Where rank r keeps what it sends to rank q.
+  const auto room = [&](std::uint64_t r, std::uint64_t q, std::uint64_t i, std::uint64_t count) {
+    const std::uint64_t part = q < r ? q : q - 1;
+    const Slice here{Buffer::Staging, base.offset + (i % 2 * (p - 1) + part) * each, count};
+    return r == rank ? here : of(here, static_cast<int>(r));
+  };
+  const auto chunk = [&](const Slice& whole, std::uint64_t i) {
+    const std::uint64_t at = std::min(i * each, whole.count);
+    return Slice{whole.buffer, whole.offset + at, std::min(each, whole.count - at)};
+  };
+  const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
+
+  const std::uint64_t chunks = std::max<std::uint64_t>(1, (most + each - 1) / each);
+  for (std::uint64_t i = 0; i <= chunks; ++i) {
+    writer.round();
+    for (std::uint64_t k = 1; k < p; ++k) {
+      const std::uint64_t to = (rank + k) % p;
+      if (const Slice part = chunk(sent[to], i); part.count > 0)
+        writer.copy(room(rank, to, i, part.count), part);
+    }
+    for (std::uint64_t k = 1; k < p && i > 0; ++k) {
+      const std::uint64_t from = (rank + p - k) % p;
+      if (const Slice part = chunk(received[from], i - 1); part.count > 0)
+        writer.copy(part, room(from, rank, i - 1, part.count));
+    }
+    if (i == chunks) break;
+    // Told: chunk i stands there, and chunk i - 1 has been read. Meanwhile something to do that nobody waits
+    // for.
+    writer.round();
+    writer.notify();
+    writer.copy(chunk(received[rank], i), chunk(sent[rank], i));
+    for (std::uint64_t k = 1; k < p; ++k) {
+      const std::uint64_t q = (rank + k) % p;
+      if (has(received[q], i) || has(sent[q], i + 1)) writer.await(static_cast<int>(q));
+    }
+  }
+  const std::uint64_t done = std::min(chunks * each, sent[rank].count), left = sent[rank].count - done;
+  copy_in_tiles(writer, {Buffer::Output, received[rank].offset + done, left},
+                {Buffer::Input, sent[rank].offset + done, left}, spec, tuning);
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives
