@@ -23,7 +23,7 @@ class Backoff {
     if (!oversubscribed_ && ++idle_ < kSpins) return;  // without a look at the clock
     const auto now = std::chrono::steady_clock::now();
     if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
-    if (now - since_ < (oversubscribed_ ? kYields : kLongYields))
+    if (now - since_ < (!oversubscribed_ ? kLongYields : bell.flag ? kShortYields : kYields))
       sched_yield();
     else if (bell.flag)
       shm::sleep(bell, kNap);
@@ -38,7 +38,8 @@ class Backoff {
   // Between ranks that share a core a yield is the quickest way from one to the next. But a launcher gives
   // each of them a session of its own, and Linux shares the cores out by session (sched(7), autogroups):
   // beside other programs that compute, a yield may cost their time slices, and only sleep gives the core to
-  // another rank.
+  // another rank. Where a flag ends the sleep it may begin soon; a nap would last too long.
+  static constexpr std::chrono::microseconds kShortYields{25};
   static constexpr std::chrono::microseconds kYields{500};
   static constexpr std::chrono::microseconds kNap{50};
   const bool oversubscribed_;
