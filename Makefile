@@ -1,6 +1,6 @@
 # From nothing to a trained model, or to all tests passed, in a local .venv:
 #   make train   the main job: the GPT example on 2 ranks
-#   make test    all tests
+#   make test    all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
 #   make bench   what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak    a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
@@ -17,15 +17,20 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test test-full bench soak torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: train test test-full pytest bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
 	if [ -t 1 ]; then bar="--progress bar"; fi; $(BIN)/mpi-gdr run -n $(RANKS) examples/gpt/train.py $$bar $(ARGS)
 
 # The C++ tests first: pytest has the last word.
-test: unit $(VENV)/.package
-	$(BIN)/python -m pytest tests $(ARGS)
+test: unit
+	$(MAKE) pytest
+
+# Two workers, since many tests wait for most of their time; ARGS="-n 0" for none. A file is one worker's, and
+# tests/conftest.py says which are begun first.
+pytest: $(VENV)/.package
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
@@ -41,6 +46,8 @@ package: $(VENV)/.package
 # Stamps: the tools again only if their list changed, the package only if something compiled changed. The Python files
 # are used in place (an editable install), so changing them needs no build. torch is apart: most of it is download, and
 # the sanitizers do not need it.
+tools: $(VENV)/.tools
+
 $(VENV)/.tools: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mpi-gdr needs Python 3.10 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)

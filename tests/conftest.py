@@ -1,12 +1,28 @@
-"""Rules for all tests: what is not collected here, because it runs on several ranks."""
+"""Rules for all tests: what is not collected here, because it runs on several ranks, and the order."""
 
 import os
+from pathlib import Path
 
 # tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
 # test_frameworks.py; see support/spmd_main.py.
 collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
 collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
+
+# Of several workers each takes the next file, so what takes long comes first. The first two run side by side:
+# the one waits for most of its time, in jobs that must be heard of every few seconds, the other computes in one
+# process.
+TESTS = Path(__file__).parent
+FIRST = (
+    "faults/test_faults.py",
+    "test_schedules.py",
+    "test_spmd.py",
+    "test_frameworks.py",
+    "test_selftest.py",
+    "test_example_parallel.py",
+    "test_bench.py",
+    "launch/test_losses.py",
+)
 
 
 def pytest_addoption(parser):
@@ -16,7 +32,10 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is marked full, unless --full is given."""
+    """Leaves out what is marked full, unless --full is given. In the workers: the long files first."""
+    if hasattr(config, "workerinput"):
+        place = {str(TESTS / name): position for position, name in enumerate(FIRST)}
+        items.sort(key=lambda item: place.get(str(item.path), len(place)))
     if config.getoption("--full"):
         return
     full = [item for item in items if item.get_closest_marker("full")]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support import processes
+from support import processes, shared_memory
 
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = PROGRAMS / "plain.py"
@@ -26,10 +26,8 @@ LAUNCHERS = ["mpiexec", "mpi-gdr run", "torchrun", "mpiexec -n 1 torchrun"]
 
 @pytest.fixture(autouse=True)
 def no_shared_memory_left():
-    """Jobs of other people may come and go, but what MPI leaves behind has its name."""
-    before = set(Path("/dev/shm").glob("mpich_shm*"))
-    yield
-    assert set(Path("/dev/shm").glob("mpich_shm*")) <= before
+    with shared_memory.nothing_left():
+        yield
 
 
 def finished_ranks(output):

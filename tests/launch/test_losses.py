@@ -4,16 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-from support import processes
+from support import processes, shared_memory
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.fixture(autouse=True)
 def no_shared_memory_left():
-    before = set(Path("/dev/shm").glob("mpich_shm*"))
-    yield
-    assert set(Path("/dev/shm").glob("mpich_shm*")) <= before
+    with shared_memory.nothing_left():
+        yield
 
 
 WHO = r"rank {} \(host \S+, pid \d+\) "

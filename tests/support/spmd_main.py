@@ -29,6 +29,8 @@ def one_rank(arguments):
             "-p",
             "no:faulthandler",
             "-p",
+            "no:xdist",
+            "-p",
             "support.spmd_plugin",
             *arguments,
         ]

@@ -1,0 +1,26 @@
+"""What MPI leaves in shared memory: its files have names in /dev/shm until all ranks have attached."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+PATIENCE = 60  # seconds in which a job beside ours gets through MPI_Init
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """Fails if a file that was not there before the block stays behind it.
+
+    Jobs of other tests and of other people come and go, and so do their files. One that was left stays.
+    """
+    before = set(Path("/dev/shm").glob("mpich_shm*"))
+    yield
+    left = set(Path("/dev/shm").glob("mpich_shm*")) - before
+    deadline = time.monotonic() + PATIENCE
+    while left and time.monotonic() < deadline:
+        time.sleep(0.1)
+        left = {path for path in left if path.exists()}
+    assert not left, f"left in shared memory: {sorted(map(str, left))}"
