@@ -10,7 +10,7 @@ collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks"]
 collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
 
 # Of several workers each takes the next file, so what takes long comes first. The first two run side by side:
-# the one waits for most of its time, in jobs that must be heard of every few seconds, the other computes in one
+# one waits for most of its time, in jobs that must be heard of every few seconds; the other computes in one
 # process.
 TESTS = Path(__file__).parent
 FIRST = (

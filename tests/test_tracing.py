@@ -20,7 +20,8 @@ def job(tmp_path_factory):
     """The folder that the job has left."""
     folder = tmp_path_factory.mktemp("tracing")
     done = mpi_gdr(
-        "run", "-n", "2", str(PROGRAM), str(folder), MPI_GDR_TRACE=str(folder / "new" / "lanes.json")
+        "run", "-n", "2", str(PROGRAM), str(folder),
+        MPI_GDR_TRACE=str(folder / "new" / "lanes.json"), MPI_GDR_FLIGHT_DIR=str(folder / "on_signal"),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -219,6 +220,15 @@ def test_ranks_tell_the_same_story(traces):
         assert second[key][:2] == (name, algorithm)
         if name in ("all_reduce", "barrier"):  # on no rank before all have come: the clocks are one
             assert run["end"] >= second[key][2]["ts"] and second[key][3]["end"] >= queued["ts"]
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_a_signal_writes_the_trace_as_it_stands(job, traces, rank):
+    early = Trace(job / f"signal{rank}.json")
+    assert early.file["otherData"]["reason"] == "signal"
+    assert traces[rank].file["otherData"]["reason"] == "the last process group was destroyed"
+    assert early.operations.keys() == traces[rank].operations.keys()  # nothing was called after it
+    assert early.rounds.keys() == traces[rank].rounds.keys()
 
 
 def test_a_path_that_cannot_be_written(tmp_path):

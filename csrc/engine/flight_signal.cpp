@@ -31,14 +31,21 @@ void on_signal(int) {
   errno = saved;
 }
 
+void tell(const char* subject, const char* what, const FileWriter::Result& written) {
+  log(LogLevel::Warn, subject,
+      written.problem.empty() ? std::string(what) + " is in " + written.path : written.problem);
+}
+
 }  // namespace
 
-FlightSignal::FlightSignal(int signal, std::shared_ptr<FlightWriter> writer)
-    : signal_(signal), writer_(std::move(writer)) {
+FlightSignal::FlightSignal(int signal, std::shared_ptr<FlightWriter> writer,
+                           std::shared_ptr<const Trace> trace)
+    : signal_(signal), writer_(std::move(writer)), trace_(std::move(trace)) {
   struct sigaction current{};
   if (sigaction(signal_, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_DFL) {
-    log(LogLevel::Info, "INIT", "the program uses signal ", signal_, ": it does not write the flight log");
+    log(LogLevel::Info, "INIT", "the program uses signal ", signal_,
+        ": it writes no flight log and no trace");
     return;
   }
   event_ = eventfd(0, EFD_CLOEXEC);
@@ -73,9 +80,8 @@ void FlightSignal::run() {
       return;
     }
     if (count >= kStop) return;
-    const FlightWriter::Result result = writer_->write("signal", std::chrono::seconds(10));
-    log(LogLevel::Warn, "FLIGHT",
-        result.problem.empty() ? "the flight log is in " + result.path : result.problem);
+    if (writer_) tell("FLIGHT", "the flight log", writer_->write("signal", std::chrono::seconds(10)));
+    if (trace_) tell("TRACE", "the trace", trace_->write("signal", std::chrono::seconds(10)));
   }
 }
 

@@ -25,6 +25,8 @@ class GroupTransport;
 
 namespace mpigdr::torch_binding {
 
+struct Member;
+
 // What the creator is told about the job besides c10d's options: needed where the first group that uses this
 // backend is not the default group.
 struct JobInfo {
@@ -72,12 +74,13 @@ class World {
 
  private:
   World();
+  std::string key_prefix() const;  // of the keys of this generation; with mutex_ held
   void begin_generation(c10::intrusive_ptr<c10d::Store> store);
   void start_mpi(int rank, int size, std::chrono::milliseconds timeout);
   // Of the process, made at the first call.
   std::shared_ptr<Trace> trace(int rank, int size);
   void write_trace(const char* reason) noexcept;
-  void start_engine(const std::vector<std::string>& blobs, int rank, int size);
+  void start_engine(const std::vector<Member>& members, int rank, int size);
   void print_summary() const;
 
   std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer

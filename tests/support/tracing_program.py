@@ -3,12 +3,15 @@
     tracing_program.py FOLDER
 
 Each rank leaves what its profilers saw (<kind><rank>.json, and as exported <kind>_trace<rank>.json)
-and its flight log (flight<rank>) in FOLDER.
+its flight log (flight<rank>), and the trace that SIGUSR2 wrote (signal<rank>.json) in FOLDER.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -125,6 +128,12 @@ def main():
     (folder / f"training{rank}.json").write_text(json.dumps(events_of(training)))
 
     mpi_backend.dump_flight_log(str(folder / f"flight{rank}"))
+    trace = Path(os.environ["MPI_GDR_TRACE"]).with_suffix(f".rank{rank}.json")
+    os.kill(os.getpid(), signal.SIGUSR2)
+    deadline = time.monotonic() + 60
+    while json.loads(trace.read_text())["otherData"]["reason"] != "signal" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    shutil.copy(trace, folder / f"signal{rank}.json")
     dist.destroy_process_group()
 
 

@@ -245,18 +245,28 @@ TEST(a_peer_that_many_groups_lose_writes_the_file_once) {
   CHECK(!world.ranks[0].group->failed());
 }
 
-TEST(a_signal_writes_the_file) {
+TEST(a_signal_writes_the_files) {
   const Folder folder;
+  const auto trace = std::make_shared<Trace>(TraceOptions{folder.path + "/trace.json", 3, 4, "test", 8});
   const auto writer = std::make_shared<FlightWriter>(std::make_shared<FlightLog>(4),
                                                      FlightWriterOptions{folder.path, 3, 4, "test"});
   {
-    const FlightSignal on_request(SIGUSR2, writer);
+    const FlightSignal on_request(SIGUSR2, writer, trace);
     CHECK(on_request.installed());
     CHECK(!FlightSignal(SIGUSR2, writer).installed());  // taken
     kill(getpid(), SIGUSR2);
-    for (int i = 0; i < 2000 && !std::filesystem::exists(writer->path()); ++i)
+    for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
       std::this_thread::sleep_for(5ms);
-    CHECK(contains(content(writer->path()), "signal"));
+    CHECK(contains(content(writer->path()), "signal"));  // the first of the two
+    CHECK(contains(content(trace->options().path), "\"reason\": \"signal\""));
+  }
+  std::filesystem::remove(trace->options().path);
+  {
+    const FlightSignal without_log(SIGUSR2, nullptr, trace);
+    kill(getpid(), SIGUSR2);
+    for (int i = 0; i < 2000 && !std::filesystem::exists(trace->options().path); ++i)
+      std::this_thread::sleep_for(5ms);
+    CHECK(std::filesystem::exists(trace->options().path));
   }
   struct sigaction now{};
   CHECK(sigaction(SIGUSR2, nullptr, &now) == 0 && now.sa_handler == SIG_DFL);

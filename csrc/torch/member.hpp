@@ -1,0 +1,27 @@
+// What each member brings to the meeting of a new group.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/selection_source.hpp"
+
+namespace mpigdr::torch_binding {
+
+struct Member {
+  std::vector<SharedSetting> settings;  // all that chooses its algorithms
+  bool accelerator = false;             // there is one on its host
+  std::string host;                     // host_identity()
+  std::string cpus;                     // usable_cpus()
+  std::string job;                      // the name of the job, if this member's counts
+  std::string ticket;                   // of its shm::Segment; empty: it has none
+};
+
+// This process, with `settings` and `ticket`.
+Member this_member(std::vector<SharedSetting> settings, std::string ticket);
+
+// As a blob of the rendezvous.
+std::string packed(const Member& member);
+Member unpacked_member(const std::string& blob);
+
+}  // namespace mpigdr::torch_binding

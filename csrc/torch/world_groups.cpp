@@ -1,0 +1,169 @@
+// How a group comes into being: its members meet over the store, then inside MPI.
+#include <algorithm>
+#include <numeric>
+
+#include "bootstrap/rendezvous.hpp"
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "engine/selection_source.hpp"
+#include "torch/member.hpp"
+#include "torch/memory.hpp"
+#include "torch/store.hpp"
+#include "torch/watched_store.hpp"
+#include "torch/world.hpp"
+#include "transport/mpi/mpi_transport.hpp"
+#include "transport/mpi/runtime.hpp"
+#include "transport/shm/node_memory.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
+
+// FNV-1a: equal on all ranks and releases, unlike std::hash.
+std::uint64_t hash(const std::vector<int>& ranks) {
+  std::uint64_t h = 14695981039346656037u;
+  for (int rank : ranks)
+    for (int byte = 0; byte < 4; ++byte)
+      h = (h ^ ((static_cast<unsigned>(rank) >> (8 * byte)) & 0xff)) * 1099511628211u;
+  return h;
+}
+
+// Shared memory for a group whose members are all on this host; null where there is none to be had.
+std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
+  if (members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
+  const auto& all = mpi::processes();
+  const std::uint64_t here = all[static_cast<std::size_t>(mpi::rank())].domain;
+  if (here == 0 || std::any_of(members.begin(), members.end(),
+                               [&](int r) { return all[static_cast<std::size_t>(r)].domain != here; }))
+    return nullptr;
+  try {
+    return std::make_unique<shm::Segment>(group_arena());
+  } catch (const Error& error) {
+    log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options, const JobInfo& job,
+                                  std::chrono::milliseconds timeout, const std::string& selection) {
+  check_process();
+  if (finalized_.load(std::memory_order_acquire))
+    fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
+  // A bad variable or file is told before anyone is waited for.
+  const auto planner = std::make_shared<Planner>(Env::get(), selection);
+  const bool is_default = options.global_ranks_in_group.empty();
+  const int world_rank = is_default || job.rank < 0 ? options.group_rank : job.rank;
+  const int world_size = is_default || job.size < 0 ? options.group_size : job.size;
+
+  trace(world_rank, world_size);  // so is a file that cannot be written
+
+  bool need_generation;
+  {
+    std::lock_guard lock(mutex_);
+    need_generation = is_default || !store_;
+  }
+  if (need_generation) begin_generation(is_default || !job.store ? options.store : job.store);
+  start_mpi(world_rank, world_size, timeout);
+  if (need_generation) {
+    std::string key;
+    c10::intrusive_ptr<c10d::Store> shared;
+    {
+      std::lock_guard lock(mutex_);
+      key = key_prefix() + "/alive";
+      shared = store_;
+    }
+    // Connected on the thread that uses it: a connection may take seconds.
+    liveness_.begin(key, [shared] { return C10dStore(shared).clone(); });
+  }
+
+  std::vector<int> members(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
+  if (is_default) {
+    members.resize(world_size);
+    std::iota(members.begin(), members.end(), 0);
+  }
+
+  // Met over the store before the blocking MPI call. The key is made of the members and of how often they
+  // have met: group ids differ between ranks (use_local_synchronization), and other groups may be made in
+  // between.
+  std::string prefix;
+  int times;
+  const auto deadline = Clock::now() + timeout;
+  std::unique_ptr<KvStore> store;
+  {
+    std::lock_guard lock(mutex_);
+    times = times_made_[members]++;
+    prefix = key_prefix() + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
+    store =
+        std::make_unique<WatchedStore>(C10dStore(store_), liveness_, "group " + options.group_id, deadline);
+  }
+  auto segment = make_segment(members);
+  const Member own = this_member(planner->settings(), segment ? segment->ticket() : "");
+  const auto all_there = [&] {
+    if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
+      fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
+  };
+  std::vector<std::string> blobs;
+  try {
+    blobs =
+        rendezvous(*store, prefix, options.group_rank, options.group_size, packed(own), deadline, all_there);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::System) throw;
+    // The store failed: does it, because its host or a member has ended?
+    const std::string lost = liveness_.explain(members);
+    if (lost.empty()) throw;
+    const std::string text = e.what();
+    fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost, "; ",
+         text.substr(0, text.find('\n')));  // torch adds a stack
+  }
+  std::vector<Member> met;
+  for (const std::string& blob : blobs) met.push_back(unpacked_member(blob));
+  bool accelerator = false;
+  std::vector<std::string> tickets;
+  std::vector<std::vector<SharedSetting>> all_settings;
+  for (const Member& member : met) {
+    accelerator |= member.accelerator;
+    tickets.push_back(member.ticket);
+    all_settings.push_back(member.settings);
+  }
+  if (const std::string text = disagreement(all_settings); !text.empty())
+    fail(ErrorCode::Remote, "ranks of group ", options.group_id,
+         " have different settings, expected equal ones: ", text);
+  start_engine(met, world_rank, world_size);
+  // Nobody waits for the memory of a rank that has none: its ticket is empty.
+  std::shared_ptr<const shm::NodeMemory> node;
+  if (segment)
+    node = shm::NodeMemory::create(std::move(segment), options.group_rank, tickets, deadline, all_there);
+
+  const int tag = static_cast<int>((hash(members) + static_cast<std::uint64_t>(times)) % 32768);
+  std::unique_ptr<mpi::GroupTransport> transport;
+  {
+    const Liveness::Blocking call(liveness_, "the set-up of group " + options.group_id, members);
+    transport = mpi::make_group(members, tag, accelerator,
+                                std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
+  }
+  NewGroup made;
+  made.world_ranks = members;
+  made.transport = transport.get();
+  GroupOptions group;
+  group.name = options.group_id;
+  group.timeout = Env::get().timeout_seconds
+                      ? std::chrono::nanoseconds(static_cast<std::int64_t>(*Env::get().timeout_seconds * 1e9))
+                      : std::chrono::nanoseconds(timeout);
+  group.max_in_flight = Env::get().max_in_flight;
+  group.check_calls = Env::get().check_calls;
+  group.is_default = is_default;
+  group.uid = prefix;
+  group.members = members;
+  if (node && node->reach() != Reach::None) group.node = std::move(node);
+  open_groups_.fetch_add(1, std::memory_order_relaxed);
+  made.group = engine().make_group(group, std::move(transport), planner);
+  liveness_.opened(engine(), made.group, members, prefix);
+  log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
+  return made;
+}
+
+}  // namespace mpigdr::torch_binding
