@@ -226,7 +226,7 @@ def test_ranks_tell_the_same_story(traces):
 def test_a_signal_writes_the_trace_as_it_stands(job, traces, rank):
     early = Trace(job / f"signal{rank}.json")
     assert early.file["otherData"]["reason"] == "signal"
-    assert traces[rank].file["otherData"]["reason"] == "the last process group was destroyed"
+    assert traces[rank].file["otherData"]["reason"] == "the process ends"
     assert early.operations.keys() == traces[rank].operations.keys()  # nothing was called after it
     assert early.rounds.keys() == traces[rank].rounds.keys()
 
