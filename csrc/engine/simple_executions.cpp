@@ -31,7 +31,12 @@ bool MessageExecution::advance() {
   while (!pieces_.empty()) {
     RecvStatus status;
     Piece& piece = pieces_.back();
-    if (!transport_.test(piece.request, call_.send ? nullptr : &status)) return false;
+    if (!transport_.test(piece.request, call_.send ? nullptr : &status)) {
+      const std::uint64_t moved = transport_.bytes_moved(piece.request);
+      if (moved != moved_) ++rounds_done_;
+      moved_ = moved;
+      return false;
+    }
     const std::size_t expected = piece.bytes;
     pieces_.pop_back();
     if (call_.send) continue;
@@ -45,6 +50,10 @@ bool MessageExecution::advance() {
 }
 
 std::vector<int> MessageExecution::pending_peers() const { return {call_.peer}; }
+
+bool MessageExecution::doorbell(shm::Doorbell& bell) const {
+  return pieces_.size() == 1 && transport_.doorbell(pieces_.front().request, bell);
+}
 
 void MessageExecution::abandon() noexcept {
   for (Piece& piece : pieces_) {

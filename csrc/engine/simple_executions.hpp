@@ -21,6 +21,7 @@ class MessageExecution : public Execution {
   MessageExecution(const MessageCall& call, Transport& transport);
   bool advance() override;
   std::vector<int> pending_peers() const override;
+  bool doorbell(shm::Doorbell& bell) const override;
   void abandon() noexcept override;
   // Of a finished receive; also tells an any-source receive who it was.
   int source() const { return source_; }
@@ -34,6 +35,7 @@ class MessageExecution : public Execution {
     Request request;
     std::size_t bytes;
   };
+  std::uint64_t moved_ = 0;    // bytes of the last piece, when it was tested last
   std::vector<Piece> pieces_;  // more than one only above kMaxMessageBytes
 };
 

@@ -15,6 +15,7 @@
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/runtime.hpp"
 #include "transport/shm/node_memory.hpp"
+#include "transport/shm/node_transport.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -39,7 +40,9 @@ std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
                                [&](int r) { return all[static_cast<std::size_t>(r)].domain != here; }))
     return nullptr;
   try {
-    return std::make_unique<shm::Segment>(group_arena());
+    const std::size_t for_messages =
+        Env::get().messages == MessagePath::Mpi ? 0 : shm::message_bytes(static_cast<int>(members.size()));
+    return std::make_unique<shm::Segment>(group_arena(), for_messages);
   } catch (const Error& error) {
     log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
     return nullptr;
@@ -160,9 +163,14 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.members = members;
   if (node && node->reach() != Reach::None) group.node = std::move(node);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
-  made.group = engine().make_group(group, std::move(transport), planner);
+  made.group =
+      engine().make_group(group,
+                          shm::over_node_memory(std::move(transport), group.node,
+                                                {.kernel_copies = Env::get().messages == MessagePath::Cma}),
+                          planner);
   liveness_.opened(engine(), made.group, members, prefix);
-  log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s)");
+  log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s), messages by ",
+      made.group->message_path());
   return made;
 }
 

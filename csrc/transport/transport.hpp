@@ -1,5 +1,6 @@
-// How bytes reach other ranks of one group. Implementations: mpi/ (production), loopback/ (all ranks in one
-// process, for tests of the engine), later shm/ and ipc/.
+// How bytes reach other ranks of one group. Implementations: mpi/ (production), shm/node_transport.hpp
+// (messages inside a node, over another transport), loopback/ (all ranks in one process, for tests of the
+// engine).
 //
 // Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over
 // of the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "common/types.hpp"
+#include "transport/shm/doorbell.hpp"
 
 namespace mpigdr {
 
@@ -23,6 +25,7 @@ inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 30;
 struct Request {
   std::uint64_t handle = 0;
   bool active = false;
+  std::uint8_t carrier = 0;  // which of the transports it belongs to, where one stands on another
 };
 
 struct RecvStatus {
@@ -70,6 +73,13 @@ class Transport {
   // may still be written afterwards: the caller leaks it.
   virtual void abandon(Request& request) = 0;
 
+  // What the last test() of an active request found missing, if that is one flag of another process and
+  // nothing else: false if there is no such flag.
+  virtual bool doorbell(const Request& request, shm::Doorbell& bell) const { return false; }
+  // Of an active request, how many bytes this side has moved: it grows while there is work to do. Transports
+  // that move them by themselves say 0.
+  virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
+
   // True if istart_native() serves this collective with exactly our semantics (type, op, NaN rules aside).
   // Depends only on what is equal on all ranks.
   virtual bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const = 0;
@@ -77,6 +87,8 @@ class Transport {
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
   virtual std::string description() const = 0;
+  // How the user's messages travel, "mpi"; or "".
+  virtual const char* message_path() const { return ""; }
 
   // Frees what the library holds for the group. All members call it, with no request outstanding; nothing
   // else is called after it. A transport that is dropped without it leaks that: it may happen at any time on

@@ -13,6 +13,7 @@
 #include "engine/engine.hpp"
 #include "test.hpp"
 #include "transport/loopback/loopback.hpp"
+#include "transport/shm/node_transport.hpp"
 
 using namespace mpigdr;
 using namespace std::chrono_literals;
@@ -48,7 +49,8 @@ inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size,
   std::vector<std::unique_ptr<shm::Segment>> segments;
   std::vector<std::string> tickets;
   for (int r = 0; r < size; ++r) {
-    segments.push_back(std::make_unique<shm::Segment>(arenas.empty() ? nullptr : arenas[r]));
+    segments.push_back(
+        std::make_unique<shm::Segment>(arenas.empty() ? nullptr : arenas[r], shm::message_bytes(size)));
     tickets.push_back(segments.back()->ticket());
   }
   std::vector<std::future<std::shared_ptr<shm::NodeMemory>>> made;
@@ -73,8 +75,9 @@ struct World {
       if (!options.traces.empty()) options.engine.trace = options.traces[r];
       rank.engine = Engine::create(options.engine);
       options.group.node = nodes[r];
-      rank.group = rank.engine->make_group(options.group, std::move(transports[r]),
-                                           std::make_shared<Planner>(options.env));
+      rank.group =
+          rank.engine->make_group(options.group, shm::over_node_memory(std::move(transports[r]), nodes[r]),
+                                  std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));
     }
   }

@@ -151,6 +151,8 @@ class MpiTransport final : public GroupTransport {
     return wrap(start_native(c, c.output, rank_, comm), Kind::Native);
   }
 
+  const char* message_path() const override { return "mpi"; }
+
   std::string description() const override {
     return "MPI (" + library_version() + "), rank " + std::to_string(rank_) + " of " + std::to_string(size_);
   }

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -31,7 +32,7 @@ struct Header {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlotsBytes = (kSlotChannels * kSlots * sizeof(Slot) + kPage - 1) / kPage * kPage;
 constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
-constexpr std::size_t kSegmentBytes = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
+constexpr std::size_t kMessagesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
 static_assert(sizeof(Header) <= kPage);
 
 Header& header(void* memory) { return *static_cast<Header*>(memory); }
@@ -40,6 +41,7 @@ struct Ticket {
   std::int64_t pid = 0;
   int file = -1;
   std::uint64_t nonce = 0, address = 0;
+  std::size_t message_bytes = 0;
   std::string arena;  // its ticket; "" if it has none
 };
 
@@ -47,7 +49,8 @@ bool parse(const std::string& text, Ticket& ticket) {
   long long pid;
   unsigned long long nonce, address;
   int end = 0;
-  if (std::sscanf(text.c_str(), "%lld %d %llx %llx%n", &pid, &ticket.file, &nonce, &address, &end) != 4)
+  if (std::sscanf(text.c_str(), "%lld %d %llx %llx %zx%n", &pid, &ticket.file, &nonce, &address,
+                  &ticket.message_bytes, &end) != 5)
     return false;
   ticket.arena = text.substr(static_cast<std::size_t>(end));
   ticket.pid = pid;
@@ -78,8 +81,9 @@ int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t th
 
 }  // namespace
 
-Segment::Segment(const Arena* arena) : nonce_(draw_nonce()), arena_(arena) {
-  const MemoryFile made_file = make_memory_file(kSegmentBytes);
+Segment::Segment(const Arena* arena, std::size_t message_bytes)
+    : nonce_(draw_nonce()), arena_(arena), message_bytes_(message_bytes) {
+  const MemoryFile made_file = make_memory_file(kMessagesStart + message_bytes_);
   file_ = made_file.file;
   memory_ = made_file.memory;
   Header* const made = new (memory_) Header;
@@ -94,14 +98,15 @@ Segment::~Segment() {
   std::uint32_t pending = kPending;
   header(memory_).verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
                                                   std::memory_order_relaxed);
-  release({file_, memory_}, kSegmentBytes);
+  release({file_, memory_}, kMessagesStart + message_bytes_);
 }
 
 std::string Segment::ticket() const {
   char text[96];
-  std::snprintf(text, sizeof text, "%lld %d %llx %llx", static_cast<long long>(::getpid()), file_,
+  std::snprintf(text, sizeof text, "%lld %d %llx %llx %zx", static_cast<long long>(::getpid()), file_,
                 static_cast<unsigned long long>(nonce_),
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)));
+                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)),
+                message_bytes_);
   return arena_ ? text + (' ' + arena_->ticket()) : text;
 }
 
@@ -111,7 +116,7 @@ NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, int size)
 NodeMemory::~NodeMemory() {
   for (int r = 0; r < size(); ++r)
     if (r != rank_ && peers_[static_cast<std::size_t>(r)].memory)
-      ::munmap(peers_[static_cast<std::size_t>(r)].memory, kSegmentBytes);
+      ::munmap(peers_[static_cast<std::size_t>(r)].memory, peers_[static_cast<std::size_t>(r)].bytes);
 }
 
 bool NodeMemory::probe(int rank) const {
@@ -125,6 +130,7 @@ bool NodeMemory::probe(int rank) const {
 
 Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
   bool everything = true;
+  message_bytes_ = own_->message_bytes_;
   for (int r = 0; r < size(); ++r) {
     Ticket ticket;
     if (!parse(tickets[static_cast<std::size_t>(r)], ticket)) return Reach::None;
@@ -132,11 +138,13 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.pid = ticket.pid;
     peer.nonce = ticket.nonce;
     peer.nonce_address = ticket.address;
+    peer.bytes = kMessagesStart + ticket.message_bytes;
+    message_bytes_ = std::min(message_bytes_, ticket.message_bytes);
     if (r == rank_) {
       peer.memory = static_cast<std::byte*>(own_->memory_);
       continue;
     }
-    void* memory = map_file_of(ticket.pid, ticket.file, kSegmentBytes);
+    void* memory = map_file_of(ticket.pid, ticket.file, peer.bytes);
     if (!memory) return Reach::None;
     peer.memory = static_cast<std::byte*>(memory);
     if (header(memory).magic != kMagic || header(memory).nonce != ticket.nonce) return Reach::None;
@@ -189,6 +197,10 @@ Slot& NodeMemory::slot(int rank, int channel, int number) const {
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
   return peers_[static_cast<std::size_t>(rank)].memory + kStagingStart +
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
+}
+
+std::byte* NodeMemory::messages(int rank) const {
+  return peers_[static_cast<std::size_t>(rank)].memory + kMessagesStart;
 }
 
 void NodeMemory::fail_at(int rank, const char* what, int error) const {

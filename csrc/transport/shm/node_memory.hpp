@@ -5,6 +5,7 @@
 // with the last process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds,
 // for each of a few slots: flags, where this rank's buffers are, and staging memory. An operation uses one
 // slot; which one follows from how many operations have used slots before, which is equal on all ranks.
+// Behind the slots comes an area for messages (ring.hpp), as large as each rank says.
 // Tensors in group memory (arena.hpp) are mapped as well. Other memory is reached by process_vm_readv and
 // _writev ("CMA") where the kernel allows it.
 //
@@ -64,8 +65,9 @@ struct alignas(64) Slot {
 // This rank's segment, before the others know of it.
 class Segment {
  public:
-  // With what others may map of this process's arena, null: nothing. Throws Error(System).
-  explicit Segment(const Arena* arena = nullptr);
+  // With what others may map of this process's arena, null: nothing; and so much for messages. Throws
+  // Error(System).
+  explicit Segment(const Arena* arena = nullptr, std::size_t message_bytes = 0);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -78,6 +80,7 @@ class Segment {
   void* memory_ = nullptr;
   std::uint64_t nonce_ = 0;
   const Arena* arena_;
+  const std::size_t message_bytes_;
 };
 
 class NodeMemory {
@@ -104,6 +107,11 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const;
   std::byte* staging(int rank, int channel, int number) const;
 
+  // The least that a rank has for messages: equal on all ranks; 0: some rank takes no part in them. Zero at
+  // first.
+  std::size_t message_bytes() const { return message_bytes_; }
+  std::byte* messages(int rank) const;
+
   // Where another rank's memory [address, address + bytes) is mapped here; null if it is not in its arena.
   std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
     const auto& arena = peers_[static_cast<std::size_t>(rank)].arena;
@@ -118,6 +126,7 @@ class NodeMemory {
  private:
   struct Peer {
     std::byte* memory = nullptr;
+    std::size_t bytes = 0;
     std::int64_t pid = 0;
     std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
     std::shared_ptr<ArenaView> arena;            // null: not mapped
@@ -132,6 +141,7 @@ class NodeMemory {
   std::vector<Peer> peers_;
   Reach reach_ = Reach::None;
   bool arenas_mapped_ = true;
+  std::size_t message_bytes_ = 0;
 };
 
 }  // namespace mpigdr::shm

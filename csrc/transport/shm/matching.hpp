@@ -1,0 +1,62 @@
+// Which message goes into which receive: by source and tag, in order per pair of them as MPI does it; a
+// receive may take any source. Owned by one transport, used by one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+
+namespace mpigdr::shm {
+
+struct Transfer;
+using Transfers = std::list<Transfer>;  // elements move between lists and stay where they are in memory
+
+// A send or a receive of this rank's, from isend() or irecv() until test() or abandon().
+struct Transfer {
+  bool send = false, done = false, too_long = false;
+  bool wants_none = false;  // of a receive that answers its sender: it has all, or will not have it
+  int peer = -1;            // or kAnySource, until it is matched
+  int tag = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;    // of the message sent; the room to receive into
+  std::size_t arrived = 0;  // bytes of the message received
+  std::size_t moved = 0;    // bytes, so far
+  std::uint64_t id = 0;     // of a long message, the sender's
+  std::uint64_t there = 0;  // of a long message received: its address in its owner's process
+  Transfers* list = nullptr;
+  Transfers::iterator place;
+};
+
+void move(Transfer& transfer, Transfers& to);  // to its end
+
+// A message that came before its receive.
+struct Unexpected {
+  int source = -1, tag = 0;
+  std::size_t bytes = 0;
+  bool offered = false;  // a long one, which is still with its sender
+  std::uint64_t id = 0, there = 0;
+  std::unique_ptr<std::byte[]> data;
+};
+
+class Matching {
+ public:
+  // The earliest receive that takes a message from there, or null.
+  Transfer* posted(int source, int tag);
+  void post(Transfer& receive) { move(receive, posted_[bucket(receive.tag)]); }
+
+  // Takes the earliest message that fits the receive; false if there is none.
+  bool take(const Transfer& receive, Unexpected& message);
+  void keep(Unexpected message);
+
+ private:
+  // Lists by tag, in order: a search passes those of other sources, as in MPI.
+  static constexpr std::size_t kBuckets = 64;
+  static std::size_t bucket(int tag) { return static_cast<std::size_t>(tag) % kBuckets; }
+
+  std::array<Transfers, kBuckets> posted_;
+  std::array<std::list<Unexpected>, kBuckets> unexpected_;
+};
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,402 @@
+#include "transport/shm/node_transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "common/error.hpp"
+#include "transport/shm/matching.hpp"
+#include "transport/shm/ring.hpp"
+
+namespace mpigdr::shm {
+namespace {
+
+constexpr std::uint8_t kCarrier = 1;  // of our requests
+
+// What travels in a ring. Offer and Eager are matched in their order; Go, Done and Piece belong to the offer
+// with their id, and to the rank that made it or takes it.
+enum Kind : std::uint32_t { kEager = 1, kOffer, kGo, kDone, kPiece };
+
+// The payload of an offer.
+struct Offer {
+  std::uint64_t address;
+};
+
+// Messages up to this length are copied twice, and once more if nobody waits for them; longer ones cost
+// another way to the receiver and back before their first byte.
+constexpr std::size_t kMostEager = 16 * 1024;
+// In one test(), by one way: others want to progress, too, and deadlines to be looked at.
+constexpr std::size_t kMostWork = std::size_t{1} << 20;
+
+class NodeTransport final : public Transport {
+ public:
+  NodeTransport(std::unique_ptr<Transport> inner, std::shared_ptr<const NodeMemory> node,
+                const NodeMessageOptions& options)
+      : inner_(std::move(inner)),
+        node_(std::move(node)),
+        kernel_copies_(options.kernel_copies && node_->reach() == Reach::All),
+        area_(node_->size()),
+        peers_(static_cast<std::size_t>(node_->size())) {
+    const int self = node_->rank();
+    MPIGDR_CHECK(inner_->rank() == self && inner_->size() == node_->size());
+    std::byte* const own = node_->messages(self);
+    for (int r = 0; r < node_->size(); ++r) {
+      std::byte* const theirs = node_->messages(r);
+      Peer& peer = peers_[static_cast<std::size_t>(r)];
+      peer.out =
+          RingWriter(area_.ring(own, r), area_.ring_bytes(), &area_.tail(theirs, self), &area_.sleepers(own));
+      peer.in =
+          RingReader(area_.ring(theirs, self), area_.ring_bytes(), &area_.tail(own, r), &area_.sleepers(own));
+    }
+    most_eager_ = std::min(kMostEager, area_.ring_bytes() / 8);
+    piece_ = area_.ring_bytes() / 8;
+  }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  int max_tag() const override { return inner_->max_tag(); }
+
+  Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
+    if (channel != Channel::PointToPoint) return inner_->isend(channel, data, bytes, peer, tag);
+    check("isend", bytes, peer, tag);
+    Transfer& send = begin(peer, tag, const_cast<void*>(data), bytes);
+    send.send = true;
+    move(send, at(peer).queued);
+    push_queued(at(peer));
+    return request(send);
+  }
+
+  Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
+    if (channel != Channel::PointToPoint) return inner_->irecv(channel, data, bytes, peer, tag);
+    check("irecv", bytes, peer == kAnySource ? (rank() + 1) % size() : peer, tag);
+    Transfer& receive = begin(peer, tag, data, bytes);
+    Unexpected message;
+    if (!matching_.take(receive, message)) {
+      matching_.post(receive);
+    } else if (message.offered) {
+      accept(receive, message.source, message.bytes, message.id, message.there);
+    } else {
+      deliver(receive, message.source, message.data.get(), message.bytes);
+    }
+    return request(receive);
+  }
+
+  bool test(Request& request, RecvStatus* status) override {
+    if (request.carrier != kCarrier) return inner_->test(request, status);
+    if (!request.active) return true;
+    Transfer& transfer = of(request);
+    if (!transfer.done) poll();
+    if (!transfer.done) return false;
+    request.active = false;
+    const Transfer ended = transfer;
+    move(transfer, spare_);
+    if (ended.too_long)
+      fail(ErrorCode::Remote, "recv: rank ", ended.peer, " sent ", ended.arrived, " bytes with tag ",
+           ended.tag, ", the tensor to receive into holds ", ended.bytes);
+    if (status && !ended.send) *status = {ended.peer, ended.tag, ended.arrived};
+    return true;
+  }
+
+  void abandon(Request& request) override {
+    if (request.carrier != kCarrier) return inner_->abandon(request);
+    if (!request.active) return;
+    request.active = false;
+    move(of(request), spare_);
+  }
+
+  bool doorbell(const Request& request, Doorbell& bell) const override {
+    if (request.carrier != kCarrier) return inner_->doorbell(request, bell);
+    const Transfer& transfer = of(request);
+    if (transfer.done || transfer.list == &pulls_) return false;
+    // Only two ranks: any source is the other one.
+    const int who = transfer.peer == kAnySource && size() == 2 ? 1 - rank() : transfer.peer;
+    if (who == kAnySource) return false;
+    const Peer& peer = at(who);
+    std::atomic<std::uint32_t>* const sleepers = &area_.sleepers(node_->messages(who));
+    const bool for_room =
+        transfer.list == &peer.queued || transfer.list == &peer.answers || transfer.list == &peer.streams;
+    if (!for_room) return peer.in.bell(bell, sleepers);
+    bell = peer.out.bell(sleepers);
+    return true;
+  }
+
+  std::uint64_t bytes_moved(const Request& request) const override {
+    return request.carrier == kCarrier ? of(request).moved : inner_->bytes_moved(request);
+  }
+
+  bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const override {
+    return inner_->has_native(collective, dtype, op, count);
+  }
+  Request istart_native(Channel channel, const NativeCollective& collective) override {
+    return inner_->istart_native(channel, collective);
+  }
+
+  std::string description() const override {
+    return inner_->description() + ", messages through shared memory";
+  }
+  const char* message_path() const override { return "shm"; }
+  void close() noexcept override { inner_->close(); }
+
+ private:
+  struct Peer {
+    RingWriter out;
+    RingReader in;
+    Transfers answers;  // receives whose Go or Done is to be written
+    Transfers queued;   // sends of which nothing is written yet
+    Transfers offered;  // sends whose offer is
+    Transfers streams;  // sends that go through the ring, one after the other
+    Transfers taking;   // receives of such
+  };
+
+  Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  const Peer& at(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  static Transfer& of(const Request& request) { return *reinterpret_cast<Transfer*>(request.handle); }
+  static Request request(Transfer& transfer) {
+    return {reinterpret_cast<std::uintptr_t>(&transfer), true, kCarrier};
+  }
+
+  // As MPI's transport does.
+  void check(const char* operation, std::size_t bytes, int peer, int tag) const {
+    if (bytes > kMaxMessageBytes)
+      fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
+           kMaxMessageBytes);
+    if (peer < 0 || peer >= size() || peer == rank())
+      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not another rank in 0..", size() - 1);
+    if (tag < 0 || tag > max_tag())
+      fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag());
+  }
+
+  // A transfer without a list of its own yet.
+  Transfer& begin(int peer, int tag, void* data, std::size_t bytes) {
+    if (spare_.empty()) spare_.emplace_back();
+    const auto place = spare_.begin();
+    *place = Transfer{};
+    place->peer = peer;
+    place->tag = tag;
+    place->data = static_cast<std::byte*>(data);
+    place->bytes = bytes;
+    place->list = &spare_;
+    place->place = place;
+    return *place;
+  }
+
+  void end(Transfer& transfer) {
+    transfer.done = true;
+    move(transfer, done_);
+  }
+
+  void poll() {
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      Peer& peer = at(r);
+      read(r, peer);
+      push_answers(peer);
+      push_queued(peer);
+      push_streams(peer);
+    }
+    pull();
+  }
+
+  // --- what comes in ---
+
+  void read(int source, Peer& peer) {
+    RecordHeader header;
+    std::size_t work = 0;
+    while (const std::byte* const payload = work < kMostWork ? peer.in.peek(header) : nullptr) {
+      // Before pop(): where memory is missing, the record stays.
+      handle(source, peer, header, payload);
+      peer.in.pop();
+      work += record_bytes(header.payload);
+    }
+    peer.in.ring();
+  }
+
+  void handle(int source, Peer& peer, const RecordHeader& header, const std::byte* payload) {
+    switch (header.kind) {
+      case kEager:
+        expect(header.bytes == header.payload, header);
+        arrive(source, header, payload);
+        return;
+      case kOffer:
+        expect(header.payload == sizeof(Offer) && header.bytes <= kMaxMessageBytes, header);
+        arrive(source, header, payload);
+        return;
+      case kGo:
+        if (Transfer* const send = find(peer.offered, header.id)) move(*send, peer.streams);
+        return;
+      case kDone:
+        if (Transfer* const send = find(peer.offered, header.id)) end(*send);
+        return;
+      case kPiece:
+        if (Transfer* const receive = find(peer.taking, header.id)) take_piece(*receive, header, payload);
+        return;
+      default:
+        expect(false, header);
+    }
+  }
+
+  static void expect(bool condition, const RecordHeader& header) {
+    if (!condition)
+      fail(ErrorCode::Internal, "a message record in shared memory is none: kind ", header.kind, ", ",
+           header.payload, " of ", header.bytes, " bytes");
+  }
+
+  // Null: it has been abandoned. The front one, as a rule.
+  static Transfer* find(Transfers& transfers, std::uint64_t id) {
+    const auto found =
+        std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) { return t.id == id; });
+    return found == transfers.end() ? nullptr : &*found;
+  }
+
+  void arrive(int source, const RecordHeader& header, const std::byte* payload) {
+    const bool offered = header.kind == kOffer;
+    Offer offer{};
+    if (offered) std::memcpy(&offer, payload, sizeof offer);
+    if (Transfer* const receive = matching_.posted(source, header.tag)) {
+      if (offered)
+        accept(*receive, source, header.bytes, header.id, offer.address);
+      else
+        deliver(*receive, source, payload, header.bytes);
+      return;
+    }
+    Unexpected message{source, header.tag, header.bytes, offered, header.id, offer.address, nullptr};
+    if (!offered && header.payload > 0) {
+      message.data.reset(new std::byte[header.payload]);
+      std::memcpy(message.data.get(), payload, header.payload);
+    }
+    matching_.keep(std::move(message));
+  }
+
+  void deliver(Transfer& receive, int source, const std::byte* data, std::size_t bytes) {
+    receive.peer = source;
+    receive.arrived = bytes;
+    receive.too_long = bytes > receive.bytes;
+    if (!receive.too_long && bytes > 0) std::memcpy(receive.data, data, bytes);
+    end(receive);
+  }
+
+  void accept(Transfer& receive, int source, std::size_t bytes, std::uint64_t id, std::uint64_t address) {
+    receive.peer = source;
+    receive.arrived = bytes;
+    receive.id = id;
+    receive.there = address;
+    receive.too_long = bytes > receive.bytes;
+    const bool pulls = kernel_copies_ || node_->mapped(source, address, bytes);
+    if (!receive.too_long && pulls) {
+      move(receive, pulls_);
+      return;
+    }
+    receive.wants_none = receive.too_long;  // its sender need not wait for what nobody takes
+    answer(receive);
+  }
+
+  void answer(Transfer& receive) {
+    Peer& peer = at(receive.peer);
+    move(receive, peer.answers);
+    push_answers(peer);
+  }
+
+  void take_piece(Transfer& receive, const RecordHeader& header, const std::byte* payload) {
+    expect(header.payload <= receive.arrived - receive.moved, header);
+    std::memcpy(receive.data + receive.moved, payload, header.payload);
+    receive.moved += header.payload;
+    if (receive.moved == receive.arrived) end(receive);
+  }
+
+  void pull() {
+    for (std::size_t work = 0; !pulls_.empty() && work < kMostWork;) {
+      Transfer& receive = pulls_.front();
+      const std::size_t bytes = std::min(receive.arrived - receive.moved, kMostWork - work);
+      const std::uint64_t from = receive.there + receive.moved;
+      std::byte* const to = receive.data + receive.moved;
+      if (const std::byte* const here = node_->mapped(receive.peer, from, bytes))
+        std::memcpy(to, here, bytes);
+      else
+        node_->read(receive.peer, to, from, bytes);
+      receive.moved += bytes;
+      work += bytes;
+      if (receive.moved < receive.arrived) continue;
+      receive.wants_none = true;
+      answer(receive);
+    }
+  }
+
+  // --- what goes out ---
+
+  void push_answers(Peer& peer) {
+    while (!peer.answers.empty() && peer.out.reserve(0)) {
+      Transfer& receive = peer.answers.front();
+      peer.out.publish({.id = receive.id, .kind = receive.wants_none ? kDone : kGo});
+      if (receive.wants_none)
+        end(receive);
+      else
+        move(receive, peer.taking);
+    }
+  }
+
+  void push_queued(Peer& peer) {
+    while (!peer.queued.empty()) {
+      Transfer& send = peer.queued.front();
+      const bool eager = send.bytes <= most_eager_;
+      std::byte* const payload = peer.out.reserve(eager ? send.bytes : sizeof(Offer));
+      if (!payload) return;
+      RecordHeader header{.bytes = send.bytes, .tag = send.tag};
+      if (eager) {
+        if (send.bytes > 0) std::memcpy(payload, send.data, send.bytes);
+        header.kind = kEager;
+        header.payload = static_cast<std::uint32_t>(send.bytes);
+        peer.out.publish(header);
+        end(send);
+      } else {
+        const Offer offer{reinterpret_cast<std::uintptr_t>(send.data)};
+        std::memcpy(payload, &offer, sizeof offer);
+        header.kind = kOffer;
+        header.payload = sizeof offer;
+        header.id = send.id = ++last_id_;
+        peer.out.publish(header);
+        move(send, peer.offered);
+      }
+    }
+  }
+
+  void push_streams(Peer& peer) {
+    for (std::size_t work = 0; !peer.streams.empty() && work < kMostWork;) {
+      Transfer& send = peer.streams.front();
+      const std::size_t bytes = std::min(send.bytes - send.moved, piece_);
+      std::byte* const payload = peer.out.reserve(bytes);
+      if (!payload) return;
+      std::memcpy(payload, send.data + send.moved, bytes);
+      peer.out.publish(
+          {.id = send.id, .bytes = send.bytes, .payload = static_cast<std::uint32_t>(bytes), .kind = kPiece});
+      send.moved += bytes;
+      work += bytes;
+      if (send.moved == send.bytes) end(send);
+    }
+  }
+
+  const std::unique_ptr<Transport> inner_;
+  const std::shared_ptr<const NodeMemory> node_;
+  const bool kernel_copies_;
+  const MessageArea area_;
+  std::vector<Peer> peers_;  // by rank; nobody is one's own
+  Matching matching_;
+  Transfers pulls_;  // receives that copy by themselves
+  Transfers done_, spare_;
+  std::size_t most_eager_, piece_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace
+
+std::size_t message_bytes(int size) { return MessageArea(size).bytes(); }
+
+std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
+                                            std::shared_ptr<const NodeMemory> node,
+                                            const NodeMessageOptions& options) {
+  if (!node || node->reach() == Reach::None || node->message_bytes() < message_bytes(node->size()))
+    return inner;
+  return std::make_unique<NodeTransport>(std::move(inner), std::move(node), options);
+}
+
+}  // namespace mpigdr::shm

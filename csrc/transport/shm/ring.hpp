@@ -1,0 +1,122 @@
+// A ring of bytes in shared memory by which one rank sends records to another: one writer, one reader.
+//
+// Positions are 64-bit counts of bytes that only grow. A record is a header and its payload, without a break,
+// and takes whole cache lines. That it is there is told by the stamp in its own header (its position + 1,
+// stored with release order), so that a short message is one cache line to its reader; the writer clears the
+// place of the next stamp before that, so that what stood there before is never taken for one. The reader
+// tells how far it has come in `tail`, and the writer looks at it only when it knows of no room.
+//
+// Memory and tail are zero at first. Nothing blocks. Threads: a writer and a reader are each used by one
+// thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/shm/doorbell.hpp"
+
+namespace mpigdr::shm {
+
+inline constexpr std::size_t kLine = 64;
+
+// What a record carries besides its payload; the ring itself only looks at the payload's length.
+struct RecordHeader {
+  std::uint64_t id = 0;
+  std::uint64_t bytes = 0;  // of the message
+  std::uint32_t payload = 0;
+  std::int32_t tag = 0;
+  std::uint32_t kind = 0;  // > 0
+  std::uint32_t unused = 0;
+};
+
+struct Record {
+  std::atomic<std::uint64_t> stamp;
+  RecordHeader header;
+};
+static_assert(sizeof(Record) == 40);
+
+constexpr std::size_t record_bytes(std::size_t payload) {
+  return (sizeof(Record) + payload + kLine - 1) / kLine * kLine;
+}
+
+class RingWriter {
+ public:
+  // `bytes`: of the ring, a power of two. `sleepers`: of those who wait for its stamps.
+  RingWriter() = default;
+  RingWriter(std::byte* memory, std::size_t bytes, const std::atomic<std::uint64_t>* tail,
+             const std::atomic<std::uint32_t>* sleepers)
+      : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
+
+  // Where the payload of the next record goes; null: there is no room now. At most max_payload() bytes.
+  std::byte* reserve(std::size_t payload);
+  // The record that was reserved; `header.payload` is at most what was reserved.
+  void publish(const RecordHeader& header);
+  std::size_t max_payload() const { return bytes_ / 4; }
+  // Of the flag that changes when there is room again, after reserve() found none.
+  Doorbell bell(std::atomic<std::uint32_t>* sleepers) const { return {tail_, seen_, sleepers}; }
+
+ private:
+  Record& record(std::uint64_t at) const { return *reinterpret_cast<Record*>(memory_ + (at & (bytes_ - 1))); }
+  void put(const RecordHeader& header, std::size_t size);
+
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  const std::atomic<std::uint64_t>* tail_ = nullptr;
+  const std::atomic<std::uint32_t>* sleepers_ = nullptr;
+  std::uint64_t at_ = 0, seen_ = 0;  // position; the last look at the tail
+};
+
+class RingReader {
+ public:
+  RingReader() = default;
+  // `sleepers`: of those who wait for its tail.
+  RingReader(std::byte* memory, std::size_t bytes, std::atomic<std::uint64_t>* tail,
+             const std::atomic<std::uint32_t>* sleepers)
+      : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
+
+  // The next record, if there is one: a copy of its header, checked against the ring's bounds (it comes from
+  // another process; throws Error(Internal)), and where its payload is until pop().
+  const std::byte* peek(RecordHeader& header);
+  void pop();
+  // After some pop(): wakes a writer that sleeps until there is room.
+  void ring();
+  // Of the flag that changes with the next record, after peek() found none; false if there is one now.
+  bool bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const;
+
+ private:
+  Record& record() const { return *reinterpret_cast<Record*>(memory_ + (at_ & (bytes_ - 1))); }
+
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::atomic<std::uint64_t>* tail_ = nullptr;
+  const std::atomic<std::uint32_t>* sleepers_ = nullptr;
+  std::uint64_t at_ = 0, rung_ = 0;
+  std::size_t size_ = 0;  // of the record at at_
+};
+
+// Where the rings of a group stand in each rank's area: tails of the rings that it reads, by writer, then
+// the rings that it writes, by reader. Virtual: only what is used takes memory.
+class MessageArea {
+ public:
+  explicit MessageArea(int size);
+  std::size_t bytes() const { return rings_ + static_cast<std::size_t>(size_) * ring_bytes_; }
+  std::size_t ring_bytes() const { return ring_bytes_; }
+  // Of the ranks that wait for a flag in this area; many writers.
+  std::atomic<std::uint32_t>& sleepers(std::byte* area) const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(area);
+  }
+  std::atomic<std::uint64_t>& tail(std::byte* area, int writer) const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(area +
+                                                          (static_cast<std::size_t>(writer) + 1) * kLine);
+  }
+  std::byte* ring(std::byte* area, int reader) const {
+    return area + rings_ + static_cast<std::size_t>(reader) * ring_bytes_;
+  }
+
+ private:
+  int size_;
+  std::size_t ring_bytes_, rings_;
+};
+
+}  // namespace mpigdr::shm
