@@ -94,6 +94,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         "accelerator": accelerator(torch),
         "kernels": {},
         "mpi": {},
+        "messages": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
         "algorithms": {"size": size, "table": [], "table_on_one_node": []},
@@ -108,6 +109,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         selected, available = extension.kernels()
         report["kernels"] = {"selected": selected, "available": available}
         report["variables"] = [dict(row) for row in extension.env_table()]
+        report["messages"] = message_paths(report["variables"])
         for name, on_node in (("table", False), ("table_on_one_node", True)):
             report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, on_node)]
     except (ImportError, RuntimeError, ValueError) as error:
@@ -141,6 +143,13 @@ def accelerator(torch: Any) -> dict[str, Any]:
         return {"type": None, "count": 0, "path": path}
     kind = torch.accelerator.current_accelerator().type
     return {"type": kind, "count": torch.accelerator.device_count(), "path": path}
+
+
+def message_paths(variables: list[dict[str, Any]]) -> dict[str, str]:
+    """How send and recv travel, in a group on one node and in one on several."""
+    value = {row["name"]: row["value"].lower() for row in variables}
+    by_mpi = value["MPI_GDR_SHM"] == "off" or value["MPI_GDR_P2P"] == "mpi"
+    return {"on_one_node": "MPI" if by_mpi else "shared memory", "on_several": "MPI"}
 
 
 def as_text(report: dict[str, Any]) -> str:

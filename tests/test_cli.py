@@ -283,6 +283,7 @@ def test_info_json(clean_env):
         "accelerator",
         "mpi",
         "kernels",
+        "messages",
         "variables",
         "environment",
         "algorithms",
@@ -296,6 +297,7 @@ def test_info_json(clean_env):
     assert report["torch"]["version"].split(".")[:2] == report["torch"]["built_for"].split(".")[:2]
     assert report["kernels"]["selected"] in report["kernels"]["available"]
     assert report["mpi"]["library"] and report["mpi"]["library_path"]
+    assert report["messages"] == {"on_one_node": "shared memory", "on_several": "MPI"}
     assert {"MPI_GDR_DEBUG", "MPI_GDR_TIMEOUT"} <= {row["name"] for row in report["variables"]}
     assert {"all_reduce", "broadcast"} <= {row["collective"].lower() for row in report["algorithms"]["table"]}
 

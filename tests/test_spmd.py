@@ -100,8 +100,10 @@ FORCED = {
         "MPI_GDR_ALLGATHER_ALGO": "bruck",
         "MPI_GDR_ALLTOALL_ALGO": "bruck",
         "MPI_GDR_CHUNK_BYTES": "1K",
+        "MPI_GDR_P2P": "cma",
     },
-    "native": {
+    "native": {"MPI_GDR_P2P": "mpi"}
+    | {
         f"MPI_GDR_{collective}_ALGO": "native"
         for collective in (
             "ALLREDUCE",

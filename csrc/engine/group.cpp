@@ -22,6 +22,7 @@ Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> tr
       rank_(transport_->rank()),
       size_(transport_->size()),
       max_tag_(transport_->max_tag()),
+      message_path_(transport_->message_path()),
       planner_(std::move(planner)),
       scratch_(engine.scratch()),
       flight_(engine.flight() ? engine.flight()->log() : nullptr),

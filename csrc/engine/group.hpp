@@ -113,6 +113,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string algorithm(const CollectiveSpec& spec) const;
   // How far the members reach into each other's memory.
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
+  // How messages travel: "shm" or "mpi"; "" where there is only one way.
+  const char* message_path() const { return message_path_; }
   // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
   // those of a group that has ended, nothing is known.
   struct Preview {
@@ -193,6 +195,7 @@ class Group : public std::enable_shared_from_this<Group> {
   const GroupOptions options_;
   std::unique_ptr<Transport> transport_;
   const int rank_, size_, max_tag_;
+  const char* const message_path_;
   const std::shared_ptr<Planner> planner_;
   std::shared_ptr<ScratchPool> scratch_;
   const std::shared_ptr<FlightLog> flight_;  // null: off

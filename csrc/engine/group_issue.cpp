@@ -122,7 +122,7 @@ void Group::check(const Call& call) const {
 std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, std::uint64_t sequence,
                                             Counters& counters, std::string& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call)) {
-    algorithm = transport_->message_path();
+    algorithm = message_path_;
     return std::make_unique<MessageExecution>(*message, *transport_);
   }
   if (const auto* staged = std::get_if<StagedCall>(&call)) {

@@ -41,6 +41,7 @@ class MpiBackend : public c10d::Backend {
   // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
   std::string algorithm(const CollectiveSpec& spec);
   Reach reach() const { return group_->reach(); }
+  const char* message_path() const { return group_->message_path(); }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;

@@ -155,6 +155,8 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly(
           "reach", [](const MpiBackend& b) { return kReaches[static_cast<int>(b.reach())]; },
           "How far its ranks reach into each other's memory: none, segments or all.")
+      .def_property_readonly("message_path", &MpiBackend::message_path,
+                             "How send and recv travel: shm (shared memory) or mpi.")
       // torch has the virtual, but no Python name for it in every release.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");

@@ -87,7 +87,7 @@ class Transport {
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
   virtual std::string description() const = 0;
-  // How the user's messages travel, "mpi"; or "".
+  // How the user's messages travel: "mpi". A literal; "": there is only one way.
   virtual const char* message_path() const { return ""; }
 
   // Frees what the library holds for the group. All members call it, with no request outstanding; nothing

@@ -17,7 +17,10 @@ PROGRAMS = Path(__file__).parent / "programs"
             r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank",
         ),
         ("future", r"all_reduce seq=1 float64\[3, 5\] op=sum .*group=\S+ rank={}/3; still waiting for rank"),
-        ("recv", r"recv float64\[3, 5\] from=2 tag=77 group=\S+ rank={}/3; still waiting for rank 2"),
+        (
+            "recv",
+            r"recv float64\[3, 5\] from=2 tag=77 algorithm=shm group=\S+ rank={}/3; still waiting for rank 2",
+        ),
     ],
 )
 def test_missing_rank_is_named_within_the_deadline(tmp_path, call, text):

@@ -38,4 +38,5 @@ STORE_LAUNCHERS = [] if LIBRARY.own_build else ["torchrun", pytest.param("spawn"
 @pytest.mark.parametrize("launcher", ["mpi-gdr run", *STORE_LAUNCHERS])
 def test_smoke(tmp_path, launcher):
     environment = LIBRARY.environment()
+    environment["MPI_GDR_P2P"] = "mpi" if launcher == "mpi-gdr run" else "auto"
     assert run_spmd(tmp_path, launcher, 2, "spmd", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0

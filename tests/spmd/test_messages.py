@@ -1,5 +1,7 @@
 """send, recv and their asynchronous forms: tags, any source, batches, sizes that fit no eager buffer."""
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -36,6 +38,7 @@ def test_blocking_pairs(rank, size, dtype):
 
 
 @pytest.mark.smoke
+@pytest.mark.algorithms
 def test_tags_are_matched_not_order(rank, size, several):
     if not several:
         return
@@ -49,6 +52,16 @@ def test_tags_are_matched_not_order(rank, size, several):
         work.wait()
 
 
+@pytest.mark.algorithms
+def test_messages_inside_a_node_take_the_path_that_was_asked_for(size, several):
+    if not several:
+        return
+    by_mpi = os.environ.get("MPI_GDR_SHM") == "off" or os.environ.get("MPI_GDR_P2P") == "mpi"
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert backend.message_path == ("mpi" if by_mpi else "shm")
+
+
+@pytest.mark.algorithms
 def test_same_tag_keeps_order(rank, size, several):
     if not several:
         return
@@ -74,6 +87,7 @@ def test_any_source(rank, size):
             dist.send(torch.full((4,), rank * 7), collector, tag=collector)
 
 
+@pytest.mark.algorithms
 def test_any_source_work_tells_its_source(rank, size, several):
     if not several:
         return
@@ -103,6 +117,7 @@ def test_any_source_in_a_subgroup_gives_the_global_rank(rank, size):
 
 
 @pytest.mark.smoke
+@pytest.mark.algorithms
 def test_batch_isend_irecv(rank, size, several):
     if not several:
         return
@@ -118,6 +133,7 @@ def test_batch_isend_irecv(rank, size, several):
 
 
 @pytest.mark.smoke
+@pytest.mark.algorithms
 def test_large_isends_to_each_other_do_not_block(rank, size, several):
     """64 MiB are far beyond what any library buffers: isend must return before the receive is posted."""
     if not several:
