@@ -26,8 +26,9 @@ struct Offer {
 // Messages up to this length are copied twice, and once more if nobody waits for them; longer ones cost
 // another way to the receiver and back before their first byte.
 constexpr std::size_t kMostEager = 16 * 1024;
-// In one test(), by one way: others want to progress, too, and deadlines to be looked at.
-constexpr std::size_t kMostWork = std::size_t{1} << 20;
+// That one test() takes by itself; from a ring, and into one, it is what the ring holds: others want to
+// progress, too, and deadlines to be looked at.
+constexpr std::size_t kMostPulled = std::size_t{1} << 20;
 
 class NodeTransport final : public Transport {
  public:
@@ -203,7 +204,7 @@ class NodeTransport final : public Transport {
   void read(int source, Peer& peer) {
     RecordHeader header;
     std::size_t work = 0;
-    while (const std::byte* const payload = work < kMostWork ? peer.in.peek(header) : nullptr) {
+    while (const std::byte* const payload = work < area_.ring_bytes() ? peer.in.peek(header) : nullptr) {
       // Before pop(): where memory is missing, the record stays.
       handle(source, peer, header, payload);
       peer.in.pop();
@@ -305,9 +306,9 @@ class NodeTransport final : public Transport {
   }
 
   void pull() {
-    for (std::size_t work = 0; !pulls_.empty() && work < kMostWork;) {
+    for (std::size_t work = 0; !pulls_.empty() && work < kMostPulled;) {
       Transfer& receive = pulls_.front();
-      const std::size_t bytes = std::min(receive.arrived - receive.moved, kMostWork - work);
+      const std::size_t bytes = std::min(receive.arrived - receive.moved, kMostPulled - work);
       const std::uint64_t from = receive.there + receive.moved;
       std::byte* const to = receive.data + receive.moved;
       if (const std::byte* const here = node_->mapped(receive.peer, from, bytes))
@@ -361,7 +362,7 @@ class NodeTransport final : public Transport {
   }
 
   void push_streams(Peer& peer) {
-    for (std::size_t work = 0; !peer.streams.empty() && work < kMostWork;) {
+    for (std::size_t work = 0; !peer.streams.empty() && work < area_.ring_bytes();) {
       Transfer& send = peer.streams.front();
       const std::size_t bytes = std::min(send.bytes - send.moved, piece_);
       std::byte* const payload = peer.out.reserve(bytes);
