@@ -60,16 +60,31 @@ void Engine::submit(const OperationPtr& operation) {
       intake_deadline_.store(deadline, std::memory_order_relaxed);
     intake_filled_.store(true, std::memory_order_release);
   }
+  if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
-  background_.fetch_add(1, std::memory_order_seq_cst);
-  progress_thread_.wake();
+  if (begin_here) begin_alone();
+  if (!operation->finished()) progress_thread_.wake();
+}
+
+void Engine::begin_alone() {
+  const std::unique_lock role(role_, std::try_to_lock);
+  if (!role || !active_.empty()) return;
+  {
+    const std::lock_guard lock(intake_mutex_);
+    if (intake_.size() != 1) return;
+  }
+  pass();
 }
 
 bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell) {
   std::unique_lock lock(role_, std::try_to_lock);
   if (!lock) return false;
   const bool moved = pass();
-  if (bell && !moved && active_.size() == 1 && active_.front().get() == awaited) awaited->doorbell(*bell);
+  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited))
+    active_.front()->doorbell(*bell);
   return moved;
 }
 

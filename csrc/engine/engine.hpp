@@ -109,9 +109,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<Trace>& trace() const { return options_.trace; }
 
   // --- for Group and the threads of the engine ---
+  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here` and
+  // nothing else is under way, its first steps are made on the calling thread, with no lock of a group held.
   void submit(const OperationPtr& operation);
-  // One pass if the role is free. True if something moved. If nothing did, and `awaited` is all that is under
-  // way and waits for one flag, `bell` is that.
+  void carry(const OperationPtr& operation, bool begin_here);
+  // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
+  // all that is under way and waits for one flag, `bell` is that.
   bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
@@ -135,6 +138,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   explicit Engine(EngineOptions options);
   bool pass();  // with the role
+  void begin_alone();
   bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);

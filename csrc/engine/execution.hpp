@@ -54,6 +54,8 @@ class Execution {
   // What the last advance() found missing, if that is one flag of another process and nothing else: false if
   // there is no such flag.
   virtual bool doorbell(shm::Doorbell& bell) const { return false; }
+  // Its steps call no library, which may block whatever it promises.
+  virtual bool keeps_to_memory() const { return false; }
   // Gives up outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
   // Rounds finished so far: tells the engine that something moved, so that it keeps polling eagerly.

@@ -165,7 +165,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void drop_transport();
 
  private:
-  OperationPtr issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info);
+  // `begin_here`: whether its first steps may be made at once, see Engine::carry().
+  OperationPtr issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info, bool& begin_here);
   // Collectives of one channel issued so far. Equal on all ranks.
   struct Counters {
     std::uint64_t one_way = 0;  // one-way ones that send anything

@@ -21,6 +21,9 @@ namespace {
 // further ahead than this plus the window.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
+// Bytes of an operation whose first steps cost the caller less than to wake the progress thread does.
+constexpr std::uint64_t kBegunHere = 64 * 1024;
+
 // Message numbers of the flight log kept at most.
 constexpr std::size_t kMessageNumbers = 65536;
 
@@ -282,7 +285,10 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     throw NoMemory(text);
   };
   try {
-    return issue(std::move(calls), options, info);
+    bool begin_here = false;
+    OperationPtr operation = issue(std::move(calls), options, info, begin_here);
+    engine_.carry(operation, begin_here);
+    return operation;
   } catch (const NoMemory& e) {
     refuse(text_of(options, info) + ": " + e.what());
   } catch (const std::bad_alloc&) {
@@ -292,7 +298,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   return nullptr;
 }
 
-OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info) {
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
+                          bool& begin_here) {
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
   const std::size_t asked_for = calls.size();
   const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
@@ -333,6 +340,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
     info.count = info.bytes / options.item_size;
     info.dtype = std::move(options.dtype);
   }
+  std::uint64_t bytes = 0;
+  for (const Call& call : calls) bytes += bytes_of(call);
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
@@ -341,6 +350,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+  begin_here = bytes <= kBegunHere && operation->keeps_to_memory();
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);

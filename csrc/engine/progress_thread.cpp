@@ -18,6 +18,9 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kSampleEvery = microseconds(100);
 constexpr microseconds kShortestNap(50);
+// About what it costs the issuer to have its core taken and given back: polling for less than that is cheaper
+// than a nap.
+constexpr nanoseconds kHandOver = microseconds(20);
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
 
@@ -72,22 +75,25 @@ void ProgressThread::run() {
 
 void ProgressThread::poll_until_idle() {
   microseconds nap = kShortestNap;
-  nanoseconds last_move = read(CLOCK_MONOTONIC);
+  nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
     if (engine_.callers_waiting() > 0) {
       std::this_thread::sleep_for(longest_nap_);
       continue;
     }
-    const bool moved = engine_.try_pass();
+    shm::Doorbell bell;
+    const bool moved = engine_.try_pass(nullptr, &bell);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes()) {
-      if (moved) {
-        nap = kShortestNap;  // a burst of rounds: the next message is likely near
-      } else {
-        nap = std::min(2 * nap, longest_nap_);
-      }
-      std::this_thread::sleep_for(std::min(nap, longest_nap_));
+      if (moved) nap = kShortestNap;
+      if (now - last_move < kHandOver) continue;  // what it waits for is likely near
+      nap = std::min(nap, longest_nap_);
+      if (bell.flag)
+        shm::sleep(bell, nap);
+      else
+        std::this_thread::sleep_for(nap);
+      nap *= 2;
     } else if (!moved) {
       // The core goes to the issuer at once if it became ready; its clock then shows it.
       if (now - last_move > kQuiet) {
