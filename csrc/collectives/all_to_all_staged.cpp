@@ -30,6 +30,7 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   const std::uint64_t space = tuning.staging_bytes / item;
   const std::uint64_t each = space < table ? 1 : std::max<std::uint64_t>(1, (space - table) / (2 * (p - 1)));
   writer.staging(table);
+  writer.shared();
   const Slice base = writer.staging(2 * (p - 1) * each);
   // Where rank r keeps what it sends to rank q.
   const auto room = [&](std::uint64_t r, std::uint64_t q, std::uint64_t i, std::uint64_t count) {
@@ -60,13 +61,15 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     // Told: chunk i stands there, and chunk i - 1 has been read. Meanwhile something to do that nobody waits
     // for.
     writer.round();
-    writer.notify();
+    const std::uint64_t next = std::max<std::uint64_t>(i + 1, 2);  // that overwrites anything
+    const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
+    bool heard = false;
+    for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
+    if (heard) writer.notify();
     writer.copy(chunk(received[rank], i), chunk(sent[rank], i));
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t q = (rank + k) % p;
-      // The first two chunks overwrite nothing; but the Awaits of one rank count its Notifies.
-      if (has(received[q], i) || has(sent[q], std::max<std::uint64_t>(i + 1, 2)))
-        writer.await(static_cast<int>(q));
+      if (waits(received[q], sent[q])) writer.await(static_cast<int>(q));
     }
   }
   const std::uint64_t done = std::min(chunks * each, sent[rank].count), left = sent[rank].count - done;

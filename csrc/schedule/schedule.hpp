@@ -118,6 +118,8 @@ class ScheduleWriter {
   Slice scratch(std::uint64_t count);
   Slice staging(std::uint64_t count);
   void one_way() { schedule_.one_way = true; }
+  // Also if this rank itself has no step that says so: all ranks must see it alike.
+  void shared() { schedule_.shared = true; }
   SchedulePtr finish();
 
  private:
