@@ -3,6 +3,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -10,9 +11,31 @@
 
 namespace mpigdr {
 
+// Whether others keep the cores for whole time slices, as far as the last yields have told. Of a process.
+// Thread-safe.
+class Crowding {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // A yield has lasted from `begin` to `end`.
+  void note(Clock::time_point begin, Clock::time_point end) {
+    if (end - begin > kSlice)
+      until_.store((end + kRemembered).time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  bool at(Clock::time_point now) const {
+    return now.time_since_epoch().count() < until_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  // Shorter than any slice that Linux gives, longer than what a rank does between two waits.
+  static constexpr std::chrono::microseconds kSlice{1000};
+  static constexpr std::chrono::milliseconds kRemembered{20};
+  std::atomic<Clock::rep> until_{0};
+};
+
 class Backoff {
  public:
-  explicit Backoff(bool oversubscribed) : oversubscribed_(oversubscribed) {}
+  // `crowding` outlives it.
+  Backoff(bool oversubscribed, Crowding& crowding) : oversubscribed_(oversubscribed), crowding_(crowding) {}
   void moved() {
     idle_ = 0;
     since_ = {};
@@ -23,26 +46,31 @@ class Backoff {
     if (!oversubscribed_ && ++idle_ < kSpins) return;  // without a look at the clock
     const auto now = std::chrono::steady_clock::now();
     if (since_ == std::chrono::steady_clock::time_point{}) since_ = now;
-    if (now - since_ < (!oversubscribed_ ? kLongYields : bell.flag ? kShortYields : kYields))
+    const auto patience = !oversubscribed_                 ? kLongYields
+                          : bell.flag && crowding_.at(now) ? kCrowdedYields
+                                                           : kYields;
+    if (now - since_ < patience) {
       sched_yield();
-    else if (bell.flag)
+      if (oversubscribed_) crowding_.note(now, Crowding::Clock::now());
+    } else if (bell.flag) {
       shm::sleep(bell, kNap);
-    else
+    } else {
       std::this_thread::sleep_for(kNap);
+    }
   }
 
  private:
   static constexpr int kSpins = 4000;  // some 500 us of polling
   // By then a nap costs nothing that matters.
   static constexpr std::chrono::microseconds kLongYields{50000};
-  // Between ranks that share a core a yield is the quickest way from one to the next. But a launcher gives
-  // each of them a session of its own, and Linux shares the cores out by session (sched(7), autogroups):
-  // beside other programs that compute, a yield may cost their time slices, and only sleep gives the core to
-  // another rank. Where a flag ends the sleep it may begin soon; a nap would last too long.
-  static constexpr std::chrono::microseconds kShortYields{25};
-  static constexpr std::chrono::microseconds kYields{500};
+  // Between ranks that share a core a yield is the quickest way from one to the next, as long as nobody else
+  // wants the core: it need not be woken from its idle state, which costs some 50 us in a virtual machine.
+  // But Linux shares the cores out fairly (sched(7)). Beside other programs that compute, a yield costs their
+  // time slices, and only sleep hands the core to another rank.
+  static constexpr std::chrono::microseconds kYields{500}, kCrowdedYields{25};
   static constexpr std::chrono::microseconds kNap{50};
   const bool oversubscribed_;
+  Crowding& crowding_;
   int idle_ = 0;                                 // spins
   std::chrono::steady_clock::time_point since_;  // it yields; the epoch: not yet
 };

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "engine/backoff.hpp"
 #include "engine/completer.hpp"
 #include "engine/flight_writer.hpp"
 #include "engine/group.hpp"
@@ -192,6 +193,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<OperationPtr> active_, arrived_, started_;
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
 
+  Crowding crowding_;
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
   std::atomic<bool> stopped_{false};

@@ -118,11 +118,11 @@ class TorchRanks:
         return KINDS[collective].prepare(case)
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
-        for _ in range(calls.warmup):
-            run.call()
+        time_calls = self._rewritten if calls.rewrite else self._back_to_back
+        time_calls(run, calls.warmup)
         self._synchronize()
         dist.barrier()
-        return (self._rewritten if calls.rewrite else self._back_to_back)(run, calls.iterations)
+        return time_calls(run, calls.iterations)
 
     def _back_to_back(self, run: Run, iterations: int) -> list[float]:
         stamps = [time.perf_counter_ns()]

@@ -68,10 +68,14 @@ class Calls(NamedTuple):
 
 
 def calls(options: argparse.Namespace, total: int) -> Calls:
-    iterations = options.iters
+    """Where ranks share cores, it takes the scheduler some tens of milliseconds to even out what their
+    processes have used before: so long the first calls are slower."""
+    iterations, warmup = options.iters, options.warmup_iters
     if iterations is None:
-        iterations = 200 if total < REWRITE_BYTES else 40 if total <= 1 << 20 else 10
-    return Calls(iterations, options.warmup_iters, total >= REWRITE_BYTES, bool(options.check))
+        iterations = 200 if total < 1 << 20 else 40 if total == 1 << 20 else 10
+    if warmup is None:
+        warmup = 500 if total < 1 << 20 else 100 if total == 1 << 20 else 5
+    return Calls(iterations, warmup, total >= REWRITE_BYTES, bool(options.check))
 
 
 def parser_of_command() -> argparse.ArgumentParser:
@@ -98,9 +102,9 @@ def parser_of_command() -> argparse.ArgumentParser:
     ops = ("sum", "prod", "min", "max", "avg")
     add("-o", "--op", choices=ops, default="sum", help="reduction (default: sum)")
     add("-r", "--root", type=int, default=0, metavar="RANK", help="root, where there is one (default: 0)")
-    counts = "timed calls per size (default: 200 below 64 KiB, 40 up to 1 MiB, 10 above)"
+    counts = "timed calls per size (default: 200 below 1 MiB, then 40, above it 10)"
     add("-n", "--iters", type=job.positive, metavar="N", help=counts)
-    add("-w", "--warmup_iters", type=int, default=5, metavar="N", help="calls before them (default: 5)")
+    add("-w", "--warmup_iters", type=int, metavar="N", help="calls before them (default: 500, 100 or 5)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
     add("--device", default="cpu", help="device type of the tensors (default: cpu)")
@@ -153,7 +157,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error(f"--sizes {','.join(map(str, options.sizes))}: expected at least 1 byte each")
     if options.minbytes < 1 or options.minbytes > options.maxbytes:
         parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
-    if options.warmup_iters < 0:
+    if options.warmup_iters is not None and options.warmup_iters < 0:
         parser.error(f"-w {options.warmup_iters} is less than 0")
     if options.memory == "group" and (options.backend != "mpi-gdr" or options.device != "cpu"):
         parser.error("--memory group: expected --backend mpi-gdr and --device cpu")
