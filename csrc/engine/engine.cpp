@@ -78,12 +78,14 @@ void Engine::begin_alone() {
   pass();
 }
 
-bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell) {
+bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell,
+                      std::shared_ptr<const shm::NodeMemory>* memory) {
   std::unique_lock lock(role_, std::try_to_lock);
   if (!lock) return false;
   const bool moved = pass();
-  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited))
-    active_.front()->doorbell(*bell);
+  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
+      active_.front()->doorbell(*bell) && memory)
+    *memory = active_.front()->group().node();
   return moved;
 }
 

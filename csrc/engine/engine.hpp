@@ -115,8 +115,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
-  // all that is under way and waits for one flag, `bell` is that.
-  bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr);
+  // all that is under way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever
+  // does not hold the operation.
+  bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
+                std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }

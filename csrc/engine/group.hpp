@@ -111,6 +111,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // What issue() would run this collective with, "ring"; throws as check() does.
   std::string algorithm(const CollectiveSpec& spec) const;
+  const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such
   // How far the members reach into each other's memory.
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
   // How messages travel: "shm" or "mpi"; "" where there is only one way.

@@ -82,7 +82,8 @@ void ProgressThread::poll_until_idle() {
       continue;
     }
     shm::Doorbell bell;
-    const bool moved = engine_.try_pass(nullptr, &bell);
+    std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
+    const bool moved = engine_.try_pass(nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes()) {
