@@ -4,10 +4,17 @@
 //
 // Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
 // A rank waits for another one just as long as it has data for it or from it; both see that alike.
-// Sources: see shared.hpp.
+//
+// What is longer than so many chunks goes on as a message: nobody knows how long the blocks of the others
+// are, so that the table cannot choose by length, and schedules must be bounded. Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpigdr::collectives {
+namespace {
+
+constexpr std::uint64_t kMostChunks = 4096;  // times the other ranks
+
+}  // namespace
 
 SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) {
   validate(spec, tuning);
@@ -15,8 +22,8 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   ScheduleWriter writer("staged");
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   std::vector<Slice> sent, received;
-  std::uint64_t send_offset = 0, recv_offset = 0,
-                most = 0;  // elements of the largest block to or from another
+  std::uint64_t send_offset = 0, recv_offset = 0;
+  std::uint64_t most = 0;  // elements of the largest block to or from another
   for (std::uint64_t r = 0; r < p; ++r) {
     sent.push_back({Buffer::Input, send_offset, spec.send_counts[r]});
     received.push_back({Buffer::Output, recv_offset, spec.recv_counts[r]});
@@ -25,8 +32,8 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     if (r != rank) most = std::max({most, spec.send_counts[r], spec.recv_counts[r]});
   }
   const std::uint64_t item = item_size(spec.dtype);
-  // Where the executor shows whom this rank sends how much; in whole cache lines.
-  const std::uint64_t table = ((p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
+  // Where the executor shows how much this rank sends to each and receives from each; in whole cache lines.
+  const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
   const std::uint64_t space = tuning.staging_bytes / item;
   const std::uint64_t each = space < table ? 1 : std::max<std::uint64_t>(1, (space - table) / (2 * (p - 1)));
   writer.staging(table);
@@ -44,7 +51,20 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   };
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
-  const std::uint64_t chunks = std::max<std::uint64_t>(1, (most + each - 1) / each);
+  const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1,
+                                                         std::max<std::uint64_t>(1, kMostChunks / (p - 1)));
+  // Cuts a block to what its chunks hold, and returns the rest.
+  const auto cut = [&](Slice& whole) {
+    const std::uint64_t staged = std::min(chunks * each, whole.count);
+    const Slice rest{whole.buffer, whole.offset + staged, whole.count - staged};
+    whole.count = staged;
+    return rest;
+  };
+  std::vector<Slice> sent_late, received_late;
+  for (std::uint64_t r = 0; r < p; ++r) {
+    sent_late.push_back(cut(sent[r]));
+    received_late.push_back(cut(received[r]));
+  }
   for (std::uint64_t i = 0; i <= chunks; ++i) {
     writer.round();
     for (std::uint64_t k = 1; k < p; ++k) {
@@ -61,7 +81,9 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     // Told: chunk i stands there, and chunk i - 1 has been read. Meanwhile something to do that nobody waits
     // for.
     writer.round();
-    const std::uint64_t next = std::max<std::uint64_t>(i + 1, 2);  // that overwrites anything
+    // Of chunk 0 both ranks of a pair wait for each other, so that they compare their counts; chunk 1
+    // overwrites nothing; each later one what must have been read.
+    const std::uint64_t next = i == 0 ? 0 : i + 1;
     const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
     bool heard = false;
     for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
@@ -72,9 +94,13 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
       if (waits(received[q], sent[q])) writer.await(static_cast<int>(q));
     }
   }
-  const std::uint64_t done = std::min(chunks * each, sent[rank].count), left = sent[rank].count - done;
-  copy_in_tiles(writer, {Buffer::Output, received[rank].offset + done, left},
-                {Buffer::Input, sent[rank].offset + done, left}, spec, tuning);
+  for (std::uint64_t k = 1; k < p; ++k) {
+    const std::uint64_t to = (rank + k) % p, from = (rank + p - k) % p;
+    writer.round();
+    writer.recv(static_cast<int>(from), received_late[from]);
+    writer.send(static_cast<int>(to), sent_late[to]);
+  }
+  copy_in_tiles(writer, received_late[rank], sent_late[rank], spec, tuning);
   return writer.finish();
 }
 

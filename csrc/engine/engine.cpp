@@ -54,26 +54,27 @@ void Engine::submit(const OperationPtr& operation) {
       unfinished_.erase(operation.get());
       throw;
     }
+    // Before anybody can take it in, and so end it: the progress thread sleeps when this is 0.
+    if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
     const std::int64_t deadline = ticks(operation->info().deadline);
     if (deadline < intake_deadline_.load(std::memory_order_relaxed))
       intake_deadline_.store(deadline, std::memory_order_relaxed);
     intake_filled_.store(true, std::memory_order_release);
   }
-  if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
 }
 
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
-  if (begin_here) begin_alone();
+  if (begin_here) begin_alone(operation);
   if (!operation->finished()) progress_thread_.wake();
 }
 
-void Engine::begin_alone() {
+void Engine::begin_alone(const OperationPtr& operation) {
   const std::unique_lock role(role_, std::try_to_lock);
   if (!role || !active_.empty()) return;
   {
     const std::lock_guard lock(intake_mutex_);
-    if (intake_.size() != 1) return;
+    if (intake_.size() != 1 || intake_.front() != operation) return;
   }
   pass();
 }

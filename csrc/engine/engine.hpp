@@ -141,7 +141,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   explicit Engine(EngineOptions options);
   bool pass();  // with the role
-  void begin_alone();
+  // A pass, if this operation is all there is to do.
+  void begin_alone(const OperationPtr& operation);
   bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);

@@ -70,6 +70,23 @@ std::uint64_t bytes_of(const Call& call) {
   return message ? message->bytes : contribution(spec_of(call));
 }
 
+// Bytes of the larger of the two buffers that this rank may touch.
+std::uint64_t largest_buffer(const Call& call) {
+  const auto* collective = std::get_if<CollectiveCall>(&call);
+  if (!collective) return bytes_of(call);
+  const CollectiveSpec& spec = collective->spec;
+  const auto sum = [](const std::vector<std::uint64_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  std::uint64_t elements = block_offset(spec, spec.size);
+  if (spec.collective == Collective::AllToAll)
+    elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
+  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Reduce ||
+      spec.collective == Collective::Broadcast)
+    elements = spec.count;
+  return elements * item_size(spec.dtype);
+}
+
 // The operation's name and detail, wherever they have got to.
 std::string text_of(const IssueOptions& options, const OperationInfo& info) {
   const std::string& name = info.name.empty() ? options.name : info.name;
@@ -301,6 +318,12 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
                           bool& begin_here) {
   std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
+  info.name = std::move(options.name);
+  info.detail = std::move(options.detail);
+  // What follows asks the transport, which such a group has no more.
+  if (failed()) fail(ErrorCode::Aborted, info.name, ": ", failure());
+  if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
+
   const std::size_t asked_for = calls.size();
   const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
   std::uint64_t collectives = 0;  // sequence numbers that the calls take
@@ -311,11 +334,6 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   info.deadline = info.issued + options.timeout.value_or(timeout());
   info.channel = channel;
   info.sequences = collectives;
-  info.name = std::move(options.name);
-  info.detail = std::move(options.detail);
-
-  if (failed()) fail(ErrorCode::Aborted, info.name, ": ", failure());
-  if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
   std::uint64_t& next = next_sequence_[static_cast<int>(channel)];
   info.sequence = next;
   std::vector<std::unique_ptr<Execution>> parts;
@@ -340,8 +358,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
     info.count = info.bytes / options.item_size;
     info.dtype = std::move(options.dtype);
   }
-  std::uint64_t bytes = 0;
-  for (const Call& call : calls) bytes += bytes_of(call);
+  std::uint64_t largest = 0;
+  for (const Call& call : calls) largest = std::max(largest, largest_buffer(call));
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
@@ -350,7 +368,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
-  begin_here = bytes <= kBegunHere && operation->keeps_to_memory();
+  begin_here = largest <= kBegunHere && operation->keeps_to_memory();
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);

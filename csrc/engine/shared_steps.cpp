@@ -67,9 +67,7 @@ bool SharedSteps::begin() {
     own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
     own.call = binding_.call;
-    if (!binding_.send_counts.empty())
-      std::memcpy(node_.staging(node_.rank(), channel_, number_), binding_.send_counts.data(),
-                  binding_.send_counts.size() * sizeof(std::uint64_t));
+    if (!binding_.send_counts.empty()) show_counts();
     raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
     told_ = true;
   }
@@ -153,16 +151,34 @@ void SharedSteps::compare_calls(int peer) {
   if (theirs != binding_.call)
     fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
          text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
-  if (!binding_.recv_counts.empty()) {
-    std::uint64_t sent = 0;  // to this rank
-    std::memcpy(&sent,
-                node_.staging(peer, channel_, number_) + static_cast<std::size_t>(node_.rank()) * sizeof sent,
-                sizeof sent);
-    if (const std::uint64_t expected = binding_.recv_counts[static_cast<std::size_t>(peer)]; sent != expected)
-      fail(ErrorCode::Remote, "rank ", peer, " sends ", sent, " elements to this rank, where ", expected,
-           " were expected: the ranks called different collectives, or with different sizes");
-  }
+  if (!binding_.send_counts.empty()) compare_counts(peer);
   agrees_[static_cast<std::size_t>(peer)] = true;
+}
+
+// At the begin of this rank's Staging, which all_to_all_staged leaves free for it.
+void SharedSteps::show_counts() {
+  std::byte* const table = node_.staging(node_.rank(), channel_, number_);
+  const std::size_t bytes = binding_.send_counts.size() * sizeof(std::uint64_t);
+  std::memcpy(table, binding_.send_counts.data(), bytes);
+  std::memcpy(table + bytes, binding_.recv_counts.data(), bytes);
+}
+
+void SharedSteps::compare_counts(int peer) {
+  const std::byte* const table = node_.staging(peer, channel_, number_);
+  const auto here = static_cast<std::size_t>(node_.rank()), there = static_cast<std::size_t>(peer);
+  const auto shown = [&](std::size_t i) {
+    std::uint64_t count = 0;
+    std::memcpy(&count, table + i * sizeof count, sizeof count);
+    return count;
+  };
+  const std::uint64_t sends = shown(here), expects = shown(binding_.send_counts.size() + here);
+  constexpr const char* kReason = ": the ranks called different collectives, or with different sizes";
+  if (sends != binding_.recv_counts[there])
+    fail(ErrorCode::Remote, "rank ", peer, " sends ", sends, " elements to this rank, where ",
+         binding_.recv_counts[there], " were expected", kReason);
+  if (expects != binding_.send_counts[there])
+    fail(ErrorCode::Remote, "rank ", peer, " expects ", expects, " elements from this rank, which sends ",
+         binding_.send_counts[there], kReason);
 }
 
 void SharedSteps::end() { raise(slot(node_.rank()).ended, generation_); }

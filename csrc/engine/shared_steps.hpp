@@ -50,6 +50,9 @@ class SharedSteps {
   bool is_open() const;
   bool agree();
   void compare_calls(int peer);
+  // Of an all_to_all.
+  void show_counts();
+  void compare_counts(int peer);
   // Notes that a rank's flag has not the value that is waited for.
   bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen);
   void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);

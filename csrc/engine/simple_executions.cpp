@@ -32,7 +32,8 @@ bool MessageExecution::advance() {
     RecvStatus status;
     Piece& piece = pieces_.back();
     if (!transport_.test(piece.request, call_.send ? nullptr : &status)) {
-      const std::uint64_t moved = transport_.bytes_moved(piece.request);
+      std::uint64_t moved = 0;  // of a long message in pieces the first moves first
+      for (const Piece& p : pieces_) moved += transport_.bytes_moved(p.request);
       if (moved != moved_) ++rounds_done_;
       moved_ = moved;
       return false;

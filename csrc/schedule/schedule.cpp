@@ -31,6 +31,7 @@ void ScheduleWriter::append(Step step, const std::vector<Slice>& sources) {
   const auto shared = [](const Slice& slice) { return slice.owner >= 0 || slice.buffer == Buffer::Staging; };
   schedule_.shared |= step.kind == StepKind::Notify || step.kind == StepKind::Await || shared(step.dst) ||
                       std::any_of(sources.begin(), sources.end(), shared);
+  schedule_.messages |= step.kind == StepKind::Send || step.kind == StepKind::Recv;
   schedule_.steps.push_back(step);
   ++schedule_.rounds.back().step_count;
 }

@@ -86,6 +86,7 @@ struct Schedule {
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
   bool shared = false;              // needs memory that the ranks share: Notify, Await, slices of others
+  bool messages = false;            // has Sends or Receives
   // Of a shared schedule that lets ranks touch each other's Input and Output: the one to run instead, unless
   // those of all ranks are in memory that the others map. Null: none, then they are reached as well as the
   // node can.

@@ -204,6 +204,16 @@ TEST(huge_counts_cost_no_more) {
   });
 }
 
+TEST(an_all_to_all_beyond_its_chunks_goes_on_by_messages) {
+  const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
+  for (const int p : {2, 3, 8}) {
+    const auto group = build(staged, make(Collective::AllToAll, p, std::uint64_t{1} << 40), {});
+    expect_right(group);
+    CHECK(group.schedules[0]->messages && group.schedules[0]->steps.size() < 40000);
+  }
+  CHECK(!build(staged, make(Collective::AllToAll, 3, 1000000), {}).schedules[0]->messages);
+}
+
 TEST(chunk_size_is_respected) {
   const Algorithm& ring = *find_algorithm(Collective::AllReduce, "ring");
   const auto group = build(ring, make(Collective::AllReduce, 4, 1 << 20), Tuning{65536, 4});

@@ -304,24 +304,35 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
 }
 
 TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
-  World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
-  world.run([&](int r) {
-    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
-    CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
-    b.input.assign(20, 1.0f);
-    b.output.assign(1 << 21, -1.0f);
-    call.input = b.input.data();
-    call.output = b.output.data();
-    call.spec.send_counts = call.spec.recv_counts = {10, 10};
-    if (r == 1) call.spec.recv_counts[0] = 1 << 20;  // it would wait for chunks that nobody sends
-    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
-    if (r == 0) {  // nothing is wrong with what it gives and gets
-      world.ranks[r].engine->wait(*op);
-      return;
-    }
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error,
-                 "rank 0 sends 10 elements to this rank, where 1048576 were expected");
-  });
+  struct Case {
+    std::uint64_t sent, expected;  // by rank 0, by rank 1
+  };
+  // It would wait for chunks that nobody sends; it would not look at what is sent to it.
+  for (const Case c : {Case{10, 1 << 20}, Case{10, 0}, Case{0, 10}, Case{1 << 20, 0}}) {
+    World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
+    world.run([&](int r) {
+      auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+      CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
+      b.input.assign(1 << 21, 1.0f);
+      b.output.assign(1 << 21, -1.0f);
+      call.input = b.input.data();
+      call.output = b.output.data();
+      call.spec.send_counts = call.spec.recv_counts = {0, 0};
+      (r == 0 ? call.spec.send_counts[1] : call.spec.recv_counts[0]) = r == 0 ? c.sent : c.expected;
+      auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+      // A rank that exchanges nothing with the other has nothing to compare. The other one always has.
+      if ((r == 0 ? c.sent : c.expected) == 0) {
+        world.ranks[r].engine->wait(*op);
+        return;
+      }
+      const std::string sent = std::to_string(c.sent), expected = std::to_string(c.expected);
+      CHECK_THROWS(
+          world.ranks[r].engine->wait(*op), Error,
+          (r == 0 ? "rank 1 expects " + expected + " elements from this rank, which sends " + sent
+                  : "rank 0 sends " + sent + " elements to this rank, where " + expected + " were expected")
+              .c_str());
+    });
+  }
 }
 
 TEST(a_mismatch_is_told_though_another_rank_has_not_come) {

@@ -27,7 +27,11 @@ std::byte* RingWriter::reserve(std::size_t payload) {
     seen_ = tail_->load(std::memory_order_acquire);
     if (end - seen_ > bytes_) return nullptr;
   }
-  if (wraps) put({.kind = kSkip}, to_end);
+  if (wraps) {
+    const Record& skip = record(at_);
+    put({.kind = kSkip}, to_end);
+    shm::ring(skip.stamp, *sleepers_);  // a reader may sleep there, and not where the next record is
+  }
   return memory_ + (at_ & (bytes_ - 1)) + sizeof(Record);
 }
 
