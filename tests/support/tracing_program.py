@@ -87,11 +87,12 @@ def main():
     plain.export_chrome_trace(str(folder / f"plain_trace{rank}.json"))
     shapes.export_chrome_trace(str(folder / f"shapes_trace{rank}.json"))
 
-    # Nobody waits: another thread ends the span. Until one was seen, since this thread may be starved.
+    # Nobody waits: another thread ends the span, but of a small operation this one may. Until one was seen,
+    # since this thread may be starved.
     crossed = False
     while not crossed:
         with observe() as unattended:
-            work = dist.all_reduce(tensors[1000], async_op=True)
+            work = dist.all_reduce(tensors[300_000], async_op=True)
             time.sleep(0.05)
         work.wait()
         crossed = any(e["crosses"] for e in events_of(unattended) if e["name"] == "mpi-gdr:all_reduce")
