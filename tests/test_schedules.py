@@ -62,6 +62,8 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
     # Few different numbers, zeros among them, in an irregular pattern; Bruck's algorithm wants one.
     block = st.integers(0, 1 << 30) if count is None else count
     base = draw(st.lists(block, min_size=1, max_size=1 if algorithm == "bruck" else 5))
+    # As above: what the count is, is nothing to these.
+    how["staging_bytes"] = max(16, max(base) * 16 * size // draw(st.integers(1, 4)))
     stride = draw(st.integers(1, 7))
     sent = [[base[(stride * a + b) % len(base)] for b in range(size)] for a in range(size)]
     received = [[sent[b][a] for b in range(size)] for a in range(size)]
