@@ -140,7 +140,7 @@ std::string serialise(const Proposal& p) {
   const Launcher none;
   const Launcher& l = p.launcher ? *p.launcher : none;
   return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
-               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.library,
+               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.mpi_version,
                p.process.host, std::to_string(p.process.domain), std::to_string(p.process.pid),
                std::to_string(p.process.started), p.shared_memory ? std::to_string(*p.shared_memory) : ""});
 }
@@ -160,7 +160,7 @@ Proposal parse_proposal(const std::string& text) {
   p.host = f[7];
   p.cpus = f[8];
   p.nonce = f[9];
-  p.library = f[10];
+  p.mpi_version = f[10];
   p.process = {f[11], std::stoull(f[12]), std::stoll(f[13]), std::stoull(f[14])};
   if (!f[15].empty()) p.shared_memory = std::stoull(f[15]);
   return p;
@@ -175,9 +175,9 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     if (p.request != proposals[0].request)
       fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP is '", name(p.request), "' on rank ", r, " and '",
            name(proposals[0].request), "' on rank 0; it must be the same on all ranks");
-    if (p.library != proposals[0].library)
-      fail(ErrorCode::InvalidUsage, "rank ", r, " loaded '", p.library, "' and rank 0 '",
-           proposals[0].library,
+    if (p.mpi_version != proposals[0].mpi_version)
+      fail(ErrorCode::InvalidUsage, "rank ", r, " loaded '", p.mpi_version, "' and rank 0 '",
+           proposals[0].mpi_version,
            "'; all ranks must load the same MPI library: check LD_LIBRARY_PATH on all nodes");
     elastic = elastic || p.elastic;
     initialised = initialised || p.initialised;

@@ -45,7 +45,7 @@ struct Proposal {
   std::string host;          // host_identity()
   std::string cpus;          // usable_cpus()
   std::string nonce;         // that of rank 0 names the job
-  std::string library;       // first line of the library's version
+  std::string mpi_version;   // first line of the library's version
   ProcessId process;         // own_process()
   std::optional<std::uint64_t> shared_memory;  // free_shared_memory()
 };

@@ -11,10 +11,7 @@ SchedulePtr all_reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   validate(spec, tuning);
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
-  if (spec.size == 2)
-    reduce_whole(writer, spec, tuning);
-  else
-    StagedReduction(writer, spec, tuning).write(true);
+  reduce_in_staging(writer, spec, tuning);
   return writer.finish();
 }
 

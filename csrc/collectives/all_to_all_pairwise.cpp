@@ -14,14 +14,7 @@ SchedulePtr all_to_all_pairwise(const CollectiveSpec& spec, const Tuning& tuning
   if (spec.size == 1) return alone("pairwise", spec);
   ScheduleWriter writer("pairwise");
   const int p = spec.size;
-  std::vector<Slice> sent, received;
-  std::uint64_t send_offset = 0, recv_offset = 0;
-  for (std::size_t r = 0; r < static_cast<std::size_t>(p); ++r) {
-    sent.push_back({Buffer::Input, send_offset, spec.send_counts[r]});
-    received.push_back({Buffer::Output, recv_offset, spec.recv_counts[r]});
-    send_offset += spec.send_counts[r];
-    recv_offset += spec.recv_counts[r];
-  }
+  const auto [sent, received] = Exchange(spec);
   const int lanes = std::min(tuning.max_lanes, p - 1);
   for (int lane = 0; lane < lanes; ++lane) {
     writer.lane();

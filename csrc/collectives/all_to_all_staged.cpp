@@ -6,7 +6,10 @@
 // A rank waits for another one just as long as it has data for it or from it; both see that alike.
 //
 // What is longer than so many chunks goes on as a message: nobody knows how long the blocks of the others
-// are, so that the table cannot choose by length, and schedules must be bounded. Sources: see shared.hpp.
+// are, so that the table cannot choose by length, and schedules must be bounded.
+// Sources: see shared.hpp.
+#include <limits>
+
 #include "collectives/shared.hpp"
 
 namespace mpigdr::collectives {
@@ -21,33 +24,24 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
-  std::vector<Slice> sent, received;
-  std::uint64_t send_offset = 0, recv_offset = 0;
+  auto [sent, received] = Exchange(spec);
   std::uint64_t most = 0;  // elements of the largest block to or from another
-  for (std::uint64_t r = 0; r < p; ++r) {
-    sent.push_back({Buffer::Input, send_offset, spec.send_counts[r]});
-    received.push_back({Buffer::Output, recv_offset, spec.recv_counts[r]});
-    send_offset += spec.send_counts[r];
-    recv_offset += spec.recv_counts[r];
-    if (r != rank) most = std::max({most, spec.send_counts[r], spec.recv_counts[r]});
-  }
+  for (std::uint64_t r = 0; r < p; ++r)
+    if (r != rank) most = std::max({most, sent[r].count, received[r].count});
   const std::uint64_t item = item_size(spec.dtype);
   // Where the executor shows how much this rank sends to each and receives from each; in whole cache lines.
   const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
-  const std::uint64_t space = tuning.staging_bytes / item;
-  const std::uint64_t each = space < table ? 1 : std::max<std::uint64_t>(1, (space - table) / (2 * (p - 1)));
   writer.staging(table);
   writer.shared();
-  const Slice base = writer.staging(2 * (p - 1) * each);
+  Tuning left = tuning;
+  left.staging_bytes -= std::min(left.staging_bytes, table * item);
+  // Of one length on all ranks, whatever their counts.
+  const StagedChunks rooms(writer, std::numeric_limits<std::uint64_t>::max(), p - 1, spec, left);
+  const std::uint64_t each = rooms.each();
   // Where rank r keeps what it sends to rank q.
   const auto room = [&](std::uint64_t r, std::uint64_t q, std::uint64_t i, std::uint64_t count) {
-    const std::uint64_t part = q < r ? q : q - 1;
-    const Slice here{Buffer::Staging, base.offset + (i % 2 * (p - 1) + part) * each, count};
+    const Slice here = rooms.room(i, q < r ? q : q - 1, count);
     return r == rank ? here : of(here, static_cast<int>(r));
-  };
-  const auto chunk = [&](const Slice& whole, std::uint64_t i) {
-    const std::uint64_t at = std::min(i * each, whole.count);
-    return Slice{whole.buffer, whole.offset + at, std::min(each, whole.count - at)};
   };
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
@@ -69,12 +63,12 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     writer.round();
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t to = (rank + k) % p;
-      if (const Slice part = chunk(sent[to], i); part.count > 0)
+      if (const Slice part = rooms.chunk(sent[to], i); part.count > 0)
         writer.copy(room(rank, to, i, part.count), part);
     }
     for (std::uint64_t k = 1; k < p && i > 0; ++k) {
       const std::uint64_t from = (rank + p - k) % p;
-      if (const Slice part = chunk(received[from], i - 1); part.count > 0)
+      if (const Slice part = rooms.chunk(received[from], i - 1); part.count > 0)
         writer.copy(part, room(from, rank, i - 1, part.count));
     }
     if (i == chunks) break;
@@ -88,7 +82,7 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     bool heard = false;
     for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
     if (heard) writer.notify();
-    writer.copy(chunk(received[rank], i), chunk(sent[rank], i));
+    writer.copy(rooms.chunk(received[rank], i), rooms.chunk(sent[rank], i));
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t q = (rank + k) % p;
       if (waits(received[q], sent[q])) writer.await(static_cast<int>(q));

@@ -83,6 +83,16 @@ SchedulePtr alone(const char* algorithm, const CollectiveSpec& spec) {
   return writer.finish();
 }
 
+Exchange::Exchange(const CollectiveSpec& spec) {
+  std::uint64_t send_offset = 0, recv_offset = 0;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(spec.size); ++r) {
+    sent.push_back({Buffer::Input, send_offset, spec.send_counts[r]});
+    received.push_back({Buffer::Output, recv_offset, spec.recv_counts[r]});
+    send_offset += spec.send_counts[r];
+    recv_offset += spec.recv_counts[r];
+  }
+}
+
 Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t target = std::max<std::uint64_t>(1, tuning.chunk_bytes / item_size(spec.dtype));
   // Rounded down, so that every lane has at least one full chunk ...

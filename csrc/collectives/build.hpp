@@ -105,6 +105,12 @@ class Blocks {
   bool some_empty_ = false;
 };
 
+// What this rank sends to each other one in an all_to_all, and what it receives; by rank.
+struct Exchange {
+  explicit Exchange(const CollectiveSpec& spec);
+  std::vector<Slice> sent, received;
+};
+
 // For ranks of one node (shared.hpp).
 SchedulePtr all_reduce_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_flag(const CollectiveSpec&, const Tuning&);

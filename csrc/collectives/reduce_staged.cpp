@@ -12,10 +12,7 @@ SchedulePtr reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) {
   validate(spec, tuning);
   if (spec.size == 1) return alone("staged", spec);
   ScheduleWriter writer("staged");
-  if (spec.size == 2)
-    reduce_whole(writer, spec, tuning);
-  else
-    StagedReduction(writer, spec, tuning).write(spec.rank == spec.root);
+  reduce_in_staging(writer, spec, tuning);
   return writer.finish();
 }
 

@@ -131,7 +131,7 @@ class RowParser {
       row_.even_blocks = true;
     } else if (key == "order") {
       if (value != "library") bad("order=", value, ": expected library");
-      row_.library_order = true;
+      row_.native_order = true;
     } else {
       bad("'", key, "=' is not a condition: expected ranks=, dtype=, reach=, blocks= or order=");
     }
@@ -217,10 +217,10 @@ class RowParser {
 
   void check() const {
     const bool library = !row_.algorithm->build && reduces(row_.collective);
-    if (library && (row_.dtypes & ~kIntegers) && !row_.library_order)
+    if (library && (row_.dtypes & ~kIntegers) && !row_.native_order)
       bad("native may reduce floats in another order from call to call: expected dtype=integer, or "
           "order=library to accept that");
-    if (row_.library_order && !library)
+    if (row_.native_order && !library)
       bad("order=library with ", name(row_.collective), " ", row_.algorithm->name,
           ": expected it with native reductions only");
     if (row_.even_blocks && row_.collective != Collective::AllGather)
@@ -312,7 +312,7 @@ std::string to_text(const SelectionRow& row) {
   condition(ranks_text(row));
   condition(dtypes_text(row.dtypes));
   condition(row.even_blocks ? "blocks=even" : "");
-  condition(row.library_order ? "order=library" : "");
+  condition(row.native_order ? "order=library" : "");
   add(16, conditions);
   if (row.from_bytes != 0 || row.to_bytes != kUnlimited)
     add(56, bytes_text(row.from_bytes) + "-" + bytes_text(row.to_bytes));

@@ -34,7 +34,7 @@ struct SelectionRow {
   Where where = Where::Anywhere;
   bool even_blocks = false;  // only where no block has more than twice the mean
   // The user accepts that the library orders the reduction of floats as it likes (`order=library`).
-  bool library_order = false;
+  bool native_order = false;
   // [from, to) of the bytes that choose: of the whole buffer, or one rank's block (the mean one) of
   // all_gather, reduce_scatter, gather and scatter. all_to_all has none that are equal on all ranks: 0.
   std::uint64_t from_bytes = 0, to_bytes = kUnlimited;

@@ -108,11 +108,14 @@ class StagedChunks {
   Slice base_;
 };
 
+inline bool takes_result(const CollectiveSpec& spec) {
+  return !has_root(spec.collective) || spec.rank == spec.root;
+}
+
 // The reduction of all ranks' inputs by each rank that takes the result: the others' come through Staging,
 // and everything is read by everybody. One fold over all ranks in rank order, rounded once.
 inline void reduce_whole(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const bool rooted = has_root(spec.collective);
-  const bool takes = !rooted || spec.rank == spec.root, gives = !rooted || !takes;
+  const bool takes = takes_result(spec), gives = !has_root(spec.collective) || !takes;
   const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
@@ -146,8 +149,8 @@ class StagedReduction {
         rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
         each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin) {}
 
-  // `takes`: this rank wants the result.
-  void write(bool takes) {
+  void write() {
+    const bool takes = takes_result(spec_);
     const std::uint64_t chunks = (spec_.count + p_ * each_ - 1) / (p_ * each_);
     for (std::uint64_t i = 0; i < chunks + 2; ++i) {
       writer_.round();
@@ -207,5 +210,14 @@ class StagedReduction {
   const StagedChunks rooms_;
   const std::uint64_t each_;  // elements of a piece, but for kMargin
 };
+
+// Of two ranks, reducing everything is as much to read as to reduce one half and to copy the other one out,
+// and less to write.
+inline void reduce_in_staging(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  if (spec.size == 2)
+    reduce_whole(writer, spec, tuning);
+  else
+    StagedReduction(writer, spec, tuning).write();
+}
 
 }  // namespace mpigdr::collectives

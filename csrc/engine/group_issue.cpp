@@ -358,8 +358,6 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
     info.count = info.bytes / options.item_size;
     info.dtype = std::move(options.dtype);
   }
-  std::uint64_t largest = 0;
-  for (const Call& call : calls) largest = std::max(largest, largest_buffer(call));
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
   auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
@@ -368,7 +366,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
-  begin_here = largest <= kBegunHere && operation->keeps_to_memory();
+  begin_here =
+      operation->background() && operation->keeps_to_memory() && largest_buffer(calls[0]) <= kBegunHere;
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);

@@ -35,7 +35,7 @@ class MessageExecution : public Execution {
     Request request;
     std::size_t bytes;
   };
-  std::uint64_t moved_ = 0;    // bytes of the last piece, when it was tested last
+  std::uint64_t moved_ = 0;    // bytes of the pieces that are left, when the last one was tested
   std::vector<Piece> pieces_;  // more than one only above kMaxMessageBytes
 };
 

@@ -45,8 +45,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
 py::dict mpi_info() {
   const mpi::RuntimeInfo info = mpi::info();
   py::dict d;
-  d["library"] = info.library;
-  d["library_path"] = info.library_path;
+  d["library"] = info.mpi_version;
+  d["library_path"] = info.mpi_path;
   d["abi"] = info.abi;
   d["mpi_version"] = info.standard;
   d["thread_level"] = info.thread_level;

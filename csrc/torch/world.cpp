@@ -153,7 +153,7 @@ void World::print_summary() const {
   for (const Env::Variable& v : Env::get().table())
     if (v.from_environment) settings << ' ' << v.name << '=' << v.value;
   log(LogLevel::Info, "INIT", "mpi-gdr ", MPI_GDR_VERSION, " for torch ", MPI_GDR_TORCH_VERSION, "; ",
-      mpi.library, " (", mpi.library_path, ", ", mpi.abi, ", MPI ", mpi.standard, ")");
+      mpi.mpi_version, " (", mpi.mpi_path, ", ", mpi.abi, ", MPI ", mpi.standard, ")");
   log(LogLevel::Info, "INIT", "started by ", mpi.initialized_by, ", bootstrap ", mpi.bootstrap,
       ", thread level ", mpi.thread_level, ", ", mpi.nodes, " node(s), rank ", mpi.rank_on_node, " of ",
       mpi.ranks_on_node, " on node ", mpi.node);

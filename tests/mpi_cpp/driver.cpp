@@ -83,8 +83,8 @@ void opposite_orders() {
 
 void basic() {
   const mpi::RuntimeInfo early = mpi::info();
-  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.library.empty() && !early.abi.empty());
-  REQUIRE(contains(early.library_path, "libmpi"));
+  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.mpi_version.empty() && !early.abi.empty());
+  REQUIRE(contains(early.mpi_path, "libmpi"));
   start();
   start();  // a second process group: checks only
   const mpi::RuntimeInfo i = mpi::info();

@@ -180,7 +180,7 @@ TEST(launch_decision) {
   sick.error = "level too low";
   CHECK_THROWS(decide(family, {proposal({}), sick}), Error, "rank 1 cannot start MPI: level too low");
   auto other = proposal({});
-  other.library = "MPICH 9";
+  other.mpi_version = "MPICH 9";
   CHECK_THROWS(decide(family, {proposal({}), other}), Error, "LD_LIBRARY_PATH");
   auto running = proposal({});
   running.initialised = true;

@@ -58,7 +58,7 @@ TEST(fields_of_a_row) {
   const SelectionRow& row = rows[0];
   CHECK(row.collective == Collective::AllReduce && row.algorithm->name == std::string("flag"));
   CHECK(row.least_ranks == 4 && row.most_ranks == 16 && row.sizes == SelectionRow::Sizes::Others);
-  CHECK(row.where == SelectionRow::Where::Node && !row.library_order);
+  CHECK(row.where == SelectionRow::Where::Node && !row.native_order);
   CHECK(row.from_bytes == 1024 && row.to_bytes == 2 << 20);
   for (int t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
@@ -71,7 +71,7 @@ TEST(fields_of_a_row) {
   CHECK(rows[1].least_ranks == 1 && rows[1].from_bytes == 0 && rows[1].to_bytes == kUnlimited);
   CHECK(rows[2].collective == Collective::ReduceScatter && rows[2].least_ranks == 3 &&
         rows[2].most_ranks == 3);
-  CHECK(rows[2].from_bytes == 7 && rows[2].to_bytes == kUnlimited && rows[2].library_order);
+  CHECK(rows[2].from_bytes == 7 && rows[2].to_bytes == kUnlimited && rows[2].native_order);
 }
 
 TEST(mistakes_are_told_with_file_line_and_what_was_expected) {
@@ -123,7 +123,7 @@ TEST(text_of_a_row_gives_the_same_row) {
     CHECK(once.collective == again.collective && once.algorithm == again.algorithm);
     CHECK(once.least_ranks == again.least_ranks && once.most_ranks == again.most_ranks);
     CHECK(once.sizes == again.sizes && once.dtypes == again.dtypes && once.where == again.where);
-    CHECK(once.even_blocks == again.even_blocks && once.library_order == again.library_order);
+    CHECK(once.even_blocks == again.even_blocks && once.native_order == again.native_order);
     CHECK(once.from_bytes == again.from_bytes && once.to_bytes == again.to_bytes);
   }
 }
@@ -153,8 +153,7 @@ TEST(the_built_in_table_printed_and_parsed_chooses_the_same) {
 
 TEST(built_in_reductions_of_the_library_are_for_integers_only) {
   for (int c = 0; c < kCollectiveCount; ++c)
-    for (const SelectionRow& row : default_table().rows(static_cast<Collective>(c)))
-      CHECK(!row.library_order);
+    for (const SelectionRow& row : default_table().rows(static_cast<Collective>(c))) CHECK(!row.native_order);
 }
 
 TEST(the_first_row_that_fits_wins) {

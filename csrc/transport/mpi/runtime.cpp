@@ -88,7 +88,7 @@ void check_shared_memory(const RuntimeOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all) {
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
-  if (const std::string text = objection_to_shared_memory(nodes, free, all[0].library); !text.empty())
+  if (const std::string text = objection_to_shared_memory(nodes, free, all[0].mpi_version); !text.empty())
     fail(ErrorCode::System, "MPI cannot start: ", text);
   const auto own = static_cast<std::size_t>(o.rank);
   const auto here = static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), nodes[own]));
@@ -256,7 +256,7 @@ void initialize(const RuntimeOptions& o) {
 
   Proposal mine = propose(family(), o.bootstrap);
   mine.process = own_process();
-  mine.library = library_version();
+  mine.mpi_version = library_version();
   if (mpi_is_finalized() || mpi_is_initialized()) {
     mine.error = objection_to_existing(o.size);
     mine.initialised = true;

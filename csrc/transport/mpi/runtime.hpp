@@ -61,8 +61,8 @@ const std::string& abort_key();
 
 // For `mpi-gdr info` and error messages. Fields that need an initialised MPI are empty or -1 before it.
 struct RuntimeInfo {
-  std::string library;       // MPI_Get_library_version, first line
-  std::string library_path;  // file of the loaded libmpi
+  std::string mpi_version;   // MPI_Get_library_version, first line
+  std::string mpi_path;      // file of the loaded libmpi
   std::string abi;           // that this binary was built for: "MPICH ABI", "Open MPI"
   std::string standard;      // "5.0"
   std::string thread_level;  // "multiple", ...

@@ -59,10 +59,10 @@ MpiFamily family() {
 RuntimeInfo info() {
   const RuntimeState& s = state();
   RuntimeInfo i;
-  i.library = library_version();
+  i.mpi_version = library_version();
   Dl_info where{};
   if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
-    i.library_path = where.dli_fname;
+    i.mpi_path = where.dli_fname;
   i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);

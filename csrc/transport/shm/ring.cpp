@@ -27,11 +27,7 @@ std::byte* RingWriter::reserve(std::size_t payload) {
     seen_ = tail_->load(std::memory_order_acquire);
     if (end - seen_ > bytes_) return nullptr;
   }
-  if (wraps) {
-    const Record& skip = record(at_);
-    put({.kind = kSkip}, to_end);
-    shm::ring(skip.stamp, *sleepers_);  // a reader may sleep there, and not where the next record is
-  }
+  if (wraps) put({.kind = kSkip}, to_end);  // and ring: a reader may sleep there
   return memory_ + (at_ & (bytes_ - 1)) + sizeof(Record);
 }
 
@@ -41,13 +37,10 @@ void RingWriter::put(const RecordHeader& header, std::size_t size) {
   record(at_ + size).stamp.store(0, std::memory_order_relaxed);
   here.stamp.store(at_ + 1, std::memory_order_release);
   at_ += size;
-}
-
-void RingWriter::publish(const RecordHeader& header) {
-  const Record& here = record(at_);
-  put(header, record_bytes(header.payload));
   shm::ring(here.stamp, *sleepers_);
 }
+
+void RingWriter::publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
 
 const std::byte* RingReader::peek(RecordHeader& header) {
   for (;;) {
