@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "device/device.hpp"
+#include "device/host/codecs.hpp"
 #include "device/host/operations.hpp"
 
 // dst may equal a source exactly, so a store never changes what a later iteration loads; without this promise
@@ -23,8 +24,40 @@ namespace mpigdr::host::MPIGDR_ISA {
 // source is streamed through once.
 inline constexpr std::size_t kBlock = 1024;
 
+// Codecs that convert kVectors registers full at once, better than the vectoriser does.
+template <typename Codec>
+concept ConvertsVectors = requires { Codec::kVectors; };
+
+// As fold() on the whole registers full that there are; returns how many elements those are.
+template <ConvertsVectors Codec, typename Op, bool kScaled>
+std::size_t fold_vectors(const ReduceArgs& args) {
+  using Stored = typename Codec::Stored;
+  constexpr std::size_t kStep = Codec::kVectors * kFloats;
+  [[maybe_unused]] const std::conditional_t<kScaled, Scaling<float>, NoScaling> scaling(args);
+  const std::size_t end = args.count - args.count % kStep;
+  for (std::size_t base = 0; base < end; base += kStep) {
+    Floats partial[Codec::kVectors], next[Codec::kVectors];
+    const auto load = [&](int k, Floats* to) {
+      Codec::load(static_cast<const Stored*>(args.sources[k]) + base, to);
+      if constexpr (kScaled)
+        for (std::size_t v = 0; v < Codec::kVectors; ++v) to[v] = scaling.before(to[v]);
+    };
+    load(0, partial);
+    for (int k = 1; k < args.source_count; ++k) {
+      load(k, next);
+      for (std::size_t v = 0; v < Codec::kVectors; ++v) partial[v] = Op::apply(partial[v], next[v]);
+    }
+    if constexpr (kScaled)
+      for (std::size_t v = 0; v < Codec::kVectors; ++v) partial[v] = scaling.after(partial[v]);
+    Codec::store(partial, static_cast<Stored*>(args.dst) + base);
+  }
+  return end;
+}
+
 template <typename Codec, typename Op, bool kScaled>
 void fold(const ReduceArgs& args) {
+  std::size_t done = 0;
+  if constexpr (ConvertsVectors<Codec>) done = fold_vectors<Codec, Op, kScaled>(args);
   using Stored = typename Codec::Stored;
   using Folded = typename Codec::Folded;
   [[maybe_unused]] const std::conditional_t<kScaled, Scaling<Folded>, NoScaling> scaling(args);
@@ -41,7 +74,7 @@ void fold(const ReduceArgs& args) {
       return Codec::store(v);
   };
   Folded partial[kBlock];
-  for (std::size_t base = 0; base < args.count; base += kBlock) {
+  for (std::size_t base = done; base < args.count; base += kBlock) {
     const std::size_t n = args.count - base < kBlock ? args.count - base : kBlock;
     Stored* dst = static_cast<Stored*>(args.dst) + base;
     const auto source = [&](int k) { return static_cast<const Stored*>(args.sources[k]) + base; };

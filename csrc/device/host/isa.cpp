@@ -2,10 +2,25 @@
 
 #include <algorithm>
 
+#ifdef MPIGDR_X86_KERNELS
+#include <cpuid.h>
+#endif
+
 #include "common/env.hpp"
 #include "common/error.hpp"
 
 namespace mpigdr::host {
+namespace {
+
+#ifdef MPIGDR_X86_KERNELS
+// Which not every compiler's __builtin_cpu_supports knows by name.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+}  // namespace
 
 std::string_view name(Isa isa) {
   return isa == Isa::Baseline ? "baseline" : isa == Isa::Avx2 ? "avx2" : "avx512";
@@ -16,8 +31,8 @@ const std::vector<Isa>& available_isas() {
     std::vector<Isa> isas = {Isa::Baseline};
 #ifdef MPIGDR_X86_KERNELS
     // These ask the operating system, too, whether it keeps the registers.
-    if (__builtin_cpu_supports("avx2")) isas.push_back(Isa::Avx2);
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    if (__builtin_cpu_supports("avx2") && has_f16c()) isas.push_back(Isa::Avx2);
+    if (has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
       isas.push_back(Isa::Avx512);
 #endif

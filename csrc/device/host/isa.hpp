@@ -16,8 +16,8 @@ namespace mpigdr::host {
 
 enum class Isa {
   Baseline,  // what the compiler assumes: SSE2 on x86-64, NEON on AArch64
-  Avx2,
-  Avx512,  // F, BW, DQ, VL
+  Avx2,      // and F16C
+  Avx512,    // F, BW, DQ, VL, and F16C
 };
 
 std::string_view name(Isa isa);

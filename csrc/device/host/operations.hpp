@@ -1,4 +1,5 @@
-// What is folded: the operations on two values of a folding type, and the scaling of sums. Pure functions.
+// What is folded: the operations on two values of a folding type (or, of float, vectors of it), and the
+// scaling of sums. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +17,20 @@ using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t
 struct Add {
   template <typename T>
   static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>)
-      return a + b;
-    else
+    if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+    else
+      return a + b;
   }
 };
 
 struct Multiply {
   template <typename T>
   static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>)
-      return a * b;
-    else
+    if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+    else
+      return a * b;
   }
 };
 
@@ -84,8 +85,14 @@ template <typename T>
 struct Scaling {
   explicit Scaling(const ReduceArgs& args)
       : factor(static_cast<T>(args.factor)), divisor(static_cast<T>(args.divisor)) {}
-  T before(T v) const { return v * factor; }
-  T after(T v) const { return v / divisor; }
+  template <typename V>
+  V before(V v) const {
+    return v * factor;
+  }
+  template <typename V>
+  V after(V v) const {
+    return v / divisor;
+  }
   T factor, divisor;
 };
 
