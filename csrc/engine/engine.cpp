@@ -65,8 +65,14 @@ void Engine::submit(const OperationPtr& operation) {
 
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
-  if (begin_here) begin_alone(operation);
-  if (!operation->finished()) progress_thread_.wake();
+  if (begin_here) {
+    // As a waiter: an operation that ends here has its buffers let go of by this thread, because to wake a
+    // completer thread for it takes longer than the operation.
+    const Counted waiter(operation->waiters);
+    begin_alone(operation);
+  }
+  if (!operation->finished()) return progress_thread_.wake();
+  if (begin_here && !operation->error()) operation->release_buffers();
 }
 
 void Engine::begin_alone(const OperationPtr& operation) {
@@ -239,7 +245,9 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     }
     background_.fetch_sub(1, std::memory_order_seq_cst);
   }
-  if (!failed && operation.has_buffers() && operation.waiters.load(std::memory_order_acquire) == 0) {
+  // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
+  // `waiters`; this writes there, so that one of the two sees the other.
+  if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
     // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
     try {
       callbacks.emplace_back([held = operation.shared_from_this()] { held->release_buffers(); });

@@ -253,6 +253,48 @@ TEST(more_operations_than_slots_run_at_once) {
   });
 }
 
+// Small ones begin, and may end, on the thread that issues them, while the progress thread may be at them
+// too.
+TEST(buffers_of_what_nobody_waits_for_are_released_by_whoever_ends_it) {
+  World world(2, {.node = true});
+  constexpr int kRounds = 2000;
+  std::atomic<int> by_issuer{0}, by_progress{0}, released{0};
+  std::atomic<bool> second_may_issue{false};
+  world.run([&](int r) {
+    const std::thread::id issuer = std::this_thread::get_id();
+    std::vector<float> data(kRounds * 2, 1.0f);
+    const auto issue = [&](int round) {
+      CollectiveCall call;
+      call.spec.collective = Collective::AllReduce;
+      call.spec.rank = r;
+      call.spec.size = 2;
+      call.spec.count = 2;
+      call.spec.dtype = DataType::Float32;
+      call.input = call.output = data.data() + std::size_t(round) * 2;
+      IssueOptions options{.name = "it"};
+      options.keepalive = std::shared_ptr<void>(data.data(), [&, issuer](void*) {
+        char name[16] = {};
+        pthread_getname_np(pthread_self(), name, sizeof name);
+        if (std::string(name) == "mpigdr-progress") ++by_progress;
+        if (std::this_thread::get_id() == issuer) ++by_issuer;
+        ++released;
+      });
+      world.ranks[r].group->issue({call}, std::move(options));
+    };
+    // The first alone: whoever comes second ends its own.
+    if (r == 0) issue(0);
+    if (r == 0) second_may_issue = true;
+    while (!second_may_issue) std::this_thread::yield();
+    if (r == 1) issue(0);
+    for (int round = 1; round < kRounds; ++round) issue(round);
+    world.ranks[r].engine->wait_all(*world.ranks[r].group);
+    while (released < 2 * kRounds) std::this_thread::yield();  // or the watchdog ends the test
+  });
+  CHECK(by_progress == 0);
+  CHECK(by_issuer > 0);
+  world.close();
+}
+
 TEST(a_missing_rank_is_named_at_the_deadline) {
   World world(
       3, {.group = {"test", 200ms, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "direct"}}), .node = true});
