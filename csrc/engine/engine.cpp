@@ -71,7 +71,7 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
     const Counted waiter(operation->waiters);
     begin_alone(operation);
   }
-  if (!operation->finished()) return progress_thread_.wake();
+  if (!operation->finished()) return progress_thread_.wake(!begin_here);
   if (begin_here && !operation->error()) operation->release_buffers();
 }
 

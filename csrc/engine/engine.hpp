@@ -73,6 +73,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // success.
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {});
 
+  // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
+  // nap.
+  void expect(const Operation& operation) {
+    if (!operation.finished()) progress_thread_.wake(true);
+  }
+
   // Until all that the group has outstanding, and what others issue meanwhile, has ended, well or not: each
   // at its deadline at the latest, also if a thread is stuck inside the transport.
   void wait_all(Group& group);
@@ -111,7 +117,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // --- for Group and the threads of the engine ---
   // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here` and
-  // nothing else is under way, its first steps are made on the calling thread, with no lock of a group held.
+  // nothing else is under way, its first steps are made on the calling thread, with no lock of a group held,
+  // and the progress thread may end its nap before it takes the rest over.
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is

@@ -45,12 +45,14 @@ void ProgressThread::begin(std::shared_ptr<Engine> self) {
   thread_ = quiet_thread("mpigdr-progress", [this, self = std::move(self)] { run(); });
 }
 
-void ProgressThread::wake() {
+void ProgressThread::wake(bool at_once) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
-  // Pairs with run(): it raises sleeping_, then looks for work; we add work (before this call), then look at
-  // sleeping_.
-  if (!sleeping_.load(std::memory_order_seq_cst)) return;
+  if (at_once) at_once_.store(true, std::memory_order_seq_cst);
+  // Pairs with sleep() and nap(): they set rest_, then look for work, or for at_once_; we add work (before
+  // this call) and set at_once_, then look at rest_.
+  const Rest rest = rest_.load(std::memory_order_seq_cst);
+  if (rest == Rest::None || (rest == Rest::Nap && !at_once)) return;
   std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
@@ -58,14 +60,7 @@ void ProgressThread::wake() {
 void ProgressThread::run() {
   prctl(PR_SET_TIMERSLACK, 1000);  // ns; the default of 50 us would double the shortest nap
   while (!stopping_.load(std::memory_order_acquire)) {
-    {
-      std::unique_lock lock(mutex_);
-      sleeping_.store(true, std::memory_order_seq_cst);
-      changed_.wait(lock, [&] {
-        return stopping_.load(std::memory_order_acquire) || engine_.background_outstanding() > 0;
-      });
-      sleeping_.store(false, std::memory_order_seq_cst);
-    }
+    sleep();
     poll_until_idle();
   }
   std::lock_guard lock(mutex_);
@@ -73,12 +68,31 @@ void ProgressThread::run() {
   changed_.notify_all();
 }
 
+void ProgressThread::sleep() {
+  std::unique_lock lock(mutex_);
+  rest_.store(Rest::Sleep, std::memory_order_seq_cst);
+  changed_.wait(lock, [&] {
+    return stopping_.load(std::memory_order_acquire) || engine_.background_outstanding() > 0;
+  });
+  rest_.store(Rest::None, std::memory_order_seq_cst);
+}
+
+void ProgressThread::nap(nanoseconds duration) {
+  std::unique_lock lock(mutex_);
+  rest_.store(Rest::Nap, std::memory_order_seq_cst);
+  changed_.wait_for(lock, duration, [&] {
+    return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst);
+  });
+  rest_.store(Rest::None, std::memory_order_seq_cst);
+  at_once_.store(false, std::memory_order_seq_cst);
+}
+
 void ProgressThread::poll_until_idle() {
-  microseconds nap = kShortestNap;
+  microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
     if (engine_.callers_waiting() > 0) {
-      std::this_thread::sleep_for(longest_nap_);
+      nap(longest_nap_);
       continue;
     }
     shm::Doorbell bell;
@@ -87,14 +101,14 @@ void ProgressThread::poll_until_idle() {
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes()) {
-      if (moved) nap = kShortestNap;
+      if (moved) pause = kShortestNap;
       if (now - last_move < kHandOver) continue;  // what it waits for is likely near
-      nap = std::min(nap, longest_nap_);
+      pause = std::min(pause, longest_nap_);
       if (bell.flag)
-        shm::sleep(bell, nap);
+        shm::sleep(bell, pause);
       else
-        std::this_thread::sleep_for(nap);
-      nap *= 2;
+        std::this_thread::sleep_for(pause);
+      pause *= 2;
     } else if (!moved) {
       // The core goes to the issuer at once if it became ready; its clock then shows it.
       if (now - last_move > kQuiet) {

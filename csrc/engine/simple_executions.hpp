@@ -22,6 +22,7 @@ class MessageExecution : public Execution {
   bool advance() override;
   std::vector<int> pending_peers() const override;
   bool doorbell(shm::Doorbell& bell) const override;
+  bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
   // Of a finished receive; also tells an any-source receive who it was.
   int source() const { return source_; }

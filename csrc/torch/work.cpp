@@ -150,6 +150,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
           future->markCompleted(c10::IValue(self->outputs_));
         }
       });
+  engine_.expect(*operation_);
   return future_;
 }
 
@@ -175,6 +176,7 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFutureResult() {
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_result_] {
         future->markCompleted(c10::IValue(static_cast<std::int64_t>(self->outcome())));
       });
+  engine_.expect(*operation_);
   return future_result_;
 }
 

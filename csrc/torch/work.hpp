@@ -1,9 +1,9 @@
 // c10d::Work over an engine operation.
 //
 // Threads: all members may be called from any thread. The tensors of an operation live as long as it needs
-// them; the last reference is dropped by a waiter, the issuer or a completer thread, never by the progress thread. What
-// has to be done after the operation (copies back into non-contiguous tensors) is done exactly once, before
-// anyone sees it completed.
+// them; the last reference is dropped by a waiter, the issuer or a completer thread, never by the progress
+// thread. What has to be done after the operation (copies back into non-contiguous tensors) is done exactly
+// once, before anyone sees it completed.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -89,6 +89,8 @@ class Transport {
   virtual std::string description() const = 0;
   // How the user's messages travel: "mpi". A literal; "": there is only one way.
   virtual const char* message_path() const { return ""; }
+  // The user's messages reach no library.
+  virtual bool messages_in_memory() const { return false; }
 
   // Frees what the library holds for the group. All members call it, with no request outstanding; nothing
   // else is called after it. A transport that is dropped without it leaks that: it may happen at any time on

@@ -7,6 +7,7 @@ beside MPI_Iallreduce the loop calls MPI_Test after each chunk, because MPI prog
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +18,9 @@ from .compare import spread
 from .options import size_list
 from .side_by_side import Command, initialize
 
+# Loops before those that are timed, in seconds of computation: Linux takes a while to share the cores out
+# evenly between threads of which some have computed more than others before.
+WARM_UP = 0.4
 EDGE = 96  # of the matrices: a chunk takes some tens of microseconds and stays in the cache
 
 
@@ -28,7 +32,7 @@ def command() -> Command:
     )
     add = made.parser.add_argument
     add("--sizes", type=size_list, default=[65536, 1 << 20, 16 << 20], help="bytes (default: 64K,1M,16M)")
-    add("--iters", type=job.positive, default=10, metavar="N", help="loops of each kind (default: 10)")
+    add("--iters", type=job.positive, default=20, metavar="N", help="loops of each kind (default: 20)")
     return made
 
 
@@ -104,7 +108,8 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         buffer = torch.zeros(total // 4)
         chunks = chunks_beside(total)
         samples: dict[str, list[float]] = {"alone": [], "loop": [], "rest": []}
-        for i in range(-1, options.iters):
+        untimed = 1 + math.ceil(side.largest([WARM_UP / loop.run(chunks, None)])[0])
+        for i in range(-untimed, options.iters):
             alone = loop.run(chunks, None)
             buffer.fill_(1.0)
             side.barrier()
