@@ -142,13 +142,16 @@ std::vector<Row> make_rows() {
       row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
           "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
           [](Env& e, R r, S v) { e.group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
-  rows.push_back(
-      row("MPI_GDR_SIMD", "auto", "auto, baseline, avx2 or avx512",
-          "instructions of the reduction kernels (auto: the widest that the processor has)",
-          [](Env& e, R r, S v) {
-            e.simd = parse_choice<const char*>(
-                r, v, {{"auto", "auto"}, {"baseline", "baseline"}, {"avx2", "avx2"}, {"avx512", "avx512"}});
-          }));
+  rows.push_back(row("MPI_GDR_SIMD", "auto", "auto, baseline, avx2, avx512 or avx512_bf16",
+                     "instructions of the reduction kernels (auto: the widest that the processor has)",
+                     [](Env& e, R r, S v) {
+                       e.simd = parse_choice<const char*>(r, v,
+                                                          {{"auto", "auto"},
+                                                           {"baseline", "baseline"},
+                                                           {"avx2", "avx2"},
+                                                           {"avx512", "avx512"},
+                                                           {"avx512_bf16", "avx512_bf16"}});
+                     }));
   rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
                      "operations that the flight log keeps",
                      [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));

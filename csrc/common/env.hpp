@@ -62,7 +62,7 @@ class Env {
   // MPI_GDR_GROUP_MEMORY: bytes of this rank's tensors that the others of its node may map; 0: none. Default:
   // a quarter of the host's memory.
   std::optional<std::uint64_t> group_memory;
-  // MPI_GDR_SIMD=auto|baseline|avx2|avx512: instructions of the reduction kernels.
+  // MPI_GDR_SIMD=auto|baseline|avx2|avx512|avx512_bf16: instructions of the reduction kernels.
   std::string simd = "auto";
   // MPI_GDR_FLIGHT_LOG: how many operations the flight log keeps; 0: no log.
   int flight_log = 2000;

@@ -64,7 +64,7 @@ def test_unknown_variable_warns_once_with_the_nearest_name():
         ("MPI_GDR_TIMEOUT", "soon", "seconds > 0"),
         ("MPI_GDR_ALLREDUCE_ALGO", "rnig", "expected one of recursive_doubling, ring, .*native"),
         ("MPI_GDR_LANES", "0", r"1\.\.16"),
-        ("MPI_GDR_SIMD", "sse9", "auto, baseline, avx2 or avx512"),
+        ("MPI_GDR_SIMD", "sse9", "auto, baseline, avx2, avx512 or avx512_bf16"),
     ],
 )
 def test_bad_value_is_an_error_that_names_the_variable(name, value, expected):

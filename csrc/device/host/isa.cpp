@@ -23,7 +23,8 @@ bool has_f16c() {
 }  // namespace
 
 std::string_view name(Isa isa) {
-  return isa == Isa::Baseline ? "baseline" : isa == Isa::Avx2 ? "avx2" : "avx512";
+  constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
+  return kNames[static_cast<int>(isa)];
 }
 
 const std::vector<Isa>& available_isas() {
@@ -33,8 +34,10 @@ const std::vector<Isa>& available_isas() {
     // These ask the operating system, too, whether it keeps the registers.
     if (__builtin_cpu_supports("avx2") && has_f16c()) isas.push_back(Isa::Avx2);
     if (has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
       isas.push_back(Isa::Avx512);
+      if (__builtin_cpu_supports("avx512bf16")) isas.push_back(Isa::Avx512Bf16);
+    }
 #endif
     return isas;
   }();

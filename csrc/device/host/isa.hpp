@@ -18,6 +18,7 @@ enum class Isa {
   Baseline,  // what the compiler assumes: SSE2 on x86-64, NEON on AArch64
   Avx2,      // and F16C
   Avx512,    // F, BW, DQ, VL, and F16C
+  Avx512Bf16,
 };
 
 std::string_view name(Isa isa);

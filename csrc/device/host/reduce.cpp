@@ -46,6 +46,7 @@ constexpr Kernels kKernels[] = {
     {avx2::reduce_floats, avx2::reduce_float8, avx2::reduce_complex, avx2::reduce_integers},
     // GCC 12 makes fused operations of complex products where it may use AVX-512, also if told not to.
     {avx512::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
+    {avx512_bf16::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
 #endif
 };
 

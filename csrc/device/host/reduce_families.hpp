@@ -23,6 +23,7 @@ namespace mpigdr::host {
 MPIGDR_FAMILIES(baseline)
 MPIGDR_FAMILIES(avx2)
 MPIGDR_FAMILIES(avx512)
+MPIGDR_FAMILIES(avx512_bf16)
 #undef MPIGDR_FAMILIES
 
 }  // namespace mpigdr::host
