@@ -20,7 +20,7 @@ SOURCE = r"""
 
 /* Handles are ints in the ABI of MPICH. */
 volatile int hold, held;
-void (*on_comm_create_group)(void);
+void (*on_comm_create_group)(void), (*on_query_thread)(void);
 
 static void *real(const char *name) {
   void *library = dlopen("libmpi.so.12", RTLD_LAZY | RTLD_NOLOAD);
@@ -38,6 +38,12 @@ int MPI_Comm_create_group(int comm, int group, int tag, int *made) {
   int (*call)(int, int, int, int *) = real("PMPI_Comm_create_group");
   if (on_comm_create_group) on_comm_create_group();
   return call(comm, group, tag, made);
+}
+
+int MPI_Query_thread(int *level) {
+  int (*call)(int *) = real("PMPI_Query_thread");
+  if (on_query_thread) on_query_thread();
+  return call(level);
 }
 
 int MPI_Isend(const void *data, int count, int type, int peer, int tag, int comm, int *request) {
@@ -80,7 +86,15 @@ def wait_until_held() -> None:
 
 def on_comm_create_group(function: Callable[[], None]) -> None:
     """Called where this process enters MPI_Comm_create_group: it has met the others, and they go in, too."""
+    _set("on_comm_create_group", function)
+
+
+def on_query_thread(function: Callable[[], None]) -> None:
+    """Called where this process enters MPI_Query_thread, the first call after MPI_Init."""
+    _set("on_query_thread", function)
+
+
+def _set(hook: str, function: Callable[[], None]) -> None:
     callback = ctypes.CFUNCTYPE(None)(function)
     _kept.append(callback)
-    address = ctypes.cast(callback, ctypes.c_void_p).value
-    ctypes.c_void_p.in_dll(_library, "on_comm_create_group").value = address
+    ctypes.c_void_p.in_dll(_library, hook).value = ctypes.cast(callback, ctypes.c_void_p).value

@@ -24,7 +24,17 @@ import mpi_calls
 import torch
 import torch.distributed as dist
 
-PHASES = ("before-init", "rendezvous", "mpi-init", "create-group", "mid", "idle", "end", "destroyed")
+PHASES = (
+    "before-init",
+    "rendezvous",
+    "mpi-init",
+    "mpi-up",
+    "create-group",
+    "mid",
+    "idle",
+    "end",
+    "destroyed",
+)
 FAULTS = (
     *("none", "sigkill", "sigstop", "slow", "busy", "raise", "return", "exit3", "os-exit"),
     *("memory", "abort", "abort-mpi"),
@@ -267,6 +277,8 @@ def main() -> None:
         strike()
     if ARGS.intercept:
         mpi_calls.load(ARGS.intercept)
+    if IS_VICTIM and ARGS.phase == "mpi-up":  # out of MPI_Init, but not where ranks meet after it
+        mpi_calls.on_query_thread(lambda: strike())
     dist.init_process_group("mpi-gdr", timeout=timeout)
     SIZE = dist.get_world_size()
     call = operation(ARGS.operation, LARGE if ARGS.size == "large" else SMALL)

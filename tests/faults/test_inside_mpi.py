@@ -15,6 +15,8 @@ MESSAGES = (("MPI_GDR_SHM", "off"),)
 WHO = r"rank 1 \(host \S+, pid \d+\) "
 GONE = WHO + "is gone: its process has ended"
 CASES = [
+    Case("mpi-up", "sigkill", told=f"after MPI_Init: {GONE}"),
+    Case("mpi-up", "sigstop", told=f"after MPI_Init: {WHO}is stopped"),
     # The others wait for it inside MPI_Comm_create_group, and say where the flight log is.
     Case(
         "create-group",
@@ -34,7 +36,7 @@ CASES = [
         variables=MESSAGES,
     ),
 ]
-STATUS = {"sigkill": -9, "stuck-exit": 3, "stuck": 124}
+STATUS = {"sigkill": -9, "sigstop": -9, "stuck-exit": 3, "stuck": 124}
 
 
 @pytest.fixture(scope="module")

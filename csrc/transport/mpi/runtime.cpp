@@ -26,6 +26,7 @@ namespace mpigdr::mpi {
 namespace {
 
 using std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kLookEvery(100);
 constexpr std::chrono::seconds kGrace(
     2);  // a peer's watchdog fires first, so that its rank can be named here
 
@@ -158,14 +159,33 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     s.bootstrap += " (" + all[static_cast<std::size_t>(o.rank)].launcher->name + ")";
 }
 
+// Who is not there may have ended, or be stopped, just behind MPI_Init.
+std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::string& blob,
+                                         const std::vector<ProcessId>& processes, Deadline deadline) {
+  auto next_look = steady_clock::now();
+  const auto look = [&] {
+    if (steady_clock::now() < next_look) return;
+    next_look = steady_clock::now() + kLookEvery;
+    if (const std::string lost = find_lost(processes, o.rank, false); !lost.empty())
+      fail(ErrorCode::Remote, "after MPI_Init: ", lost);
+  };
+  try {
+    return rendezvous(*o.store, o.key + "/up", o.rank, o.size, blob, deadline, look);
+  } catch (const Error& e) {
+    if (state().started_by_us) unlink_mpich_shared_memory();
+    const std::string lost = e.code() == ErrorCode::Timeout ? find_lost(processes, o.rank, true) : "";
+    if (lost.empty()) throw;
+    fail(ErrorCode::Timeout, "after MPI_Init: ", lost, "; ", e.what());
+  }
+}
+
 // All ranks learn what every rank got, and raise the same error.
-void verify_world(const RuntimeOptions& o, Deadline deadline) {
+void verify_world(const RuntimeOptions& o, const std::vector<ProcessId>& processes, Deadline deadline) {
   int level = 0, size = 0;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   std::vector<std::string> all = {pack({std::to_string(size), std::to_string(level)})};
-  if (o.size > 1 && o.store)
-    all = rendezvous(*o.store, o.key + "/up", o.rank, o.size, all[0], deadline + kGrace);
+  if (o.size > 1 && o.store) all = meet_after_init(o, all[0], processes, deadline + kGrace);
   for (std::size_t r = 0; r < all.size(); ++r) {
     const auto fields = unpack(all[r]);
     MPIGDR_CHECK(fields.size() == 2);
@@ -282,10 +302,10 @@ void initialize(const RuntimeOptions& o) {
     start_mpi(o, how, all, deadline);
   else if (!s.started_by_us)
     s.bootstrap = "taken over";
-  verify_world(o, deadline);
+  std::vector<ProcessId> processes;
+  for (const Proposal& p : all) processes.push_back(p.process);
+  verify_world(o, processes, deadline);
   {
-    std::vector<ProcessId> processes;
-    for (const Proposal& p : all) processes.push_back(p.process);
     Watchdog guard(
         "set-up of communicators after MPI_Init", deadline + kGrace, o.rank,
         [processes, rank = o.rank] {
