@@ -83,8 +83,8 @@ void ProgressThread::nap(nanoseconds duration) {
   changed_.wait_for(lock, duration, [&] {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst);
   });
+  at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
-  at_once_.store(false, std::memory_order_seq_cst);
 }
 
 void ProgressThread::poll_until_idle() {

@@ -17,6 +17,9 @@ GONE = WHO + "is gone: its process has ended"
 CASES = [
     Case("mpi-up", "sigkill", told=f"after MPI_Init: {GONE}"),
     Case("mpi-up", "sigstop", told=f"after MPI_Init: {WHO}is stopped"),
+    # That one hosts the store, whose clients notice that it has gone, but not that it is stopped.
+    Case("mpi-up", "sigkill", victim=0, told=rf"after MPI_Init: {GONE.replace('rank 1', 'rank 0')}"),
+    Case("mpi-up", "sigstop", victim=0, told=WHO.replace("rank 1", "rank 0") + "is stopped"),
     # The others wait for it inside MPI_Comm_create_group, and say where the flight log is.
     Case(
         "create-group",

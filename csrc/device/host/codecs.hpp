@@ -109,9 +109,14 @@ struct BFloat16Codec {
   }
   static void store(const Floats* from, Stored* to) {
 #ifdef __AVX512BF16__
-    // The instruction rounds as rounded() does, but takes what is subnormal in float32 for zero.
-    constexpr int kSubnormal = 0x20;
-    if ((_mm512_fpclass_ps_mask(from[0], kSubnormal) | _mm512_fpclass_ps_mask(from[1], kSubnormal)) == 0) {
+    // The instruction rounds as rounded() does, but takes what is subnormal in float32 for zero. Compared as
+    // integers: an instruction that classifies floats does not see them where the thread flushes subnormals.
+    const Words magnitudes[] = {std::bit_cast<Words>(from[0]) & 0x7fffffffu,
+                                std::bit_cast<Words>(from[1]) & 0x7fffffffu};
+    const auto subnormal = [](Words magnitude) {  // 0 becomes the largest number
+      return _mm512_cmplt_epu32_mask(std::bit_cast<__m512i>(magnitude - 1u), _mm512_set1_epi32(0x007fffff));
+    };
+    if ((subnormal(magnitudes[0]) | subnormal(magnitudes[1])) == 0) {
       const __m512i halves = std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(from[1], from[0]));
       _mm512_storeu_si512(to, _mm512_permutexvar_epi16(std::bit_cast<__m512i>(kAlternating), halves));
       return;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <type_traits>
 
 #include "bootstrap/environment.hpp"
@@ -169,13 +170,25 @@ std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::str
     if (const std::string lost = find_lost(processes, o.rank, false); !lost.empty())
       fail(ErrorCode::Remote, "after MPI_Init: ", lost);
   };
+  // torch's store waits for ever where the process that hosts it is stopped.
+  Watchdog guard(
+      "the meeting after MPI_Init", deadline + kGrace, o.rank,
+      [processes, rank = o.rank] {
+        if (state().started_by_us) unlink_mpich_shared_memory();
+        const std::string text = find_lost(processes, rank, true);
+        return text.empty() ? "no process of this host has ended or is stopped" : text;
+      },
+      [] { return std::string(); });
   try {
     return rendezvous(*o.store, o.key + "/up", o.rank, o.size, blob, deadline, look);
   } catch (const Error& e) {
     if (state().started_by_us) unlink_mpich_shared_memory();
-    const std::string lost = e.code() == ErrorCode::Timeout ? find_lost(processes, o.rank, true) : "";
-    if (lost.empty()) throw;
-    fail(ErrorCode::Timeout, "after MPI_Init: ", lost, "; ", e.what());
+    // The store fails with the process that hosts it, which may need a moment to be gone.
+    if (e.code() == ErrorCode::System) std::this_thread::sleep_for(kLookEvery);
+    const std::string lost = find_lost(processes, o.rank, e.code() == ErrorCode::Timeout);
+    if (lost.empty() || e.code() == ErrorCode::Remote) throw;
+    fail(e.code() == ErrorCode::Timeout ? ErrorCode::Timeout : ErrorCode::Remote, "after MPI_Init: ", lost,
+         "; ", e.what());
   }
 }
 
