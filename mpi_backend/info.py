@@ -13,6 +13,12 @@ from typing import Any
 from . import launch
 from ._version import __version__
 
+# What is shown of the selection table: (nodes as the extension calls them, for people).
+TABLES = {
+    "table_on_one_node": ("one", "on one node"),
+    "table_two_level": ("several", "on several nodes, several ranks each"),
+    "table": ("one per rank", "on several nodes, one rank each"),
+}
 # Variables of others that change what this package does.
 NEIGHBOURS = (
     "MPIR_CVAR_",
@@ -97,7 +103,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         "messages": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
-        "algorithms": {"size": size, "table": [], "table_on_one_node": []},
+        "algorithms": {"size": size} | {name: [] for name in TABLES},
     }
     try:
         extension = load_extension()
@@ -110,8 +116,8 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         report["kernels"] = {"selected": selected, "available": available}
         report["variables"] = [dict(row) for row in extension.env_table()]
         report["messages"] = message_paths(report["variables"])
-        for name, on_node in (("table", False), ("table_on_one_node", True)):
-            report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, on_node)]
+        for name, (nodes, _) in TABLES.items():
+            report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, nodes)]
     except (ImportError, RuntimeError, ValueError) as error:
         report["extension"]["error"] = str(error)
     return report
@@ -170,7 +176,7 @@ def as_text(report: dict[str, Any]) -> str:
         lines.append(f" {mark}{row['name']:<32} {row['value'] or '-'}")
     lines += ["environment:"]
     lines += [f"  {name}={value}" for name, value in report["environment"].items()]
-    for name, where in (("table_on_one_node", "on one node"), ("table", "on several nodes")):
+    for name, (_, where) in TABLES.items():
         lines += [f"algorithms for {report['algorithms']['size']} ranks {where}:"]
         for row in report["algorithms"][name]:
             upper = row["to_bytes"]

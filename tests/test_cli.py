@@ -315,6 +315,7 @@ def test_info_text_shows_every_variable_and_algorithm():
         "algorithms": {
             "size": 2,
             "table": [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}],
+            "table_two_level": [],
             "table_on_one_node": [
                 {
                     "collective": "allreduce",
@@ -338,14 +339,14 @@ def test_info_text_shows_every_variable_and_algorithm():
         "  UCX_TLS=tcp",
         "  allreduce                from 0 B to 4096 B: flag (rows.txt:3)",
         "  allreduce                from 4096 B and more: ring",
-        "algorithms for 2 ranks on several nodes:",
+        "algorithms for 2 ranks on several nodes, one rank each:",
         "  allreduce                from 0 B and more: chain",
     ):
         assert line in text.splitlines()
 
 
 def test_info_speaks_on_rank_0_only(monkeypatch, capsys):
-    tables = {"size": 2, "table": [], "table_on_one_node": []}
+    tables = {"size": 2, "table": [], "table_two_level": [], "table_on_one_node": []}
     report = {"extension": {}, "variables": [], "environment": {}, "algorithms": tables}
     monkeypatch.setattr(info, "collect", lambda *arguments: report)
     for rank in (0, 1):

@@ -120,6 +120,11 @@ FORCED = {
 
 # Inside a node, beside what is chosen there by default.
 NODE = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "GATHER", "SCATTER")
+# Two nodes as far as the backend knows: of 3 ranks {0, 1} and {2}.
+FORCED["two_level"] = {"MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "1K"} | {
+    f"MPI_GDR_{collective}_ALGO": "two_level"
+    for collective in ("ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCE_SCATTER", "BARRIER")
+}
 FORCED_IN_NODE = {
     name: {f"MPI_GDR_{collective}_ALGO": name for collective in NODE}
     for name in ("staged", "direct", "adaptive")

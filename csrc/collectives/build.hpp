@@ -130,6 +130,13 @@ SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_staged(const CollectiveSpec&, const Tuning&);
 SchedulePtr scatter_direct(const CollectiveSpec&, const Tuning&);
 
+// For ranks on several nodes (two_level.hpp).
+SchedulePtr all_reduce_two_level(const CollectiveSpec&, const Tuning&);
+SchedulePtr broadcast_two_level(const CollectiveSpec&, const Tuning&);
+SchedulePtr all_gather_two_level(const CollectiveSpec&, const Tuning&);
+SchedulePtr reduce_scatter_two_level(const CollectiveSpec&, const Tuning&);
+SchedulePtr barrier_two_level(const CollectiveSpec&, const Tuning&);
+
 SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_rabenseifner(const CollectiveSpec&, const Tuning&);
 SchedulePtr all_reduce_ring(const CollectiveSpec&, const Tuning&);

@@ -18,6 +18,8 @@ struct Algorithm {
   Builder build;        // nullptr for "native": the MPI library's own collective, run by the transport
   const char* summary;  // one line for `mpi-gdr info`: cost in steps, bytes, reductions
   bool shared = false;  // only for ranks that share memory (Schedule::shared)
+  bool two_level =
+      false;  // chosen only for ranks on several nodes, some of which have several (two_level.hpp)
 };
 
 // Every algorithm of every collective. Each runs for every size >= 1 and every count.

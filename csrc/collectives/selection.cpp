@@ -25,6 +25,7 @@ struct Traits {
   bool uneven;            // the largest block has more than twice the mean
   bool native_exact;
   Reach reach;
+  bool two_level;  // some of the ranks share a node, others do not
 };
 
 std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
@@ -33,7 +34,8 @@ std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
 }
 
 Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach) {
-  Traits t{spec.collective, spec.size, spec.dtype, spec.op, 0, 0, false, native_exact, reach};
+  const bool two_level = spec.topology && spec.topology->two_level();
+  Traits t{spec.collective, spec.size, spec.dtype, spec.op, 0, 0, false, native_exact, reach, two_level};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
   std::uint64_t mean = spec.count, most = spec.count;
   if (!spec.counts.empty()) {
@@ -62,6 +64,7 @@ std::uint64_t staged_limit(int size) { return kStagedLimit / static_cast<unsigne
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {
   if (!algorithm.build) return t.native_exact;
+  if (algorithm.two_level) return t.two_level;
   if (!algorithm.shared) return true;
   const bool direct = algorithm.name == std::string_view("direct");
   if (t.reach == Reach::None || (direct && t.reach != Reach::All)) return false;
@@ -85,7 +88,7 @@ const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact,
 }
 
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
-                                             DataType dtype) {
+                                             DataType dtype, bool two_level) {
   std::vector<SelectionRange> ranges;
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
@@ -98,7 +101,7 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
       const bool none = collective == Collective::AllToAll || collective == Collective::Barrier;
       const std::uint64_t bytes = none ? 0 : limits[i];
       const Row& row = choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8,
-                                      ReduceOp::Sum, bytes, bytes, false, true, reach});
+                                      ReduceOp::Sum, bytes, bytes, false, true, reach, two_level});
       const bool more =
           i > 0 && ranges.back().algorithm == row.algorithm->name && ranges.back().origin == row.origin;
       if (more)

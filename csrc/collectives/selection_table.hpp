@@ -77,7 +77,7 @@ const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact,
                                   const SelectionTable& table = default_table());
 
 // What is chosen for groups of `size` ranks, of `dtype` (sum, even blocks), where the library can do
-// everything: for people to read.
+// everything: for people to read. `two_level`: they are on several nodes, and some share one.
 struct SelectionRange {
   Collective collective;
   std::uint64_t from_bytes, to_bytes;  // [from, to); to = kUnlimited: open
@@ -86,6 +86,6 @@ struct SelectionRange {
 };
 std::vector<SelectionRange> selection_ranges(int size, Reach reach = Reach::None,
                                              const SelectionTable& table = default_table(),
-                                             DataType dtype = DataType::Float32);
+                                             DataType dtype = DataType::Float32, bool two_level = false);
 
 }  // namespace mpigdr

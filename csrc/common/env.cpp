@@ -121,6 +121,11 @@ std::vector<Row> make_rows() {
                      [](Env& e, R r, S v) { e.chunk_bytes = parse_bytes(r, v); }));
   rows.push_back(row("MPI_GDR_LANES", "4", "1..16", "independent lanes per operation at most",
                      [](Env& e, R r, S v) { e.lanes = parse_int(r, v, 1, 16); }));
+  rows.push_back(
+      row("MPI_GDR_RANKS_PER_NODE", "0", "0..1000000",
+          "take each so many consecutive ranks for a node of their own, to try algorithms for several "
+          "nodes on one; 0: nodes as they are",
+          [](Env& e, R r, S v) { e.ranks_per_node = parse_int(r, v, 0, 1000000); }));
   rows.push_back(row("MPI_GDR_MAX_IN_FLIGHT", "32", "1..1024",
                      "collectives of a group that run at the same time",
                      [](Env& e, R r, S v) { e.max_in_flight = parse_int(r, v, 1, 1024); }));

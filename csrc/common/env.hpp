@@ -49,6 +49,9 @@ class Env {
   std::uint64_t chunk_bytes = 256 * 1024;
   // MPI_GDR_LANES: at most this many independent lanes per operation, 1..16. Must be equal on all ranks.
   int lanes = 4;
+  // MPI_GDR_RANKS_PER_NODE: take each so many consecutive ranks for a node; 0: as they are. Must be equal on
+  // all ranks.
+  int ranks_per_node = 0;
   // MPI_GDR_MAX_IN_FLIGHT: collectives of one group that may run at the same time on a rank; later ones wait
   // in order.
   int max_in_flight = 32;

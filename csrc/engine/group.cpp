@@ -52,7 +52,11 @@ void Group::describe(const std::string& description) {
 std::string Group::algorithm(const CollectiveSpec& spec) const {
   check(spec);
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
-  return planner_->choose(spec, *transport_, true, reach()).name;
+  return choose(spec).name;
+}
+
+const Algorithm& Group::choose(const CollectiveSpec& spec) const {
+  return planner_->choose(spec, *transport_, true, reach(), options_.topology);
 }
 
 std::uint64_t Group::sequence(Channel channel) const {

@@ -81,6 +81,8 @@ struct GroupOptions {
   bool check_calls = false;
   // Set if all members are on one node and share memory; transport/shm.
   std::shared_ptr<const shm::NodeMemory> node;
+  // Where the ranks are, equal on all of them; null: all on one node.
+  std::shared_ptr<const Topology> topology;
   // For the flight log.
   bool is_default = false;   // torch's default group
   std::string uid;           // equal on all members, of no other group of the job
@@ -180,6 +182,7 @@ class Group : public std::enable_shared_from_this<Group> {
                                              std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
   // The second stage of a StagedCall. For the holder of the progress role.
+  const Algorithm& choose(const CollectiveSpec& spec) const;
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);

@@ -159,7 +159,7 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
-  const Plan plan = planner_->plan(c.spec, *transport_, true, reach());
+  const Plan plan = planner_->plan(c.spec, *transport_, true, reach(), options_.topology);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
@@ -175,7 +175,7 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
 std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel channel,
                                               std::uint64_t sequence) {
   check(c.spec);
-  const Plan plan = planner_->plan(c.spec, *transport_, false);
+  const Plan plan = planner_->plan(c.spec, *transport_, false, Reach::None, options_.topology);
   // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
   // among the uses of slots, for the same reason: it goes through the transport.
   return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec), 0);
@@ -209,10 +209,9 @@ std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel)
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
   // ranks together; in shared memory the slots do.
   const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
-  const std::uint64_t after =
-      before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
-        return is_all_to_all(call) && !planner_->choose(spec_of(call), *transport_, true, reach()).shared;
-      });
+  const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
+                                return is_all_to_all(call) && !choose(spec_of(call)).shared;
+                              });
   if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
   barrier.spec.collective = Collective::Barrier;
@@ -278,8 +277,7 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel) c
     std::set<std::string_view> algorithms;
     for (const Call& call : calls) {
       preview.bytes += bytes_of(call);
-      algorithms.insert(sequences_of(call) ? planner_->choose(spec_of(call), *transport_, true, reach()).name
-                                           : "p2p");
+      algorithms.insert(sequences_of(call) ? choose(spec_of(call)).name : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
     for (const std::string_view name : algorithms) {

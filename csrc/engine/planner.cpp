@@ -28,6 +28,11 @@ std::string key_of(const CollectiveSpec& spec) {
   return key;
 }
 
+CollectiveSpec place(CollectiveSpec spec, const std::shared_ptr<const Topology>& topology) {
+  spec.topology = topology;
+  return spec;
+}
+
 }  // namespace
 
 Planner::Planner(const Env& env, const std::string& group_rows)
@@ -37,19 +42,22 @@ Planner::Planner(const Env& env, const std::string& group_rows)
   tuning_.staging_bytes = shm::kStagingBytes;
 }
 
-Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach) {
+Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,
+                   const std::shared_ptr<const Topology>& topology) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
   append(key, allow_native);
   append(key, reach);
+  append(key, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
   Plan plan;
-  plan.algorithm = &choose(spec, transport, allow_native, reach);
-  if (plan.algorithm->build) plan.schedule = plan.algorithm->build(spec, tuning_);
+  const CollectiveSpec placed = place(spec, topology);
+  plan.algorithm = &choose(placed, transport, allow_native, reach);
+  if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning_);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
   std::size_t steps = 0;
@@ -60,6 +68,11 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   }
   cached_steps_ += steps;
   return cache_.emplace(std::move(key), plan).first->second;
+}
+
+const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                                 Reach reach, const std::shared_ptr<const Topology>& topology) const {
+  return choose(topology ? place(spec, topology) : spec, transport, allow_native, reach);
 }
 
 const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,

@@ -2,6 +2,7 @@
 // a training job repeats the same few collectives on every step. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -23,16 +24,20 @@ class Planner {
   explicit Planner(const Env& env, const std::string& group_rows = "");
 
   // `allow_native` false: as if the library had no collective of its own. `reach` of the group's ranks into
-  // each other's memory: so with the algorithms that need it.
+  // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
+  // spec's.
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
-            Reach reach = Reach::None);
+            Reach reach = Reach::None, const std::shared_ptr<const Topology>& topology = nullptr);
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                          Reach reach) const;
+                          Reach reach, const std::shared_ptr<const Topology>& topology) const;
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
+  const Algorithm& choose(const CollectiveSpec& placed, const Transport& transport, bool allow_native,
+                          Reach reach) const;
+
   const Selection selection_;
   Tuning tuning_;
   std::mutex mutex_;

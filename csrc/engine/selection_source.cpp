@@ -68,6 +68,7 @@ Selection load_selection(const Env& env, const std::string& group_rows) {
   };
   add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
   add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
+  add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "common/types.hpp"
+#include "schedule/topology.hpp"
 
 namespace mpigdr {
 
@@ -45,6 +47,7 @@ struct CollectiveSpec {
   ReduceOp op = ReduceOp::Sum;
   std::vector<std::uint64_t> send_counts, recv_counts;
   std::vector<std::uint64_t> counts;
+  std::shared_ptr<const Topology> topology;  // of the group's ranks; null: all are on one node
 };
 
 // Elements of rank r's block, and where it begins in the buffer that holds the blocks of all ranks; r = size:

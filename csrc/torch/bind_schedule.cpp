@@ -205,6 +205,7 @@ void bind_schedule(py::module_& module) {
       entry["name"] = a.name;
       entry["native"] = a.build == nullptr;
       entry["shared"] = a.shared;
+      entry["two_level"] = a.two_level;
       entry["summary"] = a.summary;
       all.append(entry);
     }

@@ -90,9 +90,12 @@ std::string algorithm_of(MpiBackend& backend, const std::string& collective, std
   return backend.algorithm(spec);
 }
 
-py::list selection_of(int size, bool on_node) {
+py::list selection_of(int size, const std::string& nodes) {
   const auto ranges = with_torch_errors([&] {
-    return selection_ranges(size, on_node ? Reach::All : Reach::None, load_selection(Env::get()).table);
+    if (nodes != "one" && nodes != "several" && nodes != "one per rank")
+      fail(ErrorCode::InvalidUsage, "nodes=", nodes, ": expected one, several or one per rank");
+    return selection_ranges(size, nodes == "one" ? Reach::All : Reach::None, load_selection(Env::get()).table,
+                            DataType::Float32, nodes == "several");
   });
   py::list rows;
   for (const SelectionRange& range : ranges) {
@@ -230,12 +233,10 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("count"), py::arg("dtype"), "A one-dimensional tensor in group memory, uninitialised.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
-  m.def("selection_table", &selection_of, py::arg("size"), py::arg("on_node"),
-        "What the table in force chooses for float32 (sum) in a group of `size` ranks, on one node whose "
-        "kernel "
-        "lets them reach each other's memory or on several, by bytes; `to_bytes` None: open; `origin`: "
-        "built-in, or "
-        "the variable or line of a file.");
+  m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
+        "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
+        "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "
+        "\"one per rank\". `to_bytes` None: open; `origin`: built-in, or the variable or line of a file.");
   m.def("selection_rows", &selection_rows, "The table in force: (row as text, origin), in order.");
   m.def(
       "mpi4py_handle",

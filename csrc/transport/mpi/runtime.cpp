@@ -262,6 +262,8 @@ void build_base(const RuntimeOptions& o) {
   std::vector<std::string> names;
   for (int l : leaders) names.push_back(std::to_string(l));
   s.node_of_rank = number_nodes(names);
+  if (const int each = Env::get().ranks_per_node; each > 0)
+    for (int r = 0; r < s.size; ++r) s.node_of_rank[static_cast<std::size_t>(r)] = r / each;
   exchange_processes();
   // Everybody has attached: the Allgather is through.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();

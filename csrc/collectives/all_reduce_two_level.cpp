@@ -1,0 +1,103 @@
+// All-reduce over nodes of m ranks each, N of them: inside each node a reduce-scatter among its leaders,
+// between the nodes an all-reduce of each leader's slice, all of them at the same time, inside each node an
+// all-gather. As many leaders as the smallest node has ranks, l.
+//   T = 2 (alpha' + (m-1)/m n beta') + (m-1)/m n gamma + T_all_reduce(N, n/l): the first two terms inside the
+//       node; lanes and chunks overlap all three
+//   steps 2 + those between N nodes, bytes sent per leader (l-1 + m-1)/l n inside and what an all-reduce of
+//   n/l sends between the nodes, reductions (m-1)/l n + those of n/l
+// Source: two_level.hpp.
+//
+// Inside a node a slice is folded in one Reduce, in the order of the ranks; between the nodes it is whatever
+// the table has for N ranks. Leaders of one slice get equal bits from that, and the others get them from
+// them.
+#include "collectives/selection_table.hpp"
+#include "collectives/two_level.hpp"
+
+namespace mpigdr::collectives {
+namespace {
+
+// A chunk is one node's slice, of which what travels between N nodes is the Nth part: larger by that, but
+// not without bounds, for the sake of the scratch that a node's ranks receive it in.
+constexpr std::uint64_t kMostNodesPerChunk = 16;
+
+Tuning chunks_for(int nodes, Tuning tuning) {
+  tuning.chunk_bytes *= std::min(static_cast<std::uint64_t>(nodes), kMostNodesPerChunk);
+  return tuning;
+}
+
+}  // namespace
+
+SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
+  validate(spec, tuning);
+  if (spec.size == 1) return alone("two_level", spec);
+  const TwoLevel at(spec);
+  ScheduleWriter writer("two_level");
+  const auto leaders = static_cast<std::uint64_t>(at.topology->fewest());
+  const auto place = static_cast<std::uint64_t>(at.place), ranks = static_cast<std::uint64_t>(at.ranks);
+  const bool leader = place < leaders;
+  std::vector<int> peers;  // those who lead the same slice
+  for (int v = 0; leader && v < at.nodes; ++v) peers.push_back(at.members(v)[place]);
+
+  const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
+  std::uint64_t smallest = spec.count;
+  for (std::uint64_t j = 0; j < leaders; ++j) smallest = std::min(smallest, piece(input, leaders, j).count);
+  const Pipeline pipeline(smallest, spec, chunks_for(at.nodes, tuning));
+  Tuning between = tuning;
+  between.max_lanes = 1;
+
+  for (int lane = 0; lane < pipeline.lanes; ++lane) {
+    writer.lane();
+    Slice own = input;
+    if (spec.op == ReduceOp::PreMulSum) {
+      writer.round();
+      for (std::uint64_t j = 0; j < leaders; ++j)
+        writer.copy(pipeline.lane_slice(piece(output, leaders, j), lane),
+                    pipeline.lane_slice(piece(input, leaders, j), lane), Scale::PreMul);
+      own = output;
+    }
+    const Slots arrived(writer, leader ? ranks - 1 : 0,
+                        pipeline.largest_chunk(largest_piece(spec.count, leaders)));
+    Slice scratch{Buffer::Scratch, 0, 0};  // of what goes between the nodes
+
+    for (std::uint64_t i = 0; i < pipeline.chunks; ++i) {
+      const auto slice = [&](const Slice& buffer, std::uint64_t j) {
+        return pipeline.chunk(piece(buffer, leaders, j), lane, i);
+      };
+      const auto others = [&](std::uint64_t number, const auto& body) {
+        for (std::uint64_t k = 0; k < number; ++k)
+          if (k != place) body(k, at.local[k]);
+      };
+      const Slice mine = leader ? slice(output, place) : Slice{Buffer::Output, 0, 0};
+      const auto from = [&](std::uint64_t k) {
+        return k == place ? slice(own, place) : arrived.at(k < place ? k : k - 1, mine.count);
+      };
+      writer.round();
+      others(leaders, [&](std::uint64_t j, int rank) { writer.send(rank, slice(own, j)); });
+      if (leader) others(ranks, [&](std::uint64_t k, int rank) { writer.recv(rank, from(k)); });
+      if (leader) {
+        writer.round();
+        std::vector<Slice> sources;
+        for (std::uint64_t k = 0; k < ranks; ++k) sources.push_back(from(k));
+        if (ranks > 1)
+          writer.reduce(mine, sources, at.nodes == 1 ? final_scale(spec.op) : Scale::None);
+        else if (own.buffer == Buffer::Input)
+          writer.copy(mine, sources[0]);
+      }
+      if (leader && at.nodes > 1) {
+        CollectiveSpec among = spec;
+        among.topology = nullptr;
+        among.rank = at.node;
+        among.size = at.nodes;
+        among.count = mine.count;
+        if (among.op == ReduceOp::PreMulSum) among.op = ReduceOp::Sum;
+        embed(writer, *select_algorithm(among, false).build(among, between), peers, mine, scratch);
+      }
+      writer.round();
+      others(leaders, [&](std::uint64_t j, int rank) { writer.recv(rank, slice(output, j)); });
+      if (leader) others(ranks, [&](std::uint64_t, int rank) { writer.send(rank, mine); });
+    }
+  }
+  return writer.finish();
+}
+
+}  // namespace mpigdr::collectives

@@ -1,0 +1,29 @@
+#include "schedule/topology.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_map>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+Topology::Topology(const std::vector<int>& node_of_rank) {
+  if (node_of_rank.empty()) fail(ErrorCode::InvalidUsage, "topology: no ranks, expected at least one");
+  std::unordered_map<int, int> numbers;
+  for (int rank = 0; rank < static_cast<int>(node_of_rank.size()); ++rank) {
+    const auto [known, added] =
+        numbers.emplace(node_of_rank[static_cast<std::size_t>(rank)], static_cast<int>(members_.size()));
+    if (added) members_.emplace_back();
+    std::vector<int>& members = members_[static_cast<std::size_t>(known->second)];
+    node_.push_back(known->second);
+    place_.push_back(static_cast<int>(members.size()));
+    members.push_back(rank);
+  }
+  const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
+  fewest_ = static_cast<int>(std::min_element(members_.begin(), members_.end(), fewer)->size());
+  static std::atomic<std::uint64_t> last{0};
+  id_ = last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,166 @@
+// The algorithms for ranks on several nodes, proved right for placements of every kind, and what they
+// promise: little crosses the network, and all leaders share it.
+#include <map>
+#include <random>
+
+#include "collectives/selection_table.hpp"
+#include "common/error.hpp"
+#include "schedules.hpp"
+
+using namespace mpigdr;
+using unit::build;
+using unit::expect_right;
+
+namespace {
+
+// Equal, unequal, alone, not contiguous, in any order.
+const std::vector<std::vector<int>> kPlacements = {
+    {0, 0, 1, 1},          {0, 0, 0, 1, 1, 1},
+    {0, 0, 1, 1, 2, 2},    {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
+    {0, 1, 0, 1},          {0, 1, 2, 0, 1, 2, 0, 1, 2},
+    {0, 0, 0, 1},          {7, 3, 3},
+    {0, 1, 1, 1, 1, 1},    {0, 1, 1, 2, 2, 2, 3, 3, 3, 3},
+    {2, 2, 2, 0, 1, 2, 0}, {5, 5, 5},
+    {0, 1, 2, 3, 4},
+};
+
+std::vector<std::vector<int>> placements() {
+  std::vector<std::vector<int>> all = kPlacements;
+  std::mt19937 random(5);
+  for (int i = 0; i < 12; ++i) {
+    std::vector<int> nodes(2 + random() % 20);
+    const unsigned most = 1 + random() % 6;
+    for (int& node : nodes) node = static_cast<int>(random() % most);
+    all.push_back(nodes);
+  }
+  return all;
+}
+
+CollectiveSpec make(Collective collective, const std::vector<int>& nodes, std::uint64_t count) {
+  CollectiveSpec spec;
+  spec.collective = collective;
+  spec.size = static_cast<int>(nodes.size());
+  spec.count = collective == Collective::Barrier ? 0 : count;
+  spec.dtype = DataType::Float32;
+  spec.topology = std::make_shared<const Topology>(nodes);
+  return spec;
+}
+
+template <typename Body>
+void each(Body body) {
+  for (const Algorithm& a : algorithms())
+    if (a.two_level)
+      for (const std::vector<int>& nodes : placements()) body(a, nodes);
+}
+
+constexpr Tuning kFine{64, 3, 256};
+
+// Elements that cross from one node to another, by sender.
+std::map<int, std::uint64_t> crossing(const unit::Group& group) {
+  std::map<int, std::uint64_t> elements;
+  const Topology& topology = *group.specs[0].topology;
+  for (int r = 0; r < topology.size(); ++r)
+    for (const Step& step : group.schedules[static_cast<std::size_t>(r)]->steps)
+      if (step.kind == StepKind::Send && topology.node(step.peer) != topology.node(r))
+        elements[r] += group.schedules[static_cast<std::size_t>(r)]->source(step).count;
+  return elements;
+}
+
+std::uint64_t total(const std::map<int, std::uint64_t>& elements) {
+  std::uint64_t all = 0;
+  for (const auto& [rank, count] : elements) all += count;
+  return all;
+}
+
+}  // namespace
+
+TEST(nodes_are_numbered_by_their_lowest_ranks) {
+  const Topology t({9, 4, 9, 4, 4, 1});
+  CHECK(t.size() == 6 && t.nodes() == 3 && t.fewest() == 1 && !t.even() && t.two_level());
+  CHECK(t.node(0) == 0 && t.node(1) == 1 && t.node(4) == 1 && t.node(5) == 2);
+  CHECK((t.members(1) == std::vector<int>{1, 3, 4}));
+  CHECK(t.place(0) == 0 && t.place(2) == 1 && t.place(4) == 2 && t.place(5) == 0);
+  CHECK(Topology({0, 0, 1, 1}).even());
+  CHECK(!Topology({0, 0}).two_level() && !Topology({0, 1}).two_level());
+  CHECK(Topology({0, 0}).id() != Topology({0, 0}).id());
+  CHECK_THROWS(Topology({}), Error, "no ranks");
+}
+
+TEST(every_placement_and_count) {
+  each([](const Algorithm& a, const std::vector<int>& nodes) {
+    for (const std::uint64_t count : {0, 1, 2, 5, 17, 64, 131, 1000, 100003})
+      expect_right(build(a, make(a.collective, nodes, count), count > 1000 ? Tuning{} : kFine));
+  });
+}
+
+TEST(every_operation) {
+  each([](const Algorithm& a, const std::vector<int>& nodes) {
+    if (!reduces(a.collective)) return;
+    for (const ReduceOp op : {ReduceOp::Avg, ReduceOp::PreMulSum, ReduceOp::Max}) {
+      CollectiveSpec spec = make(a.collective, nodes, 257);
+      spec.op = op;
+      expect_right(build(a, spec, kFine));
+    }
+  });
+}
+
+TEST(every_root) {
+  each([](const Algorithm& a, const std::vector<int>& nodes) {
+    if (!has_root(a.collective)) return;
+    for (int root = 0; root < static_cast<int>(nodes.size()); ++root) {
+      CollectiveSpec spec = make(a.collective, nodes, 131);
+      spec.root = root;
+      expect_right(build(a, spec, kFine));
+    }
+  });
+}
+
+TEST(uneven_blocks) {
+  each([](const Algorithm& a, const std::vector<int>& nodes) {
+    if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
+    CollectiveSpec spec = make(a.collective, nodes, 0);
+    for (std::size_t r = 0; r < nodes.size(); ++r) spec.counts.push_back((r * 37) % 5 * 40);
+    expect_right(build(a, spec, kFine));
+  });
+}
+
+TEST(each_byte_crosses_the_network_as_rarely_as_it_can) {
+  const std::vector<int> nodes = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};  // N = 3, m = 4
+  const std::uint64_t n = 120000, nodes_of = 3, ranks = 12;
+  const auto cost = [&](Collective collective, std::uint64_t count) {
+    return crossing(build(*find_algorithm(collective, "two_level"), make(collective, nodes, count)));
+  };
+  // A ring among the nodes sends 2 (N-1)/N of the whole from each, all leaders together.
+  CHECK(total(cost(Collective::AllReduce, n)) <= nodes_of * (2 * n * 2 / 3) + ranks * 64);
+  CHECK(total(cost(Collective::ReduceScatter, n / ranks)) == (nodes_of - 1) * n);
+  CHECK(total(cost(Collective::AllGather, n / ranks)) == (nodes_of - 1) * n);
+  CHECK(total(cost(Collective::Broadcast, n)) == (nodes_of - 1) * n);
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
+    const auto by_rank = cost(collective, collective == Collective::AllReduce ? n : n / ranks);
+    CHECK(by_rank.size() == ranks);  // everyone leads
+    std::uint64_t least = n, most = 0;
+    for (const auto& [rank, count] : by_rank) {
+      least = std::min(least, count);
+      most = std::max(most, count);
+    }
+    CHECK(most - least <= 4 * 64);
+  }
+}
+
+TEST(only_groups_of_both_kinds_of_neighbours_choose_it) {
+  const SelectionTable& table = default_table();
+  const std::pair<std::vector<int>, bool> cases[] = {
+      {{0, 0, 1, 1}, true}, {{0, 0, 0, 0}, false}, {{0, 1, 2, 3}, false}};
+  for (const auto& [nodes, expected] : cases)
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::Broadcast}) {
+      const Algorithm& chosen = select_algorithm(make(collective, nodes, 1 << 24), false, Reach::None, table);
+      CHECK(chosen.two_level == expected);
+    }
+  CollectiveSpec spec = make(Collective::AllReduce, {0, 0, 1, 1}, 8);
+  spec.size = 3;
+  CHECK_THROWS(find_algorithm(Collective::AllReduce, "two_level")->build(spec, {}), Error, "topology has 4");
+}
+
+UNIT_MAIN()
