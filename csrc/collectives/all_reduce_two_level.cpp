@@ -1,28 +1,44 @@
 // All-reduce over nodes of m ranks each, N of them: inside each node a reduce-scatter among its leaders,
 // between the nodes an all-reduce of each leader's slice, all of them at the same time, inside each node an
 // all-gather. As many leaders as the smallest node has ranks, l.
-//   T = 2 (alpha' + (m-1)/m n beta') + (m-1)/m n gamma + T_all_reduce(N, n/l): the first two terms inside the
-//       node; lanes and chunks overlap all three
+//   T = 2 ((m-1) alpha' + (m-1)/m n beta') + (m-1)/m n gamma + T_all_reduce(N, n/l): the first two terms
+//       inside the node; lanes overlap all three
 //   steps 2 + those between N nodes, bytes sent per leader (l-1 + m-1)/l n inside and what an all-reduce of
 //   n/l sends between the nodes, reductions (m-1)/l n + those of n/l
 // Source: two_level.hpp.
 //
 // Inside a node a slice is folded in one Reduce, in the order of the ranks; between the nodes it is whatever
-// the table has for N ranks. Leaders of one slice get equal bits from that, and the others get them from
-// them.
+// the built-in table has for N ranks. Leaders of one slice get equal bits from that, and the others get them
+// from them.
 #include "collectives/selection_table.hpp"
 #include "collectives/two_level.hpp"
 
 namespace mpigdr::collectives {
 namespace {
 
-// A chunk is one node's slice, of which what travels between N nodes is the Nth part: larger by that, but
-// not without bounds, for the sake of the scratch that a node's ranks receive it in.
-constexpr std::uint64_t kMostNodesPerChunk = 16;
+// A chunk is a slice of one leader, of which what travels between N nodes is the Nth part: larger by that,
+// and smaller by the number of ranks that it comes from, for the sake of the scratch that a leader receives
+// it in.
+constexpr std::uint64_t kMostNodesPerChunk = 16, kSmallestChunk = 64 * 1024;
 
-Tuning chunks_for(int nodes, Tuning tuning) {
-  tuning.chunk_bytes *= std::min(static_cast<std::uint64_t>(nodes), kMostNodesPerChunk);
+Tuning chunks_for(const Topology& topology, Tuning tuning) {
+  const std::uint64_t nodes = std::min(static_cast<std::uint64_t>(topology.nodes()), kMostNodesPerChunk);
+  const auto senders = static_cast<std::uint64_t>(std::max(1, topology.most() - 1));
+  const std::uint64_t least = std::min(tuning.chunk_bytes, kSmallestChunk);
+  tuning.chunk_bytes = std::max(least, tuning.chunk_bytes * nodes / senders);
   return tuning;
+}
+
+// What leaders of one slice do, the same for all lanes and chunks, which differ by some elements: all lanes
+// must have the same rounds.
+CollectiveSpec between_nodes(const CollectiveSpec& spec, const TwoLevel& at, std::uint64_t count) {
+  CollectiveSpec among = spec;
+  among.topology = nullptr;
+  among.rank = at.node;
+  among.size = at.nodes;
+  among.count = count;
+  if (among.op == ReduceOp::PreMulSum) among.op = ReduceOp::Sum;  // the factor is in already
+  return among;
 }
 
 }  // namespace
@@ -41,9 +57,12 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
   const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
   std::uint64_t smallest = spec.count;
   for (std::uint64_t j = 0; j < leaders; ++j) smallest = std::min(smallest, piece(input, leaders, j).count);
-  const Pipeline pipeline(smallest, spec, chunks_for(at.nodes, tuning));
-  Tuning between = tuning;
-  between.max_lanes = 1;
+  const Pipeline pipeline(smallest, spec, chunks_for(*at.topology, tuning));
+  const std::uint64_t longest = pipeline.largest_chunk(largest_piece(spec.count, leaders));
+  const Algorithm& inner = select_algorithm(between_nodes(spec, at, longest), false);
+  Tuning whole = tuning;  // it is cut up already
+  whole.max_lanes = 1;
+  whole.chunk_bytes = std::max<std::uint64_t>(tuning.chunk_bytes, longest * item_size(spec.dtype));
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
@@ -55,8 +74,7 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
                     pipeline.lane_slice(piece(input, leaders, j), lane), Scale::PreMul);
       own = output;
     }
-    const Slots arrived(writer, leader ? ranks - 1 : 0,
-                        pipeline.largest_chunk(largest_piece(spec.count, leaders)));
+    const Slots arrived(writer, leader ? ranks - 1 : 0, longest);
     Slice scratch{Buffer::Scratch, 0, 0};  // of what goes between the nodes
 
     for (std::uint64_t i = 0; i < pipeline.chunks; ++i) {
@@ -83,15 +101,8 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
         else if (own.buffer == Buffer::Input)
           writer.copy(mine, sources[0]);
       }
-      if (leader && at.nodes > 1) {
-        CollectiveSpec among = spec;
-        among.topology = nullptr;
-        among.rank = at.node;
-        among.size = at.nodes;
-        among.count = mine.count;
-        if (among.op == ReduceOp::PreMulSum) among.op = ReduceOp::Sum;
-        embed(writer, *select_algorithm(among, false).build(among, between), peers, mine, scratch);
-      }
+      if (leader && at.nodes > 1)
+        embed(writer, *inner.build(between_nodes(spec, at, mine.count), whole), peers, mine, scratch);
       writer.round();
       others(leaders, [&](std::uint64_t j, int rank) { writer.recv(rank, slice(output, j)); });
       if (leader) others(ranks, [&](std::uint64_t, int rank) { writer.send(rank, mine); });

@@ -1,6 +1,6 @@
 // Barrier over N nodes of m ranks: the ranks of a node tell one of them, these N meet by dissemination, and
 // each tells its node.
-//   T = 2 alpha' + ceil(lg N) alpha
+//   T = 2 (m-1) alpha' + ceil(lg N) alpha: not the table's choice, since m may be large
 //   steps 2 + ceil(lg N), messages of one element, m - 1 of them to and from one rank; reductions 0
 // Source: two_level.hpp; barrier_dissemination.cpp.
 #include "collectives/two_level.hpp"

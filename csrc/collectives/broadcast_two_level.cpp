@@ -1,6 +1,8 @@
 // Broadcast over N nodes of m ranks, in k chunks: along a chain of one rank of each node, and from there
 // down a binomial tree of the node's ranks. Every rank passes chunk i on while chunk i + 1 arrives.
-//   T = (N - 2 + k) (alpha + n/k beta) + lg m (alpha' + n/k beta')
+//   T = (N - 2 + k) (alpha + n/k (beta + lg m beta')) + lg m (alpha' + n/k beta'): a chunk leaves the first
+//   rank of
+//       a node 1 + lg m times, so that the table does not take it before somebody has measured it
 //   steps N - 2 + k + ceil(lg m), bytes sent per rank at most (1 + lg m) n, reductions 0
 // Source: two_level.hpp; the chain as in broadcast_chain.cpp.
 #include "collectives/two_level.hpp"

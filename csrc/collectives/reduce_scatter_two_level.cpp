@@ -1,10 +1,9 @@
 // Reduce-scatter over N nodes of m ranks: for one node after the other, each rank of the own one folds what
 // its node has for one rank of that one, and sends it there; each folds what came from the nodes.
-//   T = N (2 alpha + (m-1)/p n beta' + n/p beta) + n/m gamma, n = the whole input; beta' inside the node.
-//   What
-//       is folded for one node travels while the next is dealt with, and lanes overlap all three
-//   steps N + 1, bytes sent per rank (m-1)/m n inside and (N-1)/p n between the nodes, reductions n/m;
-//   scratch (m-1 + 1 + N) n/p
+//   T = N (2 alpha + (m-1)/p n beta' + n/p beta) + (p-1)/p n gamma, n = the whole input, beta' inside the
+//       node; what is folded for one node travels while the next is dealt with, and lanes overlap all three
+//   steps N + 1, bytes sent per rank (m-1)/m n inside and (N-1)/p n between the nodes, reductions (p-1)/p n
+//   in two passes; scratch (m-1 + 1 + N) n/p
 // Source: two_level.hpp; pairwise exchange between the nodes as in reduce_scatter_pairwise.cpp.
 //
 // Each fold is one Reduce, first in the order of a node's ranks, then of the nodes.

@@ -100,8 +100,9 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
     for (std::size_t i = 0; i + 1 < limits.size(); ++i) {
       const bool none = collective == Collective::AllToAll || collective == Collective::Barrier;
       const std::uint64_t bytes = none ? 0 : limits[i];
-      const Row& row = choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8,
-                                      ReduceOp::Sum, bytes, bytes, false, true, reach, two_level});
+      const Row& row =
+          choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
+                         bytes, bytes, false, true, reach, two_level && size > 2});
       const bool more =
           i > 0 && ranges.back().algorithm == row.algorithm->name && ranges.back().origin == row.origin;
       if (more)

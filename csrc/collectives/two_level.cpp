@@ -26,7 +26,7 @@ TwoLevel::TwoLevel(const CollectiveSpec& spec)
 
 void embed(ScheduleWriter& writer, const Schedule& inner, const std::vector<int>& ranks, const Slice& data,
            Slice& scratch) {
-  MPIGDR_CHECK(inner.lanes.size() <= 1 && !inner.shared);
+  MPIGDR_CHECK(inner.lanes.size() <= 1 && !inner.shared && !inner.one_way);
   if (scratch.count < inner.scratch_count) scratch = writer.scratch(inner.scratch_count);
   const auto moved = [&](Slice slice) {
     const Slice& to = slice.buffer == Buffer::Scratch ? scratch : data;

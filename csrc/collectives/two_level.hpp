@@ -1,7 +1,8 @@
 // What the algorithms for groups over several nodes share. They cross the network once for all ranks of a
 // node, and every rank of it takes part in that: where the nodes have m ranks each, m "leaders" of each node
 // work at the same time, each on its part of the data. They run on any placement, contiguous or not, and on
-// nodes of different sizes; without a topology all ranks are on one node.
+// nodes of different sizes; without a topology all ranks are on one node. (A broadcast and a barrier have one
+// such rank on each node.)
 //
 // Source: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core clusters", IPDPS
 // 2009; Bayatpour et al., "Scalable reduction collectives with data partitioning-based multi-leader design",

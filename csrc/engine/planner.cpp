@@ -55,7 +55,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
   Plan plan;
-  const CollectiveSpec placed = place(spec, topology);
+  const CollectiveSpec of_topology = topology ? place(spec, topology) : CollectiveSpec{};
+  const CollectiveSpec& placed = topology ? of_topology : spec;
   plan.algorithm = &choose(placed, transport, allow_native, reach);
   if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning_);
   if (!cached) return plan;

@@ -21,7 +21,9 @@ Topology::Topology(const std::vector<int>& node_of_rank) {
     members.push_back(rank);
   }
   const auto fewer = [](const auto& a, const auto& b) { return a.size() < b.size(); };
-  fewest_ = static_cast<int>(std::min_element(members_.begin(), members_.end(), fewer)->size());
+  const auto [least, most] = std::minmax_element(members_.begin(), members_.end(), fewer);
+  fewest_ = static_cast<int>(least->size());
+  most_ = static_cast<int>(most->size());
   static std::atomic<std::uint64_t> last{0};
   id_ = last.fetch_add(1, std::memory_order_relaxed) + 1;
 }

@@ -18,19 +18,23 @@ class Topology {
   // The ranks of a node, ascending, and where a rank stands among those of its own.
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
   int place(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
-  // Of the node with the fewest ranks.
+  // Of the node with the fewest ranks, and of that with the most.
   int fewest() const { return fewest_; }
+  int most() const { return most_; }
   // All nodes have as many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
-  // Both kinds of neighbours exist: on the same node and on others.
-  bool two_level() const { return nodes() > 1 && size() > nodes(); }
+  // Most ranks have neighbours on their node and on others, and no node has far fewer than the mean, which
+  // would leave the others with that few leaders: what two_level.hpp is for.
+  bool two_level() const {
+    return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
+  }
   // Of no other Topology of this process.
   std::uint64_t id() const { return id_; }
 
  private:
   std::vector<int> node_, place_;
   std::vector<std::vector<int>> members_;
-  int fewest_ = 0;
+  int fewest_ = 0, most_ = 0;
   std::uint64_t id_;
 };
 

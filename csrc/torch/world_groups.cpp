@@ -31,7 +31,6 @@ std::uint64_t hash(const std::vector<int>& ranks) {
   return h;
 }
 
-// Shared memory for a group whose members are all on this host; null where there is none to be had.
 std::vector<int> nodes_of(const std::vector<int>& members) {
   std::vector<int> nodes;
   for (const int r : members) nodes.push_back(mpi::node_of_rank()[static_cast<std::size_t>(r)]);
@@ -43,9 +42,10 @@ bool on_one_node(const std::vector<int>& members) {
   return std::count(nodes.begin(), nodes.end(), nodes[0]) == static_cast<std::ptrdiff_t>(nodes.size());
 }
 
+// Shared memory for a group whose members are all on this host; null where there is none to be had.
 std::unique_ptr<shm::Segment> make_segment(const std::vector<int>& members) {
   if (members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
-  if (!on_one_node(members)) return nullptr;  // as MPI_GDR_RANKS_PER_NODE has it
+  if (Env::get().ranks_per_node > 0 && !on_one_node(members)) return nullptr;
   const auto& all = mpi::processes();
   const std::uint64_t here = all[static_cast<std::size_t>(mpi::rank())].domain;
   if (here == 0 || std::any_of(members.begin(), members.end(),
@@ -174,7 +174,9 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.uid = prefix;
   group.members = members;
   if (node && node->reach() != Reach::None) group.node = std::move(node);
-  if (!on_one_node(members)) group.topology = std::make_shared<const Topology>(nodes_of(members));
+  // An MPI may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
+  if (!group.node && !on_one_node(members))
+    group.topology = std::make_shared<const Topology>(nodes_of(members));
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group =
       engine().make_group(group,

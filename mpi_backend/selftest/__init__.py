@@ -127,16 +127,16 @@ def forced(env: Any) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(env.items())
-        if name.startswith("MPI_GDR_") and name.endswith("_ALGO")
+        if name == "MPI_GDR_RANKS_PER_NODE" or (name.startswith("MPI_GDR_") and name.endswith("_ALGO"))
     }
 
 
 # ---- every algorithm --------------------------------------------------------------------------------------
 
 
-def algorithm_sets() -> list[dict[str, str]]:
-    """Variables of jobs that together run every algorithm of every collective: the k-th job forces the k-th
-    of each."""
+def algorithm_sets(n: int) -> list[dict[str, str]]:
+    """Variables of jobs of n ranks that together run every algorithm of every collective: the k-th job forces
+    the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
     from .._creator import load_extension
 
     extension = load_extension()
@@ -146,18 +146,23 @@ def algorithm_sets() -> list[dict[str, str]]:
         if name.endswith("_ALGO")
     }
     names: dict[str, list[str]] = {}
+    between_nodes = {"MPI_GDR_RANKS_PER_NODE": str((n + 1) // 2)}
     for algorithm in extension.schedule.algorithms():
         variable = variables[algorithm["collective"].replace("_", "")]
-        names.setdefault(variable, []).append(algorithm["name"])
+        if algorithm["two_level"]:
+            between_nodes[variable] = algorithm["name"]
+        else:
+            names.setdefault(variable, []).append(algorithm["name"])
     rounds = max(len(each) for each in names.values())
-    return [{variable: each[k] for variable, each in names.items() if k < len(each)} for k in range(rounds)]
+    sets = [{variable: each[k] for variable, each in names.items() if k < len(each)} for k in range(rounds)]
+    return [*sets, between_nodes] if n > 2 else sets
 
 
 def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
     """The default table first, then each set. The worst status of all."""
     argv = [word for word in argv if word != "--algorithms"]
     status, reports = 0, []
-    for variables in ({}, *algorithm_sets()):
+    for variables in ({}, *algorithm_sets(n)):
         if not as_json:
             shown = ", ".join(f"{name}={value}" for name, value in variables.items())
             print(f"\n== {shown or 'algorithms of the table'}", flush=True)

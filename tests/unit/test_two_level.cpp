@@ -148,13 +148,49 @@ TEST(each_byte_crosses_the_network_as_rarely_as_it_can) {
   }
 }
 
+// Chunks of different lanes differ by some elements, which must not choose different algorithms for them.
+TEST(lanes_have_the_same_rounds) {
+  const auto nodes_of = [](int nodes, int each) {
+    std::vector<int> all;
+    for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
+    return all;
+  };
+  const struct {
+    int nodes, each;
+    std::uint64_t chunk_bytes, count;
+  } cases[] = {{4, 2, 16 << 10, 98000}, {8, 2, 32 << 10, 392913}, {16, 2, 128 << 10, 8388274}};
+  for (const auto& c : cases) {
+    const auto group = build(*find_algorithm(Collective::AllReduce, "two_level"),
+                             make(Collective::AllReduce, nodes_of(c.nodes, c.each), c.count),
+                             Tuning{c.chunk_bytes, 4, 256 << 10});
+    expect_right(group);
+    for (const SchedulePtr& schedule : group.schedules)
+      for (const Lane& lane : schedule->lanes) CHECK(lane.round_count == schedule->lanes[0].round_count);
+  }
+}
+
+TEST(scratch_of_an_all_reduce_is_bounded) {
+  for (const auto& [nodes, each] : {std::pair{192, 8}, {2, 128}, {8, 128}}) {
+    std::vector<int> all;
+    for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
+    const CollectiveSpec spec = make(Collective::AllReduce, all, std::uint64_t{1} << 28);  // 1 GiB
+    const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, {});
+    CHECK(schedule->scratch_count * 4 <= std::uint64_t{64} << 20);
+  }
+}
+
 TEST(only_groups_of_both_kinds_of_neighbours_choose_it) {
   const SelectionTable& table = default_table();
   const std::pair<std::vector<int>, bool> cases[] = {
-      {{0, 0, 1, 1}, true}, {{0, 0, 0, 0}, false}, {{0, 1, 2, 3}, false}};
+      {{0, 0, 1, 1}, true},
+      {{0, 0, 1}, true},
+      {{0, 0, 0, 0}, false},
+      {{0, 1, 2, 3}, false},
+      {{0, 0, 1, 2, 3, 4}, false},                  // hardly any rank has a neighbour on its node
+      {{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}, false}};  // the last node would leave one leader to all
   for (const auto& [nodes, expected] : cases)
     for (const Collective collective :
-         {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather, Collective::Broadcast}) {
+         {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
       const Algorithm& chosen = select_algorithm(make(collective, nodes, 1 << 24), false, Reach::None, table);
       CHECK(chosen.two_level == expected);
     }
