@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Asks a machine with an NVIDIA GPU what the GPU paths rest on: tools/gpu_probe.sh OUT [WHEELS]
+# Writes OUT/gpu_probe.md and OUT/gpu_probe.json; docs/gpu-results.md is made of them. Takes some 5 minutes.
+# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS
+# holds the wheels of mpich, mpi4py and libucx-cu13 (pip download --no-deps), which are put into OUT/../site.
+# A question that hangs or crashes has that for its answer.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=$(mkdir -p "${1:?usage: tools/gpu_probe.sh OUT [WHEELS]}" && cd "$1" && pwd)
+wheels=${2:-}
+work=$(mktemp -d)
+mps=$work/mps
+trap 'echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /dev/null 2>&1; rm -rf "$work"' EXIT
+: > "$work/answers"
+
+# ask QUESTION SECONDS COMMAND...: its last line is the answer.
+ask() {
+  local question=$1 seconds=$2 code=0 answer
+  shift 2
+  timeout --kill-after=5 "$seconds" "$@" > "$work/said" 2> "$work/complained" || code=$?
+  answer=$(tail -n 1 "$work/said")
+  case $code in
+    0) ;;
+    124 | 137) answer="hangs (${seconds} s)" ;;
+    *) answer="fails with status $code: ${answer:-$(grep -v '^ *$' "$work/complained" | tail -n 1)}" ;;
+  esac
+  printf '%s\t%s\n' "$question" "$answer" | tee -a "$work/answers"
+}
+
+printf 'machine\t%s\n' "$(nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader | head -n 1)" >> "$work/answers"
+printf 'software\t%s; %s\n' "$(nvcc --version | grep release | sed 's/.*release //')" \
+  "$(python3 -c 'import torch, platform; print("torch", torch.__version__, "Python", platform.python_version())')" >> "$work/answers"
+
+for name in stream_flags ipc; do
+  nvcc -std=c++17 -O2 -arch=native -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
+done
+
+ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 python3 "$here/gpu_probe/torch_stream.py"
+for connections in 32 1; do
+  export CUDA_DEVICE_MAX_CONNECTIONS=$connections
+  for each in round-trip round-trip-kernels other-stream malloc-free lazy-kernel default-stream \
+    wait-on-default-stream graph; do
+    ask "stream wait: $each, CUDA_DEVICE_MAX_CONNECTIONS=$connections" 20 "$work/stream_flags" "$each"
+  done
+done
+unset CUDA_DEVICE_MAX_CONNECTIONS
+CUDA_MODULE_LOADING=EAGER ask "stream wait: lazy-kernel, CUDA_MODULE_LOADING=EAGER" 20 "$work/stream_flags" lazy-kernel
+ask "CUDA IPC between two processes" 60 "$work/ipc" 268435456
+
+# MPS, as whoever runs this, with a daemon of its own.
+export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
+mkdir -p "$mps"
+ask "MPS daemon starts as $(id -un)" 30 bash -c 'nvidia-cuda-mps-control -d && echo yes'
+ask "CUDA IPC between two processes under MPS" 60 "$work/ipc" 268435456
+ask "stream wait: round-trip under MPS" 30 "$work/stream_flags" round-trip
+ask "stream wait: other-stream under MPS" 30 "$work/stream_flags" other-stream
+echo quit | nvidia-cuda-mps-control > /dev/null 2>&1
+unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+
+if [ -n "$wheels" ]; then
+  python3 -m venv --system-site-packages "$work/venv"
+  "$work/venv/bin/pip" install --quiet --no-index --no-deps "$wheels"/*.whl || exit 1
+  bin=$work/venv/bin
+  libraries=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  "$bin/mpicxx" -O2 -I"$cuda/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" -L"$cuda/lib64" -lcudart \
+    -Wl,-rpath,"$cuda/lib64" || exit 1
+  ask "MPICH wheel with its own UCX, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
+  LD_LIBRARY_PATH=$libraries/libucx/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+    ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
+  # Built against a CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
+  ask "the package builds beside the CUDA torch" 420 bash -c "cd '$here/..' && MPICC=$bin/mpicc $bin/python setup.py -q build_ext \
+    --build-lib '$work/lib' && cp -r mpi_backend/*.py mpi_backend/*/ '$work/lib/mpi_backend/' && echo yes"
+  export PYTHONPATH=$work/lib PATH=$bin:$PATH
+  ask "its extension links no CUDA library" 20 bash -c "readelf -d '$work'/lib/mpi_backend/_C*.so | grep -c -i 'NEEDED.*cuda' | sed 's/^0\$/yes/'"
+  ask "selftest, 2 ranks, CPU tensors" 90 python -m mpi_backend selftest -n 2
+  ask "selftest, 2 ranks, CUDA tensors through host memory" 120 python -m mpi_backend selftest -n 2 --device cuda
+fi
+
+python3 - "$work/answers" "$out" "$(git -C "$here" rev-parse --short HEAD 2> /dev/null || echo unknown)" << 'PYTHON'
+import datetime
+import json
+import pathlib
+import sys
+
+rows = [line.split("\t", 1) for line in pathlib.Path(sys.argv[1]).read_text().splitlines() if "\t" in line]
+out = pathlib.Path(sys.argv[2])
+about = {"date": datetime.date.today().isoformat(), "commit": sys.argv[3]}
+(out / "gpu_probe.json").write_text(json.dumps({**about, "answers": dict(rows)}, indent=2) + "\n")
+table = "\n".join(f"| {question} | {answer.replace('|', '/')} |" for question, answer in rows)
+(out / "gpu_probe.md").write_text(
+    f"`tools/gpu_probe.sh`, {about['date']}, commit {about['commit']}:\n\n| question | answer |\n|---|---|\n{table}\n"
+)
+PYTHON
