@@ -2,7 +2,8 @@
 # Asks a machine with an NVIDIA GPU what the GPU paths rest on: tools/gpu_probe.sh OUT [WHEELS]
 # Writes OUT/gpu_probe.md and OUT/gpu_probe.json; docs/gpu-results.md is made of them. Takes some 5 minutes.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS
-# holds the wheels of mpich, mpi4py and libucx-cu13 (pip download --no-deps), which are put into OUT/../site.
+# holds the wheels of mpich and libucx-cu13, and what else the package needs and that machine lacks (pip download
+# --no-deps); they are installed below a temporary folder.
 # A question that hangs or crashes has that for its answer.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -58,10 +59,9 @@ echo quit | nvidia-cuda-mps-control > /dev/null 2>&1
 unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 
 if [ -n "$wheels" ]; then
-  python3 -m venv --system-site-packages "$work/venv"
-  "$work/venv/bin/pip" install --quiet --no-index --no-deps "$wheels"/*.whl || exit 1
-  bin=$work/venv/bin
-  libraries=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" "$wheels"/*.whl || exit 1
+  bin=$work/prefix/bin
+  libraries=$(echo "$work"/prefix/lib/python3*/site-packages)
   cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
   "$bin/mpicxx" -O2 -I"$cuda/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" -L"$cuda/lib64" -lcudart \
     -Wl,-rpath,"$cuda/lib64" || exit 1
@@ -69,12 +69,12 @@ if [ -n "$wheels" ]; then
   LD_LIBRARY_PATH=$libraries/libucx/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
     ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
   # Built against a CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
-  ask "the package builds beside the CUDA torch" 420 bash -c "cd '$here/..' && MPICC=$bin/mpicc $bin/python setup.py -q build_ext \
+  ask "the package builds beside the CUDA torch" 420 bash -c "cd '$here/..' && MPICC=$bin/mpicc python3 setup.py -q build_ext \
     --build-lib '$work/lib' && cp -r mpi_backend/*.py mpi_backend/*/ '$work/lib/mpi_backend/' && echo yes"
-  export PYTHONPATH=$work/lib PATH=$bin:$PATH
+  export PYTHONPATH=$work/lib:$libraries PATH=$bin:$PATH
   ask "its extension links no CUDA library" 20 bash -c "readelf -d '$work'/lib/mpi_backend/_C*.so | grep -c -i 'NEEDED.*cuda' | sed 's/^0\$/yes/'"
-  ask "selftest, 2 ranks, CPU tensors" 90 python -m mpi_backend selftest -n 2
-  ask "selftest, 2 ranks, CUDA tensors through host memory" 120 python -m mpi_backend selftest -n 2 --device cuda
+  ask "selftest, 2 ranks, CPU tensors" 90 python3 -m mpi_backend selftest -n 2
+  ask "selftest, 2 ranks, CUDA tensors through host memory" 120 python3 -m mpi_backend selftest -n 2 --device cuda
 fi
 
 python3 - "$work/answers" "$out" "$(git -C "$here" rev-parse --short HEAD 2> /dev/null || echo unknown)" << 'PYTHON'
