@@ -62,11 +62,10 @@ if [ -n "$wheels" ]; then
   python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" "$wheels"/*.whl || exit 1
   bin=$work/prefix/bin
   libraries=$(echo "$work"/prefix/lib/python3*/site-packages)
-  cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
-  "$bin/mpicxx" -O2 -I"$cuda/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" -L"$cuda/lib64" -lcudart \
-    -Wl,-rpath,"$cuda/lib64" || exit 1
+  nvcc -std=c++17 -O2 -x cu -I"$work/prefix/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" \
+    -L"$work/prefix/lib" -lmpi -Xlinker "-rpath=$work/prefix/lib" || exit 1
   ask "MPICH wheel with its own UCX, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
-  LD_LIBRARY_PATH=$libraries/libucx/lib:$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+  LD_LIBRARY_PATH=$libraries/libucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
     ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
   # Built against a CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
   ask "the package builds beside the CUDA torch" 420 bash -c "cd '$here/..' && MPICC=$bin/mpicc python3 setup.py -q build_ext \
