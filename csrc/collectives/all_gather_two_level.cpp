@@ -15,13 +15,7 @@ SchedulePtr all_gather_two_level(const CollectiveSpec& spec, const Tuning& tunin
   const Blocks blocks(spec);
   // Then a rank may give to one that gives it nothing.
   if (blocks.some_empty() || !at.topology->even()) writer.one_way();
-  // The ranks of node v whose blocks come to the rank at `k` of this node.
-  const auto received = [&](int v, int k) {
-    std::vector<int> found;
-    for (std::size_t i = static_cast<std::size_t>(k); i < at.members(v).size(); i += at.local.size())
-      found.push_back(at.members(v)[i]);
-    return found;
-  };
+  const auto place = static_cast<std::size_t>(at.place);
   const Pipeline pipeline(blocks.smallest(), spec, tuning);
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
@@ -30,17 +24,17 @@ SchedulePtr all_gather_two_level(const CollectiveSpec& spec, const Tuning& tunin
     for (int s = 1; s <= at.nodes; ++s) {
       writer.round();
       if (s < at.nodes) {
-        for (const int origin : received(wrap(at.node - s, at.nodes), at.place))
+        for (const int origin : at.served(wrap(at.node - s, at.nodes), place))
           writer.recv(origin, part(origin));
         writer.send(at.counterpart(wrap(at.node + s, at.nodes), at.place), mine);
       }
       const int v = wrap(at.node - s + 1, at.nodes);  // what came in the step before
-      for (int k = 0; k < at.ranks; ++k) {
-        const int neighbour = at.local[static_cast<std::size_t>(k)];
-        if (k == at.place) continue;
-        for (const int origin : received(v, k)) writer.recv(neighbour, part(origin));
+      for (std::size_t k = 0; k < at.local.size(); ++k) {
+        const int neighbour = at.local[k];
+        if (k == place) continue;
+        for (const int origin : at.served(v, k)) writer.recv(neighbour, part(origin));
         // The first leaves from Input, so that it need not wait for the copy.
-        for (const int origin : received(v, at.place)) writer.send(neighbour, s == 1 ? mine : part(origin));
+        for (const int origin : at.served(v, place)) writer.send(neighbour, s == 1 ? mine : part(origin));
       }
       if (s == 1) writer.copy(part(spec.rank), mine);
     }

@@ -19,14 +19,8 @@ SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& t
   // Then a rank may give to one that gives it nothing.
   if (blocks.some_empty() || !at.topology->even()) writer.one_way();
   const auto ranks = static_cast<std::size_t>(at.ranks), place = static_cast<std::size_t>(at.place);
-  // The ranks of node v whose blocks the rank at `k` of this node folds.
-  const auto served = [&](int v, std::size_t k) {
-    std::vector<int> found;
-    for (std::size_t i = k; i < at.members(v).size(); i += ranks) found.push_back(at.members(v)[i]);
-    return found;
-  };
   std::size_t most = 0;
-  for (int v = 0; v < at.nodes; ++v) most = std::max(most, served(v, place).size());
+  for (int v = 0; v < at.nodes; ++v) most = std::max(most, at.served(v, place).size());
 
   const bool premul = spec.op == ReduceOp::PreMulSum;
   // Input may not be written, so that the scaled values of all blocks need a place of their own.
@@ -74,20 +68,20 @@ SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& t
         const int v = wrap(at.node + 1 + s, at.nodes);
         for (std::size_t k = 0; k < ranks; ++k) {
           if (k == place) continue;
-          for (const int rank : served(v, k)) writer.send(at.local[k], own(rank));
-          const std::vector<int> mine = served(v, place);
+          for (const int rank : at.served(v, k)) writer.send(at.local[k], own(rank));
+          const std::vector<int> mine = at.served(v, place);
           for (std::size_t i = 0; i < mine.size(); ++i) writer.recv(at.local[k], from(k, i, mine[i]));
         }
       }
       if (s >= 1 && s < at.nodes) {
         const int to = wrap(at.node + s, at.nodes), origin = wrap(at.node - s, at.nodes);
         writer.recv(at.counterpart(origin, at.place), part_of_node(origin));
-        const std::vector<int> theirs = served(to, place);
+        const std::vector<int> theirs = at.served(to, place);
         for (std::size_t i = 0; i < theirs.size(); ++i) writer.send(theirs[i], sum(i, theirs[i]));
       }
       if (s == at.nodes || ranks == 1) continue;
       writer.round();
-      const std::vector<int> mine = served(wrap(at.node + 1 + s, at.nodes), place);
+      const std::vector<int> mine = at.served(wrap(at.node + 1 + s, at.nodes), place);
       for (std::size_t i = 0; i < mine.size(); ++i) {
         std::vector<Slice> sources;
         for (std::size_t k = 0; k < ranks; ++k) sources.push_back(from(k, i, mine[i]));

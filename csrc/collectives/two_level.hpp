@@ -28,6 +28,13 @@ struct TwoLevel {
   int ranks;                      // how many those are
 
   const std::vector<int>& members(int v) const { return topology->members(v); }
+  // The ranks of node v with which the rank at `k` of this node deals, in their order: each with the one of
+  // its own place, and those beyond with the first ones again.
+  std::vector<int> served(int v, std::size_t k) const {
+    std::vector<int> found;
+    for (std::size_t i = k; i < members(v).size(); i += local.size()) found.push_back(members(v)[i]);
+    return found;
+  }
   // Of node v, whoever deals with what concerns place `place` of another node: that may have more ranks.
   int counterpart(int v, int place) const {
     const std::vector<int>& all = members(v);
