@@ -14,12 +14,11 @@ using Builder = SchedulePtr (*)(const CollectiveSpec&, const Tuning&);
 
 struct Algorithm {
   Collective collective;
-  const char* name;     // "ring"
-  Builder build;        // nullptr for "native": the MPI library's own collective, run by the transport
-  const char* summary;  // one line for `mpi-gdr info`: cost in steps, bytes, reductions
-  bool shared = false;  // only for ranks that share memory (Schedule::shared)
-  bool two_level =
-      false;  // chosen only for ranks on several nodes, some of which have several (two_level.hpp)
+  const char* name;        // "ring"
+  Builder build;           // nullptr for "native": the MPI library's own collective, run by the transport
+  const char* summary;     // one line for `mpi-gdr info`: cost in steps, bytes, reductions
+  bool shared = false;     // only for ranks that share memory (Schedule::shared)
+  bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
 };
 
 // Every algorithm of every collective. Each runs for every size >= 1 and every count.

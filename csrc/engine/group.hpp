@@ -181,8 +181,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, Channel channel,
                                              std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
-  // The second stage of a StagedCall. For the holder of the progress role.
   const Algorithm& choose(const CollectiveSpec& spec) const;
+  // The second stage of a StagedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);

@@ -55,10 +55,11 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
   Plan plan;
-  const CollectiveSpec of_topology = topology ? place(spec, topology) : CollectiveSpec{};
-  const CollectiveSpec& placed = topology ? of_topology : spec;
-  plan.algorithm = &choose(placed, transport, allow_native, reach);
-  if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning_);
+  const auto make = [&](const CollectiveSpec& placed) {
+    plan.algorithm = &choose(placed, transport, allow_native, reach);
+    if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning_);
+  };
+  topology ? make(place(spec, topology)) : make(spec);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
   std::size_t steps = 0;
@@ -73,7 +74,8 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
 
 const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                                  Reach reach, const std::shared_ptr<const Topology>& topology) const {
-  return choose(topology ? place(spec, topology) : spec, transport, allow_native, reach);
+  if (topology) return choose(place(spec, topology), transport, allow_native, reach);
+  return choose(spec, transport, allow_native, reach);  // no copy: every all_to_all comes here
 }
 
 const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,

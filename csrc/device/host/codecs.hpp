@@ -37,7 +37,7 @@ typedef std::uint32_t Words __attribute__((vector_size(kVectorBytes)));
 inline constexpr std::size_t kFloats = kVectorBytes / sizeof(float);
 
 // Integer arithmetic for processors without an instruction for it; the loop still vectorises. The rest
-// convert blocks (fold.hpp) to the same bits.
+// convert registers full (fold.hpp), to the same bits.
 struct Float16Codec {
   using Stored = std::uint16_t;
   using Folded = float;

@@ -1,6 +1,6 @@
 // The instruction sets that the kernels are compiled for. Which one runs is chosen once per process, by what
-// the processor has; results are the same bit for bit, but
-// for the payload of a NaN that is made of two.
+// the processor has; results are the same bit for bit, but for the payload of a NaN that is
+// made of two.
 #pragma once
 
 #include <string_view>

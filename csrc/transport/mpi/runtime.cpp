@@ -160,6 +160,11 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     s.bootstrap += " (" + all[static_cast<std::size_t>(o.rank)].launcher->name + ")";
 }
 
+std::string lost_or_none(const std::vector<ProcessId>& processes, int rank) {
+  const std::string text = find_lost(processes, rank, true);
+  return text.empty() ? "no process of this host has ended or is stopped" : text;
+}
+
 // Who is not there may have ended, or be stopped, just behind MPI_Init.
 std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::string& blob,
                                          const std::vector<ProcessId>& processes, Deadline deadline) {
@@ -171,14 +176,10 @@ std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::str
       fail(ErrorCode::Remote, "after MPI_Init: ", lost);
   };
   // torch's store waits for ever where the process that hosts it is stopped.
-  Watchdog guard(
-      "the meeting after MPI_Init", deadline + kGrace, o.rank,
-      [processes, rank = o.rank] {
-        if (state().started_by_us) unlink_mpich_shared_memory();
-        const std::string text = find_lost(processes, rank, true);
-        return text.empty() ? "no process of this host has ended or is stopped" : text;
-      },
-      [] { return std::string(); });
+  Watchdog guard("the meeting after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
+    if (state().started_by_us) unlink_mpich_shared_memory();
+    return lost_or_none(processes, rank);
+  });
   try {
     return rendezvous(*o.store, o.key + "/up", o.rank, o.size, blob, deadline, look);
   } catch (const Error& e) {
@@ -323,10 +324,7 @@ void initialize(const RuntimeOptions& o) {
   {
     Watchdog guard(
         "set-up of communicators after MPI_Init", deadline + kGrace, o.rank,
-        [processes, rank = o.rank] {
-          const std::string text = find_lost(processes, rank, true);
-          return text.empty() ? "no process of this host has ended or is stopped" : text;
-        },
+        [processes, rank = o.rank] { return lost_or_none(processes, rank); },
         [processes, rank = o.rank] { return find_lost(processes, rank, false); });
     build_base(o);
   }
