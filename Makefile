@@ -114,7 +114,7 @@ lint: $(VENV)/.tools
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 clean:
-	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/_build_info.json $(VENV)/.package
+	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/libmpi_gdr_*.so mpi_backend/_build_info.json $(VENV)/.package
 
 distclean: clean
 	rm -rf $(VENV)

@@ -1,4 +1,5 @@
-"""Builds the extension `mpi_backend._C` with CMake against the torch and the MPI that are installed.
+"""Builds the extension `mpi_backend._C` with CMake against the torch and the MPI that are installed, and the
+library for CUDA devices where there is a toolkit.
 
 pyproject.toml does not list torch as a build requirement on purpose: in an isolated build pip would fetch
 the newest torch, gigabytes of it, and the extension would not fit the torch that the user runs.
@@ -26,10 +27,15 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
 
 OLDEST_TORCH = (2, 11)
+OLDEST_CUDA = 12  # the first nvcc that knows C++20
+CUDA_ARCHITECTURES = ["80", "90"]
 INSTALL = "pip install --no-build-isolation ."
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
+# Beside the extension, if there is a toolkit of CUDA.
+CUDA_LIBRARY = "libmpi_gdr_cuda.so"
 PROBE = "#include <mpi.h>\nint main(int argc, char** argv) { return MPI_Init(&argc, &argv); }\n"
+CUDA_PROBE = "__global__ void probe(int* p) { *p = 1; }\nvoid run(int* p) { probe<<<1, 1>>>(p); }\n"
 
 
 def give_up(sentence: str) -> NoReturn:
@@ -214,6 +220,90 @@ def mpi_settings() -> dict[str, object]:
     }
 
 
+# ---- CUDA -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Cuda:
+    """A toolkit that works, and what is built with it."""
+
+    nvcc: str
+    version: str  # "13.0"
+    architectures: list[str]  # "80"; machine code for each, and PTX of the last
+
+    def record(self) -> dict[str, object]:
+        return {"version": self.version, "architectures": [*(f"sm_{a}" for a in self.architectures), "PTX"]}
+
+
+def find_nvcc() -> str | None:
+    """The first of $CUDACXX, $CUDA_HOME or $CUDA_PATH, PATH and /usr/local/cuda that has one."""
+    candidates = [os.environ.get("CUDACXX", "").strip()]
+    for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
+        candidates.append(os.path.join(home, "bin", "nvcc") if home else "")
+    for candidate in (*candidates, "nvcc", "/usr/local/cuda/bin/nvcc"):
+        found = shutil.which(candidate) if candidate else None
+        if found:
+            return os.path.abspath(found)
+    return None
+
+
+def cuda_architectures() -> list[str]:
+    asked = os.environ.get("MPI_GDR_CUDA_ARCHITECTURES", "").strip()
+    found = re.split(r"[;, ]+", asked) if asked else CUDA_ARCHITECTURES
+    if not all(re.fullmatch(r"\d+[af]?", a) for a in found):
+        give_up(f"MPI_GDR_CUDA_ARCHITECTURES={asked} is not valid: expected numbers such as 80;90.")
+    return sorted(found, key=lambda a: int(a.rstrip("af")))
+
+
+def check_nvcc(nvcc: str, architectures: list[str]) -> str:
+    """Version of a toolkit that builds a library of one kernel. ValueError: why it does not."""
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValueError(f"{nvcc} does not run: {error}") from None
+    version = re.search(r"release (\d+)\.(\d+)", said)
+    if not version:
+        raise ValueError(f"{nvcc} is no nvcc")
+    if int(version[1]) < OLDEST_CUDA:
+        raise ValueError(f"{nvcc} is of CUDA {version[1]}.{version[2]}, which is older than {OLDEST_CUDA}.0")
+    command = [nvcc, "-std=c++20", f"-arch=sm_{architectures[-1]}", "-cudart=static", "-shared"]
+    compiler = [word for word in shlex.split(cxx_compiler()) if not word.startswith("-")][
+        -1
+    ]  # "ccache g++ -m64"
+    command += ["-Xcompiler=-fPIC", f"-ccbin={shutil.which(compiler)}"]
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "probe.cu")
+        source.write_text(CUDA_PROBE)
+        command += [str(source), "-o", str(Path(folder, "probe.so"))]
+        result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if re.search("error|fatal|cannot find", line)]
+        raise ValueError(f"{nvcc} does not build one kernel ({(lines or ['no message'])[0].strip()})")
+    return f"{version[1]}.{version[2]}"
+
+
+def find_cuda() -> Cuda | None:
+    """What to build the CUDA library with; None: it is not built. MPI_GDR_BUILD_CUDA=auto|on|off."""
+    asked = os.environ.get("MPI_GDR_BUILD_CUDA", "").strip().lower() or "auto"
+    if asked not in ("auto", "on", "off"):
+        give_up(f"MPI_GDR_BUILD_CUDA={asked} is not valid: expected auto, on or off.")
+    if asked == "off":
+        return None
+    architectures = cuda_architectures()
+    nvcc = find_nvcc()
+    if nvcc:
+        try:
+            return Cuda(nvcc, check_nvcc(nvcc, architectures), architectures)
+        except ValueError as error:
+            problem = str(error)
+    else:
+        problem = "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH or in /usr/local/cuda"
+    if asked == "on":
+        give_up(f"MPI_GDR_BUILD_CUDA=on, but {problem}: install the toolkit of CUDA {OLDEST_CUDA} or newer.")
+    print(f"mpi-gdr: without CUDA: {problem}.", file=sys.stderr)
+    return None
+
+
 # ---- commands ---------------------------------------------------------------------------------------------
 
 
@@ -228,6 +318,9 @@ class CMakeBuild(build_ext):
             **torch_settings(),
             **mpi_settings(),
         }
+        cuda = find_cuda()
+        settings["NVCC"] = cuda.nvcc if cuda else ""
+        settings["CUDA_ARCHITECTURES"] = cuda.architectures if cuda else CUDA_ARCHITECTURES
         cmake = find_program("cmake")
         if not cmake:
             give_up(
@@ -246,17 +339,23 @@ class CMakeBuild(build_ext):
             text = ";".join(value) if isinstance(value, list) else str(value)
             configure.append(f"-DMPI_GDR_{name}={text}")
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        for command in (configure, [cmake, "--build", str(folder), "--target", "_C", "--parallel", jobs]):
+        targets = ["_C", "mpi_gdr_cuda"] if cuda else ["_C"]
+        for command in (configure, [cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets]):
             if subprocess.call(command) != 0:
                 give_up(f"the build failed at `{shlex.join(command[:4])} ...`: its first error is above.")
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / f"_C{settings['PYTHON_MODULE_SUFFIX']}", target)
+        if cuda:
+            replace_file(folder / CUDA_LIBRARY, target.parent / CUDA_LIBRARY)
+        else:  # that of an earlier build
+            (target.parent / CUDA_LIBRARY).unlink(missing_ok=True)
         record = {
             "torch_version": settings["TORCH_VERSION"],
             "mpicc": settings["MPICC"],
             "mpiexec": settings["MPIEXEC"],
             "mpi_library_dirs": settings["MPI_RPATHS"] or settings["MPI_LIBRARY_DIRS"],
+            "cuda": cuda.record() if cuda else None,
         }
         (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -265,8 +364,11 @@ class CMakeBuild(build_ext):
         for ext in self.extensions:
             built = Path(self.build_lib, *ext.name.split(".")[:-1])
             source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
-            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO):
-                replace_file(built / name, source / name)
+            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO, CUDA_LIBRARY):
+                if (built / name).exists():
+                    replace_file(built / name, source / name)
+                else:  # the CUDA library, which is not built everywhere
+                    (source / name).unlink(missing_ok=True)
 
 
 def replace_file(source: Path, target: Path) -> None:

@@ -2,8 +2,8 @@
 
 torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import
 torch` for every program on the machine, so nothing leaves this file. The hook never loads the extension,
-never touches MPI or a GPU, and costs about half a millisecond. It runs in agents, compile workers and
-DataLoader workers too.
+never touches MPI or a GPU, and costs about half a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
+ask which GPUs there are). It runs in agents, compile workers and DataLoader workers too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ def register() -> None:
 
 
 def _prepare() -> None:
-    from . import launch
+    from . import gpu_share, launch
 
     launch.fill_environment(os.environ)
     _wrap_env_rendezvous()
+    if (problem := gpu_share.settle_or_remember(os.environ)) is not None:
+        warnings.warn(f"mpi-gdr: {problem}", stacklevel=4)  # init_process_group raises it
 
 
 def _warn_once(error: Exception) -> None:
@@ -110,8 +112,10 @@ def _wrap_env_rendezvous() -> None:
         return
 
     def env_rendezvous(url, *args, **kwargs):
+        from . import gpu_share
         from .rendezvous import env_handler
 
+        gpu_share.check()
         return env_handler(original, url, *args, **kwargs)
 
     env_rendezvous._mpi_gdr = True

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from . import gpu_share
+
 REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
 _extension: ModuleType | None = None
 
@@ -88,6 +90,7 @@ def create(dist_backend_opts: Any, pg_options: Any) -> Any:
     """The creator that c10d calls for each new process group (extended API)."""
     extension = load_extension()
     options = checked_options(extension, pg_options)
+    gpu_share.check()
     select_accelerator(os.environ)
     import torch.distributed as dist
 

@@ -97,8 +97,9 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             "mpiexec": find_mpiexec(record),
         },
         "extension": {"mpicc": record.get("mpicc")},
-        "accelerator": accelerator(torch),
+        "accelerator": accelerator(torch, bool(record.get("cuda"))),
         "kernels": {},
+        "cuda": cuda_build(record),
         "mpi": {},
         "messages": {},
         "variables": [],
@@ -114,6 +115,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         report["mpi"] = dict(extension.mpi_info())
         selected, available = extension.kernels()
         report["kernels"] = {"selected": selected, "available": available}
+        report["cuda"] |= cuda_found(extension.cuda_info())
         report["variables"] = [dict(row) for row in extension.env_table()]
         report["messages"] = message_paths(report["variables"])
         for name, (nodes, _) in TABLES.items():
@@ -142,13 +144,26 @@ def show_table(first: bool) -> int:
     return 0
 
 
-def accelerator(torch: Any) -> dict[str, Any]:
-    """The devices that torch sees, without starting one, and how their tensors travel."""
-    path = "copies through host memory, blocking"
+def accelerator(torch: Any, cuda_built: bool) -> dict[str, Any]:
+    """The devices that torch sees, without starting one, and what becomes of their tensors."""
     if not torch.accelerator.is_available():
-        return {"type": None, "count": 0, "path": path}
+        return {"type": None, "count": 0, "path": None}
     kind = torch.accelerator.current_accelerator().type
+    served = kind == "cuda" and cuda_built
+    path = "on streams of the device" if served else "copies through host memory, blocking"
     return {"type": kind, "count": torch.accelerator.device_count(), "path": path}
+
+
+def cuda_build(record: dict[str, Any]) -> dict[str, Any]:
+    """What the build says of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"."""
+    cuda = record.get("cuda")
+    built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
+    return {"built": built, "devices": [], "problem": None}
+
+
+def cuda_found(found: dict[str, Any]) -> dict[str, Any]:
+    """What came of loading it."""
+    return {name: found[name] for name in ("devices", "problem")}
 
 
 def message_paths(variables: list[dict[str, Any]]) -> dict[str, str]:
@@ -165,7 +180,7 @@ def as_text(report: dict[str, Any]) -> str:
             continue
         if isinstance(value, dict):
             lines.append(f"{key}:")
-            known = {name: "-" if item in (None, "", -1) else item for name, item in value.items()}
+            known = {name: "-" if item in (None, "", -1, []) else item for name, item in value.items()}
             known = {n: ", ".join(item) if isinstance(item, list) else item for n, item in known.items()}
             lines += [f"  {name:<16} {item}" for name, item in known.items()]
         else:

@@ -85,6 +85,8 @@ def summary(backend: str) -> dict[str, Any]:
         "backend": backend,
         "ranks": dist.get_world_size(),
     }
+    if torch.cuda.is_initialized():
+        report["gpu"] = torch.cuda.get_device_name()
     if backend == "mpi-gdr":
         from ._creator import load_extension
 

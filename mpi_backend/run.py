@@ -1,6 +1,7 @@
 """`mpi-gdr run`: starts a program with the launcher that belongs to the MPI that the extension was built for.
 
-The launcher replaces this process, so signals and the exit status are its own. torch is not imported.
+The launcher replaces this process, so signals and the exit status are its own; with --mps this process stays
+as its parent, to stop the daemon behind it. torch is not imported.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from . import gpu_share, mps
 from ._creator import build_info
 
 EPILOG = """\
@@ -23,6 +25,7 @@ PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words afte
 Options of the launcher itself go before a `--`:
   mpi-gdr run -n 4 -genv UCX_TLS tcp,self -- train.py --lr 1e-3
 """
+OPTIONS_WITH_VALUE = ("-n", "-np", "--hostfile", "--ranks-per-node", "--ranks-per-gpu", "--mpiexec")
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID")
 
 
@@ -53,7 +56,16 @@ def main(argv: list[str]) -> int:
         for name, count in counts.items():  # on stderr: stdout belongs to the program
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
         fullest = max(counts.values())
+        # Here the ranks would find out, too, but each by itself.
+        if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
+            gpus = gpu_share.visible_gpus(os.environ)
+            if (sentence := gpu_share.shortage(gpus, options.ranks_per_gpu, fullest)) is not None:
+                return complain(f"--ranks-per-gpu {options.ranks_per_gpu}: {sentence}", 2)
+    if options.mps and (sentence := other_nodes(options.n, hosts, options.ranks_per_node, os.environ)):
+        return complain(f"--mps is for jobs on this node, and {sentence}", 2)
     added = added_variables(os.environ, options.n, fullest, len(os.sched_getaffinity(0)))
+    if options.ranks_per_gpu:
+        added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     command = [
         mpiexec,
         *launcher_arguments(is_open_mpi(mpiexec), options, [*added, *os.environ]),
@@ -63,7 +75,11 @@ def main(argv: list[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
+        if options.mps:
+            return mps.end_like(mps.run(command, {**os.environ, **added}))
         os.execve(mpiexec, command, {**os.environ, **added})
+    except mps.MpsError as error:
+        return complain(str(error), 1)
     except OSError as error:
         return complain(f"cannot start {mpiexec}: {error.strerror}", 126)
 
@@ -96,6 +112,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         "--hostfile", metavar="FILE", help="nodes, one per line: `node`, `node:4`, `node slots=4`"
     )
     parser.add_argument("--ranks-per-node", type=positive, metavar="K", help="ranks on each node")
+    parser.add_argument("--ranks-per-gpu", type=positive, metavar="K", help="ranks that share each GPU")
+    parser.add_argument("--mps", action="store_true", help="with an MPS daemon for these GPUs, on one node")
     parser.add_argument("--mpiexec", metavar="PATH", type=executable, help="use this launcher instead")
     ours, rest = split_own_options(argv)
     options = parser.parse_args(ours)
@@ -121,9 +139,11 @@ def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
     i = 0
     while i < len(argv):
         word = argv[i]
-        if word in ("-n", "-np", "--hostfile", "--ranks-per-node", "--mpiexec"):
+        if word in OPTIONS_WITH_VALUE:
             i += 2
-        elif word in ("-h", "--help") or re.match(r"(-n\d+$|--(hostfile|ranks-per-node|mpiexec)=)", word):
+        elif word in ("-h", "--help", "--mps") or re.match(
+            rf"-n\d+$|({'|'.join(OPTIONS_WITH_VALUE)})=", word
+        ):
             i += 1
         else:
             break
@@ -245,3 +265,19 @@ def average_per_node(size: int, env: Mapping[str, str]) -> int:
     for it."""
     nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", ""))
     return -(-size // int(nodes)) if nodes.isdecimal() and int(nodes) > 0 else 1
+
+
+def other_nodes(
+    size: int, hosts: list[Host] | None, ranks_per_node: int | None, env: Mapping[str, str]
+) -> str | None:
+    """Says so if the job may have ranks on other nodes than this one."""
+    if hosts is None and any(name in env for name in ALLOCATIONS):
+        nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", "an unknown number of"))
+        return None if nodes == "1" else f"this allocation has {nodes} nodes"
+    others = [name for name in place(size, hosts, ranks_per_node) if not is_this_host(name)]
+    return f"the host file names {', '.join(others)}" if others else None
+
+
+def is_this_host(name: str) -> bool:
+    own = socket.gethostname()
+    return name in ("localhost", "127.0.0.1", own) or name.split(".")[0] == own.split(".")[0]

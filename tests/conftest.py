@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 # tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
-# test_frameworks.py; see support/spmd_main.py.
-collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks"]
+# test_frameworks.py, tests/gpu by test_gpu.py; see support/spmd_main.py.
+collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks", "gpu"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
 collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
 
@@ -21,6 +21,8 @@ FIRST = (
     "test_selftest.py",
     "test_example_parallel.py",
     "test_bench.py",
+    "test_gpu_sharing.py",
+    "test_gpu.py",
     "launch/test_losses.py",
 )
 
@@ -48,5 +50,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "smoke: runs under every launcher, not only under mpi-gdr run")
     config.addinivalue_line("markers", "algorithms: runs once more with every algorithm forced")
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")
+    config.addinivalue_line("markers", "cuda: needs CUDA tensors; skipped where tests/gpu runs on others")
+    config.addinivalue_line("markers", "streams: needs a device with streams; skipped on CPU tensors")
     config.addinivalue_line("markers", "mesh: needs the four ranks of a 2 x 2 mesh")
     config.addinivalue_line("markers", "detail: runs once more under TORCH_DISTRIBUTED_DEBUG=DETAIL")

@@ -8,7 +8,7 @@ import torch
 from support.command import mpi_gdr
 
 from mpi_backend import bench, selftest
-from mpi_backend.bench import compare, ddp, options, overhead, overlap, report, suite
+from mpi_backend.bench import compare, ddp, device, limit, options, overhead, overlap, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 from mpi_backend.bench.side_by_side import own_options
 
@@ -158,6 +158,31 @@ def test_the_suite_runs_every_benchmark(tmp_path):
     assert all(list(reports[0]["collectives"]) == rows for reports in host.values())
 
 
+def test_device_benchmark_on_the_cpu():
+    arguments = ["--device", "cpu", "--sizes", "8,64K", "--iters", "2", "--rounds", "1", "--json", "-"]
+    found = json_of(mpi_gdr("bench", "-n", "2", "device", *arguments))
+    assert list(found["contenders"]) == ["mpi-gdr", "gloo"]
+    for (of,) in found["contenders"].values():
+        assert [row["bytes"] for row in of["rows"]] == [8, 65536]
+        assert all(row[key] > 0 for row in of["rows"] for key in ("host_ms", "device_ms"))
+        assert of["overlap"]["both_ms"] > 0
+    page = "\n".join(device.markdown(found))
+    assert "| 65536 |" in page and "| Gloo |" in page
+
+
+def test_limit_of_a_device():
+    one = limit.DeviceLimit.__new__(limit.DeviceLimit)
+    one.size, one.bandwidth = 4, 2e12
+    assert one.time("all_reduce", 1 << 20, True, 1) == pytest.approx(2 * 4 * 2**20 / 2e12 * 1e6)
+    assert one.time("all_reduce", 8, True, 1) is None and one.time("barrier", 0, False, 1) is None
+    assert limit.copy_bandwidth(torch.device("cpu"), torch.device("cpu"), 1 << 20) > 0
+
+
+def test_what_two_parts_hide_of_each_other():
+    overlap = {"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}
+    assert device.hidden(overlap) == 75
+
+
 # ---- command line -----------------------------------------------------------------------------------------
 
 
@@ -171,7 +196,9 @@ def test_the_suite_runs_every_benchmark(tmp_path):
         (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
         (["all_reduce", "--compare", "nccl"], "'nccl'"),
         (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
+        (["all_reduce", "--compare", "gloo,mpi", "--device", "cuda"], "--compare mpi: expected --device cpu"),
         (["all_reduce", "--compare", "mpi"], "how many ranks"),
+        (["device"], "how many ranks"),
         (["all_reduce", "--rounds", "2"], "--rounds needs"),
         (["all_reduce,reduce", "--plot", "x.png"], "--plot draws one"),
         (["all_reduce", "--sizes", "0"], "at least 1 byte"),

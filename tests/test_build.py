@@ -182,3 +182,73 @@ def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):
     cache.write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={tmp_path}\n")
     build.discard_moved_cache(cache.parent, tmp_path)
     assert cache.exists()
+
+
+# ---- CUDA -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_cuda(monkeypatch, tmp_path):
+    """An environment that leads to no nvcc, but for a path that is given as the last resort."""
+    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "MPI_GDR_BUILD_CUDA", "MPI_GDR_CUDA_ARCHITECTURES"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def nvcc_in(folder, version="13.0", status=0):
+    folder.mkdir(parents=True)
+    answer = (
+        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0'
+    )
+    return script(folder / "nvcc", f"{answer}\necho 'fatal: unsupported GNU version' >&2\nexit {status}")
+
+
+def test_cuda_may_be_refused(build, no_cuda, tmp_path):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
+    assert build.find_cuda() is None
+
+
+def test_the_places_of_nvcc_in_order(build, no_cuda, tmp_path):
+    places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path")}
+    no_cuda.setenv("PATH", str(tmp_path / "path" / "bin"))
+    assert build.find_nvcc() == places["path"]
+    no_cuda.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert build.find_nvcc() == places["home"]
+    no_cuda.setenv("CUDACXX", places["cxx"])
+    assert build.find_nvcc() == places["cxx"]
+
+
+def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(build, no_cuda):
+    no_cuda.setattr(build, "find_nvcc", lambda: None)
+    assert build.find_cuda() is None
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    assert "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in sentence(build.find_cuda)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "says"),
+    [("11.8", 0, "is of CUDA 11.8, which is older than 12.0"), ("12.4", 1, "unsupported GNU version")],
+)
+def test_an_nvcc_that_is_of_no_use(build, no_cuda, tmp_path, version, status, says):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
+    assert build.find_cuda() is None
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    assert says in sentence(build.find_cuda)
+
+
+def test_an_nvcc_that_works(build, no_cuda, tmp_path):
+    nvcc = nvcc_in(tmp_path / "bin")
+    no_cuda.setenv("CUDACXX", nvcc)
+    no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "90;80")
+    cuda = build.find_cuda()
+    assert cuda == build.Cuda(nvcc, "13.0", ["80", "90"])
+    assert cuda.record() == {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
+)
+def test_settings_of_cuda_that_are_none(build, no_cuda, name, value):
+    no_cuda.setenv(name, value)
+    assert f"{name}={value} is not valid" in sentence(build.find_cuda)

@@ -283,6 +283,7 @@ def test_info_json(clean_env):
         "accelerator",
         "mpi",
         "kernels",
+        "cuda",
         "messages",
         "variables",
         "environment",

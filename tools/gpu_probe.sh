@@ -7,11 +7,10 @@
 # A question that hangs or crashes has that for its answer.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-out=$(mkdir -p "${1:?usage: tools/gpu_probe.sh OUT [WHEELS]}" && cd "$1" && pwd)
-wheels=${2:-}
-work=$(mktemp -d)
+. "$here/gpu_common.sh"
+begin "${1:?usage: tools/gpu_probe.sh OUT [WHEELS]}" "${2:-}"
 mps=$work/mps
-trap 'echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /dev/null 2>&1; rm -rf "$work"' EXIT
+at_end() { echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /dev/null 2>&1; }
 : > "$work/answers"
 
 # ask QUESTION SECONDS COMMAND...: its last line is the answer.
@@ -28,9 +27,8 @@ ask() {
   printf '%s\t%s\n' "$question" "$answer" | tee -a "$work/answers"
 }
 
-printf 'machine\t%s\n' "$(nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader | head -n 1)" >> "$work/answers"
-printf 'software\t%s; %s\n' "$(nvcc --version | grep release | sed 's/.*release //')" \
-  "$(python3 -c 'import torch, platform; print("torch", torch.__version__, "Python", platform.python_version())')" >> "$work/answers"
+printf 'machine\t%s\n' "$(gpu)" >> "$work/answers"
+printf 'software\t%s\n' "$(software)" >> "$work/answers"
 
 for name in stream_flags ipc; do
   nvcc -std=c++17 -O2 -arch=native -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
@@ -59,24 +57,22 @@ echo quit | nvidia-cuda-mps-control > /dev/null 2>&1
 unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 
 if [ -n "$wheels" ]; then
-  python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" "$wheels"/*.whl || exit 1
-  bin=$work/prefix/bin
-  libraries=$(echo "$work"/prefix/lib/python3*/site-packages)
+  install_wheels || exit 1
   nvcc -std=c++17 -O2 -x cu -I"$work/prefix/include" -o "$work/mpi_device" "$here/gpu_probe/mpi_device.cpp" \
     -L"$work/prefix/lib" -lmpi -Xlinker "-rpath=$work/prefix/lib" || exit 1
   ask "MPICH wheel with its own UCX, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
   LD_LIBRARY_PATH=$libraries/libucx/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
     ask "MPICH wheel over the CUDA-enabled UCX wheel, device pointers" 60 "$bin/mpiexec" -n 2 "$work/mpi_device"
-  # Built against a CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
-  ask "the package builds beside the CUDA torch" 420 bash -c "cd '$here/..' && MPICC=$bin/mpicc python3 setup.py -q build_ext \
-    --build-lib '$work/lib' && cp -r mpi_backend/*.py mpi_backend/*/ '$work/lib/mpi_backend/' && echo yes"
-  export PYTHONPATH=$work/lib:$libraries PATH=$bin:$PATH
+  export -f build_package
+  export root work mpicc
+  ask "the package builds beside the CUDA torch" 420 bash -c "build_package && echo yes"
+  use_package
   ask "its extension links no CUDA library" 20 bash -c "readelf -d '$work'/lib/mpi_backend/_C*.so | grep -c -i 'NEEDED.*cuda' | sed 's/^0\$/yes/'"
   ask "selftest, 2 ranks, CPU tensors" 90 python3 -m mpi_backend selftest -n 2
-  ask "selftest, 2 ranks, CUDA tensors through host memory" 120 python3 -m mpi_backend selftest -n 2 --device cuda
+  ask "selftest, 2 ranks, CUDA tensors" 120 python3 -m mpi_backend selftest -n 2 --device cuda
 fi
 
-python3 - "$work/answers" "$out" "$(git -C "$here" rev-parse --short HEAD 2> /dev/null || echo unknown)" << 'PYTHON'
+python3 - "$work/answers" "$out" "$(commit)" << 'PYTHON'
 import datetime
 import json
 import pathlib

@@ -60,7 +60,10 @@ bool fits(const Row& row, const Traits& t) {
 }
 
 // Of the buffer or block of a call that goes through Staging.
-std::uint64_t staged_limit(int size) { return kStagedLimit / static_cast<unsigned>(size / 2); }
+// That of a device is larger by this factor, and so are the chunks.
+std::uint64_t staged_limit(int size, Reach reach) {
+  return kStagedLimit / static_cast<unsigned>(size / 2) * (reach == Reach::Devices ? 64 : 1);
+}
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {
   if (!algorithm.build) return t.native_exact;
@@ -71,7 +74,7 @@ bool can_run(const Algorithm& algorithm, const Traits& t) {
   if (t.size == 1) return true;
   // Nobody may read a product with a rank's own factor where it does not stand: it would go through Staging.
   const bool staged = !direct || (t.op == ReduceOp::PreMulSum && t.collective != Collective::AllReduce);
-  return !staged || t.largest < staged_limit(t.size);
+  return !staged || t.largest < staged_limit(t.size, t.reach);
 }
 
 const Row& choose(const SelectionTable& table, const Traits& t) {
@@ -93,7 +96,7 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     std::vector<std::uint64_t> limits = {0, kUnlimited};
-    if (size > 1) limits.push_back(staged_limit(size));
+    if (size > 1) limits.push_back(staged_limit(size, reach));
     for (const Row& row : table.rows(collective)) limits.insert(limits.end(), {row.from_bytes, row.to_bytes});
     std::sort(limits.begin(), limits.end());
     limits.erase(std::unique(limits.begin(), limits.end()), limits.end());

@@ -104,6 +104,9 @@ std::vector<Row> make_rows() {
   rows.push_back(row("MPI_GDR_MASTER_ADDR", "", "a host name or address",
                      "address that rank 0 announces when MASTER_ADDR is not set",
                      [](Env& e, R, S v) { e.master_addr = v; }));
+  rows.push_back(row("MPI_GDR_RANKS_PER_GPU", "0", "0..1000",
+                     "ranks that share a GPU: each sees its own alone; 0: GPUs as they are",
+                     [](Env& e, R r, S v) { e.ranks_per_gpu = parse_int(r, v, 0, 1000); }));
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     rows.push_back(row(Env::algorithm_variable(collective), "", "a name listed by `mpi-gdr info`",
@@ -147,6 +150,27 @@ std::vector<Row> make_rows() {
       row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
           "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
           [](Env& e, R r, S v) { e.group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
+  rows.push_back(row("MPI_GDR_BLOCKING_WAIT", "off", "on or off",
+                     "whether Work.wait() blocks the CPU for tensors of a device, too", [](Env& e, R r, S v) {
+                       e.blocking_wait = parse_choice<bool>(r, v, {{"on", true}, {"off", false}});
+                     }));
+  rows.push_back(
+      row("MPI_GDR_ASYNC_ERROR", "exit", "exit or raise",
+          "what follows a failure on a device that nobody waits for: the process ends, or the next "
+          "call on the group raises",
+          [](Env& e, R r, S v) {
+            e.end_on_device_failure = parse_choice<bool>(r, v, {{"exit", true}, {"raise", false}});
+          }));
+  rows.push_back(
+      row("MPI_GDR_GPU_AWARE", "auto", "auto, on or off",
+          "whether MPI is given addresses of a device's memory (auto: if it says that it takes them)",
+          [](Env& e, R r, S v) {
+            e.gpu_aware = parse_choice<Env::Choice>(
+                r, v, {{"auto", Env::Choice::Auto}, {"on", Env::Choice::On}, {"off", Env::Choice::Off}});
+          }));
+  rows.push_back(row(
+      "MPI_GDR_IPC", "on", "on or off", "whether devices of a node share staging memory",
+      [](Env& e, R r, S v) { e.device_sharing = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
   rows.push_back(row("MPI_GDR_SIMD", "auto", "auto, baseline, avx2, avx512 or avx512_bf16",
                      "instructions of the reduction kernels (auto: the widest that the processor has)",
                      [](Env& e, R r, S v) {
@@ -157,6 +181,12 @@ std::vector<Row> make_rows() {
                                                            {"avx512", "avx512"},
                                                            {"avx512_bf16", "avx512_bf16"}});
                      }));
+  rows.push_back(row(
+      "MPI_GDR_CUDA", "auto", "auto, on or off",
+      "CUDA tensors by the CUDA library (auto: if it was built and there is a device)", [](Env& e, R r, S v) {
+        e.cuda = parse_choice<CudaSupport>(
+            r, v, {{"auto", CudaSupport::Auto}, {"on", CudaSupport::On}, {"off", CudaSupport::Off}});
+      }));
   rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
                      "operations that the flight log keeps",
                      [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));
@@ -229,6 +259,7 @@ std::vector<std::pair<std::string, std::string>> Env::unknown_variables(const ch
     const char* end = std::strchr(*environment, '=');
     const std::string variable(*environment, end ? end - *environment : std::strlen(*environment));
     if (variable.rfind("MPI_GDR_", 0) != 0) continue;
+    if (variable == "MPI_GDR_BUILD_CUDA" || variable == "MPI_GDR_CUDA_ARCHITECTURES") continue;  // setup.py's
     const Row* nearest = nullptr;
     std::size_t best = SIZE_MAX;
     for (const Row& r : rows())

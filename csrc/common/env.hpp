@@ -16,10 +16,13 @@ namespace mpigdr {
 
 enum class LogLevel : std::uint8_t { Warn, Info, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Cma, Mpi };
+enum class CudaSupport : std::uint8_t { Auto, On, Off };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
 
 class Env {
  public:
+  enum class Choice : std::uint8_t { Auto, On, Off };
+
   static const Env& get();
 
   // MPI_GDR_DEBUG=WARN|INFO|DETAIL|TRACE. INFO prints one block at start-up, TRACE one line per operation.
@@ -39,6 +42,9 @@ class Env {
   // MPI_GDR_MASTER_ADDR: the address that rank 0 announces under an MPI launcher when MASTER_ADDR is not set.
   // Read by the Python side.
   std::string master_addr;
+  // MPI_GDR_RANKS_PER_GPU: so many ranks of a node share each of its GPUs; 0: GPUs as they are. Read by the
+  // Python side.
+  int ranks_per_gpu = 0;
   // MPI_GDR_<COLLECTIVE>_ALGO: the algorithm to use instead of the table's choice, see docs/algorithms.md.
   std::string algorithm[kCollectiveCount];
   // MPI_GDR_SELECT: rows of the selection table, separated by #: "all_reduce:0-4K:flag#barrier:native".
@@ -65,8 +71,20 @@ class Env {
   // MPI_GDR_GROUP_MEMORY: bytes of this rank's tensors that the others of its node may map; 0: none. Default:
   // a quarter of the host's memory.
   std::optional<std::uint64_t> group_memory;
+  // MPI_GDR_BLOCKING_WAIT=on|off: Work.wait() blocks the CPU for tensors of a device, too.
+  bool blocking_wait = false;
+  // MPI_GDR_ASYNC_ERROR=exit|raise: what follows if an operation on a device fails that nobody waits for.
+  bool end_on_device_failure = true;
+  // MPI_GDR_GPU_AWARE=auto|on|off: whether MPI is given addresses of a device's memory; auto: if it says that
+  // it takes them. Off on any rank of a group: off.
+  Choice gpu_aware = Choice::Auto;
+  // MPI_GDR_IPC=on|off: whether devices of a node share staging memory. Off on any rank of a group: off.
+  bool device_sharing = true;
   // MPI_GDR_SIMD=auto|baseline|avx2|avx512|avx512_bf16: instructions of the reduction kernels.
   std::string simd = "auto";
+  // MPI_GDR_CUDA=auto|on|off: whether the CUDA library is loaded (device/load.hpp); on: an error where it
+  // cannot be used.
+  CudaSupport cuda = CudaSupport::Auto;
   // MPI_GDR_FLIGHT_LOG: how many operations the flight log keeps; 0: no log.
   int flight_log = 2000;
   // MPI_GDR_FLIGHT_DIR: where its files are written. Default: a folder per job under $TMPDIR or /tmp.
@@ -93,7 +111,8 @@ class Env {
   using Lookup = std::function<const char*(const char*)>;
   explicit Env(const Lookup& lookup);
 
-  // {unknown name, nearest known name} for each MPI_GDR_* in a NULL-terminated environment block.
+  // {unknown name, nearest known name} for each MPI_GDR_* in a NULL-terminated environment block, but for
+  // what setup.py reads.
   static std::vector<std::pair<std::string, std::string>> unknown_variables(const char* const* environment);
 
   // The variable that overrides a collective's algorithm, e.g. "MPI_GDR_ALLREDUCE_ALGO".

@@ -8,7 +8,8 @@ namespace mpigdr {
 enum class Reach : std::uint8_t {
   None,
   Segments,  // what they share
-  All        // also any other memory
+  All,       // also any other memory
+  Devices    // memory of their devices that they share
 };
 
 }  // namespace mpigdr

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/types.hpp"
@@ -37,6 +38,8 @@ void reduce(const ReduceArgs& args);
 // A 32-bit word in memory that both host and device see; values only grow. The host side is read and written
 // by the progress thread without any call into the device's runtime.
 using Flag = std::atomic<std::uint32_t>;
+// The same for memory that processes share, where no common moment to start over is to be had.
+using Flag64 = std::atomic<std::uint64_t>;
 
 // An in-order queue of device work (a CUDA stream). Submission calls return without waiting for the device,
 // and are made by the thread that issues the operation, never by the progress thread.
@@ -46,6 +49,9 @@ class DeviceQueue {
   virtual void wait_flag(const Flag* flag,
                          std::uint32_t at_least) = 0;            // later work waits until *flag >= at_least
   virtual void write_flag(Flag* flag, std::uint32_t value) = 0;  // after all earlier work
+  // In memory of Device::register_host(), which devices of other processes write and read as well.
+  virtual void wait_flag64(const Flag64* flag, std::uint64_t at_least) = 0;
+  virtual void write_flag64(Flag64* flag, std::uint64_t value) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
   virtual void synchronize() = 0;                   // blocks the host until all submitted work is done
@@ -55,10 +61,26 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
+  // A queue that somebody else owns, such as the framework's current stream: `native` is the device runtime's
+  // own handle (cudaStream_t), which must outlive what is returned. Cheap.
+  virtual std::unique_ptr<DeviceQueue> adopt(void* native) = 0;
+  // Work given to this native queue is being recorded, to be run later and any number of times (a CUDA
+  // graph).
+  virtual bool capturing(void* native) = 0;
   // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress
   // thread and never between posting an operation and submitting the whole of its device program.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  // How another process of this node finds memory of allocate(), and the way there and back: what
+  // import_memory() returns is an address of the calling process's device. Throw System where that cannot be.
+  // All of them may synchronise the device.
+  virtual std::string export_memory(void* memory) = 0;
+  virtual void* import_memory(const std::string& ticket) = 0;
+  virtual void release_imported(void* memory) = 0;
+  // Host memory that processes share: whole pages, within the device's reach until unregister_host(), at the
+  // same address.
+  virtual void register_host(void* memory, std::size_t bytes) = 0;
+  virtual void unregister_host(void* memory) = 0;
   // Zeroed flags visible to host and device, released by the deleter of the vector's owner.
   virtual std::shared_ptr<Flag[]> make_flags(std::size_t count) = 0;
   // later work of `after` waits for all earlier work of `before`

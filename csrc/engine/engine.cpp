@@ -56,6 +56,7 @@ void Engine::submit(const OperationPtr& operation) {
     }
     // Before anybody can take it in, and so end it: the progress thread sleeps when this is 0.
     if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
+    if (operation->on_device()) on_device_.fetch_add(1, std::memory_order_relaxed);
     const std::int64_t deadline = ticks(operation->info().deadline);
     if (deadline < intake_deadline_.load(std::memory_order_relaxed))
       intake_deadline_.store(deadline, std::memory_order_relaxed);
@@ -235,6 +236,7 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     // The flight log lacks its end.
   }
   if (!operation.try_finish(std::move(error), callbacks)) return false;
+  if (failed) operation.release_device();  // also where no pass will ever abandon it
   if (trace())
     trace()->ended(operation.traced.load(std::memory_order_relaxed), operation.finished_at(), failed);
   operation.group().one_finished();
@@ -245,6 +247,7 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     }
     background_.fetch_sub(1, std::memory_order_seq_cst);
   }
+  if (operation.on_device()) on_device_.fetch_sub(1, std::memory_order_relaxed);
   // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
   // `waiters`; this writes there, so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {

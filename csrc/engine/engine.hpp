@@ -129,6 +129,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
+  // A device may wait for the progress thread: it shall not nap, unless ranks share the cores.
+  bool keeps_polling() const {
+    return !options_.oversubscribed && on_device_.load(std::memory_order_relaxed) > 0;
+  }
   int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
 
  private:
@@ -206,6 +210,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Crowding crowding_;
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
+  std::atomic<int> on_device_{0};  // operations that a device works on
   std::atomic<bool> stopped_{false};
   bool left_behind_ = false, ended_well_ = false;  // what shutdown() found
 

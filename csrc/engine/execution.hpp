@@ -23,6 +23,7 @@ struct Binding {
   const void* input = nullptr;
   void* output = nullptr;
   void* scratch = nullptr;
+  void* bounce = nullptr;
   DataType dtype = DataType::UInt8;
   ReduceOp op = ReduceOp::Sum;
   double factor = 1.0;        // PreMulSum

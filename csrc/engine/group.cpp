@@ -12,6 +12,10 @@ namespace {
 // What a member sent before it left may still be under way for so long.
 constexpr std::chrono::seconds kDepartureGrace(2);
 
+void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
+  static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
+}
+
 }  // namespace
 
 Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> transport,
@@ -39,6 +43,8 @@ Group::~Group() {
   // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
   // any more.
   [[maybe_unused]] Transport* leaked = transport_.release();
+  // Nor the device, by whichever thread drops the last reference.
+  if (device_node_) keep_for_good(std::move(device_node_));
 }
 
 std::uint64_t Group::tag_slots() const {
@@ -55,13 +61,25 @@ std::string Group::algorithm(const CollectiveSpec& spec) const {
   return choose(spec).name;
 }
 
-const Algorithm& Group::choose(const CollectiveSpec& spec) const {
-  return planner_->choose(spec, *transport_, true, reach(), options_.topology);
+const Algorithm& Group::choose(const CollectiveSpec& spec, bool on_device) const {
+  return planner_->choose(spec, *transport_, !on_device, reach(spec, on_device), options_.topology);
+}
+
+Reach Group::reach(const CollectiveSpec& spec, bool on_device) const {
+  if (!on_device) return reach();
+  return device_node_ && spec.collective != Collective::AllToAll ? Reach::Devices : Reach::None;
 }
 
 std::uint64_t Group::sequence(Channel channel) const {
   std::lock_guard lock(issue_mutex_);
   return next_sequence_[static_cast<int>(channel)];
+}
+
+void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
+  std::unique_lock lock(issue_mutex_);
+  device_node_.swap(node);
+  lock.unlock();  // to let go of the one before may take long
+  if (node && failed()) keep_for_good(std::move(node));
 }
 
 void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {

@@ -22,35 +22,19 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "engine/calls.hpp"
+#include "engine/device_program.hpp"
+#include "engine/gate.hpp"
 #include "engine/operation.hpp"
 #include "engine/planner.hpp"
 #include "engine/scratch_pool.hpp"
 #include "engine/simple_executions.hpp"
+#include "engine/stream_target.hpp"
+#include "transport/ipc/device_node.hpp"
 
 namespace mpigdr {
 
 class Engine;
-
-// A collective on host memory. Buffers and their aliasing as in schedule/spec.hpp.
-struct CollectiveCall {
-  CollectiveSpec spec;
-  const void* input = nullptr;
-  void* output = nullptr;
-  double factor = 1.0;  // PreMulSum
-};
-
-// Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
-// operation; both sequence numbers are taken when it is issued, so that ranks agree whenever `next` runs.
-struct StagedCall {
-  CollectiveCall first;
-  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
-  // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
-  // it allocates itself and keeps alive as `keepalive` does. Never run by the library's own collective, whose
-  // calls match in the order in which they start.
-  std::function<std::optional<CollectiveCall>()> next;
-};
-
-using Call = std::variant<CollectiveCall, MessageCall, StagedCall>;
 
 struct IssueOptions {
   std::string name;                                 // for messages: "all_reduce"
@@ -61,6 +45,11 @@ struct IssueOptions {
   std::shared_ptr<void> keepalive;
   // True: the progress thread carries the operation. False: the caller waits for it at once.
   bool background = true;
+  // Of collectives on a device's memory, all calls on the same; null: on host memory. Borrowed. No staged
+  // calls.
+  const StreamTarget* stream = nullptr;
+  // Of messages beside a device: they begin when it has been entered; null: at once.
+  std::shared_ptr<Gate> gate;
   // Issued before this one, in the background; null: none. This one ends well only when that one has, too.
   OperationPtr join;
   // Told of the end of the operation, good or bad, by a completer thread.
@@ -116,6 +105,10 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such
   // How far the members reach into each other's memory.
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
+  // From now on, what the devices of all ranks share: collectives on their memory may use it. Before any such
+  // collective, on all ranks alike; null: nothing, for after the last one. What a failed group had is kept
+  // for good, since others may still read it.
+  void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
   // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
@@ -125,7 +118,7 @@ class Group : public std::enable_shared_from_this<Group> {
     std::uint64_t bytes = 0;            // of this rank's contribution
     std::uint64_t sequence = 0;         // 0 for messages
   };
-  Preview preview(const std::vector<Call>& calls, Channel channel) const;
+  Preview preview(const std::vector<Call>& calls, Channel channel, bool on_device = false) const;
 
   // Collectives issued so far on a channel.
   std::uint64_t sequence(Channel channel) const;
@@ -174,6 +167,7 @@ class Group : public std::enable_shared_from_this<Group> {
   struct Counters {
     std::uint64_t one_way = 0;  // one-way ones that send anything
     std::uint64_t slots = 0;    // those that used a slot of the node's memory
+    std::uint64_t device_slots = 0;
   };
   // Counts on what the part adds.
   std::unique_ptr<Execution> make_part(const Call& call, Channel channel, std::uint64_t sequence,
@@ -181,16 +175,31 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, Channel channel,
                                              std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
-  const Algorithm& choose(const CollectiveSpec& spec) const;
+  // `on_device`: the buffers are a device's.
+  const Algorithm& choose(const CollectiveSpec& spec, bool on_device = false) const;
   // The second stage of a StagedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
+  // How far ranks reach in this call. Without all_to_all on devices: what goes beyond their staging memory
+  // would go by messages, and only pairs of ranks know.
+  Reach reach(const CollectiveSpec& spec, bool on_device) const;
+  Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
+  // The part of an operation on a device; its memory goes to `kept`.
+  std::shared_ptr<DeviceProgram> make_program(const CollectiveCall& call, Channel channel,
+                                              std::uint64_t sequence, Counters& counters,
+                                              const StreamTarget& target, std::string& algorithm,
+                                              std::vector<std::shared_ptr<void>>& kept);
+  // Submits them. If the device refuses, the group has failed: the others carry the operation out.
+  void launch(Operation& operation, const std::vector<std::shared_ptr<DeviceProgram>>& programs,
+              const StreamTarget& target);
+  // Whether its sends wait for their receivers; counts on.
+  static bool is_acknowledged(const Plan& plan, const CollectiveSpec& spec, Counters& counters);
   void check(const Call& call) const;
   void check(const CollectiveSpec& spec) const;
   // Appends a barrier to `calls` now and then. Returns what all_to_alls_ of this
   // channel is once they have been accepted.
-  std::uint64_t bound_all_to_all(std::vector<Call>& calls, Channel channel) const;
+  std::uint64_t bound_all_to_all(std::vector<Call>& calls, Channel channel, bool on_device) const;
   void log_operation(OperationInfo& info, const std::vector<Call>& calls, const IssueOptions& options);
   std::unique_ptr<Execution> make_check(const std::vector<Call>& calls, const OperationInfo& info,
                                         std::string_view dtype) const;
@@ -211,6 +220,9 @@ class Group : public std::enable_shared_from_this<Group> {
   bool shut_ = false;
   std::array<Counters, kChannelCount> counters_{};
   std::array<std::uint64_t, kChannelCount> all_to_alls_{};
+  MessageTurns turns_;
+  bool turns_taken_ = false;  // from the first message beside a device on; those before are posted in order
+  std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
   std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)

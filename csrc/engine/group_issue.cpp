@@ -9,9 +9,11 @@
 #include "common/log.hpp"
 #include "common/memory_reserve.hpp"
 #include "engine/call_check.hpp"
+#include "engine/calls.hpp"
 #include "engine/engine.hpp"
 #include "engine/host_execution.hpp"
 #include "engine/join_execution.hpp"
+#include "engine/program_part.hpp"
 #include "engine/staged_execution.hpp"
 
 namespace mpigdr {
@@ -27,64 +29,13 @@ constexpr std::uint64_t kBegunHere = 64 * 1024;
 // Message numbers of the flight log kept at most.
 constexpr std::size_t kMessageNumbers = 65536;
 
-bool is_all_to_all(const Call& call) {
-  const auto* collective = std::get_if<CollectiveCall>(&call);
-  return collective && collective->spec.collective == Collective::AllToAll;
-}
-
-// How many sequence numbers, and with them tags, a call takes.
-std::uint64_t sequences_of(const Call& call) {
-  if (std::holds_alternative<MessageCall>(call)) return 0;
-  return std::holds_alternative<StagedCall>(call) ? 2 : 1;
-}
-
 bool is_one_way(const Plan& plan, const CollectiveSpec& spec) {
   return plan.schedule->one_way && (spec.count > 0 || !spec.counts.empty());
-}
-
-// What the ranks agree on; of a staged call, what it begins with.
-const CollectiveSpec& spec_of(const Call& call) {
-  if (const auto* staged = std::get_if<StagedCall>(&call)) return staged->first.spec;
-  return std::get<CollectiveCall>(call).spec;
-}
-
-// Bytes that this rank brings in.
-std::uint64_t contribution(const CollectiveSpec& spec) {
-  std::uint64_t elements = spec.count;
-  if (spec.collective == Collective::AllToAll)
-    elements = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
-  if (spec.collective == Collective::AllGather) elements = block_count(spec, spec.rank);
-  if (spec.collective == Collective::ReduceScatter) elements = block_offset(spec, spec.size);
-  if (spec.collective == Collective::Scatter)
-    elements = spec.rank == spec.root ? block_offset(spec, spec.size) : 0;
-  return elements * item_size(spec.dtype);
 }
 
 shm::CallId call_id(const CollectiveSpec& spec, std::uint64_t sequence) {
   const CallHeader::Call call = agreed_part(spec);
   return {sequence, call.count, call.root, call.collective, call.dtype, call.op};
-}
-
-std::uint64_t bytes_of(const Call& call) {
-  const auto* message = std::get_if<MessageCall>(&call);
-  return message ? message->bytes : contribution(spec_of(call));
-}
-
-// Bytes of the larger of the two buffers that this rank may touch.
-std::uint64_t largest_buffer(const Call& call) {
-  const auto* collective = std::get_if<CollectiveCall>(&call);
-  if (!collective) return bytes_of(call);
-  const CollectiveSpec& spec = collective->spec;
-  const auto sum = [](const std::vector<std::uint64_t>& counts) {
-    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  };
-  std::uint64_t elements = block_offset(spec, spec.size);
-  if (spec.collective == Collective::AllToAll)
-    elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
-  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Reduce ||
-      spec.collective == Collective::Broadcast)
-    elements = spec.count;
-  return elements * item_size(spec.dtype);
 }
 
 // The operation's name and detail, wherever they have got to.
@@ -156,6 +107,12 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   return make_collective(std::get<CollectiveCall>(call), channel, sequence, counters, algorithm);
 }
 
+bool Group::is_acknowledged(const Plan& plan, const CollectiveSpec& spec, Counters& counters) {
+  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
+  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  return is_one_way(plan, spec) && counters.one_way++ % kAcknowledgedEvery == 0;
+}
+
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
@@ -166,9 +123,7 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
                                   c.spec.dtype,      c.spec.op, c.spec.root};
     return std::make_unique<NativeExecution>(native, channel, *transport_);
   }
-  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
-  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
-  const bool acknowledged = is_one_way(plan, c.spec) && counters.one_way++ % kAcknowledgedEvery == 0;
+  const bool acknowledged = is_acknowledged(plan, c.spec, counters);
   return run_schedule(plan, c, channel, sequence, acknowledged, plan.schedule->shared ? counters.slots++ : 0);
 }
 
@@ -181,9 +136,8 @@ std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel c
   return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec), 0);
 }
 
-std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
-                                               std::uint64_t sequence, bool acknowledged,
-                                               std::uint64_t slot_use) {
+Binding Group::bind(const CollectiveCall& c, Channel channel, std::uint64_t sequence,
+                    bool acknowledged) const {
   Binding binding;
   binding.input = c.input;
   binding.output = c.output;
@@ -194,6 +148,13 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   binding.channel = channel;
   binding.tag_base = static_cast<int>(sequence % tag_slots()) * kTagsPerCollective;
   binding.acknowledged = acknowledged;
+  return binding;
+}
+
+std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
+                                               std::uint64_t sequence, bool acknowledged,
+                                               std::uint64_t slot_use) {
+  Binding binding = bind(c, channel, sequence, acknowledged);
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
   binding.trace = engine_.trace().get();
@@ -205,12 +166,12 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   return std::make_unique<HostExecution>(plan.schedule, binding, *transport_, *scratch_);
 }
 
-std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel) const {
+std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel, bool on_device) const {
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
   // ranks together; in shared memory the slots do.
   const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
   const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
-                                return is_all_to_all(call) && !choose(spec_of(call)).shared;
+                                return is_all_to_all(call) && !choose(spec_of(call), on_device).shared;
                               });
   if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
@@ -268,7 +229,7 @@ void Group::check(const std::vector<Call>& calls, const std::string& name) const
          " collectives in one coalesced operation: at most ", tag_slots() / 4, " are supported");
 }
 
-Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel) const {
+Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, bool on_device) const {
   Preview preview;
   std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
   if (shut_ || failed()) return preview;
@@ -277,7 +238,7 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel) c
     std::set<std::string_view> algorithms;
     for (const Call& call : calls) {
       preview.bytes += bytes_of(call);
-      algorithms.insert(sequences_of(call) ? choose(spec_of(call)).name : "p2p");
+      algorithms.insert(sequences_of(call) ? choose(spec_of(call), on_device).name : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
     for (const std::string_view name : algorithms) {
@@ -315,7 +276,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
                           bool& begin_here) {
-  std::lock_guard lock(issue_mutex_);  // the order of sequence numbers is the order into the engine
+  // The order of sequence numbers is the order into the engine, and into a device's queues.
+  std::lock_guard lock(issue_mutex_);
   info.name = std::move(options.name);
   info.detail = std::move(options.detail);
   // What follows asks the transport, which such a group has no more.
@@ -323,7 +285,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (shut_) fail(ErrorCode::InvalidUsage, info.name, ": group ", name(), " has been destroyed");
 
   const std::size_t asked_for = calls.size();
-  const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel);
+  const std::uint64_t all_to_alls = bound_all_to_all(calls, options.channel, options.stream);
   std::uint64_t collectives = 0;  // sequence numbers that the calls take
   for (const Call& call : calls) collectives += sequences_of(call);
   const Channel channel = collectives ? options.channel : Channel::PointToPoint;
@@ -338,9 +300,23 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   parts.reserve(calls.size());
   std::uint64_t sequence = next;
   Counters counters = counters_[static_cast<int>(channel)];
+  std::vector<std::shared_ptr<DeviceProgram>> programs;  // on a device
+  std::vector<std::shared_ptr<void>> memory;
   for (const Call& call : calls) {
     std::string algorithm;
-    parts.push_back(make_part(call, channel, sequence, counters, algorithm));
+    if (options.stream) {
+      programs.push_back(make_program(std::get<CollectiveCall>(call), channel, sequence, counters,
+                                      *options.stream, algorithm, memory));
+      parts.push_back(std::make_unique<ProgramPart>(programs.back()));
+    } else {
+      parts.push_back(make_part(call, channel, sequence, counters, algorithm));
+    }
+    if (const auto* message = std::get_if<MessageCall>(&call)) {
+      turns_taken_ = turns_taken_ || options.gate;
+      if (turns_taken_)
+        parts.back() =
+            std::make_unique<GatedExecution>(std::move(parts.back()), options.gate, turns_.take(*message));
+    }
     if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
     sequence += sequences_of(call);
   }
@@ -358,8 +334,15 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   }
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
-  auto operation = std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
-                                               std::move(options.keepalive), options.background);
+  if (!memory.empty())
+    options.keepalive =
+        std::make_shared<std::pair<std::shared_ptr<void>, std::vector<std::shared_ptr<void>>>>(
+            std::move(options.keepalive), std::move(memory));
+  const bool on_device = options.stream || options.gate;
+  auto operation =
+      std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
+                                  std::move(options.keepalive), options.background || on_device, on_device);
+  if (on_device) operation->on_release_device(releases(programs, options.gate));
   if (check) operation->precede_by(std::move(check));
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
@@ -380,6 +363,12 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   next = sequence;
   counters_[static_cast<int>(channel)] = counters;
   if (collectives) all_to_alls_[static_cast<int>(channel)] = all_to_alls;
+  if (options.stream) {
+    // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
+    // messages.
+    engine_.carry(operation, false);
+    launch(*operation, programs, *options.stream);
+  }
   return operation;
 }
 

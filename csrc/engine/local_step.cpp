@@ -6,7 +6,9 @@ namespace mpigdr {
 
 std::byte* target_address(const Slice& slice, const Binding& binding) {
   MPIGDR_CHECK(slice.buffer != Buffer::Input);
-  void* base = slice.buffer == Buffer::Output ? binding.output : binding.scratch;
+  void* base = slice.buffer == Buffer::Output    ? binding.output
+               : slice.buffer == Buffer::Scratch ? binding.scratch
+                                                 : binding.bounce;
   return static_cast<std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 

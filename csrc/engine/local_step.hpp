@@ -17,9 +17,10 @@ inline std::size_t byte_count(const Slice& slice, const Binding& binding) {
 }
 
 inline const std::byte* source_address(const Slice& slice, const Binding& binding) {
-  const void* base = slice.buffer == Buffer::Input    ? binding.input
-                     : slice.buffer == Buffer::Output ? binding.output
-                                                      : binding.scratch;
+  const void* base = slice.buffer == Buffer::Input     ? binding.input
+                     : slice.buffer == Buffer::Output  ? binding.output
+                     : slice.buffer == Buffer::Scratch ? binding.scratch
+                                                       : binding.bounce;
   return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
 }
 

@@ -9,12 +9,13 @@ namespace mpigdr {
 
 Operation::Operation(std::shared_ptr<Group> group, OperationInfo info,
                      std::vector<std::unique_ptr<Execution>> parts, std::shared_ptr<void> keepalive,
-                     bool background)
+                     bool background, bool on_device)
     : group_(std::move(group)),
       info_(std::move(info)),
       parts_(std::move(parts)),
       part_done_(parts_.size(), false),
       background_(background),
+      on_device_(on_device),
       keepalive_(std::move(keepalive)),
       has_buffers_(keepalive_ != nullptr) {}
 

@@ -44,18 +44,25 @@ struct OperationInfo {
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
   Operation(std::shared_ptr<Group> group, OperationInfo info, std::vector<std::unique_ptr<Execution>> parts,
-            std::shared_ptr<void> keepalive, bool background);
+            std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
   Group& group() const { return *group_; }
   // True: the progress thread carries it. False: only waiters do.
   bool background() const { return background_; }
+  // A device works on it as well, and waits for what the host does.
+  bool on_device() const { return on_device_; }
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
   // Null if it succeeded. Only after finished().
   std::exception_ptr error() const { return error_; }
   // Runs `callback` once finished: on a completer thread, or at once on this thread if that is so already.
   void on_finished(std::function<void()> callback);
+  // Sets every flag that the device waits for, so that its queues drain: DeviceProgram::release_device(), of
+  // all parts. The operation has failed.
+  bool release_device() const noexcept { return !release_device_ || release_device_(); }
+  // How; before the operation is submitted.
+  void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
   // Lets go of the caller's buffers. Only after finished(); idempotent. Never on the progress thread: it may
   // destroy tensors.
   void release_buffers();
@@ -72,6 +79,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Part i, to read its result (the source of a receive). Only after finished() without an error.
   const Execution& part(std::size_t i) const { return *parts_[i]; }
 
+  // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
+  std::atomic<bool> heard{false};
   // A waiter takes the buffers over; without one they go to a completer thread.
   std::atomic<int> waiters{0};
   // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
@@ -105,11 +114,12 @@ class Operation : public std::enable_shared_from_this<Operation> {
  private:
   const std::shared_ptr<Group> group_;
   const OperationInfo info_;
-  std::unique_ptr<Execution> check_;  // null: none, or it is done
+  std::function<bool()> release_device_;  // empty: no device waits
+  std::unique_ptr<Execution> check_;      // null: none, or it is done
   std::vector<std::unique_ptr<Execution>> parts_;
   std::size_t first_unfinished_ = 0;
   std::vector<bool> part_done_;
-  const bool background_;
+  const bool background_, on_device_;
 
   std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
   std::shared_ptr<void> keepalive_;

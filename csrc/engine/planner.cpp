@@ -1,5 +1,7 @@
 #include "engine/planner.hpp"
 
+#include "schedule/through_host.hpp"
+#include "transport/ipc/device_node.hpp"
 #include "transport/shm/node_memory.hpp"
 
 namespace mpigdr {
@@ -40,15 +42,19 @@ Planner::Planner(const Env& env, const std::string& group_rows)
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = shm::kStagingBytes;
+  // A device is no faster for pieces that fit into a cache.
+  device_tuning_ = tuning_;
+  device_tuning_.staging_bytes = ipc::kStagingBytes;
 }
 
 Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,
-                   const std::shared_ptr<const Topology>& topology) {
+                   const std::shared_ptr<const Topology>& topology, bool by_host) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
   append(key, allow_native);
   append(key, reach);
+  append(key, by_host);
   append(key, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
@@ -57,7 +63,15 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   Plan plan;
   const auto make = [&](const CollectiveSpec& placed) {
     plan.algorithm = &choose(placed, transport, allow_native, reach);
-    if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning_);
+    const bool devices = reach == Reach::Devices;
+    if (plan.algorithm->build)
+      plan.schedule = plan.algorithm->build(placed, devices ? device_tuning_ : tuning_);
+    // Devices do not reach each other's tensors, only what they share.
+    if (devices && plan.schedule->staged) {
+      plan.schedule = plan.schedule->staged;
+      plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
+    }
+    if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
   };
   topology ? make(place(spec, topology)) : make(spec);
   if (!cached) return plan;

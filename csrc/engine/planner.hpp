@@ -25,9 +25,10 @@ class Planner {
 
   // `allow_native` false: as if the library had no collective of its own. `reach` of the group's ranks into
   // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
-  // spec's.
+  // spec's. `by_host`: for memory that the transport does not reach, see through_host().
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
-            Reach reach = Reach::None, const std::shared_ptr<const Topology>& topology = nullptr);
+            Reach reach = Reach::None, const std::shared_ptr<const Topology>& topology = nullptr,
+            bool by_host = false);
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                           Reach reach, const std::shared_ptr<const Topology>& topology) const;
@@ -39,7 +40,7 @@ class Planner {
                           Reach reach) const;
 
   const Selection selection_;
-  Tuning tuning_;
+  Tuning tuning_, device_tuning_;  // the latter where devices share memory
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields

@@ -100,7 +100,7 @@ void ProgressThread::poll_until_idle() {
     const bool moved = engine_.try_pass(nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
-    if (issuer_computes()) {
+    if (issuer_computes() && !engine_.keeps_polling()) {
       if (moved) pause = kShortestNap;
       if (now - last_move < kHandOver) continue;  // what it waits for is likely near
       pause = std::min(pause, longest_nap_);

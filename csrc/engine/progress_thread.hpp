@@ -3,9 +3,10 @@
 // Nothing outstanding: it sleeps on a condition variable. A caller waits in the engine: the caller
 // progresses, the thread naps. Otherwise it polls; at full speed while the thread that issued the operations
 // is blocked, with naps of 50 us up to `longest_nap` while that thread computes. The issuing thread's CPU
-// clock tells which: a progress thread that always spins would take the core from the computation. (A thread
-// that napped for some milliseconds before it sleeps, in case there is more to come, would save the issuer a
-// call to wake it, but takes 12 % from a computation.)
+// clock tells which: a progress thread that always spins would take the core from the computation. Beside a
+// device it polls at full speed: the thread that issues its work computes little, and the device waits. (A
+// thread that napped for some milliseconds before it sleeps, in case there is more to come, would save the
+// issuer a call to wake it, but takes 12 % from a computation.)
 #pragma once
 
 #include <atomic>

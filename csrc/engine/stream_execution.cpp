@@ -47,7 +47,8 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
   return sides;
 }
 
-void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller) {
+void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+                             const std::function<void()>& conclude) {
   MPIGDR_CHECK(!queues.empty() && !last_queue_);
   launched_.store(true, std::memory_order_release);
   // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
@@ -66,6 +67,7 @@ void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queue
       queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
   last_queue_ = queues[0];
   for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *last_queue_);
+  if (conclude) conclude();
   last_queue_->write_flag(flags_.end(), flags_.base + 1);
 }
 
@@ -84,9 +86,11 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
       awaited = host_before;
       submit_round(schedule_->rounds[rounds.first_round + r], queue);
       ++device_done;
-      // After the last messages of the lane nobody looks at its counter; the end of the program covers the
-      // rest.
-      if (host_before + sides.host < host_total_[lane])
+      // Nobody looks at the counter before the lane's next messages.
+      std::uint32_t next = r + 1;
+      const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
+      while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
+      if (next < rounds.round_count && sides_[rounds.first_round + next].host)
         queue.write_flag(flags_.device(lane), flags_.base + device_done);
     }
     host_before += sides.host;
@@ -133,7 +137,8 @@ void StreamExecution::advance_lane(int lane) {
       if (!at.messages.test(transport_)) return;
       at.posted = false;
       ++at.host_done;
-      flags_.host(lane)->store(flags_.base + at.host_done, std::memory_order_release);
+      ++rounds_done_;
+      raise(*flags_.host(lane), flags_.base + at.host_done);
     }
     at.device_before += sides_[index].device;
   }
@@ -148,10 +153,14 @@ std::vector<int> StreamExecution::pending_peers() const {
 }
 
 void StreamExecution::abandon() noexcept {
-  for (std::size_t lane = 0; lane < cursors_.size(); ++lane) {
-    cursors_[lane].messages.abandon(transport_);
-    flags_.host(static_cast<int>(lane))->store(flags_.base + host_total_[lane], std::memory_order_release);
-  }
+  for (Cursor& cursor : cursors_) cursor.messages.abandon(transport_);
+  release_device();
+}
+
+bool StreamExecution::release_device() noexcept {
+  for (std::size_t lane = 0; lane < host_total_.size(); ++lane)
+    raise(*flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
+  return flags_.end()->load(std::memory_order_acquire) >= flags_.base + 1;
 }
 
 }  // namespace mpigdr

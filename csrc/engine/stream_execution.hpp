@@ -6,8 +6,8 @@
 // deadlock.
 //
 // Threads: constructor, launch() and join() on the issuing thread; advance(), pending_peers() and abandon()
-// by the holder of the progress role, from before launch() on. Apart from flags the two share only constant
-// data. advance() and abandon() touch the transport and flags, never the device.
+// by the holder of the progress role, from before launch() on; release_device() by anyone. Apart from flags
+// they share only constant data. advance() and abandon() touch the transport and flags, never the device.
 // Ownership: the progress role may see the operation done, and drop it, before launch() has returned: the
 // issuing thread keeps a reference of its own until launch() and its joins are through.
 #pragma once
@@ -15,17 +15,15 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "device/device.hpp"
-#include "engine/execution.hpp"
+#include "engine/device_program.hpp"
 #include "engine/round_messages.hpp"
 #include "engine/stream_flags.hpp"
 
 namespace mpigdr {
 
-class StreamExecution : public Execution {
+class StreamExecution : public DeviceProgram {
  public:
   // May synchronise the device (see StreamFlagPool::acquire), so construct before posting to the engine.
   StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
@@ -35,11 +33,8 @@ class StreamExecution : public Execution {
   StreamExecution(const StreamExecution&) = delete;
   StreamExecution& operator=(const StreamExecution&) = delete;
 
-  // Submits the whole device program behind what `caller` holds now; call once, after the operation was
-  // posted to the engine. Lanes are spread over `queues`, at least one and none of them `caller`; with fewer
-  // queues than lanes the lanes share, which costs overlap but is safe. The lists may differ between ranks;
-  // all ranks must launch the operations of a group in the same order.
-  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller);
+  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+              const std::function<void()>& conclude = nullptr) override;
 
   // Later work of `consumer` sees the results. After launch(), any number of times.
   void join(Device& device, DeviceQueue& consumer) const;
@@ -50,6 +45,7 @@ class StreamExecution : public Execution {
   // Releases every flag that the device waits for, so that its queues drain; what is in the buffers is
   // undefined.
   void abandon() noexcept override;
+  bool release_device() noexcept override;
 
  private:
   // Which sides a round has, after plain copies of a slice onto itself were dropped.

@@ -21,13 +21,14 @@ void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
 }  // namespace
 
 StreamFlagPool::StreamFlagPool(Device& device, std::size_t blocks) : device_(device) {
-  std::lock_guard lock(mutex_);
   grow(std::max<std::size_t>(blocks, 1));
 }
 
 void StreamFlagPool::grow(std::size_t blocks) {
-  memory_.push_back(device_.make_flags(blocks * StreamFlags::kCount));
-  Flag* const first = memory_.back().get();
+  std::shared_ptr<Flag[]> made = device_.make_flags(blocks * StreamFlags::kCount);  // may wait for the device
+  std::lock_guard lock(mutex_);
+  Flag* const first = made.get();
+  memory_.push_back(std::move(made));
   for (std::size_t b = 0; b < blocks; ++b) {
     free_.push_back(blocks_.size());
     blocks_.push_back({first + b * StreamFlags::kCount, 0});
@@ -35,19 +36,30 @@ void StreamFlagPool::grow(std::size_t blocks) {
 }
 
 StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
+  StreamFlags flags;
+  while (!take(span, flags)) {
+    std::lock_guard growing(growing_);
+    if (take(span, flags)) break;  // somebody else has made some
+    grow(blocks());
+  }
+  return flags;
+}
+
+bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
   std::lock_guard lock(mutex_);
-  if (free_.empty()) grow(blocks_.size());
+  if (free_.empty()) return false;
   const std::size_t index = free_.back();
   free_.pop_back();
   Block& block = blocks_[index];
-  // Before the counters wrap they start over: the block is idle, so nobody sees them fall.
-  if (block.next_base > UINT32_MAX - span) {
+  // Before the counters get half way round they start over: devices compare them cyclically, and a lane that
+  // has not been used for long must not seem to be ahead. The block is idle, so nobody sees them fall.
+  if (block.next_base > INT32_MAX - span) {
     for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
     block.next_base = 0;
   }
-  const StreamFlags flags{block.flags, block.next_base};
+  flags = {block.flags, block.next_base};
   block.next_base += span;
-  return flags;
+  return true;
 }
 
 void StreamFlagPool::release(const StreamFlags& flags) {

@@ -2,10 +2,12 @@
 // flight may meet. A block serves one operation at a time and many in turn: the flags are never cleared
 // between operations, each operation counts on from where the last one ended.
 //
-// Threads: acquire() by issuing threads, release() by anyone; the pool locks. Flags outlive the pool and any
+// Threads: acquire() by issuing threads, release() by anyone; the pool locks, but never while it waits for
+// the device, because the progress thread releases. Flags outlive the pool and any
 // operation that still uses them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,6 +17,15 @@
 #include "schedule/schedule.hpp"
 
 namespace mpigdr {
+
+// Sets a flag, 32 or 64 bits wide, unless it is further already: somebody else may have let the device go on.
+template <typename Value>
+void raise(std::atomic<Value>& flag, Value value) noexcept {
+  Value seen = flag.load(std::memory_order_relaxed);
+  while (seen < value &&
+         !flag.compare_exchange_weak(seen, value, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+}
 
 // One operation's flags. Every value it writes or awaits lies in (base, base + span].
 struct StreamFlags {
@@ -49,9 +60,11 @@ class StreamFlagPool {
     std::uint32_t next_base;
   };
   void grow(std::size_t blocks);
+  bool take(std::uint32_t span, StreamFlags& flags);  // false: all are taken
 
   Device& device_;
-  mutable std::mutex mutex_;
+  std::mutex growing_;        // taken before mutex_, by those who make more
+  mutable std::mutex mutex_;  // all below
   std::vector<std::shared_ptr<Flag[]>> memory_;
   std::vector<Block> blocks_;
   std::vector<std::size_t> free_;  // indices into blocks_

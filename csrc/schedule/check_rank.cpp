@@ -61,7 +61,8 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
   // Those of others are looked at when they are touched.
   const auto own = [&](const Slice& slice) { return slice.owner < 0 || slice.owner == spec.rank; };
   const auto inside = [&](const Slice& slice) {
-    if (slice.owner >= spec.size || (slice.owner >= 0 && slice.buffer == Buffer::Scratch))
+    if (slice.owner >= spec.size ||
+        (slice.owner >= 0 && (slice.buffer == Buffer::Scratch || slice.buffer == Buffer::Bounce)))
       throw CheckFailure("names " + text(slice));
     if (!own(slice)) return;
     const std::string wrong = layout.out_of_bounds(slice);

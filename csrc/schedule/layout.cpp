@@ -5,7 +5,7 @@
 namespace mpigdr {
 
 Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
-    : scratch(schedule.scratch_count), staging(schedule.staging_count) {
+    : scratch(schedule.scratch_count), staging(schedule.staging_count), bounce(schedule.bounce_count) {
   const auto size = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   switch (spec.collective) {
     case Collective::AllReduce:
@@ -69,13 +69,14 @@ std::string Layout::out_of_bounds(const Slice& slice) const {
   const std::uint64_t length = slice.buffer == Buffer::Input     ? input
                                : slice.buffer == Buffer::Output  ? output
                                : slice.buffer == Buffer::Scratch ? scratch
-                                                                 : staging;
+                               : slice.buffer == Buffer::Staging ? staging
+                                                                 : bounce;
   if (slice.count <= length && slice.offset <= length - slice.count) return "";
   return "names " + text(slice) + ", but that buffer has " + std::to_string(length) + " elements";
 }
 
 std::string text(const Slice& slice) {
-  static constexpr const char* names[kBufferCount] = {"input", "output", "scratch", "staging"};
+  static constexpr const char* names[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
   return std::string(names[static_cast<int>(slice.buffer)]) + "[" + std::to_string(slice.offset) + ".." +
          std::to_string(slice.offset + slice.count) + ")" +
          (slice.owner < 0 ? "" : " of rank " + std::to_string(slice.owner));

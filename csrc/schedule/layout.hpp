@@ -21,7 +21,8 @@ struct Extent {
 };
 
 struct Layout {
-  std::uint64_t input = 0, output = 0, scratch = 0, staging = 0;  // elements; 0: it may not be named
+  std::uint64_t input = 0, output = 0, scratch = 0, staging = 0,
+                bounce = 0;  // elements; 0: it may not be named
   // The in-place variant of schedule/spec.hpp: Input starts at element `offset` of Output, or the other way
   // round.
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;

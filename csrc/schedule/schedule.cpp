@@ -87,16 +87,26 @@ void ScheduleWriter::await(int peer) {
   append(step, {});
 }
 
-Slice ScheduleWriter::staging(std::uint64_t count) {
-  Slice slice{Buffer::Staging, schedule_.staging_count, count};
-  schedule_.staging_count += count;
+namespace {
+
+Slice reserve(Buffer buffer, std::uint64_t& total, std::uint64_t count) {
+  const Slice slice{buffer, total, count};
+  total += count;
   return slice;
 }
 
+}  // namespace
+
 Slice ScheduleWriter::scratch(std::uint64_t count) {
-  Slice slice{Buffer::Scratch, schedule_.scratch_count, count};
-  schedule_.scratch_count += count;
-  return slice;
+  return reserve(Buffer::Scratch, schedule_.scratch_count, count);
+}
+
+Slice ScheduleWriter::staging(std::uint64_t count) {
+  return reserve(Buffer::Staging, schedule_.staging_count, count);
+}
+
+Slice ScheduleWriter::bounce(std::uint64_t count) {
+  return reserve(Buffer::Bounce, schedule_.bounce_count, count);
 }
 
 SchedulePtr ScheduleWriter::finish() {

@@ -28,14 +28,16 @@ enum class Buffer : std::uint8_t {
   Output,   // the caller's destination
   Scratch,  // the operation's own memory, Schedule::scratch_count elements, uninitialised
   Staging,  // the same in memory that the ranks of the node share, Schedule::staging_count elements
+  Bounce,   // the same in host memory that a device reaches, too, Schedule::bounce_count elements
 };
-inline constexpr int kBufferCount = 4;
+inline constexpr int kBufferCount = 5;
 
 struct Slice {
   Buffer buffer = Buffer::Output;
   std::uint64_t offset = 0;  // elements
   std::uint64_t count = 0;   // elements
-  std::int32_t owner = -1;   // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch
+  std::int32_t owner =
+      -1;  // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch, Bounce
   bool operator==(const Slice&) const = default;
 };
 
@@ -85,6 +87,7 @@ struct Schedule {
   std::vector<Slice> sources;
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
+  std::uint64_t bounce_count = 0;   // elements
   bool shared = false;              // needs memory that the ranks share: Notify, Await, slices of others
   bool messages = false;            // has Sends or Receives
   // Of a shared schedule that lets ranks touch each other's Input and Output: the one to run instead, unless
@@ -115,9 +118,10 @@ class ScheduleWriter {
   void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
   void notify();
   void await(int peer);
-  // Reserves `count` elements of scratch, or of staging, and returns the slice.
+  // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
   Slice scratch(std::uint64_t count);
   Slice staging(std::uint64_t count);
+  Slice bounce(std::uint64_t count);
   void one_way() { schedule_.one_way = true; }
   // Also if this rank itself has no step that says so: all ranks must see it alike.
   void shared() { schedule_.shared = true; }

@@ -56,7 +56,7 @@ void Simulation::initialise(std::size_t rank) {
       }
     }
   std::sort(state.queue.begin(), state.queue.end(), [](const DeviceStep& a, const DeviceStep& b) {
-    return std::tie(a.round, a.lane, a.step) < std::tie(b.round, b.lane, b.step);
+    return std::tie(a.lane, a.round, a.step) < std::tie(b.lane, b.round, b.step);
   });
 }
 

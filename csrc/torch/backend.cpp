@@ -12,12 +12,22 @@
 #include "transport/mpi/mpi_transport.hpp"
 
 namespace mpigdr::torch_binding {
+namespace {
+
+// Null: no device has a part in the job.
+std::shared_ptr<StreamResult> stream_result(const Job& job) {
+  return job.streams ? std::make_shared<StreamResult>(job.streams) : nullptr;
+}
+
+}  // namespace
+
 MpiBackend::MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       group_(std::move(made.group)),
       world_ranks_(std::move(made.world_ranks)),
       mpi4py_handle_(made.transport->mpi_handle()),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      devices_(group_->name(), made.served, made.gpu_aware) {}
 
 // Without shutdown() nothing of MPI is touched: it runs when the garbage collector likes, not when all ranks
 // do.
@@ -37,12 +47,21 @@ std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   });
 }
 
-OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options) {
+OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options,
+                                   const std::shared_ptr<StreamResult>& result) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = job.name;
   options.detail = std::move(job.detail);
   options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
   if (job.timeout > std::chrono::milliseconds::zero()) options.timeout = job.timeout;
+  if (job.streams) {
+    result->keep(std::move(job.held));
+    options.keepalive =
+        std::make_shared<std::pair<std::shared_ptr<StreamResult>, std::vector<std::shared_ptr<void>>>>(
+            result, std::move(job.kept));
+    return job.is_message() ? hand_over_messages(job, std::move(options), *result)
+                            : hand_over_collectives(job, std::move(options), *result);
+  }
   options.keepalive =
       std::make_shared<std::pair<std::vector<at::Tensor>, std::vector<std::shared_ptr<void>>>>(
           std::move(job.held), std::move(job.kept));
@@ -50,7 +69,8 @@ OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options) {
   return group_->issue(std::move(job.calls), std::move(options));
 }
 
-void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator) {
+void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
+                       std::shared_ptr<StreamResult> result) {
   const bool hooked = hooks_->any();
   if (hooked) {
     hooks_->expect();
@@ -59,9 +79,10 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accel
                                                    op.finished_at(), op.finished_at() - op.started_at()));
     };
   }
+  if (job.on_accelerator() && !job.is_message()) share_devices(job);
   OperationPtr operation;
   try {
-    operation = hand_over(job, std::move(options));
+    operation = hand_over(job, std::move(options), result);
   } catch (...) {
     if (hooked) hooks_->withdraw();
     throw;
@@ -74,9 +95,9 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accel
       });
       most_on_accelerator_ = std::max<std::size_t>(64, 2 * on_accelerator_.size());
     }
-    on_accelerator_.push_back({operation, job.epilogues.empty() ? nullptr : work.settled()});
+    on_accelerator_.push_back({operation, job.epilogues.empty() ? nullptr : work.settled(), result});
   }
-  work.bind(std::move(operation), std::move(job.epilogues));
+  work.bind(std::move(operation), std::move(job.epilogues), std::move(result));
 }
 
 void MpiBackend::wait_for_accelerator() {
@@ -85,12 +106,17 @@ void MpiBackend::wait_for_accelerator() {
     std::lock_guard lock(mutex_);
     earlier = on_accelerator_;
   }
-  for (const auto& [operation, settled] : earlier) {
+  for (const auto& [operation, settled, result] : earlier) {
+    // A message may be sent behind the peer's barrier. One that a stream waits for is among what that stream
+    // does.
+    if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
+    operation->heard.store(true, std::memory_order_release);
     try {
       World::get().engine().wait(*operation);
     } catch (const Error&) {
       // Told to whoever holds the Work; the group has failed, and what comes next says so.
     }
+    if (result && !operation->error()) result->synchronize();
     // A thread of the completer copies back, or a waiter that came first.
     const auto until = Clock::now() + group_->timeout();
     while (settled && !settled->load(std::memory_order_acquire)) {
@@ -106,7 +132,7 @@ MpiBackend::Profile MpiBackend::profile(const Job& job, bool joins) const {
   if (!profiled()) return {};
   const ProfiledGroup group{group_->name(), getGroupDesc(), rank_, size_, world_ranks_};
   const Channel channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
-  const Group::Preview preview = group_->preview(job.calls, channel);
+  const Group::Preview preview = group_->preview(job.calls, channel, job.streams != nullptr);
   const ProfileArguments arguments = profile_arguments(job, group, preview);
   Profile made;
   if (!joins) made.span = std::make_shared<ProfiledSpan>(job.title, job.inputs, arguments);
@@ -136,7 +162,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
     IssueOptions shown = describe_tensors(job);
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, std::move(job.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
-    issue(*work, job, std::move(shown), job.accelerator);
+    issue(*work, job, std::move(shown), job.accelerator, stream_result(job));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
     if (!job.async) work->wait();
@@ -150,17 +176,15 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     const bool any = peer == kAnySource;
     const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-    Job job(what, title, type, true, c10d::kUnsetTimeout);
+    Job job(&devices_, what, title, type, true, c10d::kUnsetTimeout);
     job.detail = describe(tensor) + (send ? " to=" : " from=") + (any ? "any" : std::to_string(peer)) +
                  " tag=" + std::to_string(tag);
     job.inputs = job.outputs = {tensor};
     MessageCall call;
     call.send = send;
-    call.data = (send ? job.readable(tensor) : job.writable(tensor, false)).data_ptr();
-    call.bytes = tensor.nbytes();
     call.peer = peer;
     call.tag = tag;
-    job.calls.emplace_back(call);
+    job.add_message(call, tensor);
     return run(std::move(job));
   });
 }
@@ -193,7 +217,8 @@ void MpiBackend::startCoalescing() {
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->job.calls.size() + block_->messages.calls.size(), " operations are dropped");
-    const Job empty("coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
+    const Job empty(&devices_, "coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true,
+                    c10d::kUnsetTimeout);
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
@@ -216,12 +241,18 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
     Job& job = only_messages ? messages : collectives;
     IssueOptions options = describe_tensors(job);
+    std::shared_ptr<StreamResult> result = stream_result(job);
     if (!only_messages && !messages.calls.empty()) {
+      if (messages.streams != collectives.streams)
+        fail(ErrorCode::InvalidUsage,
+             "coalesced: collectives and messages on different devices in one block, ",
+             "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
-      options.join = hand_over(messages, describe_tensors(messages));
+      options.join = hand_over(messages, describe_tensors(messages), result);
       std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(job.epilogues));
     }
-    issue(*block->work, job, std::move(options), collectives.accelerator || messages.accelerator);
+    issue(*block->work, job, std::move(options), collectives.accelerator || messages.accelerator,
+          std::move(result));
     return block->work;
   });
 }
@@ -287,6 +318,7 @@ void MpiBackend::shutdown() {
   with_torch_errors([&] {
     World::get().check_process();
     World::get().engine().close(*group_);
+    group_->share_devices(nullptr);
     World::get().group_closed(*group_);
   });
 }

@@ -133,11 +133,21 @@ class MpiBackend : public c10d::Backend {
   };
   Profile profile(const Job& job, bool joins) const;
   WorkPtr run(Job job);
-  // Hands what `job` holds to the engine, all but its epilogues.
-  OperationPtr hand_over(Job& job, IssueOptions options);
+  // Hands what `job` holds to the engine, all but its epilogues; beside a device these, too, and notes in
+  // `result` where its results will be.
+  OperationPtr hand_over(Job& job, IssueOptions options, const std::shared_ptr<StreamResult>& result);
+  OperationPtr hand_over_collectives(Job& job, IssueOptions options, StreamResult& result);
+  OperationPtr hand_over_messages(Job& job, IssueOptions options, StreamResult& result);
   // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
   // options join, is not in host memory.
-  void issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator);
+  void issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
+             std::shared_ptr<StreamResult> result);
+  // Before the first collective on an accelerator's tensors: the ranks of a node tell each other where their
+  // devices' staging memory is. Blocks, once.
+  void share_devices(const Job& job);
+  // `own` of all ranks, by rank. Blocks.
+  template <typename T>
+  std::vector<T> all_gather_on_host(const T& own);
   // Blocks until all earlier operations on an accelerator's tensors have ended, well or not, and their
   // results have been copied back.
   void wait_for_accelerator();
@@ -164,12 +174,17 @@ class MpiBackend : public c10d::Backend {
   const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();
   std::atomic<bool> timed_{false};
 
+  Devices devices_;  // by what serves them
+  std::mutex sharing_mutex_;
+  std::atomic<bool> devices_shared_{false};  // or it is known that they cannot be
+
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
   struct OnAccelerator {
     OperationPtr operation;
-    std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back
+    std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back by the host
+    std::shared_ptr<StreamResult> result;              // null: the device has no part in it
   };
   std::vector<OnAccelerator> on_accelerator_;  // all that may not have ended
   std::size_t most_on_accelerator_ = 64;       // look for those that have ended above this

@@ -70,7 +70,7 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "broadcast";
-    Job job(what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(tensor);
@@ -87,7 +87,7 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
                                           const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather";
-    Job job(what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
     at::Tensor& input = only(inputs, what, "input");
     if (outputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
@@ -106,7 +106,7 @@ MpiBackend::WorkPtr MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& 
                                                 const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_into_tensor";
-    Job job(what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp, opts.timeout);
     add_all_gather(job, output, input, rank_, size_, what);
     job.detail = describe(input);
     return run(std::move(job));
@@ -117,7 +117,8 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
                                                                 const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_into_tensor_coalesced";
-    Job job(what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED, opts.asyncOp,
+            opts.timeout);
     check_pairs(outputs, inputs, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_all_gather(job, outputs[i], inputs[i], rank_, size_, what);
@@ -131,7 +132,8 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
                                                     const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_coalesced";
-    Job job(what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts.asyncOp,
+            opts.timeout);
     check_not_empty(inputs, what, "input_tensor_list");
     if (outputs.size() != static_cast<std::size_t>(size_))
       fail(ErrorCode::InvalidUsage, what, ": output_tensor_lists holds ", outputs.size(), " lists, expected ",
@@ -164,7 +166,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               const c10d::AllToAllOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_to_all_single";
-    Job job(what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
     check_strided(output, what, "output");
     check_strided(input, what, "input");
     check_same_dtype(output, input, what, "output", "input");
@@ -185,7 +187,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                          const c10d::AllToAllOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_to_all";
-    Job job(what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
     check_length(outputs, size_, what, "output_tensor_list");
     check_length(inputs, size_, what, "input_tensor_list");
     bool aliases = false;
@@ -216,7 +218,7 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
                                        const c10d::GatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "gather";
-    Job job(what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
     at::Tensor& input = only(inputs, what, "tensor");
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
@@ -238,7 +240,7 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
                                         const c10d::ScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "scatter";
-    Job job(what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
     at::Tensor& output = only(outputs, what, "tensor");
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
@@ -265,7 +267,7 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
     World::get().check_process();
     wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
   });
-  Job job("barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
+  Job job(&devices_, "barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
   job.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   return run(std::move(job));
 }

@@ -41,7 +41,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     const char* const what = "all_reduce";
     if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
       return run(sparse_all_reduce(tensors[0], opts, rank_, size_));
-    Job job(what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::AllReduce, rank_, size_};
@@ -60,7 +60,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
                                                     const c10d::AllreduceCoalescedOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "allreduce_coalesced";
-    Job job(what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
     check_not_empty(tensors, what, "tensors");
     for (at::Tensor& tensor : tensors) {
@@ -82,7 +82,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
 MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce";
-    Job job(what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
@@ -102,7 +102,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
                                                const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter";
-    Job job(what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp, opts.timeout);
     at::Tensor& output = only(outputs, what, "output");
     if (inputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
@@ -127,7 +127,8 @@ MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
                                                      const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter_tensor";
-    Job job(what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts.asyncOp,
+            opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
     add_reduce_scatter(job, output, input, r, rank_, size_, what);
     job.detail = reduction_detail(output, r.op);
@@ -139,7 +140,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
                                                                 const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter_tensor_coalesced";
-    Job job(what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    Job job(&devices_, what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp,
+            opts.timeout);
     check_pairs(outputs, inputs, what);
     const Reduction r = reduction(opts.reduceOp, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)

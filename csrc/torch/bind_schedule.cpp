@@ -26,7 +26,7 @@ using torch_binding::parse_dtype;
 using torch_binding::parse_op;
 using torch_binding::parse_reach;
 
-constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging"};
+constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
 constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
 constexpr const char* kScales[] = {"none", "premul", "average"};
 

@@ -8,8 +8,10 @@
 
 #include "common/env.hpp"
 #include "device/host/isa.hpp"
+#include "device/load.hpp"
 #include "engine/selection_source.hpp"
 #include "torch/backend.hpp"
+#include "torch/device_streams.hpp"
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/python_names.hpp"
@@ -59,6 +61,38 @@ py::dict mpi_info() {
   d["nodes"] = info.nodes;
   d["rank_on_node"] = info.rank_on_node;
   d["ranks_on_node"] = info.ranks_on_node;
+  return d;
+}
+
+// Loads the CUDA library and asks the driver for its devices, without starting one.
+py::dict cuda_info() {
+  struct {
+    std::string path, problem, built;
+    std::vector<std::string> devices;
+  } found;
+  with_torch_errors([&] {
+    const py::gil_scoped_release no_gil;
+    try {
+      const LoadedLibrary& loaded = cuda_library();
+      found.path = loaded.path;
+      found.problem = loaded.why;
+      if (!loaded.library) return;
+      found.built = loaded.library->built();
+      const int count = loaded.library->device_count(found.problem);
+      for (int i = 0; i < count; ++i) found.devices.push_back(loaded.library->describe(i));
+    } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
+      if (error.code() == ErrorCode::InvalidUsage) throw;
+      found.problem = error.what();
+    }
+  });
+  const auto or_none = [](const std::string& text) {
+    return text.empty() ? py::object(py::none()) : py::object(py::str(text));
+  };
+  py::dict d;
+  d["library"] = or_none(found.path);
+  d["built"] = or_none(found.built);
+  d["devices"] = found.devices;
+  d["problem"] = or_none(found.problem);
   return d;
 }
 
@@ -232,6 +266,16 @@ PYBIND11_MODULE(_C, m) {
             [&] { return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(at::kCPU)); });
       },
       py::arg("count"), py::arg("dtype"), "A one-dimensional tensor in group memory, uninitialised.");
+  m.def(
+      "use_device_library",
+      [](const std::string& type, std::uintptr_t library) {
+        use_device_library(c10::Device(type).type(), reinterpret_cast<DeviceLibrary*>(library));
+      },
+      py::arg("type"), py::arg("library"),
+      "For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on.");
+  m.def("cuda_info", &cuda_info,
+        "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
+        "description of each), `problem` (why there is none). Loads the library, starts no device.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
   m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "

@@ -4,64 +4,16 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "common/error.hpp"
 #include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
 
-// On this floor any accelerator works: ATen copies to host memory, which waits for the caller's stream, and
-// back on that same stream.
-bool usable(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
-// The stream on which the operation was issued: the copy back, which another thread may make, comes behind
-// all that the caller had queued there.
-std::optional<c10::Stream> current_stream(const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return std::nullopt;
-  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
-}
-
-at::TensorOptions host_options(const at::Tensor& tensor) {
-  // Pinned: the copy engine of a GPU reads and writes it without another copy.
-  return tensor.options()
-      .device(at::kCPU)
-      .pinned_memory(tensor.is_cuda())
-      .memory_format(at::MemoryFormat::Contiguous);
-}
-
-// Memory of ours, which the caller did not count on.
-at::Tensor host_tensor(const char* operation, at::IntArrayRef sizes, const at::Tensor& like) {
-  try {
-    return at::empty(sizes, host_options(like));
-  } catch (const c10::Error&) {  // the allocator's; DefaultCPUAllocator throws no other
-    const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * like.element_size();
-    throw NoMemory(std::string(operation) + ": " +
-                   NoMemory(bytes, "a contiguous copy of the tensors in host memory").what());
-  }
-}
-
-at::Tensor host_like(const char* operation, const at::Tensor& tensor) {
-  return host_tensor(operation, tensor.sizes(), tensor);
-}
-
-bool adjacent(const std::vector<at::Tensor>& tensors) {
-  const char* next = static_cast<const char*>(tensors[0].data_ptr());
-  for (const at::Tensor& t : tensors) {
-    if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.data_ptr() != next) return false;
-    next += t.nbytes();
-  }
-  return true;
-}
-
 std::int64_t total(const std::vector<at::Tensor>& tensors) {
   std::int64_t numel = 0;
   for (const at::Tensor& t : tensors) numel += t.numel();
   return numel;
-}
-
-at::Tensor flat_host(const char* operation, const std::vector<at::Tensor>& tensors) {
-  return host_tensor(operation, {total(tensors)}, tensors[0]);
 }
 
 std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
@@ -72,27 +24,78 @@ std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+void Job::place(const at::Tensor& tensor) {
+  accelerator |= !tensor.is_cpu();
+  const std::shared_ptr<DeviceStreams> found = devices ? devices->find(tensor.device()) : nullptr;
+  if (where_ && found != streams)
+    fail(ErrorCode::InvalidUsage, name, ": tensors on ", where_->str(), " and on ", tensor.device().str(),
+         " in one call, expected one device");
+  where_ = tensor.device();
+  streams = found;
+}
+
+bool Job::usable(const at::Tensor& tensor) const {
+  return (tensor.is_cpu() || streams) && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+bool Job::adjacent(const std::vector<at::Tensor>& tensors) const {
+  const char* next = static_cast<const char*>(tensors[0].data_ptr());
+  for (const at::Tensor& t : tensors) {
+    if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.data_ptr() != next) return false;
+    next += t.nbytes();
+  }
+  return true;
+}
+
+// Memory of ours, which the caller did not count on. On the floor any accelerator works: ATen copies to host
+// memory, which waits for the caller's stream, and back on that same stream.
+at::Tensor Job::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
+  at::TensorOptions options = like.options().memory_format(at::MemoryFormat::Contiguous);
+  // Pinned: the copy engine of a GPU reads and writes it without another copy.
+  if (!streams) options = options.device(at::kCPU).pinned_memory(like.is_cuda());
+  try {
+    return at::empty(sizes, options);
+  } catch (const c10::Error&) {  // the allocator's; DefaultCPUAllocator throws no other
+    const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * like.element_size();
+    throw NoMemory(std::string(name) + ": " +
+                   NoMemory(bytes, streams ? "a contiguous copy of the tensors on their device"
+                                           : "a contiguous copy of the tensors in host memory")
+                       .what());
+  }
+}
+
+at::Tensor Job::flat_stand_in(const std::vector<at::Tensor>& tensors) const {
+  return stand_in({total(tensors)}, tensors[0]);
+}
+
+// On the floor, the stream on which the operation was issued: the copy back, which another thread may make,
+// comes behind all that the caller had queued there. Else the one that is current then.
+std::optional<c10::Stream> Job::epilogue_stream(const at::Tensor& tensor) const {
+  if (tensor.is_cpu() || streams) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
+}
+
 at::Tensor Job::readable(const at::Tensor& tensor) {
+  place(tensor);
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
-  accelerator |= !tensor.is_cpu();
   const at::Tensor source = copyable(tensor);
-  at::Tensor copy = host_like(name, source);
+  at::Tensor copy = stand_in(source.sizes(), source);
   copy.copy_(source);
   held.push_back(copy);
   return copy;
 }
 
 at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
+  place(tensor);
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
   check_writable(tensor, name);
-  accelerator |= !tensor.is_cpu();
   const at::Tensor target = copyable(tensor);
-  at::Tensor copy = host_like(name, target);
+  at::Tensor copy = stand_in(target.sizes(), target);
   if (keeps) copy.copy_(target);
   held.push_back(copy);
-  epilogues.push_back([target, copy, on = current_stream(tensor)]() mutable {
+  epilogues.push_back([target, copy, on = epilogue_stream(tensor)]() mutable {
     const c10::OptionalStreamGuard guard(on);
     const c10::InferenceMode mode(target.is_inference());  // which may be written to only there
     target.copy_(copy);
@@ -101,11 +104,11 @@ at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
 }
 
 at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
-  accelerator |= !tensors[0].is_cpu();
   const std::vector<at::Tensor> sources = all_copyable(tensors);
-  at::Tensor flat = flat_host(name, sources);
+  at::Tensor flat = flat_stand_in(sources);
   std::int64_t at = 0;
   for (const at::Tensor& t : sources) {
     flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
@@ -116,14 +119,14 @@ at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
 }
 
 at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
   for (const at::Tensor& t : tensors) check_writable(t, name);
-  accelerator |= !tensors[0].is_cpu();
   std::vector<at::Tensor> targets = all_copyable(tensors);
-  at::Tensor flat = flat_host(name, targets);
+  at::Tensor flat = flat_stand_in(targets);
   held.push_back(flat);
-  epilogues.push_back([targets = std::move(targets), flat, on = current_stream(tensors[0])]() mutable {
+  epilogues.push_back([targets = std::move(targets), flat, on = epilogue_stream(tensors[0])]() mutable {
     const c10::OptionalStreamGuard guard(on);
     std::int64_t at = 0;
     for (const at::Tensor& t : targets) {
@@ -144,7 +147,46 @@ void Job::add(const CollectiveSpec& spec, const void* input, void* output, doubl
   calls.emplace_back(std::move(call));
 }
 
+void Job::add_message(MessageCall call, const at::Tensor& tensor) {
+  place(tensor);
+  call.bytes = tensor.nbytes();
+  if (!streams || (!streams->through_host() && usable(tensor))) {
+    call.data = (call.send ? readable(tensor) : writable(tensor, false)).data_ptr();
+    calls.emplace_back(call);
+    return;
+  }
+  held.push_back(tensor);
+  if (!call.send) check_writable(tensor, name);
+  const at::Tensor on_device = copyable(tensor);
+  // Kept until the host's part is over, which is not what a stream waits for.
+  auto bounce = std::make_shared<at::Tensor>(
+      streams->host_memory(call.bytes).view(on_device.scalar_type()).view(on_device.sizes()));
+  call.data = bounce->data_ptr();
+  kept.push_back(bounce);
+  const auto copy = [](const at::Tensor& to, const at::Tensor& from) {
+    const c10::InferenceMode mode(to.is_inference());  // which may be written to only there
+    to.copy_(from, /*non_blocking=*/true);
+  };
+  if (call.send) {
+    departures.push_back([=] { copy(*bounce, on_device); });
+  } else if (on_device.is_contiguous()) {
+    arrivals.push_back([=] { copy(on_device, *bounce); });
+  } else {
+    // A copy that cannot be made at once makes memory for itself, behind a stream that waits for the message:
+    // if that waits for the device, and the message for a later call of ours, neither ever ends.
+    held.push_back(stand_in(on_device.sizes(), on_device));
+    arrivals.push_back([=, whole = held.back()] {
+      copy(whole, *bounce);
+      copy(on_device, whole);
+    });
+  }
+  calls.emplace_back(call);
+}
+
 void Job::append(Job other) {
+  if (where_ && other.where_ && streams != other.streams)
+    fail(ErrorCode::InvalidUsage, other.name, ": tensors on ", where_->str(), " and on ", other.where_->str(),
+         " in one coalesced block, expected one device");
   const auto move_all = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
   };
@@ -154,7 +196,13 @@ void Job::append(Job other) {
   move_all(held, other.held);
   move_all(kept, other.kept);
   move_all(epilogues, other.epilogues);
+  move_all(departures, other.departures);
+  move_all(arrivals, other.arrivals);
   accelerator |= other.accelerator;
+  if (other.where_) {
+    where_ = other.where_;
+    streams = std::move(other.streams);
+  }
   if (detail.size() < 200)
     detail += (detail.empty() ? "" : "; ") + std::string(other.name) + ' ' + other.detail;
 }

@@ -1,7 +1,9 @@
 // One c10d call, translated: what the engine shall run, on which memory, and what has to be done afterwards.
 //
 // Tensors that the engine cannot use as they are get a stand-in: contiguous for a strided view, flat for a
-// list, host memory for an accelerator's tensor. Results are copied back from the stand-in by an epilogue.
+// list. Results are copied back from the stand-in by an epilogue. Tensors of an accelerator stay where they
+// are if something serves it (device_streams.hpp): what is copied is copied there, on its streams. On others,
+// the floor, the stand-in is in host memory, and the CPU waits.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,46 +11,73 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "engine/group.hpp"
+#include "torch/device_streams.hpp"
 
 namespace mpigdr::torch_binding {
 
 struct Job {
-  Job(const char* name, const char* title, c10d::OpType type, bool async, std::chrono::milliseconds timeout)
-      : name(name), title(title), type(type), async(async), timeout(timeout) {}
+  // `devices`: of the group; null: tensors of accelerators take the floor.
+  Job(Devices* devices, const char* name, const char* title, c10d::OpType type, bool async,
+      std::chrono::milliseconds timeout)
+      : devices(devices), name(name), title(title), type(type), async(async), timeout(timeout) {}
 
+  Devices* devices;
   const char* name;   // "all_reduce"
   const char* title;  // "mpi-gdr:all_reduce", for the profiler
   c10d::OpType type;
   bool async;
-  std::chrono::milliseconds timeout;  // kUnsetTimeout: the group's
-  std::string detail;                 // "float32[1024] op=sum"
-  bool accelerator = false;           // some tensor is not in host memory
+  std::chrono::milliseconds timeout;       // kUnsetTimeout: the group's
+  std::string detail;                      // "float32[1024] op=sum"
+  bool accelerator = false;                // some tensor is not in host memory
+  std::shared_ptr<DeviceStreams> streams;  // of the device that the tensors stay on; null: none
 
   std::vector<Call> calls;
   std::vector<at::Tensor> inputs, outputs;  // the caller's: for the profiler, result() and the Future
   std::vector<at::Tensor> held;             // all that must live until the end
   std::vector<std::shared_ptr<void>> kept;  // memory that is no tensor's, for as long
+  // What follows, on the thread that ends the operation; beside `streams` on their current stream, when it is
+  // issued.
   std::vector<std::function<void()>> epilogues;
+  // Of messages beside `streams`: copies to the host before they are sent, and from there when they are here.
+  std::vector<std::function<void()>> departures, arrivals;
 
-  // Host memory that holds what `tensor` holds. The tensor itself where that is possible.
+  // Memory for the engine that holds what `tensor` holds. The tensor itself where that is possible.
   at::Tensor readable(const at::Tensor& tensor);
-  // Host memory whose contents reach `tensor` in the end; `keeps`: it also starts with what the tensor holds.
-  // Throws if elements of the tensor share memory.
+  // Memory for the engine whose contents reach `tensor` in the end; `keeps`: it also starts with what the
+  // tensor holds. Throws if elements of the tensor share memory.
   at::Tensor writable(const at::Tensor& tensor, bool keeps);
   // The same for lists, as one flat tensor in list order. All of equal dtype and device.
   at::Tensor readable_flat(const std::vector<at::Tensor>& tensors);
   at::Tensor writable_flat(const std::vector<at::Tensor>& tensors);
 
+  // Adds a message. Beside `streams` it travels by way of pinned memory.
+  void add_message(MessageCall call, const at::Tensor& tensor);
+
+  // Some tensor that the engine moves is an accelerator's, whether something serves it or not.
+  bool on_accelerator() const { return where_ && !where_->is_cpu(); }
   bool is_message() const { return !calls.empty() && std::holds_alternative<MessageCall>(calls.front()); }
   void add(const CollectiveSpec& spec, const void* input, void* output, double factor = 1.0);
   // Moves the calls and all they need from `other` behind ours.
   void append(Job other);
+
+ private:
+  // The engine takes the tensor as it is.
+  bool usable(const at::Tensor& tensor) const;
+  bool adjacent(const std::vector<at::Tensor>& tensors) const;
+  // Notes where the tensors of this call are; throws if that is not one device.
+  void place(const at::Tensor& tensor);
+  at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
+  at::Tensor flat_stand_in(const std::vector<at::Tensor>& tensors) const;
+  std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
+
+  std::optional<c10::Device> where_;  // the tensors' so far
 };
 
 }  // namespace mpigdr::torch_binding

@@ -11,10 +11,12 @@ namespace mpigdr::torch_binding {
 struct Member {
   std::vector<SharedSetting> settings;  // all that chooses its algorithms
   bool accelerator = false;             // there is one on its host
-  std::string host;                     // host_identity()
-  std::string cpus;                     // usable_cpus()
-  std::string job;                      // the name of the job, if this member's counts
-  std::string ticket;                   // of its shm::Segment; empty: it has none
+  bool served = false;                  // something serves it: its tensors stay where they are
+  bool gpu_aware = false;  // its MPI takes addresses of that, by what it says or MPI_GDR_GPU_AWARE
+  std::string host;        // host_identity()
+  std::string cpus;        // usable_cpus()
+  std::string job;         // the name of the job, if this member's counts
+  std::string ticket;      // of its shm::Segment; empty: it has none
 };
 
 // This process, with `settings` and `ticket`.

@@ -140,7 +140,7 @@ void check(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
 
 Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank, int size) {
   check(tensor, opts);
-  Job job("all_reduce", "mpi-gdr:all_reduce_sparse", c10d::OpType::_ALLREDUCE_SPARSE, opts.asyncOp,
+  Job job(nullptr, "all_reduce", "mpi-gdr:all_reduce_sparse", c10d::OpType::_ALLREDUCE_SPARSE, opts.asyncOp,
           opts.timeout);
   at::NoGradGuard no_grad;
   const at::Tensor indices = tensor._indices().to(at::kCPU).contiguous();

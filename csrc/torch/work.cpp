@@ -1,15 +1,32 @@
 #include "torch/work.hpp"
 
+#include <c10/core/StreamGuard.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "common/env.hpp"
 #include "common/error.hpp"
+#include "torch/device_failure.hpp"
 #include "torch/errors.hpp"
 #include "torch/world.hpp"
 
 namespace mpigdr::torch_binding {
+namespace {
+
+// torch calls some of these functions with the GIL, some without.
+class WithoutGil {
+ public:
+  WithoutGil() {
+    if (Py_IsInitialized() && PyGILState_Check()) released_.emplace();
+  }
+
+ private:
+  std::optional<pybind11::gil_scoped_release> released_;
+};
+
+}  // namespace
 
 // The base class is given no title: it would make a record function of its own for each Work, observed or
 // not.
@@ -21,9 +38,17 @@ MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Te
       timed_(timed),
       outputs_(std::move(outputs)) {}
 
-void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues) {
+void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
+                   std::shared_ptr<StreamResult> result) {
   epilogues_ = std::move(epilogues);
   operation_ = std::move(operation);
+  result_ = std::move(result);
+  if (result_)
+    operation_->on_finished([op = operation_, result = result_] {
+      if (op->error()) return device_operation_failed(op);
+      result->land();
+      result->release();
+    });
   // The span ends when the operation does, not when somebody looks.
   if (span_ && operation_->background()) operation_->on_finished([span = span_] { span->end(); });
   // Results that are copied back must arrive even if the user drops the Work. A waiter may come first.
@@ -48,8 +73,7 @@ Operation& MpiWork::operation(const char* what) const {
 void MpiWork::settle() {
   // torch calls is_completed() and its sisters with the GIL, and an epilogue on another thread may need it to
   // let go of a tensor: never wait for that one with the GIL held.
-  std::optional<pybind11::gil_scoped_release> no_gil;
-  if (Py_IsInitialized() && PyGILState_Check()) no_gil.emplace();
+  const WithoutGil no_gil;
   std::lock_guard lock(settle_mutex_);
   if (settled_->load(std::memory_order_relaxed)) return;
   error_ = translate(operation_->error());
@@ -72,7 +96,7 @@ void MpiWork::settle() {
 bool MpiWork::isCompleted() {
   if (!operation("is_completed").finished()) return false;
   settle();
-  return true;
+  return !result_ || settled_error() || result_->query();
 }
 
 std::exception_ptr MpiWork::settled_error() const {
@@ -89,10 +113,20 @@ std::exception_ptr MpiWork::exception() const {
 }
 
 int MpiWork::sourceRank() const {
-  const Operation& op = operation("source_rank");
-  const auto* message = op.finished() && !op.error() && op.info().channel == Channel::PointToPoint
-                            ? dynamic_cast<const MessageExecution*>(&op.part(0))
-                            : nullptr;
+  Operation& op = operation("source_rank");
+  const bool is_message = op.info().channel == Channel::PointToPoint;
+  // After wait() it is the stream that has waited, and only the host's part knows.
+  if (result_ && is_message) {
+    const WithoutGil no_gil;
+    op.heard.store(true, std::memory_order_release);
+    with_torch_errors([&] { engine_.wait(op); });
+  }
+  const MessageExecution* message = nullptr;
+  if (is_message && op.finished() && !op.error()) {
+    const Execution* part = &op.part(0);
+    if (const auto* gated = dynamic_cast<const GatedExecution*>(part)) part = &gated->inner();
+    message = dynamic_cast<const MessageExecution*>(part);
+  }
   if (!message)
     with_torch_errors(
         [] { fail(ErrorCode::InvalidUsage, "source_rank: only a finished recv has a source"); });
@@ -106,9 +140,23 @@ std::vector<at::Tensor> MpiWork::result() {
 
 void MpiWork::synchronize() { wait(); }
 
+bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds timeout) {
+  const bool failed = op.group().failed() || (op.finished() && op.error());
+  if (failed || timeout != kNoTimeout || Env::get().blocking_wait) return false;
+  const DeviceStreams& streams = result_->streams();
+  if (streams.capturing(streams.current()))
+    fail(ErrorCode::InvalidUsage,
+         "wait: the current stream is being captured into a graph, and what it would "
+         "wait for was issued outside of it: wait before the capture begins");
+  result_->wait();
+  return true;
+}
+
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
   Operation& op = operation("wait");
   with_torch_errors([] { World::get().check_process(); });
+  if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
+  op.heard.store(true, std::memory_order_release);
   try {
     engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout));
   } catch (const Error&) {
@@ -117,6 +165,10 @@ bool MpiWork::wait(std::chrono::milliseconds timeout) {
   settle();
   std::lock_guard lock(settle_mutex_);
   if (error_) std::rethrow_exception(error_);
+  if (result_) {
+    result_->wait();
+    result_->synchronize();
+  }
   return true;
 }
 
@@ -135,6 +187,10 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
       devices.push_back(output.device());
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
   lock.unlock();  // of a finished operation the callback runs here
+  if (result_ && !result_->awaits_message() && !operation_->group().failed()) {
+    complete_on_device(*future_);
+    return future_;
+  }
   // Not this->future_: the callback keeps the Future, and through `self` the tensors, alive until it has run.
   operation_->on_finished(
       [self = c10::intrusive_ptr<MpiWork>::unsafe_reclaim_from_nonowning(this), future = future_] {
@@ -144,14 +200,20 @@ c10::intrusive_ptr<c10::ivalue::Future> MpiWork::getFuture() {
           future->setErrorIfNeeded(std::current_exception());
           return;
         }
-        if (self->error_) {
+        if (self->error_)
           future->setErrorIfNeeded(self->error_);
-        } else {
+        else if (self->result_)
+          self->complete_on_device(*future);
+        else
           future->markCompleted(c10::IValue(self->outputs_));
-        }
       });
   engine_.expect(*operation_);
   return future_;
+}
+
+void MpiWork::complete_on_device(c10::ivalue::Future& future) {
+  const c10::StreamGuard guard(result_->order_results());  // the Future records its events on current streams
+  future.markCompleted(c10::IValue(outputs_));
 }
 
 c10d::WorkResult MpiWork::outcome() const {

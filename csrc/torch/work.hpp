@@ -18,6 +18,7 @@
 
 #include "engine/engine.hpp"
 #include "torch/profile.hpp"
+#include "torch/stream_result.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -30,7 +31,9 @@ class MpiWork : public c10d::Work {
 
   // Gives the Work its operation and what follows it. Called once; before that (inside a coalescing block)
   // nothing may be waited for.
-  void bind(OperationPtr operation, std::vector<std::function<void()>> epilogues);
+  // `result`: where its results are on a device, all of whose part has been submitted; null: on the host.
+  void bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
+            std::shared_ptr<StreamResult> result = nullptr);
   // For a coalesced operation: also returns these tensors.
   void add_outputs(const std::vector<at::Tensor>& outputs);
 
@@ -42,7 +45,9 @@ class MpiWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   // Blocks until the data is there; throws the operation's error. Any number of times, from any thread. As
-  // with NCCL, an operation that is not there after `timeout` has failed, and its group with it.
+  // with NCCL, an operation that is not there after `timeout` has failed, and its group with it; and on a
+  // device that something serves it is the current stream that waits, unless there is a timeout
+  // or MPI_GDR_BLOCKING_WAIT.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -57,6 +62,10 @@ class MpiWork : public c10d::Work {
 
  private:
   Operation& operation(const char* what) const;
+  // The calling thread's stream waits. False: the host has to, to hear of an error or by choice.
+  bool wait_on_device(const Operation& op, std::chrono::milliseconds timeout);
+  // As NCCL's: complete at once, with an event behind what was submitted.
+  void complete_on_device(c10::ivalue::Future& future);
   // The operation is over: epilogues, then the base class's finish(). Idempotent.
   void settle();
   // settle() for the const ones among c10d's virtuals.
@@ -67,6 +76,7 @@ class MpiWork : public c10d::Work {
   const std::shared_ptr<ProfiledSpan> span_;
   const bool timed_;
   OperationPtr operation_;
+  std::shared_ptr<StreamResult> result_;
   std::mutex settle_mutex_;  // epilogues_, and setting settled_
   std::vector<std::function<void()>> epilogues_;
   const std::shared_ptr<std::atomic<bool>> settled_ = std::make_shared<std::atomic<bool>>(false);

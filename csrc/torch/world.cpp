@@ -158,7 +158,6 @@ void World::print_summary() const {
       ", thread level ", mpi.thread_level, ", ", mpi.nodes, " node(s), rank ", mpi.rank_on_node, " of ",
       mpi.ranks_on_node, " on node ", mpi.node);
   log(LogLevel::Info, "INIT", "kernels: ", host::name(host::selected_isa()));
-  log(LogLevel::Info, "INIT", "accelerator tensors: copied to the host and back, blocking");
   log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
 }
 

@@ -42,6 +42,8 @@ class World {
     std::shared_ptr<Group> group;
     std::vector<int> world_ranks;              // of the members
     mpi::GroupTransport* transport = nullptr;  // owned by the group, valid until it is closed
+    bool served = false;                       // tensors of a device stay there, on all members
+    bool gpu_aware = false;                    // its transport takes addresses of a device, on all members
   };
   // Initialises MPI at the first call. Blocks until all members have come; throws Timeout naming those that
   // did not, and Remote on all ranks if what chooses their algorithms differs. `selection`:

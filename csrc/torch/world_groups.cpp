@@ -136,11 +136,13 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   }
   std::vector<Member> met;
   for (const std::string& blob : blobs) met.push_back(unpacked_member(blob));
-  bool accelerator = false;
+  bool accelerator = false, served = true, gpu_aware = true;
   std::vector<std::string> tickets;
   std::vector<std::vector<SharedSetting>> all_settings;
   for (const Member& member : met) {
     accelerator |= member.accelerator;
+    served &= member.served;
+    gpu_aware &= member.gpu_aware;
     tickets.push_back(member.ticket);
     all_settings.push_back(member.settings);
   }
@@ -178,11 +180,16 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   if (!group.node && !on_one_node(members))
     group.topology = std::make_shared<const Topology>(nodes_of(members));
   open_groups_.fetch_add(1, std::memory_order_relaxed);
-  made.group =
-      engine().make_group(group,
-                          shm::over_node_memory(std::move(transport), group.node,
-                                                {.kernel_copies = Env::get().messages == MessagePath::Cma}),
-                          planner);
+  made.served = served;
+  gpu_aware &= served;
+  made.gpu_aware = gpu_aware;
+  // A device's memory is within the library's reach then, but not within that of our messages inside a node;
+  // and both ends of a message must go the same way.
+  std::unique_ptr<Transport> messages = std::move(transport);
+  if (!gpu_aware)
+    messages = shm::over_node_memory(std::move(messages), group.node,
+                                     {.kernel_copies = Env::get().messages == MessagePath::Cma});
+  made.group = engine().make_group(group, std::move(messages), planner);
   liveness_.opened(engine(), made.group, members, prefix);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s), messages by ",
       made.group->message_path());

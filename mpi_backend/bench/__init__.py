@@ -13,7 +13,7 @@ from .. import job
 from .options import check_options, parser_of_command
 
 # Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
-OTHERS = ("ddp", "overhead", "overlap", "suite")
+OTHERS = ("ddp", "device", "overhead", "overlap", "suite")
 
 
 def main(argv: list[str]) -> int:

@@ -113,7 +113,8 @@ def markdown(found: dict[str, Any], percentiles: bool = False, machine: bool = T
 
 
 def machine_of(state: dict[str, Any]) -> str:
-    return f"{state['cpu']}, {state['cores']} cores; {state['library']}, torch {state['torch']}"
+    gpu = f"; {state['gpu']}" if state.get("gpu") else ""
+    return f"{state['cpu']}, {state['cores']} cores{gpu}; {state['library']}, torch {state['torch']}"
 
 
 def table(found: dict[str, Any], rows: Sequence[dict[str, Any]], percentiles: bool = False) -> list[str]:

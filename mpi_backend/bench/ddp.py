@@ -7,6 +7,7 @@ rank: little to compute, so that communication is hard to hide.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import statistics
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from .. import job
 from .compare import number, spread
 from .jobs import NAMES
-from .side_by_side import Command, initialize
+from .side_by_side import Command, device_of, initialize, synchronizer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt" / "model.py"
 # Of examples/gpt/train.py: VOCAB_SIZE of its text, and the default Settings.
@@ -35,6 +36,7 @@ def command() -> Command:
     add("--batch", type=job.positive, default=2, metavar="N", help="sequences a rank (default: 2)")
     add("--layers", type=job.positive, default=CONFIGURATION["layers"], help="(default: %(default)s)")
     add("--channels", type=job.positive, default=CONFIGURATION["channels"], help="(default: %(default)s)")
+    add("--device", default="cpu", help="device type of the model (default: cpu)")
     add("--steps", type=job.positive, default=30, metavar="N", help="steps of each kind (default: 30)")
     return made
 
@@ -65,12 +67,15 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     gpt = model_of_example()
     wanted = CONFIGURATION | {"layers": options.layers, "channels": options.channels}
     config = gpt.GPTConfig(*wanted.values(), 0.0)
-    model = gpt.GPT(config)
+    device = device_of(options.device)
+    synchronize = synchronizer(device)
+    model = gpt.GPT(config).to(device)
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-    tokens = torch.randint(wanted["vocab_size"], (options.batch, wanted["block_size"] + 1))
+    tokens = torch.randint(wanted["vocab_size"], (options.batch, wanted["block_size"] + 1), device=device)
 
     def step(sync: bool) -> float:
+        synchronize()
         dist.barrier()
         begin = time.perf_counter()
         if sync:
@@ -80,13 +85,14 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
                 ddp(tokens[:, :-1], tokens[:, 1:]).backward()
         optimizer.step()
         optimizer.zero_grad()
+        synchronize()
         return 1e3 * (time.perf_counter() - begin)
 
     for _ in range(3):  # DDP lays out its buckets anew in the second
         step(True)
     step(False)
     buckets = bucket_bytes(ddp)
-    alone = all_reduces_of(buckets, options.backend)
+    alone = all_reduces_of(buckets, options.backend, device)
     alone()
     samples: dict[str, list[float]] = {"compute_ms": [], "step_ms": [], "communication_ms": []}
     for _ in range(options.steps):
@@ -116,25 +122,28 @@ def bucket_bytes(ddp: Any) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def all_reduces_of(buckets: list[int], backend: str) -> Callable[[], float]:
+def all_reduces_of(buckets: list[int], backend: str, device: Any) -> Callable[[], float]:
     """The same all_reduces with nothing to compute beside them: milliseconds of one round. In group memory
     where DDP's buckets are."""
     import torch
     import torch.distributed as dist
 
-    if backend == "mpi-gdr":
+    if backend == "mpi-gdr" and device.type == "cpu":
         from mpi_backend import empty
     else:
-        empty = torch.empty
+        empty = functools.partial(torch.empty, device=device)
     tensors = [empty(count // 4, dtype=torch.float32) for count in buckets]
+    synchronize = synchronizer(device)
 
     def run() -> float:
         for tensor in tensors:
             tensor.fill_(1.0)
+        synchronize()
         dist.barrier()
         begin = time.perf_counter()
         for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
             work.wait()
+        synchronize()
         return 1e3 * (time.perf_counter() - begin)
 
     return run

@@ -64,6 +64,7 @@ def conditions(report: Mapping[str, Any]) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "torch": report["torch"],
         "library": report.get("library"),
+        "gpu": report.get("gpu"),
     }
 
 

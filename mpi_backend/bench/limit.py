@@ -72,3 +72,49 @@ class Limit:
             samples[max(i, 0)] = (time.perf_counter_ns() - begin) * 1e-3
         dist.all_reduce(samples, dist.ReduceOp.MAX, group=self._group)
         return statistics.median(samples.tolist())
+
+
+class DeviceLimit:
+    """The same for ranks that share one accelerator: the bytes that the collective must read and write, at
+    the speed of a copy within the device's memory. Made by all ranks together."""
+
+    active = 1
+
+    def __init__(self, rank: int, size: int, device: torch.device) -> None:
+        self.size = size
+        speed = torch.tensor([copy_bandwidth(device, device) if rank == 0 else 0.0], dtype=torch.float64)
+        dist.broadcast(speed, 0)  # the others wait here meanwhile
+        self.bandwidth = speed.item()
+
+    @staticmethod
+    def applies(size: int, device: torch.device) -> bool:
+        """Whether all ranks are on the same device."""
+        uuids: list[Any] = [None] * size
+        properties = torch.get_device_module(device).get_device_properties(device)
+        dist.all_gather_object(uuids, (os.uname().nodename, str(getattr(properties, "uuid", device))))
+        return len(set(uuids)) == 1
+
+    def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
+        """Microseconds; None below the size from which buffers are rewritten."""
+        moved = KINDS[collective].least(self.size, in_place) * total
+        return None if total < REWRITE_BYTES or moved == 0 else moved / self.bandwidth * 1e6
+
+
+def copy_bandwidth(to: torch.device, source: torch.device, size: int = 256 << 20) -> float:
+    """Bytes per second of a copy between two memories; what is read and what is written both count where they
+    are the same. Host memory is pinned where the other side is an accelerator."""
+    module = torch.get_device_module(to if to.type != "cpu" else source)
+    pinned = to != source
+
+    def made(device: torch.device) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned and device.type == "cpu")
+
+    a, b = made(to), made(source)
+    samples = []
+    for _ in range(12):
+        module.synchronize()
+        begin = time.perf_counter()
+        a.copy_(b, non_blocking=True)
+        module.synchronize()
+        samples.append(time.perf_counter() - begin)
+    return size * (2 if to == source else 1) / statistics.median(samples[2:])

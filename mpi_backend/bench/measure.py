@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from .. import job
 from .collectives import KINDS, Case, Run
 from .options import Calls
+from .side_by_side import device_of, synchronizer
 
 
 class Timing(NamedTuple):
@@ -105,11 +105,8 @@ class TorchRanks:
         dist.init_process_group(backend, timeout=timeout)
         self.backend = backend
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self.device = torch.device(device)
-        if self.device.type != "cpu":
-            module = torch.get_device_module(self.device)
-            self.device = torch.device(self.device.type, module.current_device())
-        self._synchronize = _synchronizer(self.device)
+        self.device = device_of(device)
+        self._synchronize = synchronizer(self.device)
 
     def summary(self) -> dict[str, Any]:
         return job.summary(self.backend)
@@ -156,10 +153,3 @@ class TorchRanks:
     def close(self) -> None:
         dist.barrier()
         dist.destroy_process_group()
-
-
-def _synchronizer(device: torch.device) -> Callable[[], None]:
-    """A call on an accelerator returns before it is done; the host must wait for what it times."""
-    if device.type == "cpu":
-        return lambda: None
-    return torch.get_device_module(device).synchronize

@@ -52,6 +52,7 @@ COPIED = {  # options that the jobs of a comparison get too
     "-r": "root",
     "-n": "iters",
     "-w": "warmup_iters",
+    "--device": "device",
 }
 # From here on every rank rewrites its buffer before each timed call, and all start together: a buffer that
 # nobody writes between calls never leaves the cache of its reader, and shared memory looks far too good.
@@ -81,7 +82,7 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 def parser_of_command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-gdr bench",
-        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|ddp|overhead|overlap|suite [options]",
+        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|ddp|device|overhead|overlap|suite [options]",
         epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
         "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
         description="Time a collective of torch.distributed, in the columns of nccl-tests.",
@@ -172,9 +173,10 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if options.compare is None and options.rounds is not None:
         parser.error("--rounds needs --compare")
     if options.compare is not None:
-        for flag, value in (("--backend", options.backend), ("--device", options.device)):
-            if value not in ("mpi-gdr", "cpu"):
-                parser.error(f"{flag} {value}: --compare starts mpi-gdr and the others itself, on the CPU")
+        if options.backend != "mpi-gdr":
+            parser.error(f"--backend {options.backend}: --compare starts mpi-gdr and the others itself")
+        if options.device != "cpu" and (on_cpu := {"group", "mpi"}.intersection(options.compare)):
+            parser.error(f"--compare {','.join(sorted(on_cpu))}: expected --device cpu")
         if options.format == "osu":
             parser.error("--format osu has no columns for --compare")
 

@@ -14,7 +14,7 @@ import torch
 
 from . import report as text
 from .collectives import KINDS, Case
-from .limit import Limit
+from .limit import DeviceLimit, Limit
 from .measure import Ranks, Timing, TorchRanks, measure
 from .options import REWRITE_BYTES, calls, sizes
 
@@ -27,8 +27,7 @@ def run_rank(options: argparse.Namespace) -> int:
     if not 0 <= options.root < ranks.size:
         print(f"mpi-gdr bench: -r {options.root}: expected a rank of 0..{ranks.size - 1}", file=sys.stderr)
         return 2
-    one_node = options.backend == "mpi-gdr" and ranks.device.type == "cpu" and ranks.summary()["nodes"] == 1
-    limit = Limit(ranks.rank, ranks.size) if one_node else None
+    limit = limit_of(options, ranks)
     show: Callable[[str], None] = lambda line: None  # noqa: E731
     if ranks.rank == 0 and options.json != "-":
         show = lambda line: print(line, flush=True)  # noqa: E731
@@ -46,7 +45,11 @@ def run_rank(options: argparse.Namespace) -> int:
 
 
 def run_collective(
-    name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | None, show: Callable[[str], None]
+    name: str,
+    options: argparse.Namespace,
+    ranks: Ranks,
+    limit: Limit | DeviceLimit | None,
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
     """The report; shows each line as soon as it is known."""
     report: dict[str, Any] = {
@@ -84,6 +87,17 @@ def write_json(reports: list[dict[str, Any]], path: str) -> None:
     print(written, flush=True) if path == "-" else Path(path).write_text(written + "\n")
 
 
+def limit_of(options: argparse.Namespace, ranks: Any) -> Limit | DeviceLimit | None:
+    """Of the memory, where the ranks share one."""
+    if options.backend != "mpi-gdr":
+        return None
+    if ranks.device.type == "cpu":
+        return Limit(ranks.rank, ranks.size) if ranks.summary()["nodes"] == 1 else None
+    if DeviceLimit.applies(ranks.size, ranks.device):
+        return DeviceLimit(ranks.rank, ranks.size, ranks.device)
+    return None
+
+
 def ranks_of(options: argparse.Namespace) -> Any:
     if options.backend == "mpi":
         from .raw_mpi import MpiRanks
@@ -93,7 +107,7 @@ def ranks_of(options: argparse.Namespace) -> Any:
 
 
 def measure_sizes(
-    name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | None
+    name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | DeviceLimit | None
 ) -> Iterator[dict[str, Any]]:
     """One row per size."""
     kind = KINDS[name]

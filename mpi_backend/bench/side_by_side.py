@@ -102,6 +102,22 @@ class Command:
         }
 
 
+def device_of(name: str) -> Any:
+    """The torch.device of this rank, after init_process_group: the one that is current."""
+    import torch
+
+    if name == "cpu":
+        return torch.device(name)
+    return torch.device(name, torch.get_device_module(name).current_device())
+
+
+def synchronizer(device: Any) -> Callable[[], None]:
+    """A call on an accelerator returns before it is done; the host must wait for what it times."""
+    import torch
+
+    return (lambda: None) if device.type == "cpu" else torch.get_device_module(device).synchronize
+
+
 def own_options(argv: Sequence[str]) -> list[str]:
     """argv less what only the starter of the jobs reads; the jobs have a --json of their own."""
     kept, words = [], iter(argv)

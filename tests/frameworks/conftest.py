@@ -29,16 +29,6 @@ def gloo(world):
 
 
 @pytest.fixture
-def rank():
-    return dist.get_rank()
-
-
-@pytest.fixture
-def size():
-    return dist.get_world_size()
-
-
-@pytest.fixture
 def folder(request):
     """A folder that all ranks share."""
     path = Path(os.environ["SPMD_REPORTS"]) / request.node.name

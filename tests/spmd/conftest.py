@@ -19,16 +19,6 @@ def world():
 
 
 @pytest.fixture
-def rank():
-    return dist.get_rank()
-
-
-@pytest.fixture
-def size():
-    return dist.get_world_size()
-
-
-@pytest.fixture
 def comm():
     """mpi4py's view of the default group."""
     import mpi_backend

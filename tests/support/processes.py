@@ -53,7 +53,9 @@ def clean_environment(**extra: str) -> dict[str, str]:
     Each connection of a TCPStore looks up its address backwards. RES_OPTIONS: where no name server answers,
     that takes one second instead of five.
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith(_FOREIGN) and k not in _FOREIGN_NAMES}
+    # One by one: pytest changes the environment between tests, while threads of a fixture start jobs.
+    ours = [k for k in list(os.environ) if not k.startswith(_FOREIGN) and k not in _FOREIGN_NAMES]
+    env = {k: value for k in ours if (value := os.environ.get(k)) is not None}
     env["RES_OPTIONS"] = "timeout:1 attempts:1"
     return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
 

@@ -17,6 +17,7 @@
 #include "collectives/collectives.hpp"
 #include "device/sim/sim_device.hpp"
 #include "engine/stream_execution.hpp"
+#include "schedule/through_host.hpp"
 #include "transport/loopback/loopback.hpp"
 
 namespace stream_test {
@@ -163,7 +164,7 @@ inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::
   spec.collective = collective;
   spec.rank = rank;
   spec.size = size;
-  spec.root = root;
+  spec.root = has_root(collective) ? root : 0;
   spec.count = collective == Collective::Barrier || collective == Collective::AllToAll ? 0 : count;
   spec.dtype = DataType::Int32;
   if (collective == Collective::AllToAll)
@@ -244,19 +245,29 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
 // One operation with memory of its own. The input is produced by an item just before it on the caller's
 // queue, the output is consumed and spoiled right after.
 struct Operation {
-  Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index) {
+  // `by_host`: its messages go by way of host memory. Two-level algorithms see two ranks to a node.
+  Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index,
+            bool by_host = false) {
     const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3};
     spec = make_spec(algorithm.collective, rank, size, count, index % size);
+    if (algorithm.two_level) {
+      std::vector<int> nodes;
+      for (int r = 0; r < size; ++r) nodes.push_back(r / 2);
+      spec.topology = std::make_shared<const Topology>(nodes);
+    }
     schedule = algorithm.build(spec, tuning);
+    if (by_host) schedule = through_host(*schedule);
     data = make_data(spec, count, index);
     input.assign(data.input.size(), -1);
     output.assign(std::max(data.expected.size(), data.in_place ? data.input.size() : 0), -2);
     result.assign(data.expected.size(), -3);
     spoiled.assign(output.size(), -4);
     scratch.assign(schedule->scratch_count, -5);
+    bounce.assign(schedule->bounce_count, -6);
     binding.input = input.data();
     binding.output = output.data();
     binding.scratch = scratch.data();
+    binding.bounce = bounce.data();
     binding.dtype = DataType::Int32;
     binding.channel = Channel::Accelerator;
     binding.tag_base = (index % 500) * kMaxLanes;
@@ -280,7 +291,7 @@ struct Operation {
   CollectiveSpec spec;
   SchedulePtr schedule;
   Data data;
-  std::vector<Element> input, output, result, spoiled, scratch;
+  std::vector<Element> input, output, result, spoiled, scratch, bounce;
   Binding binding;
   std::shared_ptr<StreamExecution> execution;
 };

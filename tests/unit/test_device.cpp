@@ -1,11 +1,13 @@
 // The semantics of the simulated device. Kernels: test_kernels.cpp.
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <thread>
 
 #include "common/error.hpp"
 #include "device/device.hpp"
 #include "device/sim/sim_device.hpp"
+#include "device/sim/sim_queue.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;
@@ -112,6 +114,72 @@ TEST(sim_reports_a_kernel_that_throws) {
   const void* source = &v;
   queue->reduce({DataType::Bool, ReduceOp::Avg, &v, &source, 1, 1});
   CHECK_THROWS(queue->synchronize(), Error, "op=avg is not defined on dtype=bool");
+}
+
+TEST(sim_reports_work_that_throws) {
+  SimDevice device;
+  SimQueue queue(device, 0);
+  bool ran = false;
+  queue.enqueue([] { throw std::runtime_error("no such thing"); });
+  queue.enqueue([&ran] { ran = true; });
+  CHECK_THROWS(queue.synchronize(), Error, "no such thing");
+  CHECK(!ran);
+}
+
+TEST(sim_marks_are_places_in_a_line) {
+  SimDevice device({.hardware_queues = 2});
+  SimQueue first(device, 0), second(device, 1), beside_first(device, 0);
+  const auto flags = device.make_flags(2);
+  CHECK(SimMark().reached() && first.idle());
+  const SimMark early = first.mark();
+  first.wait_flag(&flags[0], 1);
+  const SimMark late = first.mark();
+  int value = 0;
+  second.wait(early);
+  second.enqueue([&value] { value = 1; });
+  second.synchronize();
+  CHECK(value == 1 && early.reached() && !late.reached() && !first.idle());
+  second.wait(late);
+  second.enqueue([&value] { value = 2; });
+  CHECK(value == 1 && !second.idle());
+  flags[0].store(1, std::memory_order_release);
+  beside_first.wait_flag(&flags[1], 1);
+  first.synchronize();  // not what is behind it in the same hardware queue
+  second.synchronize();
+  CHECK(value == 2 && first.idle() && !beside_first.idle());
+  // What was adopted is the same stream.
+  const auto adopted = device.adopt(static_cast<DeviceQueue*>(&second));
+  adopted->wait_flag(&flags[1], 1);
+  CHECK(!second.idle());
+  flags[1].store(1, std::memory_order_release);
+  beside_first.synchronize();
+  second.synchronize();
+}
+
+TEST(sim_slips_in_while_others_are_shut_out) {
+  SimDevice device({.hardware_queues = 2});
+  SimQueue first(device, 0), second(device, 1);
+  const auto flags = device.make_flags(1);
+  first.wait_flag(&flags[0], 1);
+  std::thread waiting([&device] { device.synchronize_all(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  second.slip_in([&flags] { flags[0].store(1, std::memory_order_release); });
+  waiting.join();
+}
+
+TEST(sim_winds_up_what_waits_for_ever) {
+  SimDevice device;
+  SimQueue queue(device, 0);
+  const auto flags = device.make_flags(1);
+  bool ran = false;
+  queue.enqueue([&ran] { ran = true; });
+  device.wind_up(std::chrono::seconds(10));
+  device.check();
+  CHECK(ran);
+  queue.wait_flag(&flags[0], 1);
+  device.wind_up(std::chrono::milliseconds(1));
+  CHECK(queue.idle());
+  CHECK_THROWS(device.check(), Error, "shut down while it had work");
 }
 
 UNIT_MAIN()

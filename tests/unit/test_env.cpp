@@ -44,7 +44,7 @@ TEST(bad_values_name_the_variable) {
 
 TEST(unknown_names_are_reported_with_the_nearest) {
   const char* environment[] = {"MPI_GDR_DEBUG=INFO", "MPI_GDR_ALGREDUCE_ALGO=ring", "PATH=/bin",
-                               "MPI_GDR_LANE=2", nullptr};
+                               "MPI_GDR_LANE=2",     "MPI_GDR_BUILD_CUDA=on",       nullptr};
   const auto unknown = Env::unknown_variables(environment);
   CHECK(unknown.size() == 2);
   CHECK(unknown[0].first == "MPI_GDR_ALGREDUCE_ALGO" && unknown[0].second == "MPI_GDR_ALLREDUCE_ALGO");

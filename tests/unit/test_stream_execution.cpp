@@ -16,7 +16,7 @@ using namespace stream_test;
 namespace {
 
 // Every algorithm at every count, all of them in flight together.
-void run_everything(const Layout& layout, LoopbackOptions options) {
+void run_everything(const Layout& layout, LoopbackOptions options, bool by_host = false) {
   on_all_ranks(
       layout,
       [&](Rank& rank) {
@@ -25,7 +25,7 @@ void run_everything(const Layout& layout, LoopbackOptions options) {
         for (const std::uint64_t count : {1u, 7u, 100u})
           for (const Algorithm& algorithm : scheduled_algorithms())
             operations.push_back(
-                std::make_unique<Operation>(algorithm, rank.rank(), layout.size, count, index++));
+                std::make_unique<Operation>(algorithm, rank.rank(), layout.size, count, index++, by_host));
         for (auto& operation : operations) operation->issue(rank);
         rank.drain();
         rank.caller->synchronize();
@@ -51,6 +51,12 @@ TEST(every_algorithm_on_queues_of_their_own) {
 
 TEST(every_algorithm_with_fewer_queues_than_lanes) {
   for (const int size : {2, 5}) run_everything({size, 3, 2, 5}, {.eager_bytes = 0});
+}
+
+TEST(every_algorithm_through_host_memory) {
+  for (int size = 1; size <= 5; ++size)
+    for (const int hardware_queues : {1, 4})
+      run_everything({size, hardware_queues, 3, 5}, {.eager_bytes = 64, .max_late_tests = 2}, true);
 }
 
 TEST(many_in_flight_joined_late_and_out_of_order) {
@@ -275,9 +281,9 @@ TEST(a_peer_that_sends_less_is_an_error) {
 TEST(flag_counters_start_over_before_they_wrap) {
   SimDevice device;
   StreamFlagPool pool(device, 1);
-  const StreamFlags first = pool.acquire(UINT32_MAX - 10);
+  const StreamFlags first = pool.acquire(INT32_MAX - 10);
   first.start()->store(first.base + 1, std::memory_order_release);
-  first.host(3)->store(first.base + UINT32_MAX - 10, std::memory_order_release);
+  first.host(3)->store(first.base + INT32_MAX - 10, std::memory_order_release);
   pool.release(first);
   const StreamFlags second = pool.acquire(20);
   CHECK(second.flags == first.flags && second.base == 0);

@@ -1,14 +1,14 @@
-// The elementwise loop behind host::reduce, one instance per (codec, operation, scaled).
-// Plain loops over blocks that fit the first-level cache, left to the compiler's vectoriser. No state, no
-// allocation. Only the reduce_*.cpp beside it include this.
+// The elementwise loop behind host::reduce (MPIGDR_FOLD of kernels/portable.hpp). Plain loops over blocks
+// that fit the first-level cache, left to the compiler's vectoriser. No state, no allocation. Only
+// kernels/fold.hpp includes this.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
 #include "device/device.hpp"
-#include "device/host/codecs.hpp"
-#include "device/host/operations.hpp"
+#include "device/kernels/codecs.hpp"
+#include "device/kernels/operations.hpp"
 
 // dst may equal a source exactly, so a store never changes what a later iteration loads; without this promise
 // the compiler guards the vector loop with an overlap check that in-place calls fail.
@@ -18,7 +18,9 @@
 #define MPIGDR_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
+
+using Args = ReduceArgs;
 
 // 1024 elements of the widest type take 16 KiB: the partial results stay in the first-level cache while every
 // source is streamed through once.
@@ -117,28 +119,4 @@ void fold(const ReduceArgs& args) {
   }
 }
 
-// Sums of one codec, scaled only if the arguments ask for it.
-template <typename Codec>
-void fold_sum(const ReduceArgs& args) {
-  if (args.factor == 1.0 && args.divisor == 1)
-    fold<Codec, Add, false>(args);
-  else
-    fold<Codec, Add, true>(args);
-}
-
-// Every operation that real floats have.
-template <typename Codec>
-void fold_real(const ReduceArgs& args) {
-  switch (args.op) {
-    case ReduceOp::Product:
-      return fold<Codec, Multiply, false>(args);
-    case ReduceOp::Min:
-      return fold<Codec, Minimum, false>(args);
-    case ReduceOp::Max:
-      return fold<Codec, Maximum, false>(args);
-    default:
-      return fold_sum<Codec>(args);
-  }
-}
-
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

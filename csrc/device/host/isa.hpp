@@ -8,11 +8,6 @@
 
 #include "device/device.hpp"
 
-// Of the file that is being compiled.
-#ifndef MPIGDR_ISA
-#define MPIGDR_ISA baseline
-#endif
-
 namespace mpigdr::host {
 
 enum class Isa {

@@ -1,8 +1,12 @@
 #include "device/sim/sim_device.hpp"
 
-#include <atomic>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
 #include <sstream>
 #include <utility>
 
@@ -11,60 +15,8 @@ namespace mpigdr {
 namespace {
 // How often a waiting worker looks again: the host writes flags without telling anybody.
 constexpr std::chrono::microseconds kPollInterval{20};
-constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kPage = 4096;
 }  // namespace
-
-class SimQueue : public DeviceQueue {
- public:
-  SimQueue(SimDevice& device, int hardware_queue) : device_(device), hardware_queue_(hardware_queue) {}
-
-  void wait_flag(const Flag* flag, std::uint32_t at_least) override {
-    SimDevice& device = device_;
-    device_.submit(hardware_queue_, [&device, flag, at_least](std::string* waits_for) {
-      const std::uint32_t value = flag->load(std::memory_order_acquire);
-      if (value >= at_least) return true;
-      if (waits_for) {
-        std::ostringstream text;
-        text << device.flag_name(flag) << " to reach " << at_least << ", it is " << value;
-        *waits_for = text.str();
-      }
-      return false;
-    });
-  }
-
-  void write_flag(Flag* flag, std::uint32_t value) override {
-    device_.submit(hardware_queue_, [flag, value](std::string*) {
-      flag->store(value, std::memory_order_release);
-      return true;
-    });
-  }
-
-  void copy(void* dst, const void* src, std::size_t bytes) override {
-    device_.submit(hardware_queue_, [dst, src, bytes](std::string*) {
-      if (bytes) std::memcpy(dst, src, bytes);
-      return true;
-    });
-  }
-
-  void reduce(const ReduceArgs& args) override {
-    device_.submit(hardware_queue_,
-                   [args, sources = std::vector<const void*>(args.sources, args.sources + args.source_count)](
-                       std::string*) {
-                     ReduceArgs own = args;
-                     own.sources = sources.data();
-                     host::reduce(own);
-                     return true;
-                   });
-  }
-
-  void synchronize() override { device_.synchronize(hardware_queue_); }
-
-  int hardware_queue() const { return hardware_queue_; }
-
- private:
-  SimDevice& device_;
-  const int hardware_queue_;
-};
 
 SimDevice::SimDevice(SimOptions options) : options_(options) {
   if (options_.hardware_queues < 1)
@@ -83,7 +35,11 @@ SimDevice::~SimDevice() {
   }
   changed_.notify_all();
   for (auto& queue : queues_) queue->worker.join();
-  for (void* memory : allocations_) std::free(memory);
+  for (const auto& [memory, allocation] : allocations_) {
+    ::munmap(memory, allocation.bytes);
+    ::close(allocation.file);
+  }
+  for (const auto& [memory, bytes] : imported_) ::munmap(memory, bytes);
 }
 
 std::unique_ptr<DeviceQueue> SimDevice::make_queue() {
@@ -91,27 +47,77 @@ std::unique_ptr<DeviceQueue> SimDevice::make_queue() {
   return std::make_unique<SimQueue>(*this, next_queue_++ % options_.hardware_queues);
 }
 
+std::unique_ptr<DeviceQueue> SimDevice::adopt(void* native) {
+  return std::make_unique<SimQueue>(dynamic_cast<SimQueue&>(*static_cast<DeviceQueue*>(native)));
+}
+
 void* SimDevice::allocate(std::size_t bytes) {
   synchronize_all();
-  // Rounded up because aligned_alloc wants a multiple of the alignment.
-  void* const memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
-  if (!memory) fail(ErrorCode::System, "out of memory: ", bytes, " bytes of simulated device memory");
+  const std::size_t pages = bytes / kPage + 1;
+  const int file = ::memfd_create("simulated device memory", MFD_CLOEXEC);
+  void* const memory = file >= 0 && ::ftruncate(file, static_cast<off_t>(pages * kPage)) == 0
+                           ? ::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                           : MAP_FAILED;
+  if (memory == MAP_FAILED) {
+    if (file >= 0) ::close(file);
+    fail(ErrorCode::System, "out of memory: ", bytes, " bytes of simulated device memory");
+  }
   std::lock_guard lock(state_);
-  allocations_.insert(memory);
+  allocations_[memory] = {file, pages * kPage};
   return memory;
 }
 
 void SimDevice::release(void* memory) {
   synchronize_all();
+  Allocation found{-1, 0};
   {
     std::lock_guard lock(state_);
-    if (!allocations_.erase(memory))
+    const auto at = allocations_.find(memory);
+    if (at == allocations_.end())
       fail(ErrorCode::InvalidUsage, "release of ", memory, ": not from allocate()");
+    found = at->second;
+    allocations_.erase(at);
   }
-  std::free(memory);
+  ::munmap(memory, found.bytes);
+  ::close(found.file);
+}
+
+std::string SimDevice::export_memory(void* memory) {
+  std::lock_guard lock(state_);
+  const auto at = allocations_.find(memory);
+  if (at == allocations_.end()) fail(ErrorCode::InvalidUsage, "export of ", memory, ": not from allocate()");
+  return std::to_string(::getpid()) + ' ' + std::to_string(at->second.file) + ' ' +
+         std::to_string(at->second.bytes);
+}
+
+void* SimDevice::import_memory(const std::string& ticket) {
+  synchronize_all();
+  std::istringstream text(ticket);
+  int pid = 0, number = -1;
+  std::size_t bytes = 0;
+  text >> pid >> number >> bytes;
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  void* const memory =
+      file < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0) ::close(file);
+  if (memory == MAP_FAILED) fail(ErrorCode::System, "no simulated device memory at ", path);
+  std::lock_guard lock(state_);
+  imported_[memory] = bytes;
+  return memory;
+}
+
+void SimDevice::release_imported(void* memory) {
+  synchronize_all();
+  std::lock_guard lock(state_);
+  const auto at = imported_.find(memory);
+  if (at == imported_.end()) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
+  ::munmap(memory, at->second);
+  imported_.erase(at);
 }
 
 std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {
+  synchronize_all();
   std::shared_ptr<Flag[]> flags(new Flag[count]());
   std::lock_guard lock(state_);
   flag_blocks_[flags.get()] = count;
@@ -119,44 +125,58 @@ std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {
 }
 
 void SimDevice::order(DeviceQueue& before, DeviceQueue& after) {
-  const int first = dynamic_cast<SimQueue&>(before).hardware_queue();
-  const int second = dynamic_cast<SimQueue&>(after).hardware_queue();
-  auto event = std::make_shared<std::atomic<bool>>(false);
-  submit(first, [event](std::string*) {
-    event->store(true, std::memory_order_release);
-    return true;
-  });
-  submit(second, [event](std::string* waits_for) {
-    if (event->load(std::memory_order_acquire)) return true;
-    if (waits_for) *waits_for = "an event of another queue";
-    return false;
-  });
+  dynamic_cast<SimQueue&>(after).wait(dynamic_cast<SimQueue&>(before).mark());
 }
 
-void SimDevice::submit(int hardware_queue, Item item) {
-  std::lock_guard submission(submission_);
+SimMark SimDevice::submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last, bool shut_out) {
+  std::unique_lock submission(submission_, std::defer_lock);
+  if (shut_out) submission.lock();
+  SimMark mark{this, hardware_queue};
   {
     std::lock_guard lock(state_);
     HardwareQueue& queue = *queues_[hardware_queue];
     queue.items.push_back(std::move(item));
-    ++queue.submitted;
+    last = mark.number = ++queue.submitted;
   }
   changed_.notify_all();
+  return mark;
 }
 
-void SimDevice::synchronize(int hardware_queue) {
+void SimDevice::synchronize(const SimMark& mark) {
   std::unique_lock lock(state_);
-  const HardwareQueue& queue = *queues_[hardware_queue];
-  const std::uint64_t goal = queue.submitted;
-  changed_.wait(lock, [&] { return queue.finished >= goal; });
+  const HardwareQueue& queue = *queues_[mark.hardware_queue];
+  changed_.wait(lock, [&] { return queue.finished >= mark.number; });
   throw_failure_locked();
+}
+
+bool SimDevice::reached(const SimMark& mark) {
+  std::lock_guard lock(state_);
+  return queues_[mark.hardware_queue]->finished >= mark.number;
 }
 
 void SimDevice::synchronize_all() {
   std::lock_guard submission(submission_);
   std::unique_lock lock(state_);
-  for (const auto& queue : queues_) changed_.wait(lock, [&] { return queue->finished == queue->submitted; });
+  changed_.wait(lock, [this] { return idle_locked(); });
   throw_failure_locked();
+}
+
+void SimDevice::synchronize_so_far() {
+  std::unique_lock lock(state_);
+  std::vector<std::uint64_t> goals;
+  for (const auto& queue : queues_) goals.push_back(queue->submitted);
+  for (std::size_t q = 0; q < goals.size(); ++q)
+    changed_.wait(lock, [&] { return queues_[q]->finished >= goals[q]; });
+  throw_failure_locked();
+}
+
+void SimDevice::wind_up(std::chrono::milliseconds patience) {
+  std::unique_lock lock(state_);
+  if (changed_.wait_for(lock, patience, [this] { return idle_locked(); })) return;
+  lock.unlock();
+  set_failure(ErrorCode::Aborted, "the device was shut down while it had work");
+  lock.lock();
+  changed_.wait(lock, [this] { return idle_locked(); });
 }
 
 void SimDevice::check() {
@@ -169,13 +189,13 @@ void SimDevice::work(HardwareQueue& queue) {
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !queue.items.empty(); });
     if (queue.items.empty()) return;
-    const Item item = std::move(queue.items.front());
+    Item item = std::move(queue.items.front());
     queue.items.pop_front();
-    if (!failed_) {
-      lock.unlock();
-      run(queue, item);
-      lock.lock();
-    }
+    const bool dropped = failed_;
+    lock.unlock();
+    if (!dropped) run(queue, item);
+    item = nullptr;  // what it holds may ask the device something when it goes
+    lock.lock();
     ++queue.finished;
     changed_.notify_all();
   }
@@ -203,6 +223,8 @@ void SimDevice::run(HardwareQueue& queue, const Item& item) {
     }
   } catch (const Error& error) {
     set_failure(error.code(), error.what());
+  } catch (const std::exception& error) {
+    set_failure(ErrorCode::Internal, error.what());
   }
 }
 
@@ -212,6 +234,11 @@ void SimDevice::set_failure(ErrorCode code, const std::string& text) {
   failed_ = true;
   failure_code_ = code;
   failure_ = text;
+}
+
+bool SimDevice::idle_locked() const {
+  return std::all_of(queues_.begin(), queues_.end(),
+                     [](const auto& queue) { return queue->finished == queue->submitted; });
 }
 
 void SimDevice::throw_failure_locked() const {

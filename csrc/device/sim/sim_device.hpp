@@ -3,12 +3,13 @@
 // wait for the whole device and shut out every other submission meanwhile, as cudaMalloc and cudaFree may.
 //
 // Threads: every call is thread-safe. Each hardware queue has a worker thread that runs one item at a time.
-// Errors: an item that waits longer than SimOptions::deadline fails the device; so does a kernel that throws.
+// Errors: an item that waits longer than SimOptions::deadline fails the device; so does one that throws.
 // From then on all work is dropped, and check(), synchronize() and allocate() throw what happened.
 // Lifetime: DeviceQueues must not outlive their SimDevice; memory and flags must outlive the work that uses
 // them.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -18,13 +19,13 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/error.hpp"
 #include "device/device.hpp"
+#include "device/sim/sim_queue.hpp"
 
 namespace mpigdr {
 
@@ -44,18 +45,32 @@ class SimDevice : public Device {
   ~SimDevice() override;
 
   std::unique_ptr<DeviceQueue> make_queue() override;
+  // `native`: a DeviceQueue of this device.
+  std::unique_ptr<DeviceQueue> adopt(void* native) override;
+  bool capturing(void*) override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
+  // Memory is in files, so that other processes can map it.
+  std::string export_memory(void* memory) override;
+  void* import_memory(const std::string& ticket) override;
+  void release_imported(void* memory) override;
+  void register_host(void*, std::size_t) override {}
+  void unregister_host(void*) override {}
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override;
   void order(DeviceQueue& before, DeviceQueue& after) override;
 
   // Blocks until every queue is idle; other threads cannot submit meanwhile.
   void synchronize_all();
+  // Blocks until what was submitted before is done.
+  void synchronize_so_far();
+  // Before the process ends: gives the work so much time, then drops what has not run, and all that comes.
+  void wind_up(std::chrono::milliseconds patience);
   // Throws mpigdr::Error if the device has failed.
   void check();
 
  private:
   friend class SimQueue;
+  friend struct SimMark;
   // Runs on a worker; returns false while it must wait (it is then called again), describes what for in the
   // string.
   using Item = std::function<bool(std::string* waits_for)>;
@@ -67,11 +82,14 @@ class SimDevice : public Device {
     std::thread worker;
   };
 
-  void submit(int hardware_queue, Item item);
-  void synchronize(int hardware_queue);
+  // `last`: becomes the number of the item before anybody else can submit.
+  SimMark submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last, bool shut_out);
+  void synchronize(const SimMark& mark);
+  bool reached(const SimMark& mark);
   void work(HardwareQueue& queue);
   void run(HardwareQueue& queue, const Item& item);
   void set_failure(ErrorCode code, const std::string& text);
+  bool idle_locked() const;
   void throw_failure_locked() const;
   std::string flag_name(const Flag* flag);
 
@@ -80,7 +98,12 @@ class SimDevice : public Device {
   std::mutex state_;       // guards everything below; taken after submission_
   std::condition_variable changed_;
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
-  std::set<void*> allocations_;
+  struct Allocation {
+    int file;
+    std::size_t bytes;
+  };
+  std::map<void*, Allocation> allocations_;
+  std::map<void*, std::size_t> imported_;
   std::map<const Flag*, std::size_t> flag_blocks_;  // first flag of a block -> count
   int next_queue_ = 0;
   bool stopping_ = false;

@@ -11,20 +11,24 @@
 #include <immintrin.h>
 #endif
 
-#include "device/host/isa.hpp"
+#include "device/kernels/portable.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 
 template <typename T>
 struct FloatCodec {
   using Stored = T;
   using Folded = T;
-  static Folded load(Stored v) { return v; }
-  static Stored store(Folded v) { return v; }
+  MPIGDR_PORTABLE static Folded load(Stored v) { return v; }
+  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
 // A register full, as the compilers' vector extension has it: for what GCC 12 does not vectorise well by
-// itself.
+// itself. Threads of a GPU have no such registers.
+#if !defined(__CUDACC__) && !defined(__HIPCC__)
+#define MPIGDR_VECTOR_REGISTERS
+#endif
+#ifdef MPIGDR_VECTOR_REGISTERS
 #if defined(__AVX512F__)
 inline constexpr std::size_t kVectorBytes = 64;
 #elif defined(__AVX2__)
@@ -35,13 +39,19 @@ inline constexpr std::size_t kVectorBytes = 16;
 typedef float Floats __attribute__((vector_size(kVectorBytes)));
 typedef std::uint32_t Words __attribute__((vector_size(kVectorBytes)));
 inline constexpr std::size_t kFloats = kVectorBytes / sizeof(float);
+#endif
 
 // Integer arithmetic for processors without an instruction for it; the loop still vectorises. The rest
-// convert registers full (fold.hpp), to the same bits.
+// convert registers full (host/fold.hpp), to the same bits, and a GPU of NVIDIA has one instruction for each.
 struct Float16Codec {
   using Stored = std::uint16_t;
   using Folded = float;
-  static Folded load(Stored v) {
+  MPIGDR_PORTABLE static Folded load(Stored v) {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(v));
+    return value;
+#else
     const std::uint32_t magnitude = v & 0x7fffu;
     // The exponent bias grows by 112; infinities and NaNs need the same step again to reach the all-ones
     // exponent.
@@ -52,8 +62,14 @@ struct Float16Codec {
         std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
     const std::uint32_t sign = (v & 0x8000u) << 16;
     return std::bit_cast<float>(sign | (magnitude < 0x0400u ? subnormal : normal));
+#endif
   }
-  static Stored store(Folded v) {
+  MPIGDR_PORTABLE static Stored store(Folded v) {
+#ifdef __CUDA_ARCH__
+    std::uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
+    return bits;
+#else
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -67,8 +83,9 @@ struct Float16Codec {
                                     std::bit_cast<std::uint32_t>(0.5f);
     const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
     return static_cast<Stored>(sign | (magnitude >= 0x47800000u ? special : finite));
+#endif
   }
-#ifdef __F16C__
+#if defined(__F16C__) && defined(MPIGDR_VECTOR_REGISTERS)
   static constexpr std::size_t kVectors = 1;
 #ifdef __AVX512F__
   // With a mask of all ones because GCC 12 warns of the undefined register in the form without.
@@ -94,9 +111,12 @@ struct Float16Codec {
 struct BFloat16Codec {
   using Stored = std::uint16_t;
   using Folded = float;
-  static Folded load(Stored v) { return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16); }
-  static Stored store(Folded v) { return static_cast<Stored>(rounded(v) >> 16); }
+  MPIGDR_PORTABLE static Folded load(Stored v) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
+  }
+  MPIGDR_PORTABLE static Stored store(Folded v) { return static_cast<Stored>(rounded(v) >> 16); }
 
+#ifdef MPIGDR_VECTOR_REGISTERS
   // Two elements lie in a word of 32 bits, one where a float has them and one a shift away: fewer
   // instructions than to widen the elements in order. Which lane holds which element matters to nobody
   // between.
@@ -125,6 +145,7 @@ struct BFloat16Codec {
     const Words words = (rounded(from[0]) >> 16) | (rounded(from[1]) & 0xffff0000u);
     std::memcpy(to, &words, kVectorBytes);
   }
+#endif
 
  private:
 #ifdef __AVX512BF16__
@@ -134,22 +155,24 @@ struct BFloat16Codec {
                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 #endif
   // To nearest even, in the upper half. Rounding may carry a NaN into infinity; the quiet bit keeps it one.
-  static std::uint32_t rounded(float v) {
+  MPIGDR_PORTABLE static std::uint32_t rounded(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     return v != v ? bits | 0x00400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
   }
+#ifdef MPIGDR_VECTOR_REGISTERS
   static Words rounded(Floats v) {
     const Words bits = std::bit_cast<Words>(v), nan = std::bit_cast<Words>(v != v);
     return (nan & (bits | 0x00400000u)) | (~nan & (bits + 0x7fffu + ((bits >> 16) & 1u)));
   }
+#endif
 };
 
 template <typename T>
 struct IntegerCodec {
   using Stored = T;
   using Folded = T;
-  static Folded load(Stored v) { return v; }
-  static Stored store(Folded v) { return v; }
+  MPIGDR_PORTABLE static Folded load(Stored v) { return v; }
+  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
 // Real and imaginary part, as they lie in memory.
@@ -163,15 +186,15 @@ template <typename Part>
 struct ComplexCodec {
   using Stored = Complex<typename Part::Stored>;
   using Folded = Complex<typename Part::Folded>;
-  static Folded load(Stored v) { return {Part::load(v.re), Part::load(v.im)}; }
-  static Stored store(Folded v) { return {Part::store(v.re), Part::store(v.im)}; }
+  MPIGDR_PORTABLE static Folded load(Stored v) { return {Part::load(v.re), Part::load(v.im)}; }
+  MPIGDR_PORTABLE static Stored store(Folded v) { return {Part::store(v.re), Part::store(v.im)}; }
 };
 
 struct BoolCodec {
   using Stored = std::uint8_t;
   using Folded = std::uint8_t;
-  static Folded load(Stored v) { return v != 0; }
-  static Stored store(Folded v) { return v; }
+  MPIGDR_PORTABLE static Folded load(Stored v) { return v != 0; }
+  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

@@ -1,10 +1,10 @@
-#include "device/host/codecs.hpp"
-#include "device/host/fold.hpp"
-#include "device/host/reduce_families.hpp"
+#include "device/kernels/codecs.hpp"
+#include "device/kernels/fold.hpp"
+#include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 
-void reduce_floats(const ReduceArgs& args) {
+void reduce_floats(const Args& args) {
   switch (args.dtype) {
     case DataType::Float64:
       return fold_real<FloatCodec<double>>(args);
@@ -19,4 +19,4 @@ void reduce_floats(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

@@ -1,13 +1,13 @@
-#include "device/host/codecs.hpp"
-#include "device/host/fold.hpp"
-#include "device/host/reduce_families.hpp"
+#include "device/kernels/codecs.hpp"
+#include "device/kernels/fold.hpp"
+#include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 namespace {
 
 // Where the sign matters.
 template <typename T>
-void fold_integer(const ReduceArgs& args) {
+void fold_integer(const Args& args) {
   switch (args.op) {
     case ReduceOp::Min:
       return fold<IntegerCodec<T>, Minimum, false>(args);
@@ -20,7 +20,7 @@ void fold_integer(const ReduceArgs& args) {
 
 // Where it does not: results wrap modulo 2^n, and bits are bits.
 template <typename T>
-void fold_bits(const ReduceArgs& args) {
+void fold_bits(const Args& args) {
   switch (args.op) {
     case ReduceOp::Product:
       return fold<IntegerCodec<T>, Multiply, false>(args);
@@ -35,7 +35,7 @@ void fold_bits(const ReduceArgs& args) {
   }
 }
 
-void fold_bool(const ReduceArgs& args) {
+void fold_bool(const Args& args) {
   switch (args.op) {
     case ReduceOp::Sum:
     case ReduceOp::Max:
@@ -48,7 +48,7 @@ void fold_bool(const ReduceArgs& args) {
   }
 }
 
-void fold_signed(const ReduceArgs& args) {
+void fold_signed(const Args& args) {
   switch (args.dtype) {
     case DataType::Int64:
       return fold_integer<std::int64_t>(args);
@@ -73,7 +73,7 @@ void fold_signed(const ReduceArgs& args) {
 
 }  // namespace
 
-void reduce_integers(const ReduceArgs& args) {
+void reduce_integers(const Args& args) {
   if (args.dtype == DataType::Bool) return fold_bool(args);
   if (args.divisor != 1 || args.op == ReduceOp::Min || args.op == ReduceOp::Max) return fold_signed(args);
   switch (item_size(args.dtype)) {
@@ -88,4 +88,4 @@ void reduce_integers(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

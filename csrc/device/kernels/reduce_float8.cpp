@@ -1,10 +1,10 @@
-#include "device/host/float8.hpp"
-#include "device/host/fold.hpp"
-#include "device/host/reduce_families.hpp"
+#include "device/kernels/float8.hpp"
+#include "device/kernels/fold.hpp"
+#include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 
-void reduce_float8(const ReduceArgs& args) {
+void reduce_float8(const Args& args) {
   switch (args.dtype) {
     case DataType::Float8E4M3FN:
       return fold_real<Float8E4M3FNCodec>(args);
@@ -21,4 +21,4 @@ void reduce_float8(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

@@ -1,10 +1,10 @@
-#include "device/host/codecs.hpp"
-#include "device/host/fold.hpp"
-#include "device/host/reduce_families.hpp"
+#include "device/kernels/codecs.hpp"
+#include "device/kernels/fold.hpp"
+#include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 
-void reduce_complex(const ReduceArgs& args) {
+void reduce_complex(const Args& args) {
   switch (args.dtype) {
     case DataType::Complex32:
       return fold<ComplexCodec<Float16Codec>, ComplexMultiply, false>(args);
@@ -17,4 +17,4 @@ void reduce_complex(const ReduceArgs& args) {
   }
 }
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

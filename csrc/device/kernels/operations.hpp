@@ -5,10 +5,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "device/device.hpp"
-#include "device/host/isa.hpp"
+#include "device/kernels/portable.hpp"
 
-namespace mpigdr::host::MPIGDR_ISA {
+namespace mpigdr::kernels::MPIGDR_ISA {
 
 // Wide enough that neither overflow nor integer promotion is undefined: results wrap.
 template <typename T>
@@ -16,7 +15,7 @@ using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t
 
 struct Add {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
     else
@@ -26,7 +25,7 @@ struct Add {
 
 struct Multiply {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
     else
@@ -38,14 +37,14 @@ struct Multiply {
 // differs from itself.
 struct Minimum {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     return ((b < a) | (b != b)) ? b : a;
   }
 };
 
 struct Maximum {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     return ((a < b) | (b != b)) ? b : a;
   }
 };
@@ -53,7 +52,7 @@ struct Maximum {
 // (a + bi)(c + di) as torch computes it: no special treatment of infinities (C99's Annex G).
 struct ComplexMultiply {
   template <typename C>
-  static C apply(C a, C b) {
+  MPIGDR_PORTABLE static C apply(C a, C b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
 };
@@ -61,36 +60,38 @@ struct ComplexMultiply {
 // Of bits; on bools, which are 0 or 1, these are the logical operations.
 struct Or {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 
 struct And {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 
 struct Xor {
   template <typename T>
-  static T apply(T a, T b) {
+  MPIGDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a ^ b);
   }
 };
 
-// The multiplication before and the division after the fold, in the folding type.
+// The multiplication before and the division after the fold, in the folding type. Args has the members
+// factor and divisor of ReduceArgs.
 template <typename T>
 struct Scaling {
-  explicit Scaling(const ReduceArgs& args)
+  template <typename Args>
+  MPIGDR_PORTABLE explicit Scaling(const Args& args)
       : factor(static_cast<T>(args.factor)), divisor(static_cast<T>(args.divisor)) {}
   template <typename V>
-  V before(V v) const {
+  MPIGDR_PORTABLE V before(V v) const {
     return v * factor;
   }
   template <typename V>
-  V after(V v) const {
+  MPIGDR_PORTABLE V after(V v) const {
     return v / divisor;
   }
   T factor, divisor;
@@ -102,9 +103,10 @@ struct Scaling<T> {
   // The quotient of 32-bit integers, truncated, is exact in double, and that division has vector
   // instructions.
   using Quotient = std::conditional_t<sizeof(T) == 8, T, double>;
-  explicit Scaling(const ReduceArgs& args) : divisor(static_cast<Quotient>(args.divisor)) {}
-  T before(T v) const { return v; }
-  T after(T v) const {
+  template <typename Args>
+  MPIGDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
+  MPIGDR_PORTABLE T before(T v) const { return v; }
+  MPIGDR_PORTABLE T after(T v) const {
     // Through int32 because vector units convert doubles to nothing narrower. That holds an unsigned quotient
     // too: the divisor is at least 2, else nothing is scaled.
     if constexpr (sizeof(T) == 8)
@@ -117,7 +119,8 @@ struct Scaling<T> {
 
 // For the kernels that do not scale.
 struct NoScaling {
-  explicit NoScaling(const ReduceArgs&) {}
+  template <typename Args>
+  MPIGDR_PORTABLE explicit NoScaling(const Args&) {}
 };
 
-}  // namespace mpigdr::host::MPIGDR_ISA
+}  // namespace mpigdr::kernels::MPIGDR_ISA

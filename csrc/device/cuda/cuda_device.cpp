@@ -1,0 +1,112 @@
+#include "device/cuda/cuda_device.hpp"
+
+#include <new>
+
+#include "common/error.hpp"
+#include "device/cuda/cuda_queue.hpp"
+#include "device/cuda/launch.hpp"
+
+namespace mpigdr {
+
+CudaDevice::CudaDevice(int index) : driver_(index), index_(index) {
+  const gpu::DeviceGuard guard(driver_);
+  int multiprocessors = 1, least = 0;
+  GPU_CALL(index_, DeviceGetAttribute, &multiprocessors, gpu::kMultiprocessors, index_);
+  most_blocks_ = static_cast<unsigned>(multiprocessors) * gpu::kBlocksPerMultiprocessor;
+  GPU_CALL(index_, DeviceGetStreamPriorityRange, &least, &priority_);
+  GPU_CALL(index_, EventCreateWithFlags, &event_, GPU(EventDisableTiming));
+  gpu::load_kernels(index_);
+}
+
+std::unique_ptr<DeviceQueue> CudaDevice::make_queue() {
+  const gpu::DeviceGuard guard(driver_);
+  gpu::Stream stream = nullptr;
+  GPU_CALL(index_, StreamCreateWithPriority, &stream, GPU(StreamNonBlocking), priority_);
+  return std::make_unique<CudaQueue>(*this, stream, true);
+}
+
+std::unique_ptr<DeviceQueue> CudaDevice::adopt(void* native) {
+  return std::make_unique<CudaQueue>(*this, static_cast<gpu::Stream>(native), false);
+}
+
+bool CudaDevice::capturing(void* native) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU(StreamCaptureStatus) status = GPU(StreamCaptureStatusNone);
+  GPU_CALL(index_, StreamIsCapturing, static_cast<gpu::Stream>(native), &status);
+  return status != GPU(StreamCaptureStatusNone);
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  const gpu::DeviceGuard guard(driver_);
+  void* memory = nullptr;
+  const auto status = GPU(Malloc)(&memory, bytes ? bytes : 1);
+  if (status == GPU(ErrorMemoryAllocation)) {
+    static_cast<void>(GPU(GetLastError)());
+    throw NoMemory("no memory for " + std::to_string(bytes) + " bytes on device " + std::to_string(index_) +
+                   ": " + gpu::text(status));
+  }
+  gpu::check(status, GPU_TEXT(Malloc), index_);
+  return memory;
+}
+
+void CudaDevice::release(void* memory) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU_CALL(index_, Free, memory);
+}
+
+std::shared_ptr<Flag[]> CudaDevice::make_flags(std::size_t count) {
+  static_assert(sizeof(Flag) == sizeof(std::uint32_t) && Flag::is_always_lock_free);
+  const gpu::DeviceGuard guard(driver_);
+  const std::size_t bytes = (count ? count : 1) * sizeof(Flag);
+  void *memory = nullptr, *seen = nullptr;
+  const auto status = GPU(HostAlloc)(&memory, bytes, GPU(HostAllocMapped) | GPU(HostAllocPortable));
+  if (status == GPU(ErrorMemoryAllocation)) {
+    static_cast<void>(GPU(GetLastError)());
+    throw NoMemory(bytes, "pinned flags: " + gpu::text(status));
+  }
+  gpu::check(status, GPU_TEXT(HostAlloc), index_);
+  Flag* const flags = static_cast<Flag*>(memory);
+  for (std::size_t i = 0; i < count; ++i) new (flags + i) Flag(0);
+  std::shared_ptr<Flag[]> owner(flags, [this](Flag* block) {
+    if (any_elsewhere_) {
+      std::lock_guard lock(elsewhere_mutex_);
+      elsewhere_.erase(block);
+    }
+    try {
+      const gpu::DeviceGuard freeing(driver_);
+      static_cast<void>(GPU(FreeHost)(block));
+    } catch (const std::exception&) {  // the process ends, and the driver has ended before
+    }
+  });
+  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
+  if (seen != memory) {
+    std::lock_guard lock(elsewhere_mutex_);
+    elsewhere_[flags] = {flags + count, static_cast<char*>(seen)};
+    any_elsewhere_ = true;
+  }
+  return owner;
+}
+
+std::uint32_t* CudaDevice::word(const Flag* flag) {
+  void* address = const_cast<Flag*>(flag);
+  if (any_elsewhere_) {
+    std::lock_guard lock(elsewhere_mutex_);
+    auto block = elsewhere_.upper_bound(flag);
+    if (block != elsewhere_.begin() && flag < (--block)->second.end)
+      address = block->second.device + (flag - block->first) * sizeof(Flag);
+  }
+  return static_cast<std::uint32_t*>(address);
+}
+
+void CudaDevice::order(DeviceQueue& before, DeviceQueue& after) {
+  const gpu::Stream first = static_cast<CudaQueue&>(before).stream();
+  const gpu::Stream second = static_cast<CudaQueue&>(after).stream();
+  if (first == second) return;
+  const gpu::DeviceGuard guard(driver_);
+  // A wait is for the latest record at the time of the call, so that one event does for all.
+  std::lock_guard lock(order_);
+  GPU_CALL(index_, EventRecord, event_, first);
+  GPU_CALL(index_, StreamWaitEvent, second, event_, 0);
+}
+
+}  // namespace mpigdr

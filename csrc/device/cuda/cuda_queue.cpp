@@ -1,0 +1,72 @@
+#include "device/cuda/cuda_queue.hpp"
+
+#include "device/cuda/flag_kernels.hpp"
+#include "device/cuda/launch.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr kernels::Families<LaunchArgs> kKernels = {
+    kernels::cuda::reduce_floats, kernels::cuda::reduce_float8, kernels::cuda::reduce_complex,
+    kernels::cuda::reduce_integers};
+
+}  // namespace
+
+CudaQueue::~CudaQueue() {
+  if (!owned_) return;
+  try {
+    const gpu::DeviceGuard guard(device_.driver_);
+    static_cast<void>(GPU(StreamDestroy)(stream_));
+  } catch (const std::exception&) {  // the process ends, and the driver has ended before
+  }
+}
+
+void CudaQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.wait_word(stream_, device_.word(flag), at_least);
+  else
+    gpu::launch_wait(device_.index_, stream_, device_.word(flag), at_least);
+}
+
+void CudaQueue::write_flag(Flag* flag, std::uint32_t value) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.write_word(stream_, device_.word(flag), value);
+  else
+    gpu::launch_write(device_.index_, stream_, device_.word(flag), value);
+}
+
+void CudaQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.wait_word64(stream_, flag, at_least);
+  else
+    gpu::launch_wait64(device_.index_, stream_, reinterpret_cast<const std::uint64_t*>(flag), at_least);
+}
+
+void CudaQueue::write_flag64(Flag64* flag, std::uint64_t value) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.write_word64(stream_, flag, value);
+  else
+    gpu::launch_write64(device_.index_, stream_, reinterpret_cast<std::uint64_t*>(flag), value);
+}
+
+void CudaQueue::copy(void* dst, const void* src, std::size_t bytes) {
+  if (bytes == 0) return;
+  const gpu::DeviceGuard guard(device_.driver_);
+  GPU_CALL(device_.index_, MemcpyAsync, dst, src, bytes, GPU(MemcpyDefault), stream_);
+}
+
+void CudaQueue::reduce(const ReduceArgs& args) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  kernels::reduce_with(kKernels, LaunchArgs{args, stream_, device_.index_, device_.most_blocks_});
+}
+
+void CudaQueue::synchronize() {
+  const gpu::DeviceGuard guard(device_.driver_);
+  GPU_CALL(device_.index_, StreamSynchronize, stream_);
+}
+
+}  // namespace mpigdr

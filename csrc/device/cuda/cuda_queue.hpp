@@ -1,0 +1,35 @@
+// A stream as a DeviceQueue.
+#pragma once
+
+#include "device/cuda/cuda_device.hpp"
+
+namespace mpigdr {
+
+// The device must outlive it. Errors and threads: cuda_device.hpp.
+class CudaQueue : public DeviceQueue {
+ public:
+  // `owned`: the stream is destroyed with the queue, when its work is done; does not wait for that.
+  CudaQueue(CudaDevice& device, gpu::Stream stream, bool owned)
+      : device_(device), stream_(stream), owned_(owned) {}
+  ~CudaQueue() override;
+  CudaQueue(const CudaQueue&) = delete;
+  CudaQueue& operator=(const CudaQueue&) = delete;
+
+  void wait_flag(const Flag* flag, std::uint32_t at_least) override;
+  void write_flag(Flag* flag, std::uint32_t value) override;
+  void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
+  void write_flag64(Flag64* flag, std::uint64_t value) override;
+  void copy(void* dst, const void* src, std::size_t bytes) override;
+  // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
+  void reduce(const ReduceArgs& args) override;
+  void synchronize() override;
+
+  gpu::Stream stream() const { return stream_; }
+
+ private:
+  CudaDevice& device_;
+  const gpu::Stream stream_;
+  const bool owned_;
+};
+
+}  // namespace mpigdr

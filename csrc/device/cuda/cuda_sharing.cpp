@@ -1,0 +1,50 @@
+// Memory that processes of a node share: that of a device by its runtime's handles, that of the host by
+// registering it in each of them.
+#include <cstring>
+
+#include "common/error.hpp"
+#include "device/cuda/cuda_device.hpp"
+
+namespace mpigdr {
+
+std::string CudaDevice::export_memory(void* memory) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU(IpcMemHandle_t) handle;
+  GPU_CALL(index_, IpcGetMemHandle, &handle, memory);
+  return std::string(reinterpret_cast<const char*>(&handle), sizeof handle);
+}
+
+void* CudaDevice::import_memory(const std::string& ticket) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU(IpcMemHandle_t) handle;
+  if (ticket.size() != sizeof handle)
+    fail(ErrorCode::System, "a handle of ", ticket.size(), " bytes for memory of another process, expected ",
+         sizeof handle);
+  std::memcpy(&handle, ticket.data(), sizeof handle);
+  void* memory = nullptr;
+  // Also that of another device of the node, where the two reach each other.
+  GPU_CALL(index_, IpcOpenMemHandle, &memory, handle, GPU(IpcMemLazyEnablePeerAccess));
+  return memory;
+}
+
+void CudaDevice::release_imported(void* memory) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU_CALL(index_, IpcCloseMemHandle, memory);
+}
+
+void CudaDevice::register_host(void* memory, std::size_t bytes) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU_CALL(index_, HostRegister, memory, bytes, GPU(HostRegisterMapped) | GPU(HostRegisterPortable));
+  void* seen = nullptr;
+  GPU_CALL(index_, HostGetDevicePointer, &seen, memory, 0);
+  if (seen == memory) return;
+  static_cast<void>(GPU(HostUnregister)(memory));
+  fail(ErrorCode::System, "device ", index_, " does not see host memory where the host does");
+}
+
+void CudaDevice::unregister_host(void* memory) {
+  const gpu::DeviceGuard guard(driver_);
+  GPU_CALL(index_, HostUnregister, memory);
+}
+
+}  // namespace mpigdr

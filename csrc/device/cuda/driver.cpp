@@ -1,0 +1,139 @@
+#include "device/cuda/driver.hpp"
+
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include "common/error.hpp"
+
+namespace mpigdr::gpu {
+namespace {
+
+using StreamWord = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+using StreamWord64 = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+
+struct Driver {
+  CUresult (*init)(unsigned) = nullptr;
+  CUresult (*driver_get_version)(int*) = nullptr;
+  CUresult (*get_error_string)(CUresult, const char**) = nullptr;
+  CUresult (*get_error_name)(CUresult, const char**) = nullptr;
+  CUresult (*device_get)(CUdevice*, int) = nullptr;
+  CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice) = nullptr;
+  CUresult (*primary_context_retain)(CUcontext*, CUdevice) = nullptr;
+  CUresult (*context_get_current)(CUcontext*) = nullptr;
+  CUresult (*context_set_current)(CUcontext) = nullptr;
+  // Null where the driver is too old for them.
+  StreamWord stream_wait = nullptr, stream_write = nullptr;
+  StreamWord64 stream_wait64 = nullptr, stream_write64 = nullptr;
+  std::string missing;  // why there is none; empty: it is there
+
+  Driver() {
+    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+      missing = "no NVIDIA driver (libcuda.so.1) on this machine";
+      return;
+    }
+    find(library, "cuInit", init);
+    find(library, "cuDriverGetVersion", driver_get_version);
+    find(library, "cuGetErrorString", get_error_string);
+    find(library, "cuGetErrorName", get_error_name);
+    find(library, "cuDeviceGet", device_get);
+    find(library, "cuDeviceGetAttribute", device_get_attribute);
+    find(library, "cuDevicePrimaryCtxRetain", primary_context_retain);
+    find(library, "cuCtxGetCurrent", context_get_current);
+    find(library, "cuCtxSetCurrent", context_set_current);
+    stream_wait = reinterpret_cast<StreamWord>(dlsym(library, "cuStreamWaitValue32_v2"));
+    stream_write = reinterpret_cast<StreamWord>(dlsym(library, "cuStreamWriteValue32_v2"));
+    stream_wait64 = reinterpret_cast<StreamWord64>(dlsym(library, "cuStreamWaitValue64_v2"));
+    stream_write64 = reinterpret_cast<StreamWord64>(dlsym(library, "cuStreamWriteValue64_v2"));
+  }
+
+  template <typename Function>
+  void find(void* library, const char* name, Function& function) {
+    function = reinterpret_cast<Function>(dlsym(library, name));
+    if (!function && missing.empty()) missing = std::string("libcuda.so.1 has no ") + name;
+  }
+};
+
+const Driver& driver() {
+  static const Driver it;
+  return it;
+}
+
+void check(CUresult status, const char* call, int device) {
+  if (status == CUDA_SUCCESS) return;
+  const char *text = nullptr, *name = nullptr;
+  driver().get_error_string(status, &text);
+  driver().get_error_name(status, &name);
+  fail(ErrorCode::System, call, " on device ", device, ": ", text ? text : "unknown error", " (",
+       name ? name : "?", ")");
+}
+
+CUdeviceptr address(const void* word) { return reinterpret_cast<CUdeviceptr>(word); }
+
+}  // namespace
+
+bool driver_present(std::string& why) {
+  why = driver().missing;
+  return why.empty();
+}
+
+std::string driver_version() {
+  int version = 0;
+  driver().driver_get_version(&version);
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+DriverDevice::DriverDevice(int index) : index_(index) {
+  const Driver& d = driver();
+  if (!d.missing.empty()) fail(ErrorCode::System, "device ", index, ": ", d.missing);
+  check(d.init(0), "cuInit", index);
+  CUdevice device;
+  check(d.device_get(&device, index), "cuDeviceGet", index);
+  check(d.primary_context_retain(&context_, device), "cuDevicePrimaryCtxRetain", index);
+  const auto has = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+  };
+  // Of the calls that end in _v2, the driver can only be asked for their forms of 64 bits, and whoever has
+  // these has ours.
+  stream_words_ = d.stream_wait && d.stream_write && d.stream_wait64 && d.stream_write64 &&
+                  has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
+  // What a network card writes into this device's memory (GPUDirect) may be overtaken by the flag, which lies
+  // in the host's: the wait then has to flush such writes, or the next kernels could read what was there
+  // before. Where a device cannot be asked for that, whoever receives such a message has to flush before it
+  // raises the flag (cudaDeviceFlushGPUDirectRDMAWrites).
+  wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;
+  if (has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) wait_flags_ |= CU_STREAM_WAIT_VALUE_FLUSH;
+}
+
+void DriverDevice::wait_word(Stream stream, const void* word, std::uint32_t at_least) const {
+  check(driver().stream_wait(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue32", index_);
+}
+
+void DriverDevice::write_word(Stream stream, void* word, std::uint32_t value) const {
+  // By default with a barrier before it.
+  check(driver().stream_write(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+        "cuStreamWriteValue32", index_);
+}
+
+void DriverDevice::wait_word64(Stream stream, const void* word, std::uint64_t at_least) const {
+  check(driver().stream_wait64(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue64", index_);
+}
+
+void DriverDevice::write_word64(Stream stream, void* word, std::uint64_t value) const {
+  check(driver().stream_write64(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+        "cuStreamWriteValue64", index_);
+}
+
+DeviceGuard::DeviceGuard(const DriverDevice& device) {
+  check(driver().context_get_current(&earlier_), "cuCtxGetCurrent", device.index());
+  if (earlier_ == device.context()) return;
+  check(driver().context_set_current(device.context()), "cuCtxSetCurrent", device.index());
+  changed_ = true;
+}
+
+DeviceGuard::~DeviceGuard() {
+  if (changed_) driver().context_set_current(earlier_);
+}
+
+}  // namespace mpigdr::gpu

@@ -1,0 +1,17 @@
+// Waiting for a flag and writing one where the driver cannot (driver.hpp): kernels of one thread.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/gpu_api.hpp"
+
+namespace mpigdr::gpu {
+
+// As DriverDevice::wait_word and write_word. The thread that polls keeps a place on the device until the flag
+// comes.
+void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint32_t at_least);
+void launch_write(int device, Stream stream, std::uint32_t* word, std::uint32_t value);
+void launch_wait64(int device, Stream stream, const std::uint64_t* word, std::uint64_t at_least);
+void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_t value);
+
+}  // namespace mpigdr::gpu

@@ -1,0 +1,40 @@
+// The runtime of a family of GPUs under names that CUDA and HIP share: GPU(MemcpyAsync) is cudaMemcpyAsync.
+// Everything of this folder but driver.* keeps to them.
+#pragma once
+
+#include <string>
+
+#if defined(__HIP_PLATFORM_AMD__)
+#include <hip/hip_runtime.h>
+#define GPU(name) hip##name
+#define GPU_TEXT(name) "hip" #name
+#define GPU_GRID_CONSTANT
+#else
+#include <cuda_runtime_api.h>
+#define GPU(name) cuda##name
+#define GPU_TEXT(name) "cuda" #name
+#define GPU_GRID_CONSTANT __grid_constant__  // the kernel reads its arguments where the launch has put them
+#endif
+
+namespace mpigdr::gpu {
+
+using Stream = GPU(Stream_t);
+using Event = GPU(Event_t);
+#if defined(__HIP_PLATFORM_AMD__)
+using Properties = hipDeviceProp_t;
+inline constexpr auto kMultiprocessors = hipDeviceAttributeMultiprocessorCount;
+#else
+using Properties = cudaDeviceProp;
+inline constexpr auto kMultiprocessors = cudaDevAttrMultiProcessorCount;
+#endif
+
+// Throws Error(System) "cudaMemcpyAsync on device 0: <the runtime's text> (cudaErrorInvalidValue)" if
+// `status` is an error.
+void check(GPU(Error_t) status, const char* call, int device);
+// "an illegal memory access was encountered (cudaErrorIllegalAddress)"
+std::string text(GPU(Error_t) status);
+
+}  // namespace mpigdr::gpu
+
+// A call into the runtime that must succeed: GPU_CALL(device, MemcpyAsync, dst, src, bytes, ...).
+#define GPU_CALL(device, name, ...) ::mpigdr::gpu::check(GPU(name)(__VA_ARGS__), GPU_TEXT(name), device)

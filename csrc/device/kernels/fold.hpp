@@ -1,0 +1,38 @@
+// The loop over the elements, one instance per (codec, operation, scaled), and which instances the families
+// have in common. The loop is the processor's own: MPIGDR_FOLD, which defines in this namespace
+//   Args                            ReduceArgs, or what is derived of it to say where the kernels run
+//   fold<Codec, Op, kScaled>(args)  checked arguments; kScaled: factor and divisor apply
+// Only the reduce_*.cpp beside it include this.
+#pragma once
+
+#include "device/kernels/portable.hpp"
+// Above the functions that call what it defines.
+#include MPIGDR_FOLD
+
+namespace mpigdr::kernels::MPIGDR_ISA {
+
+// Sums of one codec, scaled only if the arguments ask for it.
+template <typename Codec>
+void fold_sum(const Args& args) {
+  if (args.factor == 1.0 && args.divisor == 1)
+    fold<Codec, Add, false>(args);
+  else
+    fold<Codec, Add, true>(args);
+}
+
+// Every operation that real floats have.
+template <typename Codec>
+void fold_real(const Args& args) {
+  switch (args.op) {
+    case ReduceOp::Product:
+      return fold<Codec, Multiply, false>(args);
+    case ReduceOp::Min:
+      return fold<Codec, Minimum, false>(args);
+    case ReduceOp::Max:
+      return fold<Codec, Maximum, false>(args);
+    default:
+      return fold_sum<Codec>(args);
+  }
+}
+
+}  // namespace mpigdr::kernels::MPIGDR_ISA

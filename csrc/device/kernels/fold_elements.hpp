@@ -1,0 +1,168 @@
+// What one thread of a device does in a fold, and what all its threads are told. Plain functions that the
+// host compiles too: tests/unit/test_device_fold.cpp runs all threads of a grid there, one after the other.
+//
+// Elements are read and written 16 bytes at a time where all pointers agree modulo 16, but for the few at
+// either end; all of them one by one otherwise.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "common/error.hpp"
+#include "device/device.hpp"
+#include "device/kernels/codecs.hpp"
+#include "device/kernels/operations.hpp"
+#include "device/kernels/portable.hpp"
+
+// So that the loads of several sources are on their way at once.
+#if defined(__CUDA_ARCH__) || defined(__clang__)
+#define MPIGDR_UNROLL_SOURCES _Pragma("unroll 4")
+#else
+#define MPIGDR_UNROLL_SOURCES
+#endif
+
+namespace mpigdr::kernels::MPIGDR_ISA {
+
+// The widest that a thread of a GPU loads at once. The compilers for GPUs know this type of theirs.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+using Vector = uint4;
+#else
+struct alignas(16) Vector {
+  std::uint32_t words[4];
+};
+#endif
+
+// All that a kernel is given: it lies in the launch itself, which holds 4 KiB at most, so that no memory of
+// the device has to be filled before.
+template <int kCapacity>
+struct FoldArgs {
+  void* dst;
+  std::uint64_t count;    // elements
+  std::uint64_t head;     // of them before the first whole vector
+  std::uint64_t vectors;  // whole vectors
+  double factor;
+  std::uint32_t divisor;
+  int source_count;
+  const void* sources[kCapacity];
+};
+
+// Two kernels of each kind, because the arguments are copied at every launch.
+inline constexpr int kFewSources = 8;
+inline constexpr int kMostSources = 480;
+static_assert(sizeof(FoldArgs<kMostSources>) <= 4096);
+
+// On the host. Throws InvalidUsage for elements that are not aligned to their parts, which a device cannot
+// read.
+template <typename Codec, int kCapacity>
+FoldArgs<kCapacity> fold_args(const ReduceArgs& args) {
+  using Stored = typename Codec::Stored;
+  FoldArgs<kCapacity> out;
+  out.dst = args.dst;
+  out.count = args.count;
+  out.factor = args.factor;
+  out.divisor = args.divisor;
+  out.source_count = args.source_count;
+  const auto dst = reinterpret_cast<std::uintptr_t>(args.dst);
+  std::uintptr_t any = dst, differences = 0;
+  for (int k = 0; k < args.source_count; ++k) {
+    out.sources[k] = args.sources[k];
+    const auto source = reinterpret_cast<std::uintptr_t>(args.sources[k]);
+    any |= source;
+    differences |= source ^ dst;
+  }
+  if (any % alignof(Stored) != 0)
+    fail(ErrorCode::InvalidUsage, "dtype=", name(args.dtype), ": memory that is not aligned to ",
+         alignof(Stored), " bytes, as its elements must be on a device");
+  const std::uintptr_t before = (sizeof(Vector) - dst % sizeof(Vector)) % sizeof(Vector);
+  out.head = out.vectors = 0;
+  if (differences % sizeof(Vector) == 0 && before % sizeof(Stored) == 0) {
+    const std::uint64_t head = before / sizeof(Stored);
+    out.head = head < out.count ? head : out.count;
+    out.vectors = (out.count - out.head) / (sizeof(Vector) / sizeof(Stored));
+  }
+  return out;
+}
+
+// launch(arguments) with the smaller or the larger kind of arguments. On the host.
+template <typename Codec, typename Launch>
+void with_fold_args(const ReduceArgs& args, Launch launch) {
+  if (args.source_count <= kFewSources)
+    launch(fold_args<Codec, kFewSources>(args));
+  else if (args.source_count <= kMostSources)
+    launch(fold_args<Codec, kMostSources>(args));
+  else
+    fail(ErrorCode::InvalidUsage, "source_count=", args.source_count,
+         ": a reduction on a device takes at most ", kMostSources, " sources");
+}
+
+// How many threads have anything to do.
+template <typename Codec, int kCapacity>
+std::uint64_t useful_threads(const FoldArgs<kCapacity>& args) {
+  const std::uint64_t singles = args.count - args.vectors * (sizeof(Vector) / sizeof(typename Codec::Stored));
+  return args.vectors > singles ? args.vectors : singles;
+}
+
+template <typename Access>
+MPIGDR_PORTABLE void write(Access* to, Access value) {
+  *to = value;
+}
+#ifdef __CUDA_ARCH__
+// nvcc takes the words apart again that were put together, and stores each by itself.
+template <>
+MPIGDR_PORTABLE inline void write(Vector* to, Vector value) {
+  asm volatile("st.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+#endif
+
+// Folds the elements that one access at element `at` covers. Access: Vector, or Stored for a single one.
+template <typename Access, typename Codec, typename Op, bool kScaled, typename Args, typename Scale>
+MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::uint64_t at) {
+  using Stored = typename Codec::Stored;
+  using Folded = typename Codec::Folded;
+  constexpr std::size_t kLanes = sizeof(Access) / sizeof(Stored);
+  struct Lanes {
+    Stored lane[kLanes];
+  };
+  const auto load = [&](int k, Folded* to) {
+    const Access access = *reinterpret_cast<const Access*>(static_cast<const Stored*>(args.sources[k]) + at);
+    const Lanes lanes = std::bit_cast<Lanes>(access);
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      to[i] = Codec::load(lanes.lane[i]);
+      if constexpr (kScaled) to[i] = scaling.before(to[i]);
+    }
+  };
+  Folded partial[kLanes];
+  load(0, partial);
+  MPIGDR_UNROLL_SOURCES
+  for (int k = 1; k < args.source_count; ++k) {
+    Folded next[kLanes];
+    load(k, next);
+    for (std::size_t i = 0; i < kLanes; ++i) partial[i] = Op::apply(partial[i], next[i]);
+  }
+  Lanes lanes;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if constexpr (kScaled) partial[i] = scaling.after(partial[i]);
+    lanes.lane[i] = Codec::store(partial[i]);
+  }
+  write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dst) + at), std::bit_cast<Access>(lanes));
+}
+
+// The part of thread `first` of `step` threads. An element is read and written by one thread only, so dst may
+// equal a source.
+template <typename Codec, typename Op, bool kScaled, int kCapacity>
+MPIGDR_PORTABLE void fold_elements(const FoldArgs<kCapacity>& args, std::uint64_t first, std::uint64_t step) {
+  using Stored = typename Codec::Stored;
+  const std::conditional_t<kScaled, Scaling<typename Codec::Folded>, NoScaling> scaling(args);
+  constexpr std::uint64_t kLanes = sizeof(Vector) / sizeof(Stored);
+  for (std::uint64_t v = first; v < args.vectors; v += step)
+    fold_access<Vector, Codec, Op, kScaled>(args, scaling, args.head + v * kLanes);
+  const std::uint64_t in_vectors = args.vectors * kLanes, singles = args.count - in_vectors;
+  for (std::uint64_t s = first; s < singles; s += step)
+    fold_access<Stored, Codec, Op, kScaled>(args, scaling, s < args.head ? s : s + in_vectors);
+}
+
+}  // namespace mpigdr::kernels::MPIGDR_ISA

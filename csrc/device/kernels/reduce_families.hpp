@@ -1,0 +1,77 @@
+// The kernels of each family of types, one file each so that they compile side by side, and once for each
+// processor (portable.hpp). Their `args` have been checked, and the dtype is of the family.
+//
+// What is compiled for a newer instruction set must stay among itself: all that these files define stands in
+// a namespace of the instruction set, and they use no inline function of others that the compiler may not
+// have inlined, because the linker keeps any one copy of such.
+#pragma once
+
+#include "device/device.hpp"
+
+namespace mpigdr::kernels {
+
+// Throws InvalidUsage for what device.hpp does not define.
+void check(const ReduceArgs& args);
+[[noreturn]] void unexpected(DataType dtype);  // it is not of the family
+
+// To stand in this namespace. `Args`: that of fold.hpp.
+#define MPIGDR_FAMILIES(isa, Args)                              \
+  namespace isa {                                               \
+  void reduce_floats(const Args& args); /* 16 bits and wider */ \
+  void reduce_float8(const Args& args);                         \
+  void reduce_complex(const Args& args);  /* products */        \
+  void reduce_integers(const Args& args); /* and Bool */        \
+  }
+
+// Those of a processor.
+template <typename Args>
+struct Families {
+  void (*floats)(const Args&);
+  void (*float8)(const Args&);
+  void (*complex)(const Args&);
+  void (*integers)(const Args&);
+};
+
+// A sum of complex numbers, scaled by real ones, is that of their parts.
+template <typename Args>
+Args parts_of(Args args) {
+  args.count *= 2;
+  args.dtype = args.dtype == DataType::Complex32   ? DataType::Float16
+               : args.dtype == DataType::Complex64 ? DataType::Float32
+                                                   : DataType::Float64;
+  return args;
+}
+
+template <typename Args>
+void reduce_with(const Families<Args>& families, const Args& args) {
+  check(args);
+  switch (args.dtype) {
+    case DataType::Float64:
+    case DataType::Float32:
+    case DataType::Float16:
+    case DataType::BFloat16:
+      return families.floats(args);
+    case DataType::Float8E4M3FN:
+    case DataType::Float8E5M2:
+    case DataType::Float8E4M3FNUZ:
+    case DataType::Float8E5M2FNUZ:
+    case DataType::Float8E8M0FNU:
+      return families.float8(args);
+    case DataType::Complex32:
+    case DataType::Complex64:
+    case DataType::Complex128:
+      return args.op == ReduceOp::Product ? families.complex(args) : families.floats(parts_of(args));
+    case DataType::Int64:
+    case DataType::Int32:
+    case DataType::Int16:
+    case DataType::Int8:
+    case DataType::UInt64:
+    case DataType::UInt32:
+    case DataType::UInt16:
+    case DataType::UInt8:
+    case DataType::Bool:
+      return families.integers(args);
+  }
+}
+
+}  // namespace mpigdr::kernels

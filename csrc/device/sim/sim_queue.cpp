@@ -1,0 +1,108 @@
+#include "device/sim/sim_queue.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "device/sim/sim_device.hpp"
+
+namespace mpigdr {
+
+bool SimMark::reached() const { return !device || device->reached(*this); }
+
+void SimMark::synchronize() const {
+  if (device) device->synchronize(*this);
+}
+
+struct SimQueue::Last {
+  std::atomic<std::uint64_t> number{0};
+};
+
+SimQueue::SimQueue(SimDevice& device, int hardware_queue)
+    : device_(&device), hardware_queue_(hardware_queue), last_(std::make_shared<Last>()) {}
+
+SimMark SimQueue::submit(Item item, bool shut_out) {
+  return device_->submit(hardware_queue_, std::move(item), last_->number, shut_out);
+}
+
+void SimQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
+  submit([device = device_, flag, at_least](std::string* waits_for) {
+    const std::uint32_t value = flag->load(std::memory_order_acquire);
+    if (value >= at_least) return true;
+    if (waits_for) {
+      std::ostringstream text;
+      text << device->flag_name(flag) << " to reach " << at_least << ", it is " << value;
+      *waits_for = text.str();
+    }
+    return false;
+  });
+}
+
+void SimQueue::write_flag(Flag* flag, std::uint32_t value) {
+  enqueue([flag, value] { flag->store(value, std::memory_order_release); });
+}
+
+void SimQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
+  submit([flag, at_least](std::string* waits_for) {
+    const std::uint64_t value = flag->load(std::memory_order_acquire);
+    if (value >= at_least) return true;
+    if (waits_for)
+      *waits_for = "a shared flag to reach " + std::to_string(at_least) + ", it is " + std::to_string(value);
+    return false;
+  });
+}
+
+void SimQueue::write_flag64(Flag64* flag, std::uint64_t value) {
+  enqueue([flag, value] { flag->store(value, std::memory_order_release); });
+}
+
+void SimQueue::copy(void* dst, const void* src, std::size_t bytes) {
+  enqueue([dst, src, bytes] {
+    if (bytes) std::memcpy(dst, src, bytes);
+  });
+}
+
+void SimQueue::reduce(const ReduceArgs& args) {
+  enqueue([args, sources = std::vector<const void*>(args.sources, args.sources + args.source_count)] {
+    ReduceArgs own = args;
+    own.sources = sources.data();
+    host::reduce(own);
+  });
+}
+
+void SimQueue::synchronize() { device_->synchronize({device_, hardware_queue_, last_->number}); }
+
+SimMark SimQueue::enqueue(std::function<void()> work) {
+  return submit([work = std::move(work)](std::string*) {
+    work();
+    return true;
+  });
+}
+
+void SimQueue::slip_in(std::function<void()> work) {
+  const auto item = [work = std::move(work)](std::string*) {
+    work();
+    return true;
+  };
+  submit(item, false);
+}
+
+SimMark SimQueue::mark(std::shared_ptr<std::chrono::steady_clock::time_point> reached_at) {
+  return enqueue([reached_at = std::move(reached_at)] {
+    if (reached_at) *reached_at = std::chrono::steady_clock::now();
+  });
+}
+
+void SimQueue::wait(SimMark mark) {
+  submit([mark](std::string* waits_for) {
+    if (mark.reached()) return true;
+    if (waits_for) *waits_for = "an event of another queue";
+    return false;
+  });
+}
+
+bool SimQueue::idle() { return device_->reached({device_, hardware_queue_, last_->number}); }
+
+}  // namespace mpigdr

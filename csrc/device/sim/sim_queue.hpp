@@ -1,0 +1,65 @@
+// A stream of the simulated device. Several may share a hardware queue, and then run in the order of
+// submission.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "device/device.hpp"
+
+namespace mpigdr {
+
+class SimDevice;
+
+// A place in the line of a hardware queue: reached when all work submitted there up to it has run. What an
+// event stands for from one record to the next. Default: a place reached from the start.
+struct SimMark {
+  SimDevice* device = nullptr;
+  int hardware_queue = 0;
+  std::uint64_t number = 0;
+
+  bool reached() const;
+  // Blocks the host until it is reached. Throws what has failed the device.
+  void synchronize() const;
+};
+
+// Thread-safe. Must not outlive its SimDevice.
+class SimQueue : public DeviceQueue {
+ public:
+  SimQueue(SimDevice& device, int hardware_queue);
+  // The same stream once more.
+  SimQueue(const SimQueue& stream) = default;
+
+  void wait_flag(const Flag* flag, std::uint32_t at_least) override;
+  void write_flag(Flag* flag, std::uint32_t value) override;
+  void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
+  void write_flag64(Flag64* flag, std::uint64_t value) override;
+  void copy(void* dst, const void* src, std::size_t bytes) override;
+  void reduce(const ReduceArgs& args) override;
+  // For the work of this stream alone, not for what others have put behind it into the same hardware queue.
+  void synchronize() override;
+
+  // Work of the caller's own, run by the worker. What it throws fails the device (SimDevice).
+  SimMark enqueue(std::function<void()> work);
+  // What is not a call of the device's runtime: nobody who waits for the whole device shuts it out.
+  void slip_in(std::function<void()> work);
+  // Behind all work so far. `reached_at`: is told when.
+  SimMark mark(std::shared_ptr<std::chrono::steady_clock::time_point> reached_at = nullptr);
+  // Later work waits until `mark` is reached, which may be one of another device.
+  void wait(SimMark mark);
+  bool idle();
+
+ private:
+  using Item = std::function<bool(std::string* waits_for)>;
+  struct Last;  // what this stream has submitted last, for all queues that stand for the stream
+  SimMark submit(Item item, bool shut_out = true);
+
+  SimDevice* device_;
+  int hardware_queue_;
+  std::shared_ptr<Last> last_;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,47 @@
+// What is handed to Group::issue(): collectives and messages, and what can be said of them by themselves.
+// Values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <variant>
+
+#include "engine/simple_executions.hpp"
+#include "schedule/spec.hpp"
+
+namespace mpigdr {
+
+// A collective on memory of the host, or of a device (IssueOptions::stream). Buffers and their aliasing as in
+// schedule/spec.hpp.
+struct CollectiveCall {
+  CollectiveSpec spec;
+  const void* input = nullptr;
+  void* output = nullptr;
+  double factor = 1.0;  // PreMulSum
+};
+
+// Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
+// operation; both sequence numbers are taken when it is issued, so that ranks agree whenever `next` runs.
+struct StagedCall {
+  CollectiveCall first;
+  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
+  // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
+  // it allocates itself and keeps alive as `keepalive` does. Never run by the library's own collective, whose
+  // calls match in the order in which they start.
+  std::function<std::optional<CollectiveCall>()> next;
+};
+
+using Call = std::variant<CollectiveCall, MessageCall, StagedCall>;
+
+bool is_all_to_all(const Call& call);
+// How many sequence numbers, and with them tags, a call takes.
+std::uint64_t sequences_of(const Call& call);
+// What the ranks agree on; of a staged call, what it begins with. Not of messages.
+const CollectiveSpec& spec_of(const Call& call);
+// That this rank brings in; of a message, all of it.
+std::uint64_t bytes_of(const Call& call);
+// Bytes of the larger of the two buffers that this rank may touch.
+std::uint64_t largest_buffer(const Call& call);
+
+}  // namespace mpigdr

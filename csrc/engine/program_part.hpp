@@ -1,0 +1,42 @@
+// A device program as a part of an operation: the progress role drops its parts when they are done, which
+// may be before the issuing thread has launched the last of them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/device_program.hpp"
+#include "engine/gate.hpp"
+
+namespace mpigdr {
+
+class ProgramPart : public Execution {
+ public:
+  explicit ProgramPart(std::shared_ptr<DeviceProgram> program) : program_(std::move(program)) {}
+  bool advance() override {
+    const bool done = program_->advance();
+    rounds_done_ = program_->rounds_done();
+    return done;
+  }
+  std::vector<int> pending_peers() const override { return program_->pending_peers(); }
+  void abandon() noexcept override { program_->abandon(); }
+
+ private:
+  const std::shared_ptr<DeviceProgram> program_;
+};
+
+// For Operation::on_release_device(). Keeps none of them.
+inline std::function<bool()> releases(const std::vector<std::shared_ptr<DeviceProgram>>& programs,
+                                      const std::shared_ptr<Gate>& gate) {
+  const std::vector<std::weak_ptr<DeviceProgram>> weak(programs.begin(), programs.end());
+  return [weak, gate = std::weak_ptr<Gate>(gate)] {
+    bool through = true;
+    for (const auto& program : weak)
+      if (const auto held = program.lock()) through &= held->release_device();
+    if (const auto held = gate.lock()) held->open();
+    return through;
+  };
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,149 @@
+#include "schedule/through_host.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace mpigdr {
+namespace {
+
+bool overlap(const Slice& a, const Slice& b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.count && b.offset < a.offset + a.count;
+}
+
+// Slices one after the other of a part of bounce memory.
+class Area {
+ public:
+  explicit Area(Slice all) : all_(all) {}
+  void clear() { used_ = 0; }
+  Slice take(std::uint64_t count) {
+    const Slice slice{Buffer::Bounce, all_.offset + used_, count};
+    used_ += count;
+    return slice;
+  }
+
+ private:
+  Slice all_;
+  std::uint64_t used_ = 0;
+};
+
+class LaneWriter {
+ public:
+  LaneWriter(ScheduleWriter& writer, const Schedule& from, const Lane& lane)
+      : writer_(writer),
+        from_(from),
+        lane_(lane),
+        sends_(writer.bounce(most(StepKind::Send))),
+        receives_{Area(writer.bounce(most(StepKind::Recv))), Area(writer.bounce(most(StepKind::Recv)))} {}
+
+  void write() {
+    for (std::uint32_t r = 0; r < lane_.round_count; ++r) write(from_.rounds[lane_.first_round + r]);
+    copy_arrived();
+  }
+
+ private:
+  // What has been received, and where it is.
+  struct Arrival {
+    Slice dst, bounce;
+  };
+
+  const Step* begin(const Round& round) const { return from_.steps.data() + round.first_step; }
+  const Step* end(const Round& round) const { return begin(round) + round.step_count; }
+
+  std::uint64_t most(StepKind kind) const {
+    std::uint64_t most = 0;
+    for (std::uint32_t r = 0; r < lane_.round_count; ++r) {
+      const Round& round = from_.rounds[lane_.first_round + r];
+      std::uint64_t sum = 0;
+      for (const Step* step = begin(round); step != end(round); ++step)
+        if (step->kind == kind) sum += kind == StepKind::Send ? from_.source(*step).count : step->dst.count;
+      most = std::max(most, sum);
+    }
+    return most;
+  }
+
+  const Arrival* arrival_of(const Slice& slice) const {
+    const auto found =
+        std::find_if(fresh_.begin(), fresh_.end(), [&](const auto& a) { return a.dst == slice; });
+    return found == fresh_.end() ? nullptr : &*found;
+  }
+
+  void copy_arrived() {
+    if (owed_.empty()) return;
+    writer_.round();
+    for (const Arrival& arrival : std::exchange(owed_, {})) writer_.copy(arrival.dst, arrival.bounce);
+  }
+
+  void write(const Round& round) {
+    bool messages = false, local = false, forwards = true;
+    for (const Step* step = begin(round); step != end(round); ++step) {
+      const bool send = step->kind == StepKind::Send;
+      messages |= send || step->kind == StepKind::Recv;
+      local |= !send && step->kind != StepKind::Recv;
+      forwards &= !send || arrival_of(from_.source(*step));
+    }
+    // What arrived in the round before is copied beside this round's messages if nobody needs it before. Any
+    // step on this rank's own buffers may: in place, Input and Output are the same memory.
+    if (!messages || local || !forwards) copy_arrived();
+    if (!forwards) {
+      writer_.round();
+      sends_.clear();
+      for (const Step* step = begin(round); step != end(round); ++step)
+        if (step->kind == StepKind::Send && !arrival_of(from_.source(*step)))
+          writer_.copy(sends_.take(from_.source(*step).count), from_.source(*step));
+      sends_.clear();
+    }
+    writer_.round();
+    for (const Arrival& arrival : std::exchange(owed_, {})) writer_.copy(arrival.dst, arrival.bounce);
+    Area& into = receives_[turn_];
+    if (messages) into.clear();
+    for (const Step* step = begin(round); step != end(round); ++step) {
+      if (step->kind == StepKind::Send) {
+        const Slice& source = from_.source(*step);
+        const Arrival* const arrival = arrival_of(source);
+        writer_.send(step->peer, arrival ? arrival->bounce : sends_.take(source.count));
+      } else if (step->kind == StepKind::Recv) {
+        owed_.push_back({step->dst, into.take(step->dst.count)});
+        writer_.recv(step->peer, owed_.back().bounce);
+      } else {
+        write_local(*step);
+      }
+    }
+    if (!messages) return;
+    fresh_ = owed_;
+    turn_ ^= 1;
+  }
+
+  void write_local(const Step& step) {
+    const auto first = from_.sources.begin() + step.first_source;
+    const std::vector<Slice> sources(first, first + step.source_count);
+    if (step.kind == StepKind::Copy)
+      writer_.copy(step.dst, sources[0], step.scale);
+    else
+      writer_.reduce(step.dst, sources, step.scale);
+    std::erase_if(fresh_, [&](const Arrival& a) { return overlap(a.dst, step.dst); });
+  }
+
+  ScheduleWriter& writer_;
+  const Schedule& from_;
+  const Lane& lane_;
+  Area sends_, receives_[2];  // received into in turn: what has arrived may still be sent on
+  int turn_ = 0;
+  std::vector<Arrival> owed_;   // not yet copied to where it belongs
+  std::vector<Arrival> fresh_;  // of the last round with messages, and not written since
+};
+
+}  // namespace
+
+SchedulePtr through_host(const Schedule& schedule) {
+  ScheduleWriter writer(schedule.algorithm);
+  writer.scratch(schedule.scratch_count);
+  for (const Lane& lane : schedule.lanes) {
+    writer.lane();
+    LaneWriter(writer, schedule, lane).write();
+  }
+  if (schedule.one_way) writer.one_way();
+  return writer.finish();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,128 @@
+// Calls on a device's tensors: what is submitted to its streams, and in which order (docs/device.md).
+#include <ATen/core/grad_mode.h>
+#include <c10/core/StreamGuard.h>
+
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "torch/backend.hpp"
+#include "transport/ipc/device_node.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+void refuse_capture(const DeviceStreams& streams, const c10::Stream& caller, const char* what) {
+  if (streams.capturing(caller))
+    fail(ErrorCode::InvalidUsage, what,
+         ": the current stream is being captured into a graph, which this backend cannot replay: call it "
+         "outside of the graph");
+}
+
+}  // namespace
+
+template <typename T>
+std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
+  struct Buffers {
+    T own;
+    std::vector<T> all;
+  };
+  // Kept by the operation, for ever if it fails: others may still write to it.
+  const auto buffers =
+      std::make_shared<Buffers>(Buffers{own, std::vector<T>(static_cast<std::size_t>(size_))});
+  CollectiveCall call;
+  call.spec = {Collective::AllGather, rank_, size_};
+  call.spec.count = sizeof(T);
+  call.input = &buffers->own;
+  call.output = buffers->all.data();
+  IssueOptions options;
+  options.name = "all_gather of what devices share";
+  options.channel = Channel::Accelerator;
+  options.background = false;
+  options.keepalive = buffers;
+  const OperationPtr operation = group_->issue({std::move(call)}, std::move(options));
+  World::get().engine().wait(*operation);
+  return buffers->all;
+}
+
+void MpiBackend::share_devices(const Job& job) {
+  if (devices_shared_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(sharing_mutex_);
+  if (devices_shared_.load(std::memory_order_relaxed)) return;
+  if (size_ > 1 && group_->node()) {  // alike on all ranks
+    if (job.streams) refuse_capture(*job.streams, job.streams->current(), job.name);
+    std::shared_ptr<ipc::DeviceNode> node;
+    ipc::Ticket ticket;
+    std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
+    try {
+      if (job.streams && Env::get().device_sharing) {
+        node = std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
+        ticket = node->ticket();
+      }
+    } catch (const Error& e) {
+      why = e.what();
+      ticket = {};
+    }
+    const std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
+    const char attached = ticket.file >= 0 && node->attach(tickets, why);
+    bool all = true;
+    for (const char there : all_gather_on_host(attached)) all &= there != 0;
+    if (all) group_->share_devices(node);
+    log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
+        all        ? "share staging memory"
+        : attached ? "of other ranks cannot share memory with theirs"
+                   : "share no memory: " + why);
+  }
+  devices_shared_.store(true, std::memory_order_release);
+}
+
+OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, StreamResult& result) {
+  const DeviceStreams& on = *job.streams;
+  const c10::Stream caller = on.current();
+  refuse_capture(on, caller, job.name);
+  const std::unique_ptr<DeviceQueue> queue = on.queue(caller);
+  const auto memory = [](at::Tensor tensor) {
+    void* const data = tensor.mutable_data_ptr();
+    return std::shared_ptr<void>(std::make_shared<at::Tensor>(std::move(tensor)), data);
+  };
+  StreamTarget target{on.device(), on.queues(), *queue, on.flags()};
+  target.through_host = on.through_host();
+  target.device_memory = [&](std::size_t bytes) { return memory(on.device_memory(bytes)); };
+  target.host_memory = [&](std::size_t bytes) { return memory(on.host_memory(bytes)); };
+  target.conclude = [&] {
+    const c10::StreamGuard guard(on.results());
+    const at::NoGradGuard no_grad;  // copies into tensors that may require gradients
+    for (auto& epilogue : job.epilogues) epilogue();
+    result.computed(on.results());
+  };
+  options.stream = &target;
+  OperationPtr operation = group_->issue(std::move(job.calls), std::move(options));
+  job.epilogues.clear();
+  return operation;
+}
+
+OperationPtr MpiBackend::hand_over_messages(Job& job, IssueOptions options, StreamResult& result) {
+  const DeviceStreams& on = *job.streams;
+  const c10::Stream caller = on.current();
+  refuse_capture(on, caller, job.name);
+  group_->check(job.calls, job.name);  // before the device is told of them
+  auto gate = std::make_shared<Gate>(on.flags());
+  gate->expect(static_cast<int>(job.calls.size()));
+  c10::Stream begin = caller;
+  if (!job.departures.empty()) {
+    begin = on.departures();
+    c10::Event ready(caller.device_type());
+    ready.record(caller);
+    ready.block(begin);
+    const c10::StreamGuard guard(begin);
+    const at::NoGradGuard no_grad;
+    for (auto& departure : job.departures) departure();
+    result.computed(begin);
+  }
+  gate->enter(*on.queue(begin));
+  // What the library reads from the device must stay until it has; so a sender waits as well, then.
+  if (!job.arrivals.empty() || !on.through_host()) result.arrives(gate, std::move(job.arrivals));
+  options.gate = std::move(gate);
+  return group_->issue(std::move(job.calls), std::move(options));
+}
+
+}  // namespace mpigdr::torch_binding

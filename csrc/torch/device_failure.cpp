@@ -1,0 +1,51 @@
+#include "torch/device_failure.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "common/env.hpp"
+#include "common/exit_status.hpp"
+#include "common/log.hpp"
+#include "common/quiet_thread.hpp"
+#include "engine/group.hpp"
+
+namespace mpigdr::torch_binding {
+
+namespace {
+
+// Others may overwrite what was set for the device with what they have come to.
+void let_the_device_go_on(const OperationPtr& operation) {
+  if (operation->release_device()) return;
+  quiet_thread("mpigdr-release", [operation] {
+    const auto patience = Clock::now() + std::chrono::minutes(10);
+    while (!operation->release_device() && Clock::now() < patience)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }).detach();
+}
+
+}  // namespace
+
+void device_operation_failed(const OperationPtr& failed) {
+  const Operation& operation = *failed;
+  const Group& group = operation.group();
+  const bool on_purpose = !group.failed() || group.failure_code() == ErrorCode::Aborted;
+  if (on_purpose || operation.heard.load(std::memory_order_acquire)) return let_the_device_go_on(failed);
+  std::string text = group.failure();
+  try {
+    std::rethrow_exception(operation.error());
+  } catch (const std::exception& e) {
+    text = e.what();
+  }
+  if (!Env::get().end_on_device_failure) {
+    log(LogLevel::Warn, "COLL", text,
+        "; results on the device are undefined, the next call on the group raises");
+    return let_the_device_go_on(failed);
+  }
+  log(LogLevel::Warn, "COLL", text,
+      "; the device goes on with undefined results, so this process ends "
+      "(MPI_GDR_ASYNC_ERROR=raise: the next call on the group raises instead)");
+  std::_Exit(kExitDeviceFailure);
+}
+
+}  // namespace mpigdr::torch_binding

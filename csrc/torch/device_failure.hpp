@@ -1,0 +1,14 @@
+// What an operation that failed on a device means for the process: its Work was waited for long ago, by a
+// stream.
+#pragma once
+
+#include "engine/operation.hpp"
+
+namespace mpigdr::torch_binding {
+
+// Once it has ended with an error, on any thread but the progress thread. Ends the process, unless somebody
+// waits for the operation and hears of it, its group was aborted on purpose, or MPI_GDR_ASYNC_ERROR=raise:
+// then streams go on with undefined results, and the next call on the group raises.
+void device_operation_failed(const OperationPtr& operation);
+
+}  // namespace mpigdr::torch_binding

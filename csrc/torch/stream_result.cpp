@@ -1,0 +1,114 @@
+#include "torch/stream_result.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <iterator>
+#include <utility>
+
+namespace mpigdr::torch_binding {
+
+void StreamResult::computed(const c10::Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  computed_.push_back(std::make_shared<c10::Event>(stream.device_type()));
+  computed_.back()->record(stream);
+}
+
+void StreamResult::arrives(std::shared_ptr<Gate> gate, std::vector<std::function<void()>> arrivals) {
+  const std::lock_guard lock(mutex_);
+  gate_ = std::move(gate);
+  arrivals_ = std::move(arrivals);
+}
+
+void StreamResult::keep(std::vector<at::Tensor> tensors) {
+  const std::lock_guard lock(mutex_);
+  std::move(tensors.begin(), tensors.end(), std::back_inserter(kept_));
+}
+
+bool StreamResult::awaits_message() {
+  const std::lock_guard lock(mutex_);
+  return gate_ != nullptr;
+}
+
+void StreamResult::order(const c10::Stream& consumer) {
+  const std::lock_guard lock(mutex_);
+  order_locked(consumer);
+}
+
+void StreamResult::order_locked(const c10::Stream& consumer) {
+  for (const auto& event : computed_) event->block(consumer);
+  if (!gate_) return;
+  if (arrived_) return arrived_->block(consumer);
+  gate_->await(*streams_->queue(consumer));
+  // These copies the allocator does not know of: nobody may be given the memory before they are through,
+  // though what was kept goes with the end of the host's part.
+  if (consumer != home_) {
+    const c10::impl::VirtualGuardImpl device(consumer.device_type());
+    for (const at::Tensor& tensor : kept_)
+      if (tensor.device() == consumer.device())
+        device.recordDataPtrOnStream(tensor.storage().data_ptr(), consumer);
+  }
+  {
+    const c10::StreamGuard guard(consumer);
+    const at::NoGradGuard no_grad;
+    for (auto& arrival : arrivals_) arrival();
+  }
+  arrivals_.clear();
+  arrived_ = std::make_shared<c10::Event>(consumer.device_type());
+  arrived_->record(consumer);
+}
+
+void StreamResult::wait() {
+  std::vector<at::Tensor> done;  // dropped without the lock
+  const std::lock_guard lock(mutex_);
+  const c10::Stream consumer = streams_->current();
+  order_locked(consumer);
+  awaited_ = true;
+  // Not on another stream: the allocator gives what is freed to the stream of the call, which is not behind
+  // the operation.
+  if (consumer == home_) done.swap(kept_);
+}
+
+bool StreamResult::awaited() {
+  const std::lock_guard lock(mutex_);
+  return awaited_;
+}
+
+c10::Stream StreamResult::order_results() {
+  order(streams_->futures());
+  return streams_->futures();
+}
+
+void StreamResult::land() {
+  const std::lock_guard lock(mutex_);
+  if (gate_ && !arrived_) order_locked(streams_->departures());
+}
+
+bool StreamResult::query() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& event : computed_)
+    if (!event->query()) return false;
+  if (!gate_) return true;
+  if (!arrived_) order_locked(streams_->departures());
+  return arrived_->query();
+}
+
+void StreamResult::synchronize() {
+  std::vector<std::shared_ptr<c10::Event>> events;  // waited for without the lock
+  {
+    const std::lock_guard lock(mutex_);
+    if (gate_ && !arrived_) order_locked(streams_->departures());
+    events = computed_;
+    if (arrived_) events.push_back(arrived_);
+  }
+  for (const auto& event : events) event->synchronize();
+}
+
+void StreamResult::release() {
+  std::vector<at::Tensor> done;
+  const std::lock_guard lock(mutex_);
+  done.swap(kept_);
+}
+
+}  // namespace mpigdr::torch_binding

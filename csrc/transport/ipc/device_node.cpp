@@ -1,0 +1,135 @@
+#include "transport/ipc/device_node.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "common/error.hpp"
+#include "transport/shm/memory_file.hpp"
+
+namespace mpigdr::ipc {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+}  // namespace
+
+DeviceNode::DeviceNode(Device& device, int rank, int size)
+    : device_(device),
+      rank_(rank),
+      size_(size),
+      segment_bytes_(kPage +
+                     in_pages(std::size_t{kSlots} * kKinds * static_cast<std::size_t>(size) * sizeof(Line))),
+      nonce_(shm::draw_nonce()),
+      segments_(static_cast<std::size_t>(size)),
+      registered_(static_cast<std::size_t>(size)),
+      flags_(static_cast<std::size_t>(size)),
+      staging_(static_cast<std::size_t>(size)) {
+  const auto self = static_cast<std::size_t>(rank);
+  staging_[self] = static_cast<std::byte*>(device_.allocate(kSlots * kStagingBytes));
+  const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
+  file_ = made.file;
+  segments_[self] = made.memory;
+  std::memcpy(made.memory, &nonce_, sizeof nonce_);
+}
+
+Ticket DeviceNode::ticket() const {
+  Ticket ticket;
+  const std::string handle = device_.export_memory(staging_[static_cast<std::size_t>(rank_)]);
+  if (handle.size() > ticket.handle.size())
+    fail(ErrorCode::System, "a device's handle of ", handle.size(), " bytes, expected at most ",
+         ticket.handle.size());
+  ticket.pid = ::getpid();
+  ticket.file = file_;
+  ticket.nonce = nonce_;
+  ticket.handle_bytes = static_cast<std::uint32_t>(handle.size());
+  std::memcpy(ticket.handle.data(), handle.data(), handle.size());
+  return ticket;
+}
+
+bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
+  for (int r = 0; r < size_; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const Ticket& theirs = tickets[at];
+    const std::string who = "rank " + std::to_string(r);
+    if (theirs.file < 0) {
+      why = who + " has no device memory to share";
+      return false;
+    }
+    try {
+      if (r != rank_) {
+        segments_[at] = shm::map_file_of(theirs.pid, theirs.file, segment_bytes_);
+        if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0) {
+          why = who + "'s flags cannot be mapped";
+          return false;
+        }
+        staging_[at] =
+            static_cast<std::byte*>(device_.import_memory({theirs.handle.data(), theirs.handle_bytes}));
+      }
+      device_.register_host(segments_[at], segment_bytes_);
+    } catch (const Error& e) {
+      why = who + ": " + e.what();
+      return false;
+    }
+    registered_[at] = true;
+    flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);
+  }
+  return true;
+}
+
+template <typename F>
+bool DeviceNode::all_reach(F flag, std::chrono::steady_clock::time_point deadline) const {
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || !flags_[static_cast<std::size_t>(r)]) continue;
+    const auto [word, least] = flag(r);
+    while (word->load(std::memory_order_acquire) < least) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  return true;
+}
+
+DeviceNode::~DeviceNode() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const auto self = static_cast<std::size_t>(rank_);
+  bool attached = true;
+  for (const Line* const flags : flags_) attached &= flags != nullptr;
+  // This rank has called as often as any: with what it has begun the others must be through.
+  for (int slot = 0; slot < kSlots && attached; ++slot)
+    if (!all_reach(
+            [&](int r) {
+              const std::uint64_t called_here = called(r, slot, rank_).load(std::memory_order_acquire) >> 32;
+              return std::pair(&ended(rank_, slot, r), called_here);
+            },
+            deadline))
+      return;
+  try {
+    // Those who map memory let go of it first, as CUDA wants it.
+    for (int r = 0; r < size_; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      if (r == rank_ || !staging_[at]) continue;
+      device_.release_imported(staging_[at]);
+      if (attached) detached(r, rank_).store(1, std::memory_order_release);
+    }
+    const bool alone =
+        !attached ||
+        all_reach([&](int r) { return std::pair(&detached(rank_, r), std::uint64_t{1}); }, deadline);
+    for (int r = 0; r < size_; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      if (registered_[at]) device_.unregister_host(segments_[at]);
+      if (segments_[at]) ::munmap(segments_[at], segment_bytes_);
+    }
+    if (alone && staging_[self]) device_.release(staging_[self]);
+  } catch (const std::exception&) {
+    // The device is gone, or has failed: so has its memory.
+  }
+  if (file_ >= 0) ::close(file_);
+}
+
+}  // namespace mpigdr::ipc

@@ -1,0 +1,98 @@
+// Memory of devices, and flags, that the ranks of a group share when all of them are on one node.
+//
+// Each rank has staging memory on its device, which the devices of the others map, and a segment of host
+// memory (a file without a name, transport/shm/memory_file.hpp) with flags that its own device waits for and
+// the devices of the others write: so a rank can let its own device go on when another one is gone. An
+// operation uses one slot of both; which one follows from how many have used slots before, which is equal on
+// all ranks.
+//
+// Flags have one writer each and only grow; generation << 32 | number, so that a slot is used again without
+// being reset.
+//
+// Threads: constructor, attach() and destructor may wait for the device: not while an operation is being
+// launched. Everything else is constant.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "device/device.hpp"
+
+namespace mpigdr::ipc {
+
+inline constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // per slot
+inline constexpr int kSlots = 2;
+inline constexpr int kLanes = 16;
+
+// What the others need to find this rank's; plain bytes, for an all_gather.
+struct Ticket {
+  std::int64_t pid = 0;
+  std::int32_t file = -1;  // of the flags; -1: this rank has nothing to share
+  std::uint32_t handle_bytes = 0;
+  std::uint64_t nonce = 0;
+  std::array<char, 192> handle{};  // of the staging memory
+};
+
+class DeviceNode {
+ public:
+  // Throws System, NoMemory.
+  DeviceNode(Device& device, int rank, int size);
+  // Memory that others may still read is left behind. Takes up to 2 s where others are late.
+  ~DeviceNode();
+  DeviceNode(const DeviceNode&) = delete;
+  DeviceNode& operator=(const DeviceNode&) = delete;
+
+  Ticket ticket() const;
+  // Maps what the others have, in rank order. False, and why, if something cannot be; nobody may use it then.
+  bool attach(const std::vector<Ticket>& tickets, std::string& why);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::byte* staging(int rank, int slot) const {
+    return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
+  }
+  // Flags in `owner`'s segment, written by `writer`.
+  Flag64& notices(int owner, int slot, int lane, int writer) const {
+    return flag(owner, slot, 2 + lane, writer);
+  }
+  Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
+  // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
+  Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
+  // By the host of `writer`, once it has let its device go on with an operation that failed.
+  Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  const Device& device() const { return device_; }
+
+ private:
+  // By the host of `writer`, when it has unmapped what `owner` shares.
+  Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
+
+  struct alignas(64) Line {
+    Flag64 value;
+  };
+  Flag64& flag(int owner, int slot, int kind, int writer) const {
+    const auto line = (static_cast<std::size_t>(slot) * kKinds + static_cast<std::size_t>(kind)) *
+                          static_cast<std::size_t>(size_) +
+                      static_cast<std::size_t>(writer);
+    return flags_[static_cast<std::size_t>(owner)][line].value;
+  }
+  static constexpr int kKinds = 4 + kLanes;
+  // Whether all of the others' `flag`s come to `least` in time.
+  template <typename F>
+  bool all_reach(F flag, std::chrono::steady_clock::time_point deadline) const;
+
+  Device& device_;
+  const int rank_, size_;
+  const std::size_t segment_bytes_;
+  const std::uint64_t nonce_;
+  int file_ = -1;
+  std::vector<void*> segments_;      // by rank, a page with the nonce before the flags; null: not mapped
+  std::vector<bool> registered_;     // with the device
+  std::vector<Line*> flags_;         // by rank
+  std::vector<std::byte*> staging_;  // by rank, null: not mapped
+};
+
+}  // namespace mpigdr::ipc

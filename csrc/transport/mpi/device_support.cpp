@@ -1,0 +1,87 @@
+#include "transport/mpi/device_support.hpp"
+
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/runtime.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+template <typename F>
+F symbol(const char* name) {
+  return reinterpret_cast<F>(::dlsym(RTLD_DEFAULT, name));
+}
+
+// MPI 4.1, section 12.4.3: the kinds of memory that the library was started for: "mpi,system,cuda:device".
+bool allocates_cuda() {
+  const auto get_info = symbol<int (*)(MPI_Comm, MPI_Info*)>("MPI_Comm_get_info");
+  const auto get_string = symbol<int (*)(MPI_Info, const char*, int*, char*, int*)>("MPI_Info_get_string");
+  MPI_Info info = MPI_INFO_NULL;
+  if (!get_info || !get_string || get_info(MPI_COMM_WORLD, &info) != MPI_SUCCESS) return false;
+  char kinds[1024] = "";
+  int length = sizeof kinds, found = 0;
+  const int code = get_string(info, "mpi_memory_alloc_kinds", &length, kinds, &found);
+  MPI_Info_free(&info);
+  return code == MPI_SUCCESS && found && std::strstr(kinds, "cuda");
+}
+
+bool is_set(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value && *value && std::strcmp(value, "0") != 0;
+}
+
+}  // namespace
+
+DeviceSupport device_support() {
+  // MPICH 4 and what is made of it; its first kind of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
+  if (const auto query = symbol<int (*)(int, int*)>("MPIX_GPU_query_support");
+      query && family() == MpiFamily::Mpich) {
+    int flag = 0;
+    if (query(0, &flag) == MPI_SUCCESS && flag) return {true, "MPIX_GPU_query_support"};
+  }
+  // Open MPI, MVAPICH2-GDR.
+  if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1)
+    return {true, "MPIX_Query_cuda_support"};
+  if (allocates_cuda()) return {true, "mpi_memory_alloc_kinds"};
+  // Switches of libraries that take such addresses if, and only if, these are set.
+  for (const char* variable : {"MV2_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"})
+    if (is_set(variable)) return {true, variable};
+  return {false, "the library does not say that it takes addresses of a GPU"};
+}
+
+bool moves_device_memory(const void* from, void* to, std::size_t bytes, std::chrono::milliseconds patience,
+                         const std::function<void()>& unblock) {
+  // On another thread, since any of these calls may block.
+  std::atomic<bool> arrived{false};
+  std::exception_ptr error;
+  std::thread worker([&] {
+    try {
+      MPI_Request requests[2];
+      const int count = static_cast<int>(bytes);
+      check(MPI_Irecv(to, count, MPI_BYTE, 0, 0, MPI_COMM_SELF, &requests[0]), "MPI_Irecv");
+      check(MPI_Isend(from, count, MPI_BYTE, 0, 0, MPI_COMM_SELF, &requests[1]), "MPI_Isend");
+      for (int done = 0; !done;) check(MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+    } catch (...) {
+      error = std::current_exception();
+    }
+    arrived.store(true, std::memory_order_release);
+  });
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!arrived.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const bool in_time = arrived.load(std::memory_order_acquire);
+  unblock();
+  worker.join();
+  if (error) std::rethrow_exception(error);
+  return in_time;
+}
+
+}  // namespace mpigdr::mpi

@@ -1,0 +1,197 @@
+"""`mpi-gdr bench -n 2 device --device cuda`: all_reduce on an accelerator's tensors, and what bounds it.
+
+By size: host time until the call and its wait() have returned, device time between events, percent of what
+the device's memory allows; then matrix products beside an all_reduce in flight. With --device cpu it shows
+that it works, and measures little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from .. import job
+from .compare import spread
+from .jobs import NAMES
+from .options import size_list
+from .side_by_side import Command, device_of, initialize, synchronizer
+
+EDGE = 4096  # of the matrices beside the communication; 256 on the CPU
+
+
+def command() -> Command:
+    made = Command(
+        "device",
+        "all_reduce on an accelerator: host time, device time, percent of the memory's limit, overlap.",
+        {"mpi-gdr": "mpi-gdr", "gloo": "gloo"},
+    )
+    add = made.parser.add_argument
+    add("--device", default="cuda", help="device type of the tensors (default: cuda)")
+    add("--sizes", type=size_list, default=[8, 64 << 10, 1 << 20, 16 << 20, 64 << 20], help="bytes")
+    add("--iters", type=job.positive, default=20, metavar="N", help="calls of each kind (default: 20)")
+    return made
+
+
+def main(argv: list[str], ranks: int | None) -> int:
+    return command().main(argv, ranks, run_rank, markdown)
+
+
+class Clock:
+    """Milliseconds between two points of the current stream; on the CPU of the host."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self._device = device
+        self._event = None
+        if device.type != "cpu":
+            self._event = torch.get_device_module(device).Event(enable_timing=True)
+            self._event.record()
+        self._time = time.perf_counter()
+
+    def until(self, end: Clock) -> float:
+        """After a synchronisation."""
+        if self._event is not None:
+            return self._event.elapsed_time(end._event)
+        return 1e3 * (end._time - self._time)
+
+
+def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
+    import torch
+    import torch.distributed as dist
+
+    from .limit import copy_bandwidth
+
+    rank, size = initialize(options.backend, options.timeout)
+    device, host = device_of(options.device), torch.device("cpu")
+    synchronize = synchronizer(device)
+    torch.zeros(1, device=device)
+    info = job.summary(options.backend)
+    bandwidths = {}
+    for name, to, source in (
+        ("device to device, read and written", device, device),
+        ("pinned host to device", device, host),
+        ("device to pinned host", host, device),
+    ):
+        if device.type == "cpu" and to is not source:
+            continue
+        dist.barrier()
+        # By rank 0 alone: the ranks of a GPU share what is measured.
+        mine = (
+            copy_bandwidth(to, source, 256 << 20 if device.type != "cpu" else 16 << 20) if rank == 0 else 0.0
+        )
+        bandwidths[name] = largest([mine])[0]
+    copy = bandwidths["device to device, read and written"]
+
+    def samples_of(total: int) -> dict[str, list[float]]:
+        tensor = torch.zeros(max(1, total // 4), device=device)
+        samples: dict[str, list[float]] = {"host_ms": [], "device_ms": []}
+        for i in range(-3, options.iters):
+            tensor.zero_()
+            synchronize()
+            dist.barrier()
+            begin = Clock(device)
+            host_begin = time.perf_counter()
+            dist.all_reduce(tensor, async_op=True).wait()
+            host_end = time.perf_counter()
+            end = Clock(device)
+            synchronize()
+            if i >= 0:
+                samples["host_ms"].append(1e3 * (host_end - host_begin))
+                samples["device_ms"].append(begin.until(end))
+        return samples
+
+    rows = []
+    for total in options.sizes:
+        medians = largest([statistics.median(values) for values in samples_of(total).values()])
+        row: dict[str, Any] = {"bytes": total, **dict(zip(("host_ms", "device_ms"), medians, strict=True))}
+        # Every rank's tensor is read and written: 2 p S bytes, at the speed of a copy.
+        row["of_limit_percent"] = 100 * (2e3 * size * total / copy) / row["device_ms"]
+        rows.append(row)
+    report = {"info": info, "device": str(device), "bandwidths": bandwidths, "rows": rows}
+    report["overlap"] = beside_a_product(options, device, synchronize)
+    dist.barrier()
+    dist.destroy_process_group()
+    return report if rank == 0 else None
+
+
+def largest(numbers: list[float]) -> list[float]:
+    """Over the ranks, of each."""
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor(numbers, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX)
+    return tensor.tolist()
+
+
+def beside_a_product(options: argparse.Namespace, device: Any, synchronize: Any) -> dict[str, float]:
+    """Milliseconds until the device is idle: products alone, all_reduce alone, both issued together."""
+    import torch
+    import torch.distributed as dist
+
+    total = max(options.sizes)
+    tensor = torch.zeros(max(1, total // 4), device=device)
+    edge = EDGE if device.type != "cpu" else 256
+    a = torch.rand(edge, edge, device=device)
+    result = torch.empty_like(a)
+
+    def timed(reduce: bool, products: int) -> float:
+        tensor.zero_()
+        synchronize()
+        dist.barrier()
+        begin = time.perf_counter()
+        work = dist.all_reduce(tensor, async_op=True) if reduce else None
+        for _ in range(products):
+            torch.mm(a, a, out=result)
+        if work is not None:
+            work.wait()
+        synchronize()
+        return 1e3 * (time.perf_counter() - begin)
+
+    def median(reduce: bool, products: int) -> float:
+        timed(reduce, products)
+        return largest([statistics.median(timed(reduce, products) for _ in range(options.iters))])[0]
+
+    alone = median(True, 0)
+    # As long as the communication, about, so that each could hide the other.
+    products = max(1, min(1000, round(alone / max(median(False, 4) / 4, 1e-3))))
+    found = {"bytes": float(total), "products": float(products), "all_reduce_ms": alone}
+    return found | {"products_ms": median(False, products), "both_ms": median(True, products)}
+
+
+def hidden(overlap: dict[str, float]) -> float:
+    """Percent of the shorter of the two that the other hides."""
+    parts = (overlap["all_reduce_ms"], overlap["products_ms"])
+    return 100 * (sum(parts) - overlap["both_ms"]) / min(parts)
+
+
+def markdown(found: dict[str, Any]) -> list[str]:
+    reports = found["contenders"]
+    first = reports["mpi-gdr"][0]
+    speeds = ", ".join(f"{name} {value * 1e-9:.1f} GB/s" for name, value in first["bandwidths"].items())
+    heads = ["bytes"]
+    for name in reports:
+        heads += [f"{NAMES[name]}, {what}" for what in ("host ms", "device ms", "% of limit")]
+    lines = [
+        f"all_reduce on {first['device']}, float32, {found['ranks']} ranks, {found['rounds']} rounds; limit: "
+        f"2 p S bytes at the speed of a copy within the device. Copies: {speeds}.",
+        "",
+        f"| {' | '.join(heads)} |",
+        "|--:" * len(heads) + "|",
+    ]
+    for i, row in enumerate(first["rows"]):
+        cells = [str(row["bytes"])]
+        for rounds in reports.values():
+            for key in ("host_ms", "device_ms", "of_limit_percent"):
+                cells.append(spread([report["rows"][i][key] for report in rounds]))
+        lines.append(f"| {' | '.join(cells)} |")
+    heads = ["beside matrix products", "all_reduce ms", "products ms", "both ms", "hidden %"]
+    lines += ["", f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
+    for name, rounds in reports.items():
+        each = [report["overlap"] for report in rounds]
+        cells = [spread([of[key] for of in each]) for key in ("all_reduce_ms", "products_ms", "both_ms")]
+        lines.append(f"| {' | '.join([NAMES[name], *cells, spread([hidden(of) for of in each])])} |")
+    return lines

@@ -1,0 +1,33 @@
+"""Fixtures of the tests on device tensors. All ranks run all tests in the same order, over one default group.
+
+The same files run on the simulated accelerator (SPMD_DEVICE=simgpu), without what is marked cuda, and on CPU
+tensors (SPMD_DEVICE=cpu), without what is marked streams as well.
+"""
+
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA
+from support.spmd import GROUP_SECONDS
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not ON_CUDA and item.get_closest_marker("cuda"):
+            item.add_marker(pytest.mark.skip(reason=f"CUDA only, and the tensors are on the {DEVICE.type}"))
+        if not HAS_STREAMS and item.get_closest_marker("streams"):
+            item.add_marker(pytest.mark.skip(reason="only on a device with streams"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def world():
+    """The default group, from the first test to the last. The program chooses its GPU first, as most do."""
+    torch.set_num_threads(1)
+    if ON_CUDA:
+        torch.cuda.set_device(0)  # MPI_GDR_RANKS_PER_GPU has made the rank's own GPU number 0
+    dist.init_process_group(BACKEND, timeout=datetime.timedelta(seconds=GROUP_SECONDS))
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()

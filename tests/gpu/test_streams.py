@@ -1,0 +1,173 @@
+"""The order of collectives among the kernels of streams, and that nothing but the device waits."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.gpu import (
+    DEVICE,
+    HAS_STREAMS,
+    allocate_and_free,
+    check,
+    idle,
+    late,
+    note,
+    sleep,
+    streams,
+    synchronize,
+    use,
+)
+
+BLOCKED = 0.3  # seconds of the host, behind a kernel that takes twice as long
+
+
+def full(count, value):
+    return torch.full((count,), float(value))
+
+
+@pytest.mark.parametrize("count", [1, 5000, 2**20 + 3])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_inputs_that_come_late_and_outputs_used_at_once(rank, size, count, is_async):
+    tensor = late(count, rank)
+    work = dist.all_reduce(tensor, async_op=is_async)
+    if work:
+        work.wait()
+    doubled = tensor * 2
+    tensor.fill_(-1)  # only now may the memory be written again
+    check(doubled, full(count, 2 * sum(range(size))))
+    blocks = torch.zeros(size * count, device=DEVICE)
+    work = dist.all_gather_into_tensor(blocks, late(count, rank), async_op=is_async)
+    if work:
+        work.wait()
+    check(blocks + 1, torch.arange(1.0, size + 1).repeat_interleave(count))
+
+
+def test_outputs_used_on_another_stream(rank, size):
+    first, second = streams(2)
+    for count in (7, 100_000):
+        with use(first):
+            tensor = late(count, rank + 1)
+            work = dist.all_reduce(tensor, async_op=True)
+        with use(second):
+            work.wait()
+            result = tensor + 1
+            if HAS_STREAMS:
+                tensor.record_stream(second)
+        synchronize()
+        check(result, full(count, size * (size + 1) / 2 + 1))
+
+
+def test_messages_behind_slow_kernels(rank, size):
+    if size == 1:
+        return
+    received = torch.zeros(70_000, device=DEVICE)
+    works = [dist.isend(late(70_000, rank), (rank + 1) % size), dist.irecv(received, (rank - 1) % size)]
+    for work in works:
+        work.wait()
+    check(received * 2, full(70_000, 2 * ((rank - 1) % size)))
+
+
+def test_many_streams_and_groups(rank, size):
+    groups, queues = [dist.new_group() for _ in range(4)], streams(4)
+    kept = []
+    for i in range(32):
+        with use(queues[i % 4]):
+            tensor = late(1000 + i, i + rank, milliseconds=1)
+            works = [dist.all_reduce(tensor, group=groups[(i + i // 4) % 4], async_op=True)]
+            for work in works:
+                work.wait()
+            kept.append(tensor + 1)
+    synchronize()
+    for i, tensor in enumerate(kept):
+        check(tensor, full(1000 + i, i * size + sum(range(size)) + 1))
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
+def test_hundreds_in_flight(rank, size):
+    sleep(50)
+    tensors = [torch.full((1 + 37 * (i % 40),), float(rank + i), device=DEVICE) for i in range(300)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in reversed(works):
+        work.wait()
+    for i, tensor in enumerate(tensors):
+        check(tensor, full(len(tensor), i * size + sum(range(size))))
+
+
+def test_allocating_and_synchronising_in_between(rank, size):
+    """Calls that wait for the whole device, between the issue of operations and their end."""
+    works, tensors = [], []
+    for i in range(40):
+        tensors.append(late(20_000, rank + i, milliseconds=1))
+        works.append(dist.all_reduce(tensors[-1], async_op=True))
+        if i % 3 == 0:
+            allocate_and_free(32 + i)
+        if i % 8 == 7:
+            synchronize()
+    for work in works:
+        work.wait()
+    for i, tensor in enumerate(tensors):
+        check(tensor, full(20_000, i * size + sum(range(size))))
+
+
+def test_the_caching_allocator_does_not_reuse_memory_too_early(rank, size):
+    """Nobody holds the input any more, and its memory is asked for again at once."""
+    for _ in range(20):
+        output = torch.zeros(size * 10_000, device=DEVICE)
+        work = dist.all_gather_into_tensor(output, late(10_000, rank, milliseconds=1), async_op=True)
+        torch.full((10_000,), -1.0, device=DEVICE)
+        work.wait()
+        check(output, torch.arange(float(size)).repeat_interleave(10_000))
+
+
+@pytest.mark.streams
+@pytest.mark.parametrize("how", ["work", "future"])
+def test_waiting_does_not_block_the_host(rank, size, how):
+    """The one test that looks at a clock, coarsely."""
+    tensor = torch.ones(1000, device=DEVICE)
+    dist.all_reduce(tensor)
+    sleep(1)
+    synchronize()
+    dist.barrier()
+    sleep(600)
+    begin = time.perf_counter()
+    work = dist.all_reduce(tensor, async_op=True)
+    (work if how == "work" else work.get_future()).wait()
+    seconds = time.perf_counter() - begin
+    over = idle()
+    check(tensor, full(1000, size * size))
+    note(f"host time of all_reduce and {how}.wait() behind a kernel of 600 ms", f"{1e3 * seconds:.2f} ms")
+    assert seconds < BLOCKED
+    assert not over, "the kernel in front was over too early to tell"
+
+
+@pytest.mark.streams
+def test_callbacks_of_a_future_see_the_result(rank, size):
+    future = dist.all_reduce(late(1000, rank), async_op=True).get_future()
+    check(future.then(lambda f: f.value()[0] * 2).wait(), full(1000, 2 * sum(range(size))))
+
+
+@pytest.mark.cuda
+def test_graph_capture(rank, size):
+    """Capture and replay work, or capture ends in an error that says so, and the group goes on."""
+    tensor = torch.zeros(1000, device=DEVICE)
+    dist.all_reduce(tensor)
+    torch.cuda.synchronize()
+    graph, error = torch.cuda.CUDAGraph(), None
+    try:
+        with torch.cuda.graph(graph):
+            dist.all_reduce(tensor)
+    except (RuntimeError, ValueError) as caught:
+        error = str(caught)
+    torch.cuda.synchronize()
+    if error is None:
+        for value in (1.0, 2.0):
+            tensor.fill_(value)
+            graph.replay()
+            check(tensor, full(1000, value * size))
+    else:
+        assert "captur" in error.lower(), error
+    note("torch.cuda.graph", "captured and replayed" if error is None else error.splitlines()[0])
+    dist.all_reduce(tensor.fill_(1))
+    check(tensor, full(1000, size))

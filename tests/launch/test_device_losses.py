@@ -1,0 +1,50 @@
+"""Ranks that fail others whose streams wait for them: each hears of it and ends, or goes on, in time."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support import processes, shared_memory
+
+PROGRAM = Path(__file__).parent / "programs" / "device_losses.py"
+EXIT = 123  # as documented for MPI_GDR_ASYNC_ERROR=exit
+RAISE = {"MPI_GDR_ASYNC_ERROR": "raise"}
+
+
+# The status of the others; what they say; the environment.
+CASES = {
+    "absent": ({EXIT}, "timed out after [4-9].* all_reduce seq", {}),
+    "absent, collectives behind it": ({EXIT}, "timed out after [4-9].* all_reduce seq", {}),
+    "absent, message": ({EXIT}, "timed out after [4-9].* recv", {}),
+    "absent, then another call": ({7}, "told: .*the group failed earlier: .*timed out", RAISE),
+    "absent, the host waits": ({7}, "told: .*timed out after [4-9]", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "absent, a timeout": ({7}, "told: .*timed out after [2-9]", {}),
+    "absent, then destroyed": ({EXIT, 7}, "timed out after [4-9]", {}),
+    # By the watch of the operation in flight, or by the next call, whichever comes first.
+    "killed": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
+    "killed, behind a slow kernel": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
+    "aborted": ({7}, "told: .*aborted by the user", {}),
+    "again": ({0}, "", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    """All of them, several at a time: they wait for most of it."""
+    with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
+        yield {
+            case: pool.submit(processes.run_apart, 2, PROGRAM, case, timeout=60, **environment)
+            for case, (_, _, environment) in CASES.items()
+        }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_streams_that_wait_for_a_rank(jobs, case):
+    statuses, said, _ = CASES[case]
+    results = jobs[case].result()
+    for result in results[:-1]:
+        assert result.status in statuses, (result.status, result.tail(2000))
+        assert re.search(said, result.output), result.tail(2000)
+    expected = {"killed": -9, "killed, behind a slow kernel": -9, "aborted": 7}.get(case, 0)
+    assert results[-1].status == expected, (results[-1].status, results[-1].tail(2000))

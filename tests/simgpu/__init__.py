@@ -1,0 +1,114 @@
+"""An accelerator for torch without hardware: `import simgpu` makes it torch's device "simgpu".
+
+Its streams are as asynchronous as those of a GPU, and its memory is as treacherous. Kernels run later, in
+the order of their stream, and see memory as it is then. Freed memory goes at once to the next tensor of the
+same stream. What allocates may wait for the whole device. All of it is host memory and threads: mpi-gdr's
+SimDevice (csrc/device/sim) below torch's interface for devices of others. So jobs on a machine without a GPU
+run what serves GPUs, and mistakes in the order of streams, or in how long memory is used, show in results.
+
+`torch.simgpu` has what torch.cuda would have, as far as torch.distributed asks for it. The functions below
+are for tests. From the environment:
+
+  SIMGPU_QUEUES        hardware queues, which the streams share (4); 1 is CUDA_DEVICE_MAX_CONNECTIONS=1
+  SIMGPU_DELAY_US      each piece of work starts up to so much late, at random (0)
+  SIMGPU_SEED          of these delays (the process id)
+  SIMGPU_DEVICES       devices of this process (one for each rank on this host, LOCAL_WORLD_SIZE)
+  SIMGPU_POISON        0: memory used again keeps its values (1: it is first filled with 0xA5, in line with
+                       its stream)
+  SIMGPU_MALLOC_WAITS  1: an allocation that cannot reuse memory waits for the device, as cudaMalloc may (0)
+  SIMGPU_DEFERRED      0: operators wait for the stream and run on the host; copies and fills do not (1)
+  SIMGPU_DEADLINE_S    work that waits longer for a flag or event fails the device (120)
+
+Where it differs from CUDA: copies from pageable memory never wait for the stream; operators without a meta
+kernel, convolutions and what draws random numbers wait for it; autocast casts nothing; graphs cannot be
+captured; memory is that of the host, so code of the host that reads it by mistake gets away with it.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import NamedTuple
+
+import torch
+
+from . import build
+
+torch.utils.rename_privateuse1_backend("simgpu")
+torch.ops.load_library(build.library())
+# What still runs must not meet a process in dissolution.
+atexit.register(torch.ops.simgpu.wind_up)
+
+from . import device_module  # noqa: E402  (its operators are in the library)
+from .device_module import (  # noqa: E402
+    current_stream,
+    default_stream,
+    device_count,
+    set_device,
+    set_stream,
+    stream,
+    synchronize,
+)
+
+torch._register_device_module("simgpu", device_module)
+torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+
+__all__ = [
+    "Allocations",
+    "allocations",
+    "current_stream",
+    "default_stream",
+    "device_count",
+    "fill_later",
+    "library",
+    "malloc_free",
+    "serve",
+    "set_device",
+    "set_stream",
+    "sleep",
+    "stream",
+    "synchronize",
+]
+
+
+class Allocations(NamedTuple):
+    """Of one device since the start. Bytes are those of blocks, which are larger than what is in them."""
+
+    allocated: int
+    freed: int
+    reused: int
+    in_use: int
+    in_use_bytes: int
+    reserved_bytes: int
+    peak_bytes: int
+
+
+def sleep(ms: int) -> None:
+    """A slow kernel on the current stream."""
+    torch.ops.simgpu.sleep(ms)
+
+
+def fill_later(tensor: torch.Tensor, value: float, ms: int) -> None:
+    """A slow kernel on the current stream that then writes the tensor."""
+    torch.ops.simgpu.fill_later(tensor, value, ms)
+
+
+def malloc_free(size: int = 1) -> None:
+    """cudaMalloc and cudaFree: waits for the whole device, and lets no other thread submit meanwhile."""
+    torch.ops.simgpu.malloc_free(size)
+
+
+def allocations(device: int = -1) -> Allocations:
+    return Allocations(*torch.ops.simgpu.allocations(device))
+
+
+def library() -> int:
+    """Address of the mpigdr::DeviceLibrary of these devices (csrc/device/library.hpp). Lives as long as the
+    process."""
+    return torch.ops.simgpu.library()
+
+
+def serve() -> None:
+    """From now on mpi-gdr keeps tensors of this device there; else it copies them to the host and waits."""
+    from mpi_backend import _C
+
+    _C.use_device_library("simgpu", library())

@@ -1,0 +1,166 @@
+#include "device_memory.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+
+namespace simgpu {
+
+namespace {
+constexpr std::size_t kAlignment = 512;
+constexpr std::size_t kMemory = std::size_t{1} << 36;  // what is said to be there
+
+void free_block(void* memory) { device_memory().free(memory); }
+}  // namespace
+
+bool DeviceMemory::Class::operator<(const Class& other) const {
+  return std::tuple(stream.device_index(), stream.id(), bytes) <
+         std::tuple(other.stream.device_index(), other.stream.id(), other.bytes);
+}
+
+DeviceMemory& device_memory() {
+  static DeviceMemory* const memory = new DeviceMemory;
+  return *memory;
+}
+
+c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
+  const c10::Stream stream = current_stream();
+  if (!bytes) return {nullptr, nullptr, &free_block, stream.device()};
+  // Few sizes, so that memory changes hands often.
+  const std::size_t rounded = std::bit_ceil(std::max(bytes, kAlignment));
+  std::lock_guard lock(mutex_);
+  collect();
+  Counts& counts = counts_[stream.device_index()];
+  void* memory = nullptr;
+  auto& cached = cached_[Class{stream, rounded}];
+  if (cached.empty()) {
+    memory = fresh(rounded, stream.device_index());
+    counts.reserved_bytes += static_cast<std::int64_t>(rounded);
+  } else {
+    memory = cached.back();
+    cached.pop_back();
+    ++counts.reused;
+    // Now, and not when it was freed: between the two the stream may have been made to wait for others that
+    // still use the memory, as FSDP2 does. Nor is it a call of the device's runtime: whoever makes it must
+    // not be held up.
+    if (settings().poison)
+      queue(stream).slip_in([memory, rounded] { std::memset(memory, kPoison, rounded); });
+  }
+  used_.emplace(memory, Block{memory, rounded, stream, {}, {}});
+  ++counts.allocated;
+  ++counts.in_use;
+  counts.in_use_bytes += static_cast<std::int64_t>(rounded);
+  counts.peak_bytes = std::max(counts.peak_bytes, counts.in_use_bytes);
+  return {memory, memory, &free_block, stream.device()};
+}
+
+void* DeviceMemory::fresh(std::size_t bytes, c10::DeviceIndex device) {
+  Gpu& owner = gpu(device);
+  void* const memory =
+      settings().malloc_waits ? owner.device().allocate(bytes) : std::aligned_alloc(kAlignment, bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, memory, "simgpu: no memory for ", bytes, " bytes");
+  if (settings().poison) std::memset(memory, kPoison, bytes);
+  return memory;
+}
+
+void DeviceMemory::free(void* memory) {
+  if (!memory) return;
+  std::lock_guard lock(mutex_);
+  const auto found = used_.find(memory);
+  TORCH_INTERNAL_ASSERT(found != used_.end(), "not from the allocator of simgpu");
+  Block block = std::move(found->second);
+  used_.erase(found);
+  Counts& counts = counts_[block.stream.device_index()];
+  ++counts.freed;
+  --counts.in_use;
+  counts.in_use_bytes -= static_cast<std::int64_t>(block.bytes);
+  if (in_bad_fork()) return;
+  for (const c10::Stream stream : block.used_by) block.last_uses.push_back(queue(stream).mark());
+  if (block.last_uses.empty())
+    cache(block);
+  else
+    waiting_.push_back(std::move(block));
+}
+
+void DeviceMemory::cache(const Block& block) {
+  cached_[Class{block.stream, block.bytes}].push_back(block.memory);
+}
+
+void DeviceMemory::collect() {
+  std::erase_if(waiting_, [this](const Block& block) {
+    for (const mpigdr::SimMark& mark : block.last_uses)
+      if (!mark.reached()) return false;
+    cache(block);
+    return true;
+  });
+}
+
+void DeviceMemory::emptyCache(c10::MempoolId_t) {
+  if (!started()) return;
+  std::lock_guard lock(mutex_);
+  collect();
+  for (c10::DeviceIndex d = 0; d < settings().devices; ++d) gpu(d).device().synchronize_all();
+  for (auto& [key, blocks] : cached_) {
+    const c10::DeviceIndex device = key.stream.device_index();
+    for (void* memory : blocks) {
+      if (settings().malloc_waits)
+        gpu(device).device().release(memory);
+      else
+        std::free(memory);
+      counts_[device].reserved_bytes -= static_cast<std::int64_t>(key.bytes);
+    }
+  }
+  cached_.clear();
+}
+
+void DeviceMemory::recordStream(const c10::DataPtr& memory, c10::Stream stream) {
+  std::lock_guard lock(mutex_);
+  const auto found = used_.find(memory.get());
+  if (found == used_.end() || found->second.stream == stream) return;
+  auto& used_by = found->second.used_by;
+  if (std::find(used_by.begin(), used_by.end(), stream) == used_by.end()) used_by.push_back(stream);
+}
+
+c10::DeleterFnPtr DeviceMemory::raw_deleter() const { return &free_block; }
+
+void DeviceMemory::copy_data(void* dst, const void* src, std::size_t bytes) const {
+  current_queue().copy(dst, src, bytes);
+}
+
+DeviceMemory::Counts DeviceMemory::counts(c10::DeviceIndex device) {
+  std::lock_guard lock(mutex_);
+  return counts_[resolve(device)];
+}
+
+c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex device) {
+  const Counts known = counts(device);
+  c10::CachingDeviceAllocator::DeviceStats stats;
+  stats.allocated_bytes[0].current = stats.active_bytes[0].current = known.in_use_bytes;
+  stats.allocated_bytes[0].peak = stats.active_bytes[0].peak = known.peak_bytes;
+  stats.reserved_bytes[0].current = stats.reserved_bytes[0].peak = known.reserved_bytes;
+  stats.allocation[0].current = stats.active[0].current = known.in_use;
+  stats.allocation[0].allocated = known.allocated;
+  stats.allocation[0].freed = known.freed;
+  return stats;
+}
+
+void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
+  std::lock_guard lock(mutex_);
+  counts_[resolve(device)].peak_bytes = counts_[resolve(device)].in_use_bytes;
+}
+
+std::pair<std::size_t, std::size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
+  const auto reserved = static_cast<std::size_t>(counts(device).reserved_bytes);
+  return {kMemory - std::min(kMemory, reserved), kMemory};
+}
+
+namespace {
+const bool registered = [] {
+  c10::SetAllocator(kDevice, &device_memory());
+  return true;
+}();
+}  // namespace
+
+}  // namespace simgpu

@@ -1,0 +1,71 @@
+// Device memory: a caching allocator with the habits of torch's own for CUDA.
+//
+// A freed block is handed out again at once to the next allocation on the stream that it was allocated on,
+// though the device may be far from done with it. Who uses memory on another stream without recordStream(),
+// or from the host, so meets the data of the next owner, or the poison with which it is handed out in line.
+#pragma once
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime.hpp"
+
+namespace simgpu {
+
+// What freed and fresh memory is full of.
+inline constexpr int kPoison = 0xA5;
+
+class DeviceMemory final : public c10::DeviceAllocator {
+ public:
+  struct Counts {
+    std::int64_t allocated = 0, freed = 0, reused = 0;  // blocks
+    std::int64_t in_use = 0, in_use_bytes = 0, reserved_bytes = 0, peak_bytes = 0;
+  };
+
+  c10::DataPtr allocate(std::size_t bytes) override;
+  c10::DeleterFnPtr raw_deleter() const override;
+  void copy_data(void* dst, const void* src, std::size_t bytes) const override;
+  bool initialized() override { return true; }
+  // Waits for the whole device, and shuts others out meanwhile, as cudaFree does.
+  void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
+  void recordStream(const c10::DataPtr& memory, c10::Stream stream) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex device) override;
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device);
+
+  void free(void* memory);
+  Counts counts(c10::DeviceIndex device);
+
+ private:
+  struct Block {
+    void* memory;
+    std::size_t bytes;
+    c10::Stream stream;
+    std::vector<c10::Stream> used_by;        // other streams
+    std::vector<mpigdr::SimMark> last_uses;  // of those, once it is freed
+  };
+  struct Class {
+    c10::Stream stream;
+    std::size_t bytes;
+    bool operator<(const Class& other) const;
+  };
+
+  void* fresh(std::size_t bytes, c10::DeviceIndex device);
+  void cache(const Block& block);
+  void collect();
+
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> used_;
+  std::vector<Block> waiting_;  // freed, but other streams are not done
+  std::map<Class, std::vector<void*>> cached_;
+  std::array<Counts, kMostDevices> counts_;
+};
+
+DeviceMemory& device_memory();
+
+}  // namespace simgpu

@@ -1,0 +1,64 @@
+// torch.ops.simgpu: what tests do to the device, and ask it.
+#include <torch/library.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "alias.hpp"
+#include "device_memory.hpp"
+#include "library.hpp"
+
+namespace simgpu {
+
+namespace {
+
+void nap(int64_t ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+void sleep(int64_t ms) {
+  current_queue().enqueue([ms] { nap(ms); });
+}
+
+void fill_later(const at::Tensor& tensor, const at::Scalar& value, int64_t ms) {
+  enqueue(current_stream(tensor.device().index()), [target = alias(tensor), value, ms] {
+    nap(ms);
+    target.fill_(value);
+  });
+}
+
+void malloc_free(int64_t bytes) {
+  mpigdr::SimDevice& device = gpu(current_device()).device();
+  device.release(device.allocate(static_cast<std::size_t>(bytes)));
+}
+
+std::vector<int64_t> allocations(int64_t device) {
+  const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
+  return {counts.allocated,    counts.freed,          counts.reused,    counts.in_use,
+          counts.in_use_bytes, counts.reserved_bytes, counts.peak_bytes};
+}
+
+void wind_up() {
+  if (!started() || in_bad_fork()) return;
+  for (c10::DeviceIndex d = 0; d < settings().devices; ++d) gpu(d).device().wind_up(std::chrono::seconds(1));
+}
+
+int64_t library() { return reinterpret_cast<int64_t>(&device_library()); }
+
+}  // namespace
+
+TORCH_LIBRARY(simgpu, m) {
+  m.def("sleep(int ms) -> ()", sleep);
+  m.def("fill_later(Tensor(a!) tensor, Scalar value, int ms) -> ()");
+  m.def("malloc_free(int bytes) -> ()", malloc_free);
+  m.def("allocations(int device) -> int[]", allocations);
+  m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
+  m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });
+  m.def("started() -> bool", [] { return started(); });
+  m.def("device_count() -> int", [] { return static_cast<int64_t>(in_bad_fork() ? 0 : settings().devices); });
+  m.def("wind_up() -> ()", wind_up);
+  m.def("library() -> int", library);
+}
+
+TORCH_LIBRARY_IMPL(simgpu, PrivateUse1, m) { m.impl("fill_later", fill_later); }
+
+}  // namespace simgpu

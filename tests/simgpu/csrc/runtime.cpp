@@ -1,0 +1,101 @@
+#include "runtime.hpp"
+
+#include <c10/util/Exception.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <string>
+
+namespace simgpu {
+
+namespace {
+
+long number(const char* name, long otherwise) {
+  const char* const text = std::getenv(name);
+  if (!text || !*text) return otherwise;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  TORCH_CHECK(!*end && value >= 0, name, "=", text, ": not a number");
+  return value;
+}
+
+Settings read_settings() {
+  Settings settings;
+  settings.devices = static_cast<int>(number("SIMGPU_DEVICES", number("LOCAL_WORLD_SIZE", 1)));
+  TORCH_CHECK(settings.devices <= kMostDevices, "SIMGPU_DEVICES: at most ", kMostDevices);
+  settings.poison = number("SIMGPU_POISON", 1) != 0;
+  settings.malloc_waits = number("SIMGPU_MALLOC_WAITS", 0) != 0;
+  settings.deferred = number("SIMGPU_DEFERRED", 1) != 0;
+  settings.device.hardware_queues = static_cast<int>(number("SIMGPU_QUEUES", 4));
+  settings.device.max_delay = std::chrono::microseconds(number("SIMGPU_DELAY_US", 0));
+  settings.device.seed = static_cast<std::uint64_t>(number("SIMGPU_SEED", ::getpid()));
+  settings.device.deadline = std::chrono::seconds(number("SIMGPU_DEADLINE_S", 120));
+  return settings;
+}
+
+std::atomic<bool> any_started{false}, bad_fork{false};
+thread_local c10::DeviceIndex thread_device = 0;
+thread_local std::array<c10::StreamId, kMostDevices> thread_streams{};
+
+}  // namespace
+
+const Settings& settings() {
+  static const Settings* const known = new Settings(read_settings());
+  return *known;
+}
+
+Gpu::Gpu(const mpigdr::SimOptions& options) : device_(options) { stream(0); }
+
+mpigdr::SimQueue& Gpu::stream(c10::StreamId id) {
+  TORCH_CHECK(id >= 0 && id <= kPool, "simgpu has no stream ", id);
+  std::lock_guard lock(mutex_);
+  auto& queue = streams_[id];
+  if (!queue) queue = device_.make_queue();
+  return static_cast<mpigdr::SimQueue&>(*queue);
+}
+
+c10::StreamId Gpu::next_stream() {
+  std::lock_guard lock(mutex_);
+  return 1 + dealt_++ % kPool;
+}
+
+Gpu& gpu(c10::DeviceIndex index) {
+  TORCH_CHECK(!bad_fork, "simgpu cannot be used in a process that was forked after its first use");
+  TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
+              settings().devices, " (SIMGPU_DEVICES)");
+  static std::mutex mutex;
+  static std::array<std::atomic<Gpu*>, kMostDevices> gpus{};
+  if (Gpu* const known = gpus[index]) return *known;
+  std::lock_guard lock(mutex);
+  if (!gpus[index]) {
+    if (!any_started.exchange(true)) pthread_atfork(nullptr, nullptr, [] { bad_fork = true; });
+    gpus[index] = new Gpu(settings().device);
+  }
+  return *gpus[index];
+}
+
+bool started() { return any_started; }
+bool in_bad_fork() { return bad_fork; }
+
+c10::DeviceIndex resolve(c10::DeviceIndex index) { return index < 0 ? thread_device : index; }
+
+c10::DeviceIndex current_device() { return thread_device; }
+
+void set_current_device(c10::DeviceIndex index) {
+  TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
+              settings().devices, " (SIMGPU_DEVICES)");
+  thread_device = index;
+}
+
+c10::Stream current_stream(c10::DeviceIndex index) {
+  index = resolve(index);
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, index), thread_streams[index]);
+}
+
+void set_current_stream(c10::Stream stream) { thread_streams[stream.device_index()] = stream.id(); }
+
+mpigdr::SimQueue& queue(c10::Stream stream) { return gpu(stream.device_index()).stream(stream.id()); }
+
+}  // namespace simgpu

@@ -1,0 +1,131 @@
+"""The library for CUDA devices as it was built: what it brings, what it needs, what it shows; and what the
+extension says of it. Nothing here needs a device."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mpi_backend
+from mpi_backend import info
+from mpi_backend._creator import build_info
+
+LIBRARY = Path(mpi_backend.__file__).parent / "libmpi_gdr_cuda.so"
+BUILT = build_info().get("cuda")
+built = pytest.mark.skipif(BUILT is None, reason="this package was built without nvcc, so without CUDA")
+needs_readelf = pytest.mark.skipif(not shutil.which("readelf"), reason="there is no readelf")
+has_driver = any(
+    Path(folder, "libcuda.so.1").exists() for folder in ("/usr/lib64", "/usr/lib/x86_64-linux-gnu")
+)
+without_driver = pytest.mark.skipif(has_driver, reason="this machine has a driver of NVIDIA")
+
+
+def cuda_info(**environment: str) -> dict:
+    """What a new process says, since the library is loaded once in each."""
+    code = (
+        "import json; from mpi_backend._creator import load_extension; "
+        "print(json.dumps(load_extension().cuda_info()))"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "MPI_GDR_CUDA"} | environment
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def readelf(*options: str) -> str:
+    command = ["readelf", "--wide", *options, str(LIBRARY)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def device_code(path: Path) -> set[tuple[str, int]]:
+    """{("machine", 80), ("PTX", 90)}: what the fat binaries of a file hold, from their headers."""
+    data = path.read_bytes()
+    magic, kinds = struct.pack("<I", 0xBA55ED50), {1: "PTX", 2: "machine"}
+    found = set()
+    at = data.find(magic)
+    while at >= 0:
+        header, size = struct.unpack_from("<HQ", data, at + 6)
+        entry, end = at + header, at + header + size
+        while entry < end:
+            kind, _, entry_header, payload = struct.unpack_from("<HHIQ", data, entry)
+            (architecture,) = struct.unpack_from("<I", data, entry + 28)
+            found.add((kinds[kind], architecture))
+            entry += entry_header + payload
+        at = data.find(magic, end)
+    return found
+
+
+def test_the_record_and_the_file_agree() -> None:
+    assert LIBRARY.exists() == (BUILT is not None)
+
+
+@built
+def test_it_loads_and_says_what_it_was_built_for() -> None:
+    found = cuda_info()
+    assert found["library"] == str(LIBRARY)
+    assert found["built"] == f"CUDA {BUILT['version']}: {', '.join(BUILT['architectures'])}"
+
+
+@built
+@without_driver
+def test_without_a_driver_there_is_no_device_and_a_reason() -> None:
+    found = cuda_info()
+    assert found["devices"] == []
+    assert found["problem"] == "no NVIDIA driver (libcuda.so.1) on this machine"
+
+
+def test_off_loads_nothing() -> None:
+    found = cuda_info(MPI_GDR_CUDA="off")
+    assert found["built"] is None and found["devices"] == [] and found["problem"] == "MPI_GDR_CUDA=off"
+
+
+@without_driver
+def test_on_is_an_error_where_cuda_cannot_be_used() -> None:
+    problem = cuda_info(MPI_GDR_CUDA="on")["problem"]
+    assert problem.startswith("MPI_GDR_CUDA=on, but CUDA cannot be used: ")
+    assert ("libcuda.so.1" if BUILT else "not built") in problem
+
+
+def test_a_value_that_is_none() -> None:
+    with pytest.raises(AssertionError, match="MPI_GDR_CUDA=perhaps is not valid: expected auto, on or off"):
+        cuda_info(MPI_GDR_CUDA="perhaps")
+
+
+@built
+@needs_readelf
+def test_it_needs_neither_runtime_nor_driver_and_names_no_folder() -> None:
+    dynamic = readelf("-d")
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    assert needed and not [name for name in needed if name.startswith(("libcuda", "libtorch", "libmpi"))]
+    assert "PATH)" not in dynamic
+
+
+@built
+@needs_readelf
+def test_it_shows_one_symbol() -> None:
+    rows = [row.split() for row in readelf("--dyn-syms").splitlines()]
+    shown = [
+        row[7] for row in rows if len(row) > 7 and row[4] in ("GLOBAL", "WEAK", "UNIQUE") and row[6] != "UND"
+    ]
+    assert shown == ["mpigdr_device_library"]
+
+
+@built
+def test_it_has_code_for_each_architecture_and_ptx_of_the_newest() -> None:
+    numbers = [int(name[3:]) for name in BUILT["architectures"] if name.startswith("sm_")]
+    assert device_code(LIBRARY) == {("machine", n) for n in numbers} | {("PTX", max(numbers))}
+
+
+def test_info_says_what_was_built_and_found() -> None:
+    record = {"cuda": {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}}
+    section = info.cuda_build(record) | info.cuda_found({"devices": [], "problem": "no driver", "built": "x"})
+    assert section == {"built": "with 13.0 for sm_80, sm_90, PTX", "devices": [], "problem": "no driver"}
+    assert info.cuda_build({}) == {"built": None, "devices": [], "problem": None}

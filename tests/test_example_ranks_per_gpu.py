@@ -1,0 +1,57 @@
+"""examples/ranks_per_gpu.py on cores, at a tiny size. No test looks at a rate."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support import processes
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "ranks_per_gpu.py"
+TINY = ["--preset=tiny", "--dropout=0", "--iterations=12", "--warm-up=2"]
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("ranks_per_gpu", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_on_cores(tmp_path):
+    command = [sys.executable, EXAMPLE, "--device=cpu", "--ranks=1,2", "--rounds=1", f"--out={tmp_path}"]
+    output = processes.run([*command, *TINY], timeout=200).expect(0)
+    assert "they agree" in output
+    report = json.loads((tmp_path / "results.json").read_text())
+    assert [row["name"] for row in report["rows"]] == ["1 rank", "2 ranks"]
+    assert all(rate > 0 for row in report["rows"] for rate in row["tokens_per_second"])
+    assert report["rows"][0]["times_first"] == [1.0] and report["agree"]
+    assert "| 2 ranks |" in (tmp_path / "results.md").read_text()
+    assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_gpu_it_says_so():
+    output = processes.run([sys.executable, EXAMPLE], CUDA_VISIBLE_DEVICES="").expect(1)
+    assert "no GPU is visible here; --device cpu" in output
+
+
+def test_contenders_on_gpus(example):
+    class Arguments:
+        device, ranks, mps = "cuda", "1,4", "both"
+
+    assert example.contenders(Arguments) == {
+        "1 rank": (1, False),
+        "4 ranks": (4, False),
+        "1 rank, MPS": (1, True),
+        "4 ranks, MPS": (4, True),
+    }
+
+
+def test_losses_that_differ_are_found(example):
+    same = {"losses": {0: 4.5, 5: 4.0}}
+    assert example.disagreement({"a": [same], "b": [same]}) == 0
+    other = {"losses": {0: 4.5, 5: 4.25}}
+    assert example.disagreement({"a": [same], "b": [same, other]}) == 0.25
+    assert example.disagreement({"a": [same], "b": [{"losses": {0: 4.5, 5: float("nan")}}]}) == float("inf")

@@ -1,0 +1,108 @@
+// Random elements whose folds have the same bits wherever they are computed, but for the payloads of NaNs.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "common/types.hpp"
+
+namespace unit {
+
+// Bits of a part of an element that are no NaN and no infinity; what they become meanwhile, such as infinity
+// less infinity, is the same everywhere. Which of two NaNs a sum is, is not.
+template <typename T>
+void make_finite(std::vector<unsigned char>& bytes, T clear, T set = 0) {
+  for (std::size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
+    T v;
+    std::memcpy(&v, &bytes[i], sizeof v);
+    v = static_cast<T>((v & ~clear) | set);
+    std::memcpy(&bytes[i], &v, sizeof v);
+  }
+}
+
+inline std::vector<unsigned char> random_elements(mpigdr::DataType dtype, std::size_t count,
+                                                  std::mt19937& random) {
+  std::vector<unsigned char> bytes(count * mpigdr::item_size(dtype));
+  for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
+  switch (dtype) {
+    case mpigdr::DataType::Float64:
+    case mpigdr::DataType::Complex128:
+      make_finite<std::uint64_t>(bytes, std::uint64_t{1} << 52);
+      break;
+    case mpigdr::DataType::Float32:
+    case mpigdr::DataType::Complex64:
+      make_finite<std::uint32_t>(bytes, 1u << 23);
+      break;
+    case mpigdr::DataType::Float16:
+    case mpigdr::DataType::Complex32:
+      make_finite<std::uint16_t>(bytes, 1u << 10);
+      break;
+    case mpigdr::DataType::BFloat16:
+      make_finite<std::uint16_t>(bytes, 1u << 7);
+      break;
+    case mpigdr::DataType::Float8E4M3FN:
+      make_finite<std::uint8_t>(bytes, 1u << 3);
+      break;
+    case mpigdr::DataType::Float8E5M2:
+      make_finite<std::uint8_t>(bytes, 1u << 2);
+      break;
+    case mpigdr::DataType::Float8E4M3FNUZ:
+    case mpigdr::DataType::Float8E5M2FNUZ:
+      make_finite<std::uint8_t>(bytes, 0, 1);
+      break;
+    case mpigdr::DataType::Float8E8M0FNU:
+      make_finite<std::uint8_t>(bytes, 1);
+      break;
+    case mpigdr::DataType::Bool:
+      for (unsigned char& b : bytes) b = b % 3 ? b : 0;
+      break;
+    default:
+      break;
+  }
+  return bytes;
+}
+
+inline std::size_t alignment_of(mpigdr::DataType dtype) {
+  return mpigdr::is_complex(dtype) ? mpigdr::item_size(dtype) / 2 : mpigdr::item_size(dtype);
+}
+
+// Whether a part of an element, given by its bits, is a NaN.
+inline bool is_nan(mpigdr::DataType dtype, std::uint64_t bits) {
+  using mpigdr::DataType;
+  switch (dtype) {
+    case DataType::Float64:
+    case DataType::Complex128:
+      return (bits & ~(std::uint64_t{1} << 63)) > std::uint64_t{0x7ff} << 52;
+    case DataType::Float32:
+    case DataType::Complex64:
+      return (bits & 0x7fffffffu) > 0x7f800000u;
+    case DataType::Float16:
+    case DataType::Complex32:
+      return (bits & 0x7fffu) > 0x7c00u;
+    case DataType::BFloat16:
+      return (bits & 0x7fffu) > 0x7f80u;
+    case DataType::Float8E4M3FN:
+      return (bits & 0x7fu) == 0x7fu;
+    case DataType::Float8E5M2:
+      return (bits & 0x7fu) > 0x7cu;
+    default:
+      return false;  // none, or one pattern only
+  }
+}
+
+// The payload of a NaN that a fold makes, of infinity less infinity, is not the same everywhere.
+inline bool same_but_for_nans(mpigdr::DataType dtype, const std::vector<unsigned char>& a,
+                              const std::vector<unsigned char>& b) {
+  const std::size_t size = alignment_of(dtype);
+  for (std::size_t i = 0; i + size <= a.size(); i += size) {
+    std::uint64_t x = 0, y = 0;
+    std::memcpy(&x, &a[i], size);
+    std::memcpy(&y, &b[i], size);
+    if (x != y && !(is_nan(dtype, x) && is_nan(dtype, y))) return false;
+  }
+  return a.size() == b.size();
+}
+
+}  // namespace unit

@@ -1,0 +1,143 @@
+// The CUDA library beside this program on a real device: its kernels against host::reduce bit for bit, flags,
+// order. Where there is no library or no device, every test says so and passes.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/error.hpp"
+#include "device/load.hpp"
+#include "device_elements.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace unit;
+
+namespace {
+
+Device* first_device() {
+  static Device* const found = []() -> Device* {
+    char program[4096] = {};
+    if (readlink("/proc/self/exe", program, sizeof program - 1) <= 0) return nullptr;
+    const std::string path = program;
+    LoadedLibrary loaded = load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
+    if (!loaded.library || loaded.library->device_count(loaded.why) == 0) {
+      std::printf("skipped: %s\n", loaded.why.c_str());
+      return nullptr;
+    }
+    std::printf("on %s\n", loaded.library->describe(0).c_str());
+    return &loaded.library->device(0);
+  }();
+  return found;
+}
+
+// Memory of the device for one test.
+struct Memory {
+  Device& device;
+  unsigned char* const bytes;
+  Memory(Device& device, std::size_t size)
+      : device(device), bytes(static_cast<unsigned char*>(device.allocate(size))) {}
+  ~Memory() { device.release(bytes); }
+};
+
+struct Shape {
+  std::size_t count;
+  int sources;
+  std::size_t residue, shift;  // of all, and of the last source besides: in alignments of the element
+};
+constexpr Shape kShapes[] = {{1, 1, 0, 0},    {103, 2, 1, 0}, {103, 3, 1, 1},
+                             {1000, 9, 0, 0}, {70, 40, 3, 0}, {400000, 3, 1, 0}};
+
+}  // namespace
+
+TEST(kernels_give_the_bits_of_the_host) {
+  Device* const device = first_device();
+  if (!device) return;
+  const auto queue = device->make_queue();
+  std::mt19937 random(9);
+  for (int d = 0; d < kDataTypeCount; ++d)
+    for (const Shape& shape : kShapes) {
+      const auto dtype = static_cast<DataType>(d);
+      const std::size_t bytes = shape.count * item_size(dtype), stride = (bytes / 256 + 2) * 256;
+      Memory memory(*device, stride * static_cast<std::size_t>(shape.sources + 1));
+      std::vector<std::vector<unsigned char>> values;
+      std::vector<const void*> there, here;
+      for (int k = 0; k < shape.sources; ++k) {
+        values.push_back(random_elements(dtype, shape.count, random));
+        const std::size_t offset = shape.residue + (k == shape.sources - 1 ? shape.shift : 0);
+        there.push_back(memory.bytes + stride * static_cast<std::size_t>(k + 1) +
+                        offset * alignment_of(dtype));
+        queue->copy(const_cast<void*>(there.back()), values.back().data(), bytes);
+      }
+      for (const auto& v : values) here.push_back(v.data());
+      for (int o = 0; o < kReduceOpCount; ++o) {
+        const auto op = static_cast<ReduceOp>(o);
+        if (!supports(op, dtype)) continue;
+        std::vector<unsigned char> expected(bytes), result(bytes);
+        ReduceArgs args{dtype, op, expected.data(), here.data(), shape.sources, shape.count};
+        if (op == ReduceOp::Avg) args.divisor = 3;
+        if (op == ReduceOp::PreMulSum) args.factor = 0.3;
+        host::reduce(args);
+        args.dst = memory.bytes + shape.residue * alignment_of(dtype);
+        args.sources = there.data();
+        queue->reduce(args);
+        queue->copy(result.data(), args.dst, bytes);
+        queue->synchronize();
+        CHECK(same_but_for_nans(dtype, result, expected));
+      }
+    }
+}
+
+TEST(queues_wait_for_flags_and_write_them) {
+  Device* const device = first_device();
+  if (!device) return;
+  const auto flags = device->make_flags(2);
+  CHECK(flags[0].load() == 0 && flags[1].load() == 0);
+  const auto queue = device->make_queue();
+  for (const std::uint32_t value : {1u, 2u, 7u}) {
+    queue->wait_flag(&flags[0], value);
+    queue->write_flag(&flags[1], value);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(flags[1].load() < value);
+    flags[0].store(value, std::memory_order_release);
+    while (flags[1].load(std::memory_order_acquire) != value) std::this_thread::yield();
+  }
+  queue->synchronize();
+}
+
+TEST(a_queue_is_ordered_behind_another) {
+  Device* const device = first_device();
+  if (!device) return;
+  const auto flags = device->make_flags(2);
+  const auto first = device->make_queue(), second = device->make_queue();
+  const auto null = device->adopt(nullptr);
+  CHECK(!device->capturing(nullptr));
+  first->wait_flag(&flags[0], 1);
+  device->order(*first, *second);
+  device->order(*second, *null);
+  null->write_flag(&flags[1], 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(flags[1].load() == 0);
+  flags[0].store(1, std::memory_order_release);
+  null->synchronize();
+  CHECK(flags[1].load() == 1);
+}
+
+TEST(what_a_device_refuses) {
+  Device* const device = first_device();
+  if (!device) return;
+  CHECK_THROWS(device->allocate(std::size_t{1} << 60), NoMemory, "device 0");
+  const auto queue = device->make_queue();
+  float f = 0;
+  std::vector<const void*> sources(481, &f);
+  CHECK_THROWS(queue->reduce({DataType::Float32, ReduceOp::Sum, &f, sources.data(), 481, 1}), Error,
+               "source_count=481");
+}
+
+UNIT_MAIN()

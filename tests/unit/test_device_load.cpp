@@ -1,0 +1,77 @@
+// Loading the library of a family of devices where there is none, and where the file is something else.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "common/error.hpp"
+#include "device/load.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string temporary_file(const std::string& text) {
+  char path[] = "/tmp/mpi_gdr_load_XXXXXX";
+  const int file = mkstemp(path);
+  CHECK(file >= 0);
+  std::ofstream(path) << text;
+  return path;
+}
+
+}  // namespace
+
+TEST(no_library_is_no_error) {
+  const LoadedLibrary loaded = load_device_library("/nowhere/libmpi_gdr_cuda.so");
+  CHECK(loaded.library == nullptr);
+  CHECK(loaded.path == "/nowhere/libmpi_gdr_cuda.so");
+  CHECK(contains(loaded.why, "not built: there is no /nowhere/libmpi_gdr_cuda.so"));
+}
+
+TEST(a_file_that_is_no_library) {
+  const std::string path = temporary_file("no ELF\n");
+  const LoadedLibrary loaded = load_device_library(path);
+  std::remove(path.c_str());
+  CHECK(loaded.library == nullptr);
+  CHECK(contains(loaded.why, path));
+}
+
+TEST(a_library_of_something_else) {
+  const LoadedLibrary loaded =
+      load_device_library("/proc/self/exe");  // cannot be opened, or has no such symbol
+  CHECK(loaded.library == nullptr && !loaded.why.empty());
+}
+
+// The library throws with a copy of our exception's code, and its errors must be ours all the same.
+TEST(errors_of_the_library_beside_this_program) {
+  char program[4096] = {};
+  CHECK(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+  const std::string path = program;
+  const LoadedLibrary loaded =
+      load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
+  if (!loaded.library) return static_cast<void>(std::printf("skipped: %s\n", loaded.why.c_str()));
+  CHECK(loaded.library->name() == std::string("cuda"));
+  CHECK(contains(loaded.library->built(), "PTX"));
+  std::string why;
+  const int count = loaded.library->device_count(why);
+  CHECK(count > 0 || !why.empty());
+  CHECK_THROWS(loaded.library->device(count), Error, "device=");
+  CHECK_THROWS(loaded.library->describe(-1), Error, "device=-1");
+}
+
+// Once the process has read MPI_GDR_CUDA=off, whether or not a library lies beside this program.
+TEST(off_is_never_loaded) {
+  setenv("MPI_GDR_CUDA", "off", 1);
+  const LoadedLibrary& loaded = cuda_library();
+  CHECK(loaded.library == nullptr && loaded.why == "MPI_GDR_CUDA=off");
+  CHECK(&loaded == &cuda_library());
+}
+
+UNIT_MAIN()

@@ -1,0 +1,157 @@
+// Schedules that devices of a node run by themselves, on memory that they share: every such algorithm on
+// simulated devices, all ranks in one process, and what becomes of them when a rank does not come.
+#include <barrier>
+
+#include "common/error.hpp"
+#include "engine/peer_execution.hpp"
+#include "stream_harness.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace stream_test;
+
+namespace {
+
+// Through Staging, as the planner gives it to devices.
+SchedulePtr build(const Algorithm& algorithm, const CollectiveSpec& spec) {
+  const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048};
+  const SchedulePtr built = algorithm.build(spec, tuning);
+  return built->staged ? built->staged : built;
+}
+
+bool runs_on_devices(const Algorithm& algorithm) {
+  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
+}
+
+// The nodes of all ranks of one group, which meet as torch/backend_device.cpp makes them.
+class Meeting {
+ public:
+  explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}
+  std::shared_ptr<ipc::DeviceNode> meet(Rank& rank) {
+    const int size = static_cast<int>(tickets_.size());
+    auto node = std::make_shared<ipc::DeviceNode>(rank.device, rank.rank(), size);
+    tickets_[static_cast<std::size_t>(rank.rank())] = node->ticket();
+    barrier_.arrive_and_wait();
+    std::string why;
+    if (!node->attach(tickets_, why)) fail(ErrorCode::Internal, why);
+    barrier_.arrive_and_wait();
+    return node;
+  }
+  void wait() { barrier_.arrive_and_wait(); }
+
+ private:
+  std::vector<ipc::Ticket> tickets_;
+  std::barrier<> barrier_;
+};
+
+std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count,
+                                 int index, const std::shared_ptr<ipc::DeviceNode>& node,
+                                 std::shared_ptr<PeerExecution>& execution) {
+  auto operation = std::make_unique<Operation>(algorithm, rank.rank(), size, count, index);
+  operation->schedule = build(algorithm, operation->spec);
+  operation->produce(*rank.caller);
+  execution = std::make_shared<PeerExecution>(operation->schedule, operation->binding, node,
+                                              static_cast<std::uint64_t>(index),
+                                              1000u + static_cast<unsigned>(index), rank.flags);
+  execution->launch(rank.device, rank.queues, *rank.caller, nullptr);
+  rank.device.order(*rank.queues[0], *rank.caller);
+  operation->consume(*rank.caller);
+  return operation;
+}
+
+void run_everything(const Layout& layout) {
+  Meeting meeting(layout.size);
+  on_all_ranks(layout, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    std::vector<std::unique_ptr<Operation>> operations;
+    std::vector<std::shared_ptr<PeerExecution>> executions;
+    int index = 0;
+    for (const std::uint64_t count : {1u, 7u, 100u, 3000u})
+      for (const Algorithm& algorithm : algorithms()) {
+        if (!runs_on_devices(algorithm)) continue;
+        executions.emplace_back();
+        operations.push_back(issue(algorithm, rank, layout.size, count, index++, node, executions.back()));
+      }
+    rank.caller->synchronize();
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      if (!operations[i]->right())
+        fail(ErrorCode::Internal, "wrong result of ", operations[i]->schedule->algorithm, " ",
+             name(operations[i]->spec.collective), " on rank ", rank.rank(), " of ", layout.size);
+      while (!executions[i]->advance()) std::this_thread::yield();
+      CHECK(executions[i]->rounds_done() == 1);
+    }
+    meeting.wait();
+  });
+}
+
+}  // namespace
+
+TEST(every_shared_algorithm_on_one_hardware_queue) {
+  for (int size = 2; size <= 5; ++size) run_everything({size, 1, 3, 5});
+}
+
+TEST(every_shared_algorithm_on_queues_of_their_own) {
+  for (int size = 2; size <= 5; ++size) run_everything({size, 4, 2, 5});
+}
+
+TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
+  Meeting meeting(3);
+  on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    if (rank.rank() != 1) {
+      std::shared_ptr<PeerExecution> execution;
+      const Algorithm* const algorithm = find_algorithm(Collective::AllReduce, "flag");
+      const auto operation = issue(*algorithm, rank, 3, 50, 0, node, execution);
+      const int other = 2 - rank.rank();
+      while (node->called(rank.rank(), 0, other).load() == 0) std::this_thread::yield();
+      CHECK(!execution->advance());
+      CHECK(execution->pending_peers() == std::vector<int>{1});
+      execution->abandon();
+      rank.caller->synchronize();  // throws if a flag is never reached
+      // What the other one has come to in the end is worth nothing, since it gave up as well.
+      while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
+      bool told = false;
+      try {
+        execution->advance();
+      } catch (const Error& error) {
+        told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "given up");
+      }
+      CHECK(told);
+    }
+    meeting.wait();
+  });
+}
+
+TEST(calls_that_differ_are_told_apart) {
+  Meeting meeting(2);
+  on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    Operation operation(*find_algorithm(Collective::AllReduce, "flag"), rank.rank(), 2, 50, 0);
+    operation.schedule = build(*find_algorithm(Collective::AllReduce, "flag"), operation.spec);
+    PeerExecution execution(operation.schedule, operation.binding, node, 0, rank.rank() == 0 ? 7u : 8u,
+                            rank.flags);
+    execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
+    bool told = false;
+    try {
+      while (!execution.advance()) std::this_thread::yield();
+    } catch (const Error& error) {
+      told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "another call");
+    }
+    CHECK(told);
+    for (DeviceQueue* queue : rank.queues) queue->synchronize();
+    meeting.wait();
+  });
+}
+
+TEST(a_rank_without_memory_to_share_is_refused) {
+  SimDevice device;
+  ipc::DeviceNode node(device, 0, 2);
+  std::string why;
+  CHECK(!node.attach({node.ticket(), ipc::Ticket{}}, why) && why.find("rank 1") != std::string::npos);
+  ipc::Ticket wrong = node.ticket();
+  ++wrong.nonce;
+  ipc::DeviceNode again(device, 0, 2);
+  CHECK(!again.attach({again.ticket(), wrong}, why) && why.find("flags") != std::string::npos);
+}
+
+UNIT_MAIN()

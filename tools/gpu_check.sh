@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Tests and measures the package on a machine with an NVIDIA GPU: tools/gpu_check.sh OUT [WHEELS]
+# Writes OUT/gpu_check.md and OUT/gpu_check.json, and what each step said to OUT/logs. Takes less than 8 minutes: a step has a
+# limit, and what finds no time left is not begun.
+# Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS holds
+# the wheels of mpich, libucx, pytest (with iniconfig, pluggy, packaging, pygments), rich, matplotlib, cupy and of what they need,
+# as far as that machine lacks them (pip download). Without WHEELS the MPI is that of $MPICC or PATH.
+# GPU_CHECK_DEVICE=cpu rehearses all of it without a GPU; GPU_CHECK_ONLY takes the steps whose names match an expression.
+set -uo pipefail
+. "$(dirname "$0")/gpu_common.sh"
+begin "${1:?usage: tools/gpu_check.sh OUT [WHEELS]}" "${2:-}"
+device=${GPU_CHECK_DEVICE:-cuda}
+only=${GPU_CHECK_ONLY:-.}
+seconds_in_all=${GPU_CHECK_SECONDS:-465}
+rm -rf "$out/logs" && mkdir -p "$out/logs"
+: > "$work/steps"
+export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=40 SPMD_HANG_SECONDS=60 RES_OPTIONS="timeout:1 attempts:1"
+export OMP_NUM_THREADS=1
+: > "$SPMD_NOTES"
+
+# step NAME SECONDS COMMAND...: its outcome, its seconds, and the last line that it wrote.
+step() {
+  local name=$1 limit=$2 left=$((seconds_in_all - SECONDS)) begin code=0 outcome
+  local log=$out/logs/${name//[^A-Za-z0-9_.-]/_}
+  shift 2
+  [[ $name =~ $only ]] || return 0
+  if [ "$left" -lt 10 ]; then
+    printf '%s\tnot begun, no time left\t0\t\n' "$name" | tee -a "$work/steps"
+    return 1
+  fi
+  [ "$limit" -lt "$left" ] || limit=$left
+  begin=$(date +%s.%N)
+  timeout --kill-after=5 "$limit" "$@" > "$log.txt" 2> "$log.err" || code=$?
+  case $code in
+    0) outcome=passed ;;
+    124 | 137) outcome="ran past $limit s" ;;
+    *) outcome="failed with status $code" ;;
+  esac
+  printf '%s\t%s\t%s\t%s\n' "$name" "$outcome" "$(echo "$(date +%s.%N) $begin" | awk '{printf "%.1f", $1 - $2}')" \
+    "$(cat "$log.err" "$log.txt" | grep -v '^ *$' | tail -n 1 | tr '\t' ' ' | cut -c 1-160)" | tee -a "$work/steps"
+  return $code
+}
+
+skipped() { ! [[ $1 =~ $only ]] || printf '%s\tskipped: %s\t0\t\n' "$1" "$2" | tee -a "$work/steps"; }
+
+# spmd RANKS [pytest arguments]: tests/gpu, all ranks on one GPU; RANK_UNDER: a program that runs each rank.
+spmd() {
+  local reports python status=0 sharing=()
+  reports=$(mktemp -d "$out/logs/ranks-$1.XXXX")
+  [ "$device" = cuda ] && sharing=(--ranks-per-gpu "$1")
+  python=$(command -v python3)
+  # shellcheck disable=SC2086
+  (cd "$root/tests" && SPMD_REPORTS=$reports exec python3 -m mpi_backend run -n "$1" "${sharing[@]}" -- ${RANK_UNDER:-} "$python" -u \
+    support/spmd_main.py gpu "${@:2}") || status=$?
+  [ $status = 0 ] || tail -n 200 "$reports"/rank*.log "$reports"/rank*.stacks 2> /dev/null
+  grep -hE '(passed|failed|error).* in ' "$reports/rank0.log" | tail -n 1  # pytest's last word
+  return $status
+}
+bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
+export -f spmd bench build_package
+export out root work device mpicc
+
+if [ -n "$wheels" ]; then install_wheels || exit 1; fi
+step "build" 240 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] || [ "$only" != . ] || exit 1
+use_package
+libucx=$(echo "${libraries:-/nowhere}"/libucx/lib)
+[ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+
+for ranks in 2 1 4 8; do
+  step "suite, $ranks ranks" 75 bash -c "spmd $ranks"
+done
+CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 60 bash -c "spmd 2 -k 'streams or memory or training'"
+step "selftest, 2 ranks" 60 python3 -m mpi_backend selftest -n 2 --device "$device"
+if python3 -c "import cupy" 2> /dev/null; then
+  SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 bash -c "spmd 2 -k 'test_reductions or test_exchange'"
+else
+  skipped "collectives against CuPy, 2 ranks" "no CuPy here"
+fi
+if command -v compute-sanitizer > /dev/null; then
+  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
+    step "compute-sanitizer, 2 ranks" 75 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
+else
+  skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
+fi
+
+step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
+step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
+step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
+step "bench, all_reduce, 2 ranks" 60 bash -c \
+  "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
+step "bench, device, 4 ranks" 60 bash -c "bench -n 4 device --device $device --rounds 1"
+step "bench, MPI point to point on the host" 30 bash -c "bench -n 2 sendrecv --backend mpi --sizes 8,64K,1M,16M"
+# Apart: without a daemon the first has its numbers all the same.
+for mps in off on; do
+  [ "$device$mps" = cpuon ] && continue
+  step "training with 1, 2, 4 ranks per GPU, MPS $mps" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps $mps \
+    --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$mps"
+done
+
+python3 - "$work/steps" "$out" "$(commit)" "$(gpu)" "$(software)" "$SECONDS" << 'PYTHON'
+import datetime
+import json
+import pathlib
+import sys
+
+steps, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+heads = ("step", "outcome", "seconds", "said")
+rows = [dict(zip(heads, line.split("\t"), strict=True)) for line in steps.read_text().splitlines()]
+notes = [line.split("\t", 1) for line in (out / "logs" / "notes.txt").read_text().splitlines()]
+about = {"date": datetime.datetime.now().isoformat(timespec="minutes"), "commit": sys.argv[3]}
+about |= {"gpu": sys.argv[4] or "none", "software": sys.argv[5], "seconds": int(sys.argv[6])}
+report = {**about, "steps": [row | {"seconds": float(row["seconds"])} for row in rows], "notes": notes}
+(out / "gpu_check.json").write_text(json.dumps(report, indent=1) + "\n")
+lines = ["`tools/gpu_check.sh`", "", *(f"- {name}: {value}" for name, value in about.items()), ""]
+lines += ["| step | outcome | s | last line |", "|---|---|--:|---|"]
+lines += ["| " + " | ".join(row[head].replace("|", "/") for head in heads) + " |" for row in rows]
+if notes:
+    lines += ["", "| found | |", "|---|---|", *(f"| {name} | {value.replace('|', '/')} |" for name, value in notes)]
+for row in rows:  # what a benchmark printed is Markdown, or columns
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in row["step"])
+    if row["step"].startswith(("bench", "training")) and row["outcome"] == "passed":
+        text = (out / "logs" / f"{name}.txt").read_text().strip()
+        lines += ["", f"## {row['step']}", "", *([text] if "|--" in text else ["```", text, "```"])]
+(out / "gpu_check.md").write_text("\n".join(lines) + "\n")
+failed = [row["step"] for row in rows if row["outcome"].startswith(("failed", "ran past", "not begun"))]
+print(f"{len(rows) - len(failed)} of {len(rows)} steps in order, {about['seconds']} s; {out}/gpu_check.md")
+sys.exit(bool(failed))
+PYTHON

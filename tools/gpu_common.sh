@@ -1,0 +1,43 @@
+# What the scripts for a machine with a GPU share; they source this file.
+# begin OUT [WHEELS] sets root (the checkout), out, wheels and work, a temporary folder that goes when the script ends.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+begin() {
+  out=$(mkdir -p "$1" && cd "$1" && pwd)
+  wheels=${2:+$(cd "$2" && pwd)}
+  work=$(mktemp -d)
+  trap 'at_end; rm -rf "$work"' EXIT
+}
+
+at_end() { :; }  # a script may define its own
+
+gpu() { nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader 2> /dev/null | head -n 1; }
+
+software() {
+  printf '%s; %s\n' "$(nvcc --version 2> /dev/null | grep release | sed 's/.*release //')" \
+    "$(python3 -c 'import torch, platform; print("torch", torch.__version__, "Python", platform.python_version())')"
+}
+
+commit() { git -C "$root" rev-parse --short HEAD 2> /dev/null || echo unknown; }
+
+# The wheels of $wheels below $work/prefix: a virtual environment would be hidden by one that is active.
+install_wheels() {
+  python3 -m pip install --quiet --no-index --no-deps --ignore-installed --prefix "$work/prefix" "$wheels"/*.whl || return 1
+  bin=$work/prefix/bin
+  libraries=$(echo "$work"/prefix/lib/python3*/site-packages)
+  mpicc=$bin/mpicc
+}
+
+# The package in $work/lib, as an installed one is: with its entry points, by which `import torch` finds it. Built against a
+# CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
+build_package() {
+  cd "$root" && MPICC=${mpicc:-${MPICC:-}} python3 setup.py -q build_ext --build-lib "$work/lib" \
+    && cp -r mpi_backend/*.py mpi_backend/*/ "$work/lib/mpi_backend/" \
+    && python3 setup.py -q egg_info --egg-base "$work/lib" \
+    && ln -s "$root/examples" "$work/lib/examples"
+}
+
+use_package() {
+  export PYTHONPATH=$work/lib${libraries:+:$libraries}${PYTHONPATH:+:$PYTHONPATH} PATH=${bin:+$bin:}$PATH
+}
