@@ -136,6 +136,8 @@ if CASE == "killed, behind a slow kernel":
 if CASE == "aborted":
     group = dist.new_group()
     dist.all_reduce(ones(), group=group)  # the first one of a group waits for all
+    simgpu.synchronize()
+    dist.barrier(group=group)  # it has ended on all ranks: what follows cannot fail it
     if not is_last:
         tensor = ones()
         work = dist.all_reduce(tensor, group=group, async_op=True)
