@@ -150,6 +150,9 @@ std::vector<Row> make_rows() {
       row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
           "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
           [](Env& e, R r, S v) { e.group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
+  rows.push_back(row("MPI_GDR_DEVICE_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
+                     "tensors that ranks of a node may map, on each device of a rank (default: no limit)",
+                     [](Env& e, R r, S v) { e.device_group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
   rows.push_back(row("MPI_GDR_BLOCKING_WAIT", "off", "on or off",
                      "whether Work.wait() blocks the CPU for tensors of a device, too", [](Env& e, R r, S v) {
                        e.blocking_wait = parse_choice<bool>(r, v, {{"on", true}, {"off", false}});

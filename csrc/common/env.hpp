@@ -71,6 +71,8 @@ class Env {
   // MPI_GDR_GROUP_MEMORY: bytes of this rank's tensors that the others of its node may map; 0: none. Default:
   // a quarter of the host's memory.
   std::optional<std::uint64_t> group_memory;
+  // MPI_GDR_DEVICE_GROUP_MEMORY: the same of tensors on each of its devices; 0: none. Default: no limit.
+  std::optional<std::uint64_t> device_group_memory;
   // MPI_GDR_BLOCKING_WAIT=on|off: Work.wait() blocks the CPU for tensors of a device, too.
   bool blocking_wait = false;
   // MPI_GDR_ASYNC_ERROR=exit|raise: what follows if an operation on a device fails that nobody waits for.

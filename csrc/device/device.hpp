@@ -71,6 +71,9 @@ class Device {
   // thread and never between posting an operation and submitting the whole of its device program.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  // Blocks the host until all that was submitted before, to whatever queue, is done: under the same
+  // conditions.
+  virtual void synchronize() = 0;
   // How another process of this node finds memory of allocate(), and the way there and back: what
   // import_memory() returns is an address of the calling process's device. Throw System where that cannot be.
   // All of them may synchronise the device.

@@ -18,6 +18,7 @@
 #include "device/sim/sim_device.hpp"
 #include "engine/stream_execution.hpp"
 #include "schedule/through_host.hpp"
+#include "transport/ipc/device_arena.hpp"
 #include "transport/loopback/loopback.hpp"
 
 namespace stream_test {
@@ -41,6 +42,7 @@ class Rank {
   ~Rank() {
     stop_.store(true, std::memory_order_release);
     progress_.join();
+    ipc::DeviceArena::forget(device);
   }
 
   int rank() const { return transport_->rank(); }

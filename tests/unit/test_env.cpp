@@ -26,6 +26,8 @@ TEST(values_are_read) {
   CHECK(one("MPI_GDR_TIMEOUT", "1.5").timeout_seconds == 1.5);
   CHECK(one("MPI_GDR_CHUNK_BYTES", "2M").chunk_bytes == 2u << 20);
   CHECK(one("MPI_GDR_GROUP_MEMORY", "0").group_memory == 0u);
+  CHECK(one("MPI_GDR_DEVICE_GROUP_MEMORY", "0").device_group_memory == 0u);
+  CHECK(one("MPI_GDR_DEVICE_GROUP_MEMORY", "2G").device_group_memory == std::uint64_t{2} << 30);
   CHECK(one("MPI_GDR_GROUP_MEMORY", "3G").group_memory == std::uint64_t{3} << 30);
   CHECK(one("MPI_GDR_BOOTSTRAP", "store").bootstrap == BootstrapMode::Store);
   CHECK(one("MPI_GDR_ALLREDUCE_ALGO", "ring").algorithm[0] == "ring");

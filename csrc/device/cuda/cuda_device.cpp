@@ -54,6 +54,11 @@ void CudaDevice::release(void* memory) {
   GPU_CALL(index_, Free, memory);
 }
 
+void CudaDevice::synchronize() {
+  const gpu::DeviceGuard guard(driver_);
+  GPU_CALL(index_, DeviceSynchronize);
+}
+
 std::shared_ptr<Flag[]> CudaDevice::make_flags(std::size_t count) {
   static_assert(sizeof(Flag) == sizeof(std::uint32_t) && Flag::is_always_lock_free);
   const gpu::DeviceGuard guard(driver_);

@@ -30,6 +30,7 @@ class CudaDevice : public Device {
   bool capturing(void* native) override;
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
+  void synchronize() override;
   std::string export_memory(void* memory) override;
   void* import_memory(const std::string& ticket) override;
   void release_imported(void* memory) override;

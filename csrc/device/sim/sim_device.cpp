@@ -60,7 +60,7 @@ void* SimDevice::allocate(std::size_t bytes) {
                            : MAP_FAILED;
   if (memory == MAP_FAILED) {
     if (file >= 0) ::close(file);
-    fail(ErrorCode::System, "out of memory: ", bytes, " bytes of simulated device memory");
+    throw NoMemory(bytes, "simulated device memory");
   }
   std::lock_guard lock(state_);
   allocations_[memory] = {file, pages * kPage};

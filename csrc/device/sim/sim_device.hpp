@@ -50,6 +50,7 @@ class SimDevice : public Device {
   bool capturing(void*) override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
+  void synchronize() override { synchronize_all(); }
   // Memory is in files, so that other processes can map it.
   std::string export_memory(void* memory) override;
   void* import_memory(const std::string& ticket) override;

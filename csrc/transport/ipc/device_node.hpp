@@ -9,8 +9,11 @@
 // Flags have one writer each and only grow; generation << 32 | number, so that a slot is used again without
 // being reset.
 //
-// Threads: constructor, attach() and destructor may wait for the device: not while an operation is being
-// launched. Everything else is constant.
+// The ranks also map each other's group memory (device_arena.hpp), whatever there is of it at the time.
+//
+// Threads: constructor, attach(), refresh() and destructor may wait for the device: not while an operation is
+// being launched. attach() and refresh() are serialised by the caller, place() comes behind them. Everything
+// else is constant.
 #pragma once
 
 #include <array>
@@ -21,6 +24,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "transport/ipc/device_segments.hpp"
 
 namespace mpigdr::ipc {
 
@@ -46,8 +50,10 @@ class DeviceNode {
   DeviceNode(const DeviceNode&) = delete;
   DeviceNode& operator=(const DeviceNode&) = delete;
 
-  Ticket ticket() const;
+  // Tells of the group memory that there is as well.
+  Ticket ticket();
   // Maps what the others have, in rank order. False, and why, if something cannot be; nobody may use it then.
+  // Group memory that cannot be mapped is no such thing.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
 
   int rank() const { return rank_; }
@@ -66,13 +72,24 @@ class DeviceNode {
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
   const Device& device() const { return device_; }
 
+  // Tells the others of group memory that this rank has got since, and maps theirs. A few loads where nothing
+  // is new.
+  void refresh() { group_memory_.refresh(); }
+  // What others need to find [memory, memory + bytes) by their bases(): (segment + 1) << 48 | offset. 0: it
+  // is not group memory of this rank's device, or some rank has not mapped it (yet).
+  std::uint64_t place(const void* memory, std::size_t bytes) const {
+    return group_memory_.place(memory, bytes);
+  }
+  // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
+  // rank's segment, 0 if nowhere. Whatever place() returns on another rank, this one has an address for.
+  const std::uint64_t* bases() const { return group_memory_.bases(); }
+  // In `owner`'s segment, written by its device: place() of its input (kind 0) and output (kind 1).
+  Flag64& shown(int owner, int slot, int kind) const { return group_memory_.shown(owner, slot, kind); }
+
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
   Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
 
-  struct alignas(64) Line {
-    Flag64 value;
-  };
   Flag64& flag(int owner, int slot, int kind, int writer) const {
     const auto line = (static_cast<std::size_t>(slot) * kKinds + static_cast<std::size_t>(kind)) *
                           static_cast<std::size_t>(size_) +
@@ -80,19 +97,23 @@ class DeviceNode {
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
   static constexpr int kKinds = 4 + kLanes;
+  std::size_t flag_bytes() const {
+    return std::size_t{kSlots} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
+  }
   // Whether all of the others' `flag`s come to `least` in time.
   template <typename F>
   bool all_reach(F flag, std::chrono::steady_clock::time_point deadline) const;
 
   Device& device_;
   const int rank_, size_;
-  const std::size_t segment_bytes_;
+  const std::size_t segment_bytes_;  // a page, flags, group memory
   const std::uint64_t nonce_;
   int file_ = -1;
   std::vector<void*> segments_;      // by rank, a page with the nonce before the flags; null: not mapped
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
+  DeviceSegments group_memory_;
 };
 
 }  // namespace mpigdr::ipc

@@ -1,0 +1,218 @@
+#include "transport/ipc/device_arena.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+
+namespace mpigdr::ipc {
+namespace {
+
+// What runtimes give out at least: smaller allocations share a handle with others.
+constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+struct Arenas {
+  std::mutex mutex;
+  std::vector<std::pair<Device*, std::unique_ptr<DeviceArena>>> all;
+};
+
+Arenas& arenas() {
+  static auto& leaked = *new Arenas;
+  return leaked;
+}
+
+}  // namespace
+
+DeviceArena& DeviceArena::of(Device& device) {
+  Arenas& known = arenas();
+  const std::lock_guard lock(known.mutex);
+  for (const auto& [owner, arena] : known.all)
+    if (owner == &device) return *arena;
+  const std::uint64_t limit = Env::get().device_group_memory.value_or(kNoLimit);
+  return *known.all.emplace_back(&device, std::make_unique<DeviceArena>(device, limit)).second;
+}
+
+DeviceArena* DeviceArena::find(const void* memory) {
+  Arenas& known = arenas();
+  const std::lock_guard lock(known.mutex);
+  for (const auto& [owner, arena] : known.all)
+    if (arena->owns(memory)) return arena.get();
+  return nullptr;
+}
+
+void DeviceArena::forget(Device& device) {
+  Arenas& known = arenas();
+  const std::lock_guard lock(known.mutex);
+  std::erase_if(known.all, [&](const auto& entry) { return entry.first == &device; });
+}
+
+DeviceArena::DeviceArena(Device& device, std::uint64_t limit)
+    : device_(device), limit_(limit), owner_(::getpid()) {}
+
+void* DeviceArena::allocate(std::size_t bytes) {
+  if (limit_ == 0) throw NoMemory("no group memory on devices: MPI_GDR_DEVICE_GROUP_MEMORY=0");
+  if (::getpid() != owner_) throw NoMemory("no group memory on a device in a forked process");
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2) throw NoMemory(bytes, "group memory on a device");
+  const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
+  if (void* const memory = take_free(size)) return memory;
+  const std::lock_guard turn(growing_);
+  if (void* const memory = take_free(size)) return memory;  // somebody else has been here meanwhile
+  if (would_fit(size)) {
+    wait_for_freed();
+    if (void* const memory = take_free(size)) return memory;
+  }
+  while (true) {
+    add_segment(size);
+    // Those who take no turn may have been faster.
+    if (void* const memory = take_free(size)) return memory;
+  }
+}
+
+// The smallest that fits.
+void* DeviceArena::take_free(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  auto best = free_.end();
+  for (auto block = free_.begin(); block != free_.end(); ++block)
+    if (block->second.bytes >= bytes && (best == free_.end() || block->second.bytes < best->second.bytes))
+      best = block;
+  if (best == free_.end()) return nullptr;
+  std::byte* const memory = best->first;
+  const Block found = best->second;
+  used_.emplace(memory, Block{bytes, found.segment});  // before anything else is changed: memory may run out
+  auto rest = free_.extract(best);
+  if (found.bytes > bytes) {
+    rest.key() = memory + bytes;
+    rest.mapped().bytes -= bytes;
+    free_.insert(std::move(rest));
+  }
+  in_use_ += bytes;
+  return memory;
+}
+
+void DeviceArena::free(void* memory) {
+  if (::getpid() != owner_) return;
+  const std::lock_guard lock(mutex_);
+  const auto used = used_.find(static_cast<std::byte*>(memory));
+  MPIGDR_CHECK(used != used_.end());
+  in_use_ -= used->second.bytes;
+  freed_.insert(used_.extract(used));
+}
+
+// Whether a block would fit if the device used none of those that were freed.
+bool DeviceArena::would_fit(std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  auto clean = free_.begin(), freed = freed_.begin();
+  const std::byte* end = nullptr;  // of the blocks in one piece, so far
+  int segment = -1;
+  std::size_t run = 0;
+  while (clean != free_.end() || freed != freed_.end()) {
+    auto& next =
+        freed == freed_.end() || (clean != free_.end() && clean->first < freed->first) ? clean : freed;
+    run =
+        next->first == end && next->second.segment == segment ? run + next->second.bytes : next->second.bytes;
+    if (run >= bytes) return true;
+    end = next->first + next->second.bytes;
+    segment = next->second.segment;
+    ++next;
+  }
+  return false;
+}
+
+void DeviceArena::wait_for_freed() {
+  Blocks waiting;  // what is freed from now on is not among what is waited for
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(freed_);
+  }
+  try {
+    device_.synchronize();
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    freed_.merge(waiting);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  while (!waiting.empty()) insert_free(waiting.extract(waiting.begin()));
+}
+
+void DeviceArena::insert_free(Blocks::node_type block) {
+  const auto merge_with_next = [this](Blocks::iterator first) {
+    const auto next = std::next(first);
+    if (next == free_.end() || first->first + first->second.bytes != next->first ||
+        first->second.segment != next->second.segment)
+      return;
+    first->second.bytes += next->second.bytes;
+    free_.erase(next);
+  };
+  const auto at = free_.insert(std::move(block)).position;
+  merge_with_next(at);
+  if (at != free_.begin()) merge_with_next(std::prev(at));
+}
+
+void DeviceArena::add_segment(std::size_t bytes) {
+  const int index = count_.load(std::memory_order_relaxed);
+  const std::size_t before = reserved();
+  const auto refuse = [&](const std::string& why) {
+    throw NoMemory(NoMemory(bytes, "group memory on a device").what() + (": " + why));
+  };
+  const std::size_t least = round_up(bytes, kGranularity);
+  if (limit_ - before < least)
+    refuse(std::to_string(before) + " bytes are reserved, and MPI_GDR_DEVICE_GROUP_MEMORY allows " +
+           std::to_string(limit_));
+  if (index == kMaxSegments) refuse("all " + std::to_string(kMaxSegments) + " segments are in use");
+  std::size_t size = std::max({least, kLeastSegment, round_up(before / 8, kGranularity)});
+  size = std::min<std::uint64_t>(size, (limit_ - before) / kGranularity * kGranularity);
+  void* memory = nullptr;
+  try {
+    memory = device_.allocate(size);
+  } catch (const NoMemory&) {
+    if (size == least) throw;
+    memory = device_.allocate(size = least);
+  }
+  Segment& segment = segments_[static_cast<std::size_t>(index)];
+  try {
+    segment.handle = device_.export_memory(memory);
+  } catch (const Error& error) {  // it is memory like any other, then
+    log(LogLevel::Warn, "INIT",
+        "group memory of a device cannot be shared, collectives on it take other ways: ", error.what());
+  }
+  segment.base = static_cast<std::byte*>(memory);
+  segment.bytes = size;
+  count_.store(index + 1, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  free_.emplace(segment.base, Block{size, index});
+  reserved_ += size;
+}
+
+std::optional<DeviceArena::Place> DeviceArena::find_place(const void* memory, std::size_t bytes) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  for (int i = segments() - 1; i >= 0; --i) {
+    const Segment& known = segment(i);
+    const auto base = reinterpret_cast<std::uintptr_t>(known.base);
+    if (address < base || address - base >= known.bytes) continue;
+    if (bytes > known.bytes - (address - base)) return std::nullopt;
+    return Place{i, address - base};
+  }
+  return std::nullopt;
+}
+
+std::size_t DeviceArena::reserved() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
+std::size_t DeviceArena::in_use() const {
+  const std::lock_guard lock(mutex_);
+  return in_use_;
+}
+
+}  // namespace mpigdr::ipc

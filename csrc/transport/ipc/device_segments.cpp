@@ -1,0 +1,128 @@
+#include "transport/ipc/device_segments.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "common/error.hpp"
+#include "common/log.hpp"
+
+namespace mpigdr::ipc {
+namespace {
+
+static_assert(DeviceArena::kMaxSegments == 64, "a bit of a word each");
+
+std::uint64_t bit(int segment) { return std::uint64_t{1} << segment; }
+
+}  // namespace
+
+DeviceSegments::Part DeviceSegments::part_at(std::byte* memory, int size, int slots) {
+  Part part;
+  const auto lines = reinterpret_cast<Line*>(memory);
+  part.news = lines;
+  part.count = lines + 1;
+  part.mapped = lines + 2;
+  part.shown = part.mapped + size;
+  part.entries = reinterpret_cast<Entry*>(part.shown + slots * kKinds);
+  part.bases = reinterpret_cast<std::uint64_t*>(part.entries + kMax);
+  return part;
+}
+
+std::size_t DeviceSegments::bytes(int size, int slots) {
+  static_assert(sizeof(Entry) * kMax % sizeof(Line) == 0 && kMax * sizeof(std::uint64_t) % sizeof(Line) == 0);
+  const auto ranks = static_cast<std::size_t>(size);
+  return (2 + ranks + static_cast<std::size_t>(slots) * kKinds) * sizeof(Line) + kMax * sizeof(Entry) +
+         ranks * kMax * sizeof(std::uint64_t);
+}
+
+DeviceSegments::DeviceSegments(Device& device, int rank, int size, int slots)
+    : device_(device),
+      arena_(DeviceArena::of(device)),
+      rank_(rank),
+      size_(size),
+      slots_(slots),
+      parts_(static_cast<std::size_t>(size)),
+      seen_(static_cast<std::size_t>(size)) {}
+
+void DeviceSegments::attach(int r, std::byte* part) {
+  parts_[static_cast<std::size_t>(r)] = part_at(part, size_, slots_);
+  if (r == rank_) own_bases_ = parts_[static_cast<std::size_t>(r)].bases;
+}
+
+void DeviceSegments::publish() {
+  const int there = arena_.segments();
+  if (there == published_) return;
+  const Part& own = parts_[static_cast<std::size_t>(rank_)];
+  for (; published_ < there; ++published_) {
+    const DeviceArena::Segment& segment = arena_.segment(published_);
+    Entry& entry = own.entries[published_];
+    entry.bytes = segment.bytes;
+    // One that does not fit is one that the others cannot have.
+    entry.handle_bytes = segment.handle.size() <= entry.handle.size() ? segment.handle.size() : 0;
+    std::memcpy(entry.handle.data(), segment.handle.data(), entry.handle_bytes);
+    std::atomic_ref(own_bases_[rank_ * kMax + published_])
+        .store(reinterpret_cast<std::uintptr_t>(segment.base), std::memory_order_release);
+  }
+  own.count->value.store(static_cast<std::uint64_t>(published_), std::memory_order_release);
+  for (int r = 0; r < size_; ++r)
+    if (const Part& part = parts_[static_cast<std::size_t>(r)]; r != rank_ && part.news)
+      part.news->value.fetch_add(1, std::memory_order_release);
+}
+
+void DeviceSegments::map(int r) {
+  const Part& theirs = parts_[static_cast<std::size_t>(r)];
+  int& seen = seen_[static_cast<std::size_t>(r)];
+  const int there =
+      static_cast<int>(std::min<std::uint64_t>(theirs.count->value.load(std::memory_order_acquire), kMax));
+  for (; seen < there; ++seen) {
+    const Entry& entry = theirs.entries[seen];
+    if (entry.handle_bytes == 0 || entry.handle_bytes > entry.handle.size()) continue;
+    try {
+      void* const base = device_.import_memory({entry.handle.data(), entry.handle_bytes});
+      std::atomic_ref(own_bases_[r * kMax + seen])
+          .store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
+    } catch (const Error& error) {
+      if (!failed_before_)
+        log(LogLevel::Warn, "INIT", "group memory of rank ", r,
+            " on its device cannot be mapped, collectives on tensors there take other ways: ", error.what());
+      failed_before_ = true;
+      continue;
+    }
+    // Its only writer: whoever sees the bit may let its device send this one there.
+    Flag64& mapped = theirs.mapped[rank_].value;
+    mapped.store(mapped.load(std::memory_order_relaxed) | bit(seen), std::memory_order_release);
+  }
+}
+
+void DeviceSegments::refresh() {
+  publish();
+  const std::uint64_t news =
+      parts_[static_cast<std::size_t>(rank_)].news->value.load(std::memory_order_acquire);
+  if (news == heard_) return;
+  heard_ = news;  // before looking: what comes meanwhile is looked for again
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) map(r);
+}
+
+void DeviceSegments::release(int r) {
+  for (int k = 0; r != rank_ && k < seen_[static_cast<std::size_t>(r)]; ++k) {
+    std::uint64_t& base = own_bases_[r * kMax + k];
+    if (base) device_.release_imported(reinterpret_cast<void*>(base));
+    base = 0;
+  }
+}
+
+std::uint64_t DeviceSegments::place(const void* memory, std::size_t bytes) const {
+  const auto found = arena_.find_place(memory, bytes);
+  if (!found || found->segment >= published_) return 0;
+  const std::uint64_t wanted = bit(found->segment);
+  if (!(everywhere_.load(std::memory_order_relaxed) & wanted)) {
+    const Part& own = parts_[static_cast<std::size_t>(rank_)];
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_ && !(own.mapped[r].value.load(std::memory_order_acquire) & wanted)) return 0;
+    everywhere_.fetch_or(wanted, std::memory_order_acq_rel);
+  }
+  return (static_cast<std::uint64_t>(found->segment) + 1) << 48 | found->offset;
+}
+
+}  // namespace mpigdr::ipc

@@ -1,0 +1,81 @@
+// How the ranks of a node come to know the segments of each other's group memory (device_arena.hpp): a part
+// of the host memory that a DeviceNode shares. Each rank publishes its segments in its own part; the others
+// look there before each collective, map what is new, and say so in the owner's part. Nobody waits.
+//
+// Threads: the constructor, attach(), publish(), refresh() and release() are serialised by the caller;
+// place() comes behind them. What the host of another rank writes here it may write at any time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/device.hpp"
+#include "transport/ipc/device_arena.hpp"
+
+namespace mpigdr::ipc {
+
+// A word that others write beside words that others read.
+struct alignas(64) Line {
+  Flag64 value;
+};
+
+class DeviceSegments {
+ public:
+  static constexpr int kMax = DeviceArena::kMaxSegments;
+  static constexpr int kKinds = 2;  // of shown()
+  // Of a rank's part, in a segment that `size` ranks share. A multiple of a line.
+  static std::size_t bytes(int size, int slots);
+
+  DeviceSegments(Device& device, int rank, int size, int slots);
+  // Where this process has rank `r`'s part, zeroed at first. Its own one comes first; all are known before
+  // anything but publish() is called.
+  void attach(int r, std::byte* part);
+
+  // Own segments since the last time. Before all parts are known: whoever attaches then sees them.
+  void publish();
+  // The same, and maps what the others have published. One that cannot be mapped is never tried again; the
+  // first of these is logged. A few loads where nothing is new.
+  void refresh();
+  // What this process has mapped of rank `r`. Throws what the device throws.
+  void release(int r);
+
+  std::uint64_t place(const void* memory, std::size_t bytes) const;
+  const std::uint64_t* bases() const { return own_bases_; }
+  Flag64& shown(int owner, int slot, int kind) const {
+    return parts_[static_cast<std::size_t>(owner)].shown[slot * kKinds + kind].value;
+  }
+
+ private:
+  struct Entry {
+    std::uint64_t bytes = 0;
+    std::uint64_t handle_bytes = 0;
+    std::array<char, 192> handle{};
+  };
+  // A rank's part, as this process sees it.
+  struct Part {
+    Line* news = nullptr;    // how often anybody has published; raised by all of them
+    Line* count = nullptr;   // of the owner's entries; raised by its host when they are there
+    Line* mapped = nullptr;  // by rank, which writes it: a bit for each of the owner's segments it has mapped
+    Line* shown = nullptr;   // by slot and kind, by the owner's device
+    Entry* entries = nullptr;
+    std::uint64_t* bases = nullptr;
+  };
+  static Part part_at(std::byte* memory, int size, int slots);
+  void map(int r);
+
+  Device& device_;
+  DeviceArena& arena_;
+  const int rank_, size_, slots_;
+  std::vector<Part> parts_;  // by rank
+  std::uint64_t* own_bases_ = nullptr;
+  int published_ = 0;
+  // Of the news; at first what it never is: segments are published before anybody can be told.
+  std::uint64_t heard_ = ~std::uint64_t{0};
+  std::vector<int> seen_;  // by rank: entries that were tried
+  bool failed_before_ = false;
+  mutable std::atomic<std::uint64_t> everywhere_{0};  // own segments that all have mapped, as far as known
+};
+
+}  // namespace mpigdr::ipc

@@ -1,0 +1,361 @@
+// Group memory of a device: what is given out, when freed memory is used again, and how the ranks of a node
+// find each other's.
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "common/error.hpp"
+#include "device/sim/sim_device.hpp"
+#include "test.hpp"
+#include "transport/ipc/device_arena.hpp"
+#include "transport/ipc/device_node.hpp"
+
+using namespace mpigdr;
+using ipc::DeviceArena;
+using ipc::DeviceNode;
+
+namespace {
+
+constexpr std::size_t kMiB = 1 << 20;
+
+// Counts what is asked of it, and may have no memory or no handles.
+class CountingDevice : public SimDevice {
+ public:
+  ~CountingDevice() override { DeviceArena::forget(*this); }
+  void* allocate(std::size_t bytes) override {
+    if (bytes > most) throw NoMemory(bytes, "the test's device");
+    ++allocations;
+    return SimDevice::allocate(bytes);
+  }
+  void synchronize() override {
+    ++synchronizations;
+    if (meanwhile) meanwhile();
+    if (broken) fail(ErrorCode::System, "the device is broken");
+    SimDevice::synchronize();
+  }
+  std::string export_memory(void* memory) override {
+    if (!exports) fail(ErrorCode::System, "no handles here");
+    return SimDevice::export_memory(memory);
+  }
+  void* import_memory(const std::string& ticket) override {
+    if (!imports) fail(ErrorCode::System, "out of reach");
+    ++mapped;
+    return SimDevice::import_memory(ticket);
+  }
+  void release_imported(void* memory) override {
+    --mapped;
+    SimDevice::release_imported(memory);
+  }
+  std::atomic<int> allocations{0}, synchronizations{0}, mapped{0};
+  std::atomic<std::size_t> most{~std::size_t{0}};
+  std::atomic<bool> broken{false}, exports{true}, imports{true};
+  std::function<void()> meanwhile;
+};
+
+// Nodes of a group as torch/backend_device.cpp makes them, and their devices.
+struct Ranks {
+  explicit Ranks(int size) : devices(static_cast<std::size_t>(size)) {
+    for (auto& device : devices) device = std::make_unique<CountingDevice>();
+  }
+  ~Ranks() { leave(); }
+  void meet() {
+    const int size = static_cast<int>(devices.size());
+    for (int r = 0; r < size; ++r)
+      nodes.push_back(std::make_unique<DeviceNode>(*devices[static_cast<std::size_t>(r)], r, size));
+    std::vector<ipc::Ticket> tickets;
+    for (auto& node : nodes) tickets.push_back(node->ticket());
+    for (auto& node : nodes) {
+      std::string why;
+      if (!node->attach(tickets, why)) fail(ErrorCode::Internal, why);
+    }
+  }
+  void refresh() {  // the second time, they map what the first one has published
+    for (int turn = 0; turn < 2; ++turn)
+      for (auto& node : nodes) node->refresh();
+  }
+  void leave() {  // each waits for the others
+    std::vector<std::thread> threads;
+    for (auto& node : nodes) threads.emplace_back([&node] { node.reset(); });
+    for (auto& thread : threads) thread.join();
+    nodes.clear();
+  }
+  DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
+  // What rank `reader` sees at a place of rank `owner`.
+  std::byte* seen(int reader, int owner, std::uint64_t place) {
+    const std::uint64_t base = nodes[static_cast<std::size_t>(reader)]
+                                   ->bases()[owner * DeviceArena::kMaxSegments + (place >> 48) - 1];
+    return base ? reinterpret_cast<std::byte*>(base) + (place & ((std::uint64_t{1} << 48) - 1)) : nullptr;
+  }
+  std::vector<std::unique_ptr<CountingDevice>> devices;
+  std::vector<std::unique_ptr<DeviceNode>> nodes;
+};
+
+}  // namespace
+
+TEST(blocks_are_apart_and_come_back) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  std::mt19937 random(1);
+  std::vector<std::pair<unsigned char*, std::size_t>> held;
+  const auto mark = [](const void* memory) {
+    return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(memory) >> 9);
+  };
+  for (int turn = 0; turn < 4000; ++turn) {
+    if (!held.empty() && random() % 2) {
+      const std::size_t i = random() % held.size();
+      auto [memory, bytes] = held[i];
+      CHECK(memory[0] == mark(memory) && memory[bytes - 1] == mark(memory));  // nobody else has written there
+      arena.free(memory);
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+      continue;
+    }
+    const std::size_t bytes = 1 + random() % (2 * kMiB);
+    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes));
+    CHECK(arena.owns(memory) && reinterpret_cast<std::uintptr_t>(memory) % DeviceArena::kAlignment == 0);
+    memory[0] = memory[bytes - 1] = mark(memory);
+    held.emplace_back(memory, bytes);
+  }
+  for (auto [memory, bytes] : held) arena.free(memory);
+  CHECK(arena.in_use() == 0);
+  const int segments = arena.segments();
+  CHECK(segments > 0 && segments == device.allocations && device.synchronizations > 0);
+  // In one piece again, each segment of its own.
+  std::vector<void*> whole;
+  for (int i = 0; i < segments; ++i) whole.push_back(arena.allocate(arena.segment(i).bytes));
+  CHECK(arena.segments() == segments && arena.in_use() == arena.reserved());
+  for (void* memory : whole) arena.free(memory);
+  CHECK_THROWS(arena.free(static_cast<char*>(whole[0]) + 1), Error, "is false");
+}
+
+TEST(freed_memory_is_used_again_only_after_the_device_was_waited_for) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  constexpr std::size_t kHalf = DeviceArena::kLeastSegment / 2;
+  auto* first = static_cast<std::byte*>(arena.allocate(kHalf));
+  auto* second = static_cast<std::byte*>(arena.allocate(kHalf));
+  arena.free(first);
+  CHECK(device.synchronizations == 0);
+  // The device still has work that reads it.
+  const auto queue = device.make_queue();
+  const auto flag = device.make_flags(1);
+  queue->wait_flag(&flag[0], 1);
+  std::thread host([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    flag[0].store(1);
+  });
+  CHECK(arena.allocate(kHalf) == first);
+  CHECK(flag[0].load() == 1 && device.synchronizations == 1 && arena.segments() == 1);
+  host.join();
+  // Two that were freed are one block, also with what was clean before.
+  arena.free(second);
+  arena.free(first);
+  void* const both = arena.allocate(2 * kHalf);
+  CHECK(both == first && device.synchronizations == 2 && arena.segments() == 1);
+  // What is freed does not help: nobody waits, there is another segment.
+  arena.free(both);
+  void* const large = arena.allocate(2 * kHalf + 1);
+  CHECK(arena.segments() == 2 && device.synchronizations == 2);
+  // What is clean comes first.
+  void* const small = arena.allocate(1);
+  CHECK(arena.find_place(small, 1)->segment == 1);
+  CHECK(device.synchronizations == 2);
+  // What is freed while the device is waited for is not what was waited for.
+  device.meanwhile = [&] { arena.free(large); };
+  void* const again = arena.allocate(2 * kHalf);
+  CHECK(again == first && device.synchronizations == 3);
+  device.meanwhile = nullptr;
+  CHECK(arena.allocate(2 * kHalf + 1) == large && device.synchronizations == 4 && arena.segments() == 2);
+}
+
+TEST(a_device_that_fails_gives_nothing_back) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  void* const memory = arena.allocate(DeviceArena::kLeastSegment);
+  arena.free(memory);
+  device.broken = true;
+  CHECK_THROWS(arena.allocate(1000), Error, "is broken");
+  device.broken = false;
+  CHECK(arena.allocate(1000) == memory && arena.segments() == 1);
+}
+
+TEST(the_limit_holds) {
+  CountingDevice device;
+  DeviceArena none(device, 0);
+  CHECK_THROWS(none.allocate(1), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY=0");
+  DeviceArena arena(device, 100 * kMiB);
+  void* const first = arena.allocate(50 * kMiB);
+  CHECK(arena.reserved() == 64 * kMiB);
+  void* const second = arena.allocate(30 * kMiB);
+  CHECK(arena.reserved() == 100 * kMiB && arena.in_use() == 80 * kMiB);
+  CHECK_THROWS(arena.allocate(20 * kMiB), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY allows 104857600");
+  CHECK_THROWS(arena.allocate(~std::size_t{0}), NoMemory, "group memory");
+  arena.free(second);
+  CHECK(arena.allocate(36 * kMiB) == second);
+  arena.free(first);
+}
+
+TEST(a_device_without_memory_is_asked_for_less) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  device.most = 5 * kMiB;
+  CHECK(arena.allocate(3 * kMiB) && arena.reserved() == 4 * kMiB);
+  CHECK_THROWS(arena.allocate(5 * kMiB), NoMemory, "6291456 bytes");
+  CHECK(arena.segments() == 1 && arena.allocate(kMiB) && arena.segments() == 1);
+}
+
+TEST(segments_grow_with_what_there_is) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  for (int i = 0; i < 600; ++i) arena.allocate(40 * kMiB);  // of which nothing is touched
+  CHECK(arena.segments() < 48 && arena.reserved() >= 600 * 40 * kMiB);
+  for (int i = 1; i < arena.segments(); ++i) {
+    const DeviceArena::Segment& segment = arena.segment(i);
+    CHECK(segment.bytes >= arena.segment(i - 1).bytes);
+    const auto end = arena.find_place(segment.base + segment.bytes - 8, 8);
+    CHECK(end && end->segment == i && end->offset == segment.bytes - 8);
+    CHECK(!arena.find_place(segment.base + segment.bytes - 8, 9));
+  }
+  CHECK(!arena.find_place(&device, 1));
+}
+
+TEST(the_arena_of_a_device_is_found) {
+  CountingDevice device, other;
+  DeviceArena& arena = DeviceArena::of(device);
+  CHECK(&DeviceArena::of(device) == &arena && &DeviceArena::of(other) != &arena);
+  auto* memory = static_cast<std::byte*>(arena.allocate(1000));
+  CHECK(DeviceArena::find(memory + 999) == &arena && !DeviceArena::find(&arena));
+}
+
+TEST(threads_share_it) {
+  CountingDevice device;
+  DeviceArena arena(device, 256 * kMiB);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int turn = 0; turn < 300; ++turn) {
+        auto* memory = static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn)));
+        *memory = t;
+        std::this_thread::yield();
+        CHECK(*memory == t && arena.find_place(memory, 5 * kMiB));
+        arena.free(memory);
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(arena.in_use() == 0 && device.synchronizations > 0 && arena.reserved() <= 256 * kMiB);
+}
+
+TEST(ranks_find_what_there_is_and_what_comes_later) {
+  for (int size = 2; size <= 4; ++size) {
+    Ranks ranks(size);
+    std::vector<std::byte*> blocks;
+    for (int r = 0; r < size; ++r) blocks.push_back(static_cast<std::byte*>(ranks.arena(r).allocate(kMiB)));
+    const auto expect_all_to_see = [&](std::uint64_t segment) {
+      for (int owner = 0; owner < size; ++owner) {
+        std::byte* const block = blocks[static_cast<std::size_t>(owner)];
+        const DeviceNode& node = *ranks.nodes[static_cast<std::size_t>(owner)];
+        const std::uint64_t place = node.place(block + 100, kMiB - 100);
+        CHECK(place >> 48 == segment + 1);
+        CHECK(ranks.seen(owner, owner, place) == block + 100);
+        for (int reader = 0; reader < size; ++reader) {
+          block[100] = static_cast<std::byte>(10 * owner + reader);
+          std::byte* const there = ranks.seen(reader, owner, place);
+          CHECK(there && *there == block[100] && (reader == owner) == (there == block + 100));
+          there[kMiB - 101] = static_cast<std::byte>(reader);
+          CHECK(block[kMiB - 1] == static_cast<std::byte>(reader));
+        }
+      }
+    };
+    ranks.meet();
+    expect_all_to_see(0);  // before anybody refreshes
+    // Memory that is not in the arena has no place, nor one that is partly there.
+    int other = 0;
+    const DeviceArena::Segment& segment = ranks.arena(0).segment(0);
+    CHECK(!ranks.nodes[0]->place(&other, 4));
+    CHECK(!ranks.nodes[0]->place(segment.base, segment.bytes + 1));
+    CHECK(ranks.nodes[0]->place(segment.base, segment.bytes) == std::uint64_t{1} << 48);
+    // A block in a new segment has none until everybody knows it.
+    for (int r = 0; r < size; ++r)
+      blocks[static_cast<std::size_t>(r)] =
+          static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+    for (int r = 0; r < size; ++r) {
+      CHECK(!ranks.nodes[static_cast<std::size_t>(r)]->place(blocks[static_cast<std::size_t>(r)], 1));
+      ranks.nodes[static_cast<std::size_t>(r)]->refresh();
+      CHECK((r == size - 1) == (ranks.nodes[0]->place(blocks[0], 1) != 0));
+    }
+    ranks.refresh();
+    expect_all_to_see(1);
+    // The lines of all slots are apart.
+    for (int owner = 0; owner < size; ++owner)
+      for (int slot = 0; slot < ipc::kSlots; ++slot)
+        for (int kind = 0; kind < 2; ++kind)
+          ranks.nodes[static_cast<std::size_t>(owner)]
+              ->shown(owner, slot, kind)
+              .store(static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
+    for (int owner = 0; owner < size; ++owner)
+      for (int slot = 0; slot < ipc::kSlots; ++slot)
+        for (int kind = 0; kind < 2; ++kind)
+          CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() ==
+                static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
+    expect_all_to_see(1);
+    // Nothing that was mapped stays so; the memory does.
+    for (auto& device : ranks.devices) CHECK(device->mapped == 3 * (size - 1));
+    ranks.leave();
+    for (auto& device : ranks.devices) CHECK(device->mapped == 0);
+    blocks[0][0] = std::byte{1};
+    // The next group of the same devices finds all of it.
+    ranks.meet();
+    expect_all_to_see(1);
+  }
+}
+
+TEST(memory_that_somebody_cannot_map_has_no_place) {
+  Ranks ranks(3);
+  ranks.meet();
+  ranks.devices[2]->imports = false;
+  void* const lost = ranks.arena(0).allocate(DeviceArena::kLeastSegment);
+  ranks.refresh();
+  ranks.devices[2]->imports = true;
+  void* const found = ranks.arena(0).allocate(DeviceArena::kLeastSegment);
+  ranks.devices[1]->exports = false;
+  void* const without_handle = ranks.arena(1).allocate(DeviceArena::kLeastSegment);
+  ranks.devices[1]->exports = true;
+  void* const with_handle = ranks.arena(1).allocate(DeviceArena::kLeastSegment);
+  ranks.refresh();
+  CHECK(!ranks.nodes[0]->place(lost, 1) && ranks.nodes[0]->place(found, 1) == std::uint64_t{2} << 48);
+  CHECK(!ranks.nodes[1]->place(without_handle, 1) && ranks.nodes[1]->place(with_handle, 1));
+  CHECK(ranks.seen(1, 0, std::uint64_t{1} << 48) && !ranks.seen(2, 0, std::uint64_t{1} << 48));
+}
+
+TEST(ranks_grow_while_others_look) {
+  constexpr int kSize = 3, kTurns = 12;
+  Ranks ranks(kSize);
+  ranks.meet();
+  std::barrier turn(kSize);
+  std::atomic<int> ready{0};
+  std::vector<std::uint64_t> places(kSize);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r)
+    threads.emplace_back([&, r] {
+      DeviceNode& node = *ranks.nodes[static_cast<std::size_t>(r)];
+      for (int i = 0; i < kTurns; ++i) {
+        auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+        block[5] = static_cast<std::byte>(17 * i + r);
+        std::uint64_t& place = places[static_cast<std::size_t>(r)];
+        while ((place = node.place(block + 5, 1)) == 0) node.refresh();
+        ready.fetch_add(1);
+        while (ready.load() < kSize * (i + 1)) node.refresh();  // the others wait for this one to map theirs
+        for (int owner = 0; owner < kSize; ++owner)
+          CHECK(*ranks.seen(r, owner, places[static_cast<std::size_t>(owner)]) ==
+                static_cast<std::byte>(17 * i + owner));
+        turn.arrive_and_wait();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+UNIT_MAIN()
