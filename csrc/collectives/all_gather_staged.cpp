@@ -14,14 +14,20 @@ SchedulePtr all_gather_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice own = chunks.chunk({Buffer::Input, 0, blocks.count(spec.rank)}, i);
     writer.round();
-    writer.copy(chunks.room(i, 0, own.count), own);
+    const auto room = [&](const Slice& block) {  // of the rank that `block` of Input is from
+      const Slice there = chunks.room(i, 0, block.count);
+      return tuning.in_place ? writer.placed(there, block) : there;
+    };
+    writer.copy(room(own), own);
     meet(writer, spec);
     for (int k = 0; k < spec.size; ++k) {
       const int r = wrap(spec.rank + k, spec.size);
       const Slice dst = chunks.chunk(blocks.at(Buffer::Output, r), i);
-      writer.copy(dst, r == spec.rank ? own : of(chunks.room(i, 0, dst.count), r));
+      const Slice theirs = chunks.chunk({Buffer::Input, 0, blocks.count(r)}, i);
+      writer.copy(dst, r == spec.rank ? own : of(room(theirs), r));
     }
   }
+  if (tuning.in_place) meet(writer, spec);
   return writer.finish();
 }
 

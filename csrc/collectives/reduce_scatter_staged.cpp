@@ -12,23 +12,28 @@ SchedulePtr reduce_scatter_staged(const CollectiveSpec& spec, const Tuning& tuni
   ScheduleWriter writer("staged");
   const Blocks blocks(spec);
   const StagedChunks chunks(writer, blocks.largest(), static_cast<std::uint64_t>(spec.size), spec, tuning);
+  const bool scales = spec.op == ReduceOp::PreMulSum;
+  const auto room = [&](std::uint64_t i, int r) {  // for rank r's block
+    const Slice block = chunks.chunk(blocks.at(Buffer::Input, r), i);
+    const Slice here = chunks.room(i, static_cast<std::uint64_t>(r), block.count);
+    return tuning.in_place && !scales ? writer.placed(here, block) : here;
+  };
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     writer.round();
-    const bool scales = spec.op == ReduceOp::PreMulSum;
     for (int r = 0; r < spec.size; ++r) {
       if (r == spec.rank && !scales) continue;  // taken from Input
       const Slice source = chunks.chunk(blocks.at(Buffer::Input, r), i);
-      writer.copy(chunks.room(i, static_cast<std::uint64_t>(r), source.count), source, first_scale(spec.op));
+      writer.copy(room(i, r), source, first_scale(spec.op));
     }
     meet(writer, spec);
     const Slice dst = chunks.chunk({Buffer::Output, 0, blocks.count(spec.rank)}, i);
-    std::vector<Slice> sources =
-        of_all(chunks.room(i, static_cast<std::uint64_t>(spec.rank), dst.count), spec.size);
+    std::vector<Slice> sources = of_all(room(i, spec.rank), spec.size);
     if (!scales)
       sources[static_cast<std::size_t>(spec.rank)] = chunks.chunk(blocks.at(Buffer::Input, spec.rank), i);
     writer.reduce(dst, sources, final_scale(spec.op));
   }
   // In place, Output is part of Input: nothing of it is read any more when the last chunk is in.
+  if (tuning.in_place) meet(writer, spec);
   return writer.finish();
 }
 

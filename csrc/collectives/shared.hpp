@@ -8,6 +8,9 @@
 //
 // Staging is used in two halves: a half is written again once all ranks have come one synchronisation
 // further, so none of them waits for the slowest reader.
+//
+// Staged schedules for whoever can run them in place (Tuning::in_place) end with one synchronisation more:
+// what others read is then not a rank's own memory for staging, but its caller's.
 // Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
 // EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
 #pragma once
@@ -147,7 +150,8 @@ class StagedReduction {
         rank_(static_cast<std::uint64_t>(spec.rank)),
         // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
         rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
-        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin) {}
+        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin),
+        in_place_(tuning.in_place) {}
 
   void write() {
     const bool takes = takes_result(spec_);
@@ -181,26 +185,39 @@ class StagedReduction {
     const Slice here = rooms_.room(i, part, piece_of(Buffer::Input, i, r).count);
     return owner == rank_ ? here : of(here, static_cast<int>(owner));
   }
+  // With the place of what it holds, unless that is a multiple of the input.
+  Slice filled_room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) {
+    const Slice there = room(i, owner, r);
+    if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
+    return writer_.placed(there, piece_of(Buffer::Input, i, r));
+  }
+  // With the place where the result goes on every rank.
+  Slice result_room(std::uint64_t i, std::uint64_t r) {
+    const Slice there = room(i, r, r);
+    if (!in_place_ || has_root(spec_.collective)) return there;
+    return writer_.placed(there, piece_of(Buffer::Output, i, r));
+  }
   void copy_in(std::uint64_t i) {
     for (std::uint64_t r = 0; r < p_; ++r)
-      if (r != rank_) writer_.copy(room(i, rank_, r), piece_of(Buffer::Input, i, r), first_scale(spec_.op));
+      if (r != rank_)
+        writer_.copy(filled_room(i, rank_, r), piece_of(Buffer::Input, i, r), first_scale(spec_.op));
   }
   void reduce(std::uint64_t i) {
-    const Slice result = room(i, rank_, rank_);
+    const Slice result = result_room(i, rank_);
     Slice own = piece_of(Buffer::Input, i, rank_);
     if (spec_.op == ReduceOp::PreMulSum) {  // by this rank's factor, before it meets the others
-      writer_.copy(result, own, Scale::PreMul);
+      own = room(i, rank_, rank_);
+      writer_.copy(own, piece_of(Buffer::Input, i, rank_), Scale::PreMul);
       writer_.round();
-      own = result;
     }
     std::vector<Slice> sources;
-    for (std::uint64_t r = 0; r < p_; ++r) sources.push_back(r == rank_ ? own : room(i, r, rank_));
+    for (std::uint64_t r = 0; r < p_; ++r) sources.push_back(r == rank_ ? own : filled_room(i, r, rank_));
     writer_.reduce(result, sources, final_scale(spec_.op));
   }
   void copy_out(std::uint64_t i) {
     for (std::uint64_t k = 0; k < p_; ++k) {
       const std::uint64_t r = (rank_ + k) % p_;
-      writer_.copy(piece_of(Buffer::Output, i, r), room(i, r, r));
+      writer_.copy(piece_of(Buffer::Output, i, r), result_room(i, r));
     }
   }
 
@@ -209,12 +226,13 @@ class StagedReduction {
   const std::uint64_t p_, rank_;
   const StagedChunks rooms_;
   const std::uint64_t each_;  // elements of a piece, but for kMargin
+  const bool in_place_;
 };
 
 // Of two ranks, reducing everything is as much to read as to reduce one half and to copy the other one out,
-// and less to write.
+// and less to write; not where the halves need not be copied.
 inline void reduce_in_staging(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  if (spec.size == 2)
+  if (spec.size == 2 && !tuning.in_place)
     reduce_whole(writer, spec, tuning);
   else
     StagedReduction(writer, spec, tuning).write();

@@ -30,6 +30,9 @@ struct ReduceArgs {
   std::uint32_t divisor = 1;
 };
 
+struct LocateArgs;  // located.hpp
+struct LocatedReduce;
+
 namespace host {
 // Runs on the calling thread; no allocation, no locks.
 void reduce(const ReduceArgs& args);
@@ -54,7 +57,10 @@ class DeviceQueue {
   virtual void write_flag64(Flag64* flag, std::uint64_t value) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
-  virtual void synchronize() = 0;                   // blocks the host until all submitted work is done
+  // located.hpp; arrays are copied by the call.
+  virtual void locate(const LocateArgs& args) = 0;
+  virtual void reduce(const LocatedReduce& args) = 0;
+  virtual void synchronize() = 0;  // blocks the host until all submitted work is done
 };
 
 class Device {

@@ -43,6 +43,7 @@ std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveCall& call, C
       fail(ErrorCode::InvalidUsage, mpigdr::name(call.spec.collective), ": group ", name(),
            " shares the memory of another device of this rank: expected tensors on the device of its first "
            "collective");
+    device_node_->refresh(counters.device_slots);
     return std::make_shared<PeerExecution>(plan.schedule, binding, device_node_, counters.device_slots++,
                                            digest(call.spec, sequence), target.flags);
   }

@@ -11,6 +11,18 @@ namespace {
 
 std::uint64_t stamp(std::uint64_t generation, std::uint64_t number) { return (generation << 32) | number; }
 
+// A plain copy as a sum of one source: of integers, which no kernel changes.
+ReduceArgs as_bytes(ReduceArgs args) {
+  const std::size_t item = item_size(args.dtype);
+  args.op = ReduceOp::Sum;
+  args.dtype = item == 1   ? DataType::UInt8
+               : item == 2 ? DataType::Int16
+               : item == 4 ? DataType::Int32
+                           : DataType::Int64;
+  args.count *= item / item_size(args.dtype);
+  return args;
+}
+
 }  // namespace
 
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
@@ -19,15 +31,20 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
     : schedule_(std::move(schedule)),
       binding_(binding),
       node_(std::move(node)),
+      use_(use),
       slot_(static_cast<int>(use % ipc::kSlots)),
       generation_(use / ipc::kSlots + 1),
       call_(call),
       pool_(std::move(flags)),
       flags_(pool_->acquire(1)),
+      places_(!schedule_->places.empty() && node_->size() <= kMostLocated && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
   static_assert(kMaxLanes <= ipc::kLanes);
   MPIGDR_CHECK(!schedule_->messages &&
-               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
+               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes &&
+               (schedule_->places.empty() || schedule_->lanes.size() == 1));
+  shown_input_ = shown(binding_.input, Buffer::Input, use);
+  shown_output_ = shown(binding_.output, Buffer::Output, use);
 }
 
 PeerExecution::~PeerExecution() {
@@ -45,6 +62,30 @@ void* PeerExecution::address(const Slice& slice) const {
   return const_cast<std::byte*>(source_address(slice, binding_));
 }
 
+std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint64_t use) const {
+  const auto of_buffer = [&](const Place& place) { return place.buffer == buffer; };
+  if (!places_ || !memory || std::none_of(schedule_->places.begin(), schedule_->places.end(), of_buffer))
+    return 0;
+  // Others could not read single elements of it, nor say so.
+  if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
+    return 0;
+  const auto found = node_->place(memory, use);
+  return found ? shown_word(use, found->segment, found->offset) : 0;
+}
+
+void PeerExecution::locate(DeviceQueue& queue) const {
+  LocateArgs args;
+  args.table = node_->table(slot_);
+  args.ranks = node_->size();
+  args.stamp = shown_stamp(use_);
+  for (int kind = 0; kind < 2; ++kind)
+    for (int r = 0; r < args.ranks; ++r)
+      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_, kind);
+  args.bases = node_->bases();
+  args.segments = ipc::DeviceSegments::kMax;
+  queue.locate(args);
+}
+
 void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                            const std::function<void()>& conclude) {
   const int rank = node_->rank(), size = node_->size();
@@ -58,6 +99,10 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   // The slot is free when all have ended what they had there before.
   for (int r = 0; r < size && generation_ > 1; ++r)
     if (r != rank) first.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1);
+  if (places_) {
+    first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
+    first.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
+  }
   for (std::size_t q = 1; q < used; ++q) device.order(first, *queues[q]);
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
   for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], first);
@@ -72,6 +117,7 @@ void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
   const int rank = node_->rank(), size = node_->size();
   heeded_.assign(static_cast<std::size_t>(size), 0);
   std::uint64_t notices = 0;
+  bool located = !places_;
   for (std::uint32_t k = 0; k < rounds.round_count; ++k) {
     const Round& round = schedule_->rounds[rounds.first_round + k];
     const Step* const begin = schedule_->steps.data() + round.first_step;
@@ -84,15 +130,24 @@ void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
     }
     for (const Step* step = begin; step != end; ++step)
       if (step->kind == StepKind::Copy || step->kind == StepKind::Reduce) submit(*step, queue);
+    bool met = false;
     for (const Step* step = begin; step != end; ++step) {
       if (step->kind != StepKind::Await) continue;
+      met = true;
       const std::uint64_t number = ++heeded_[static_cast<std::size_t>(step->peer)];
       queue.wait_flag64(&node_->notices(rank, slot_, lane, step->peer), stamp(generation_, number));
     }
+    if (met && !located) locate(queue);
+    located |= met;
   }
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
+  const Slice& from = schedule_->source(step);
+  if (step.kind == StepKind::Copy) {
+    if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Input && shown_input_) return;
+    if (const Place* const at = place(from); at && at->buffer == Buffer::Output && shown_output_) return;
+  }
   ReduceArgs args = element_args(step, binding_);
   args.dst = address(step.dst);
   sources_.clear();
@@ -101,10 +156,44 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   args.sources = sources_.data();
   args.source_count = static_cast<int>(sources_.size());
   args.count = static_cast<std::size_t>(step.dst.count);
-  if (is_reduction(step, args))
+  if (is_located(step))
+    submit_located(step, args, queue);
+  else if (is_reduction(step, args))
     queue.reduce(args);
   else if (args.dst != sources_[0])
     queue.copy(args.dst, sources_[0], byte_count(step.dst, binding_));
+}
+
+bool PeerExecution::is_located(const Step& step) const {
+  if (!places_) return false;
+  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) return true;
+  for (std::uint32_t k = 0; k < step.source_count; ++k)
+    if (const Place* const at = place(schedule_->source(step, k)); at && at->buffer == Buffer::Input)
+      return true;
+  return false;
+}
+
+void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
+  const std::size_t item = item_size(binding_.dtype);
+  LocatedReduce out;
+  out.table = node_->table(slot_);
+  out.ranks = node_->size();
+  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) {
+    out.to_outputs = true;
+    out.output_offset = at->offset * item;
+  }
+  located_.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k) {
+    const Slice& source = schedule_->source(step, k);
+    const Place* const at = place(source);
+    if (at && at->buffer == Buffer::Input)
+      located_.push_back({source.owner < 0 ? node_->rank() : source.owner, at->offset * item});
+    else
+      located_.push_back({});
+  }
+  out.located = located_.data();
+  out.reduce = is_reduction(step, args) ? args : as_bytes(args);
+  queue.reduce(out);
 }
 
 bool PeerExecution::advance() {

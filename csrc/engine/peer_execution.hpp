@@ -1,6 +1,10 @@
 // A schedule on memory that the devices of a node share: Notify, Await, Copy and Reduce, all of it a device
 // program. The host does nothing but look whether it is over.
 //
+// Of a schedule with places (schedule/in_place.hpp) each device shows the others where its rank's buffers
+// are, if these are group memory, and takes those of the others from what they show when it has met them.
+// Ranks that show nothing go through Staging.
+//
 // Why it cannot deadlock: as in docs/device.md. What one device waits for is written by another's queue at a
 // place with a smaller key, and slots are used again in the order in which operations are launched.
 //
@@ -13,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "device/located.hpp"
 #include "engine/device_program.hpp"
 #include "engine/stream_flags.hpp"
 #include "transport/ipc/device_node.hpp"
@@ -39,19 +44,33 @@ class PeerExecution : public DeviceProgram {
   void compare_calls();
   void submit_lane(int lane, DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
+  bool is_located(const Step& step) const;
+  // A step whose addresses the device takes from what the others have shown.
+  void submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
   void* address(const Slice& slice) const;
+  const Place* place(const Slice& slice) const {
+    return slice.place < 0 ? nullptr : &schedule_->places[static_cast<std::size_t>(slice.place)];
+  }
+  // What this rank shows of a buffer; 0: nothing.
+  std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
+  // The device looks at what all have shown.
+  void locate(DeviceQueue& queue) const;
 
   const SchedulePtr schedule_;
   const Binding binding_;
   const std::shared_ptr<const ipc::DeviceNode> node_;
+  const std::uint64_t use_;
   const int slot_;
   const std::uint64_t generation_;
   const std::uint32_t call_;
   const std::shared_ptr<StreamFlagPool> pool_;
   const StreamFlags flags_;
+  bool places_;  // some rank may show something
+  std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
-  std::vector<const void*> sources_;   // issuing thread
-  std::vector<std::uint64_t> heeded_;  // issuing thread: Awaits so far in the lane, by peer
+  std::vector<const void*> sources_;    // issuing thread
+  std::vector<LocatedSource> located_;  // issuing thread
+  std::vector<std::uint64_t> heeded_;   // issuing thread: Awaits so far in the lane, by peer
   std::atomic<bool> launched_{false};
   bool done_ = false;           // progress role
   std::vector<bool> compared_;  // progress role: ranks whose call is known to be the same

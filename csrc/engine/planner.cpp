@@ -45,6 +45,7 @@ Planner::Planner(const Env& env, const std::string& group_rows)
   // A device is no faster for pieces that fit into a cache.
   device_tuning_ = tuning_;
   device_tuning_.staging_bytes = ipc::kStagingBytes;
+  device_tuning_.in_place = true;
 }
 
 Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,

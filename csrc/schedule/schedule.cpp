@@ -109,6 +109,13 @@ Slice ScheduleWriter::bounce(std::uint64_t count) {
   return reserve(Buffer::Bounce, schedule_.bounce_count, count);
 }
 
+Slice ScheduleWriter::placed(Slice slice, const Slice& where) {
+  MPIGDR_CHECK(slice.buffer == Buffer::Staging && slice.count == where.count);
+  slice.place = static_cast<std::int32_t>(schedule_.places.size());
+  schedule_.places.push_back({where.buffer, where.offset});
+  return slice;
+}
+
 SchedulePtr ScheduleWriter::finish() {
   // round() never leaves an empty round behind another, so at most the last one of each lane is empty.
   Schedule result = std::move(schedule_);

@@ -14,6 +14,9 @@
 // Ranks that share a node may also touch each other's memory: a slice names its owner. Such accesses are
 // ordered by Notify and Await. The k-th Await of lane L for rank a, on whatever rank, is over once a has come
 // to its k-th Notify of lane L and all earlier rounds of that lane are over on a.
+//
+// A slice of Staging may have a place: where a rank whose buffers the others reach has the same data, so that
+// it need not pass through Staging. in_place.hpp says what becomes of the steps then.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +41,7 @@ struct Slice {
   std::uint64_t count = 0;   // elements
   std::int32_t owner =
       -1;  // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch, Bounce
+  std::int32_t place = -1;  // into Schedule::places; -1: none
   bool operator==(const Slice&) const = default;
 };
 
@@ -77,6 +81,12 @@ struct Lane {
   std::uint32_t round_count = 0;
 };
 
+// In the Input, or the Output, of the rank that owns the slice; `offset` in elements, as many as the slice.
+struct Place {
+  Buffer buffer = Buffer::Input;
+  std::uint64_t offset = 0;
+};
+
 inline constexpr int kMaxLanes = 16;  // a lane's number travels in the message tag
 
 struct Schedule {
@@ -85,6 +95,7 @@ struct Schedule {
   std::vector<Round> rounds;
   std::vector<Step> steps;
   std::vector<Slice> sources;
+  std::vector<Place> places;
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
   std::uint64_t bounce_count = 0;   // elements
@@ -122,6 +133,8 @@ class ScheduleWriter {
   Slice scratch(std::uint64_t count);
   Slice staging(std::uint64_t count);
   Slice bounce(std::uint64_t count);
+  // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
+  Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
   // Also if this rank itself has no step that says so: all ranks must see it alike.
   void shared() { schedule_.shared = true; }

@@ -65,6 +65,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target size of one message of a pipelined algorithm
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // of shared memory that an operation may use on each rank
+  bool in_place = false;  // what goes through Staging has places, if it is large (schedule/in_place.hpp)
 };
 
 }  // namespace mpigdr

@@ -276,12 +276,12 @@ struct Operation {
   }
 
   void produce(DeviceQueue& caller) {
-    void* const to = data.in_place ? output.data() : input.data();
+    void* const to = data.in_place ? binding.output : const_cast<void*>(binding.input);
     caller.copy(to, data.input.data(), data.input.size() * sizeof(Element));
   }
   void consume(DeviceQueue& caller) {
-    caller.copy(result.data(), output.data(), result.size() * sizeof(Element));
-    caller.copy(output.data(), spoiled.data(), spoiled.size() * sizeof(Element));
+    caller.copy(result.data(), binding.output, result.size() * sizeof(Element));
+    caller.copy(binding.output, spoiled.data(), spoiled.size() * sizeof(Element));
   }
   void issue(Rank& rank, bool join = true) {
     produce(*rank.caller);

@@ -62,6 +62,46 @@ struct Shape {
   bool in_place;  // dst is the last source
 };
 
+// The same reduction with addresses from a table: of every second source, and of the outputs of all ranks but
+// the first, or of all.
+void check_located(EmulatedArgs args, const std::vector<unsigned char>& expected, const Shape& shape,
+                   bool all_outputs) {
+  const std::size_t alignment = alignment_of(args.dtype), bytes = shape.count * item_size(args.dtype);
+  const int ranks = shape.sources;
+  std::vector<Buffer> outputs;
+  for (int r = 0; r < ranks; ++r)
+    outputs.emplace_back((shape.residue + (r == 1 ? shape.shift : 0)) * alignment % 16, bytes);
+  Buffer dst(shape.residue * alignment % 16, bytes);
+  const std::vector<unsigned char> blank(bytes, 0x77);
+  dst.fill(blank);
+  std::vector<std::uint64_t> table;
+  std::vector<const void*> sources(args.sources, args.sources + args.source_count);
+  std::vector<LocatedSource> located(sources.size());
+  for (int r = 0; r < ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    table.push_back(r % 2 == 0 ? 0 : reinterpret_cast<std::uint64_t>(sources[at]) - 8);
+    if (r % 4 != 3) located[at] = {r, 8};  // of those with an address, some are not asked for
+    if (r % 4 == 1) sources[at] = nullptr;
+  }
+  for (int r = 0; r < ranks; ++r)
+    table.push_back(r == 0 && !all_outputs
+                        ? 0
+                        : reinterpret_cast<std::uint64_t>(outputs[static_cast<std::size_t>(r)].data()) - 24);
+  args.dst = dst.data();
+  args.sources = sources.data();
+  const LocatedReduce reduce{args, table.data(), ranks, located.data(), true, 24};
+  args.located = &reduce;
+  kernels::reduce_with(kEmulated, args);
+  const auto holds = [&](Buffer& buffer, const std::vector<unsigned char>& what) {
+    return bytes == 0 || std::memcmp(buffer.data(), what.data(), bytes) == 0;
+  };
+  CHECK(holds(dst, all_outputs ? blank : expected) && dst.guarded());
+  for (int r = all_outputs ? 0 : 1; r < ranks; ++r) {
+    Buffer& output = outputs[static_cast<std::size_t>(r)];
+    CHECK(holds(output, expected) && output.guarded());
+  }
+}
+
 void check(DataType dtype, ReduceOp op, const Shape& shape, double factor, std::uint32_t divisor,
            std::mt19937& random) {
   const std::size_t alignment = alignment_of(dtype), bytes = shape.count * item_size(dtype);
@@ -79,6 +119,8 @@ void check(DataType dtype, ReduceOp op, const Shape& shape, double factor, std::
       shape.threads,
       shape.most_blocks};
   host::reduce(args);
+  check_located(args, expected, shape, false);
+  check_located(args, expected, shape, true);
   Buffer fresh(shape.residue * alignment % 16, bytes);
   Buffer& dst = shape.in_place ? sources.back() : fresh;
   args.dst = dst.data();

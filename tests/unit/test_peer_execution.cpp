@@ -8,13 +8,14 @@
 #include "test.hpp"
 
 using namespace mpigdr;
+using ipc::DeviceArena;
 using namespace stream_test;
 
 namespace {
 
 // Through Staging, as the planner gives it to devices.
 SchedulePtr build(const Algorithm& algorithm, const CollectiveSpec& spec) {
-  const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048};
+  const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
   const SchedulePtr built = algorithm.build(spec, tuning);
   return built->staged ? built->staged : built;
 }
@@ -44,12 +45,27 @@ class Meeting {
   std::barrier<> barrier_;
 };
 
+// Which buffers of an operation are group memory, by the bits: input, output, one for both (in place).
+enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
+
+void take_group_memory(Operation& operation, DeviceArena& arena, unsigned grouped) {
+  const auto room = [&](std::size_t elements) { return arena.allocate((elements + 1) * sizeof(Element)); };
+  const bool same = grouped & kSame && operation.spec.collective == Collective::AllReduce;
+  if (grouped & kOutput || same) operation.binding.output = room(operation.output.size());
+  if (same)
+    operation.binding.input = operation.binding.output;
+  else if (grouped & kInput)
+    operation.binding.input = static_cast<Element*>(room(operation.input.size() + 1)) + 1;
+}
+
 std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count,
                                  int index, const std::shared_ptr<ipc::DeviceNode>& node,
-                                 std::shared_ptr<PeerExecution>& execution) {
+                                 std::shared_ptr<PeerExecution>& execution, unsigned grouped = 0) {
   auto operation = std::make_unique<Operation>(algorithm, rank.rank(), size, count, index);
   operation->schedule = build(algorithm, operation->spec);
+  if (grouped) take_group_memory(*operation, DeviceArena::of(rank.device), grouped);
   operation->produce(*rank.caller);
+  node->refresh(static_cast<std::uint64_t>(index));
   execution = std::make_shared<PeerExecution>(operation->schedule, operation->binding, node,
                                               static_cast<std::uint64_t>(index),
                                               1000u + static_cast<unsigned>(index), rank.flags);
@@ -59,7 +75,8 @@ std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, int siz
   return operation;
 }
 
-void run_everything(const Layout& layout) {
+// `grouped`: of which buffers, by rank and operation.
+void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int index) = nullptr) {
   Meeting meeting(layout.size);
   on_all_ranks(layout, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
@@ -70,7 +87,9 @@ void run_everything(const Layout& layout) {
       for (const Algorithm& algorithm : algorithms()) {
         if (!runs_on_devices(algorithm)) continue;
         executions.emplace_back();
-        operations.push_back(issue(algorithm, rank, layout.size, count, index++, node, executions.back()));
+        operations.push_back(issue(algorithm, rank, layout.size, count, index, node, executions.back(),
+                                   grouped ? grouped(rank.rank(), index) : 0));
+        ++index;
       }
     rank.caller->synchronize();
     for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -92,6 +111,50 @@ TEST(every_shared_algorithm_on_one_hardware_queue) {
 
 TEST(every_shared_algorithm_on_queues_of_their_own) {
   for (int size = 2; size <= 5; ++size) run_everything({size, 4, 2, 5});
+}
+
+// Segments become known while the operations run.
+TEST(group_memory_of_all_ranks) {
+  for (int size = 2; size <= 5; ++size) {
+    run_everything({size, 1, 3, 5}, [](int, int) -> unsigned { return kInput | kOutput; });
+    run_everything({size, 4, 2, 5},
+                   [](int, int index) -> unsigned { return index % 2 ? kSame : kInput | kOutput; });
+  }
+}
+
+TEST(group_memory_of_some_ranks_and_operations) {
+  for (int size = 2; size <= 5; ++size)
+    run_everything({size, 3, 2, 5}, [](int rank, int index) -> unsigned {
+      return static_cast<unsigned>(rank * 5 + index * 3) % 8;
+    });
+}
+
+TEST(group_memory_does_not_go_through_staging) {
+  Meeting meeting(3);
+  on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
+    DeviceArena& arena = DeviceArena::of(rank.device);
+    arena.free(arena.allocate(1));  // a segment, which all map when they meet
+    const auto node = meeting.meet(rank);
+    int index = 0;
+    for (const Collective collective :
+         {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter})
+      for (const unsigned grouped : {unsigned{kInput | kOutput}, unsigned{kInput | kOutput | kSame}, 0u}) {
+        std::byte* const staging = node->staging(rank.rank(), index % ipc::kSlots);
+        std::memset(staging, 0x5e, 2048);
+        meeting.wait();
+        std::shared_ptr<PeerExecution> execution;
+        const auto operation =
+            issue(*find_algorithm(collective, "staged"), rank, 3, 3000, index++, node, execution, grouped);
+        rank.caller->synchronize();
+        CHECK(operation->right());
+        while (!execution->advance()) std::this_thread::yield();
+        meeting.wait();
+        const bool untouched =
+            std::all_of(staging, staging + 2048, [](std::byte b) { return b == std::byte{0x5e}; });
+        CHECK(untouched == (grouped != 0));
+        meeting.wait();
+      }
+  });
 }
 
 TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {

@@ -2,6 +2,7 @@
 
 #include "device/cuda/flag_kernels.hpp"
 #include "device/cuda/launch.hpp"
+#include "device/located.hpp"
 
 namespace mpigdr {
 namespace {
@@ -62,6 +63,17 @@ void CudaQueue::copy(void* dst, const void* src, std::size_t bytes) {
 void CudaQueue::reduce(const ReduceArgs& args) {
   const gpu::DeviceGuard guard(device_.driver_);
   kernels::reduce_with(kKernels, LaunchArgs{args, stream_, device_.index_, device_.most_blocks_});
+}
+
+void CudaQueue::locate(const LocateArgs& args) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  gpu::launch_locate(device_.index_, stream_, args);
+}
+
+void CudaQueue::reduce(const LocatedReduce& args) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  kernels::reduce_with(kKernels,
+                       LaunchArgs{args.reduce, stream_, device_.index_, device_.most_blocks_, &args});
 }
 
 void CudaQueue::synchronize() {

@@ -1,9 +1,11 @@
-// Waiting for a flag and writing one where the driver cannot (driver.hpp): kernels of one thread.
+// Kernels of one thread that wait for a flag and write one where the driver cannot (driver.hpp), and the one
+// that looks where others have their buffers.
 #pragma once
 
 #include <cstdint>
 
 #include "device/cuda/gpu_api.hpp"
+#include "device/located.hpp"
 
 namespace mpigdr::gpu {
 
@@ -13,5 +15,8 @@ void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint
 void launch_write(int device, Stream stream, std::uint32_t* word, std::uint32_t value);
 void launch_wait64(int device, Stream stream, const std::uint64_t* word, std::uint64_t at_least);
 void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_t value);
+
+// DeviceQueue::locate().
+void launch_locate(int device, Stream stream, const LocateArgs& args);
 
 }  // namespace mpigdr::gpu

@@ -4,7 +4,7 @@
 
 #include "device/cuda/gpu_api.hpp"
 #include "device/cuda/launch.hpp"
-#include "device/kernels/fold_elements.hpp"
+#include "device/kernels/located_fold.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
 
@@ -30,7 +30,34 @@ struct FoldKernel {
 };
 
 template <typename Codec, typename Op, bool kScaled>
+__global__ void __launch_bounds__(gpu::kThreads)
+    fold_located_kernel(const GPU_GRID_CONSTANT LocatedFoldArgs args) {
+  __shared__ LocatedFold located;
+  if (threadIdx.x == 0) locate_fold<Codec>(args, located);
+  __syncthreads();
+  fold_elements<Codec, Op, kScaled>(located, std::uint64_t{blockIdx.x} * gpu::kThreads + threadIdx.x,
+                                    std::uint64_t{gridDim.x} * gpu::kThreads);
+}
+
+template <typename Codec, typename Op, bool kScaled>
+struct FoldLocatedKernel {
+  static const void* address() {
+    return reinterpret_cast<const void*>(&fold_located_kernel<Codec, Op, kScaled>);
+  }
+  static inline const bool entered = gpu::enter_kernel(address());
+  static void launch(const Args& args) {
+    static_cast<void>(entered);
+    LocatedFoldArgs parameters = located_fold_args(args, *args.located);
+    gpu::launch(address(), useful_threads<Codec>(parameters), &parameters, args);
+  }
+};
+
+template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
+  if (args.located) {
+    if (args.count != 0) FoldLocatedKernel<Codec, Op, kScaled>::launch(args);
+    return;
+  }
   with_fold_args<Codec>(args, [&]<int kCapacity>(const FoldArgs<kCapacity>& parameters) {
     if (args.count != 0) FoldKernel<Codec, Op, kScaled, kCapacity>::launch(parameters, args);
   });

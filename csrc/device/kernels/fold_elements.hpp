@@ -53,6 +53,18 @@ inline constexpr int kFewSources = 8;
 inline constexpr int kMostSources = 480;
 static_assert(sizeof(FoldArgs<kMostSources>) <= 4096);
 
+// What is read and written as whole vectors. `differences`: the bits in which pointers differ from `dst`.
+template <typename Stored, typename Args>
+MPIGDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differences) {
+  const std::uintptr_t before = (sizeof(Vector) - dst % sizeof(Vector)) % sizeof(Vector);
+  out.head = out.vectors = 0;
+  if (differences % sizeof(Vector) == 0 && before % sizeof(Stored) == 0) {
+    const std::uint64_t head = before / sizeof(Stored);
+    out.head = head < out.count ? head : out.count;
+    out.vectors = (out.count - out.head) / (sizeof(Vector) / sizeof(Stored));
+  }
+}
+
 // On the host. Throws InvalidUsage for elements that are not aligned to their parts, which a device cannot
 // read.
 template <typename Codec, int kCapacity>
@@ -75,13 +87,7 @@ FoldArgs<kCapacity> fold_args(const ReduceArgs& args) {
   if (any % alignof(Stored) != 0)
     fail(ErrorCode::InvalidUsage, "dtype=", name(args.dtype), ": memory that is not aligned to ",
          alignof(Stored), " bytes, as its elements must be on a device");
-  const std::uintptr_t before = (sizeof(Vector) - dst % sizeof(Vector)) % sizeof(Vector);
-  out.head = out.vectors = 0;
-  if (differences % sizeof(Vector) == 0 && before % sizeof(Stored) == 0) {
-    const std::uint64_t head = before / sizeof(Stored);
-    out.head = head < out.count ? head : out.count;
-    out.vectors = (out.count - out.head) / (sizeof(Vector) / sizeof(Stored));
-  }
+  split<Stored>(out, dst, differences);
   return out;
 }
 
@@ -118,6 +124,12 @@ MPIGDR_PORTABLE inline void write(Vector* to, Vector value) {
 }
 #endif
 
+// Where a result goes.
+template <typename Access, typename Stored, int kCapacity>
+MPIGDR_PORTABLE void put(const FoldArgs<kCapacity>& args, std::uint64_t at, Access value) {
+  write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dst) + at), value);
+}
+
 // Folds the elements that one access at element `at` covers. Access: Vector, or Stored for a single one.
 template <typename Access, typename Codec, typename Op, bool kScaled, typename Args, typename Scale>
 MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::uint64_t at) {
@@ -148,13 +160,13 @@ MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::ui
     if constexpr (kScaled) partial[i] = scaling.after(partial[i]);
     lanes.lane[i] = Codec::store(partial[i]);
   }
-  write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dst) + at), std::bit_cast<Access>(lanes));
+  put<Access, Stored>(args, at, std::bit_cast<Access>(lanes));
 }
 
 // The part of thread `first` of `step` threads. An element is read and written by one thread only, so dst may
-// equal a source.
-template <typename Codec, typename Op, bool kScaled, int kCapacity>
-MPIGDR_PORTABLE void fold_elements(const FoldArgs<kCapacity>& args, std::uint64_t first, std::uint64_t step) {
+// equal a source. Args: FoldArgs, or LocatedFold (located_fold.hpp).
+template <typename Codec, typename Op, bool kScaled, typename Args>
+MPIGDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;
   const std::conditional_t<kScaled, Scaling<typename Codec::Folded>, NoScaling> scaling(args);
   constexpr std::uint64_t kLanes = sizeof(Vector) / sizeof(Stored);

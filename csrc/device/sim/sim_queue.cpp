@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/located.hpp"
 #include "device/sim/sim_device.hpp"
 
 namespace mpigdr {
@@ -69,6 +70,37 @@ void SimQueue::reduce(const ReduceArgs& args) {
     ReduceArgs own = args;
     own.sources = sources.data();
     host::reduce(own);
+  });
+}
+
+void SimQueue::locate(const LocateArgs& args) {
+  enqueue([args] {
+    for (int i = 0; i < 2 * args.ranks; ++i) {
+      const Flag64& word = *args.shown[static_cast<std::size_t>(i)];
+      args.table[i] = args.address(i, word.load(std::memory_order_acquire), args.bases);
+    }
+  });
+}
+
+void SimQueue::reduce(const LocatedReduce& args) {
+  const auto count = static_cast<std::size_t>(args.reduce.source_count);
+  enqueue([args, sources = std::vector<const void*>(args.reduce.sources, args.reduce.sources + count),
+           located = std::vector<LocatedSource>(args.located, args.located + count)]() mutable {
+    std::vector<const void*> from = sources;
+    for (std::size_t k = 0; k < from.size(); ++k)
+      if (located[k].entry >= 0 && args.table[located[k].entry])
+        from[k] = reinterpret_cast<const void*>(args.table[located[k].entry] + located[k].offset);
+    std::vector<void*> to;
+    for (int r = 0; r < args.ranks && args.to_outputs; ++r)
+      if (const std::uint64_t output = args.table[args.ranks + r])
+        to.push_back(reinterpret_cast<void*>(output + args.output_offset));
+    if (!args.to_outputs || to.size() < static_cast<std::size_t>(args.ranks)) to.push_back(args.reduce.dst);
+    ReduceArgs own = args.reduce;
+    own.sources = from.data();
+    own.dst = to[0];
+    host::reduce(own);
+    const std::size_t bytes = own.count * item_size(own.dtype);
+    for (std::size_t k = 1; k < to.size(); ++k) std::memcpy(to[k], to[0], bytes);
   });
 }
 

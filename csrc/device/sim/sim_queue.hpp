@@ -39,6 +39,8 @@ class SimQueue : public DeviceQueue {
   void write_flag64(Flag64* flag, std::uint64_t value) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
   void reduce(const ReduceArgs& args) override;
+  void locate(const LocateArgs& args) override;
+  void reduce(const LocatedReduce& args) override;
   // For the work of this stream alone, not for what others have put behind it into the same hardware queue.
   void synchronize() override;
 

@@ -29,18 +29,19 @@ DeviceNode::DeviceNode(Device& device, int rank, int size)
       registered_(static_cast<std::size_t>(size)),
       flags_(static_cast<std::size_t>(size)),
       staging_(static_cast<std::size_t>(size)),
-      group_memory_(device, rank, size, kSlots) {
+      group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots)) {
   const auto self = static_cast<std::size_t>(rank);
-  staging_[self] = static_cast<std::byte*>(device_.allocate(kSlots * kStagingBytes));
+  staging_[self] = static_cast<std::byte*>(
+      device_.allocate(kSlots * (kStagingBytes + kTableWords * sizeof(std::uint64_t))));
   const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
   file_ = made.file;
   segments_[self] = made.memory;
   std::memcpy(made.memory, &nonce_, sizeof nonce_);
-  group_memory_.attach(rank, static_cast<std::byte*>(made.memory) + kPage + flag_bytes());
+  group_memory_->attach(rank, static_cast<std::byte*>(made.memory) + kPage + flag_bytes());
 }
 
 Ticket DeviceNode::ticket() {
-  group_memory_.publish();
+  group_memory_->publish();
   Ticket ticket;
   const std::string handle = device_.export_memory(staging_[static_cast<std::size_t>(rank_)]);
   if (handle.size() > ticket.handle.size())
@@ -80,9 +81,9 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
     }
     registered_[at] = true;
     flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);
-    group_memory_.attach(r, static_cast<std::byte*>(segments_[at]) + kPage + flag_bytes());
+    group_memory_->attach(r, static_cast<std::byte*>(segments_[at]) + kPage + flag_bytes());
   }
-  group_memory_.refresh();
+  group_memory_->refresh(0);
   return true;
 }
 
@@ -118,7 +119,7 @@ DeviceNode::~DeviceNode() {
     for (int r = 0; r < size_; ++r) {
       const auto at = static_cast<std::size_t>(r);
       if (r == rank_ || !staging_[at]) continue;
-      group_memory_.release(r);
+      group_memory_->release(r);
       device_.release_imported(staging_[at]);
       if (attached) detached(r, rank_).store(1, std::memory_order_release);
     }

@@ -20,10 +20,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "device/device.hpp"
+#include "device/located.hpp"
 #include "transport/ipc/device_segments.hpp"
 
 namespace mpigdr::ipc {
@@ -72,19 +74,25 @@ class DeviceNode {
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
   const Device& device() const { return device_; }
 
-  // Tells the others of group memory that this rank has got since, and maps theirs. A few loads where nothing
-  // is new.
-  void refresh() { group_memory_.refresh(); }
-  // What others need to find [memory, memory + bytes) by their bases(): (segment + 1) << 48 | offset. 0: it
-  // is not group memory of this rank's device, or some rank has not mapped it (yet).
-  std::uint64_t place(const void* memory, std::size_t bytes) const {
-    return group_memory_.place(memory, bytes);
+  // Before use `use` of the slots: tells the others of group memory that this rank has got since, and maps
+  // theirs. A few loads where nothing is new. May wait for the device where something is. Issuing thread.
+  void refresh(std::uint64_t use) const { group_memory_->refresh(use); }
+  // Where memory is among the segments of this rank, if it is group memory of its device that all ranks have
+  // mapped by use `use`. Issuing thread.
+  std::optional<DeviceArena::Place> place(const void* memory, std::uint64_t use) const {
+    return group_memory_->place(memory, use);
   }
+  // Whether any rank may have an answer to that. Issuing thread.
+  bool any_group_memory() const { return group_memory_->any(); }
   // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
   // rank's segment, 0 if nowhere. Whatever place() returns on another rank, this one has an address for.
-  const std::uint64_t* bases() const { return group_memory_.bases(); }
-  // In `owner`'s segment, written by its device: place() of its input (kind 0) and output (kind 1).
-  Flag64& shown(int owner, int slot, int kind) const { return group_memory_.shown(owner, slot, kind); }
+  const std::uint64_t* bases() const { return group_memory_->bases(); }
+  // Of this rank's device, for addresses of others' buffers (LocateArgs::table), by slot.
+  std::uint64_t* table(int slot) const {
+    return reinterpret_cast<std::uint64_t*>(staging(rank_, kSlots)) + slot * kTableWords;
+  }
+  // In `owner`'s segment, written by its device: shown_word() of its input (kind 0) and output (kind 1).
+  Flag64& shown(int owner, int slot, int kind) const { return group_memory_->shown(owner, slot, kind); }
 
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
@@ -97,6 +105,7 @@ class DeviceNode {
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
   static constexpr int kKinds = 4 + kLanes;
+  static constexpr int kTableWords = 2 * kMostLocated;
   std::size_t flag_bytes() const {
     return std::size_t{kSlots} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
   }
@@ -113,7 +122,7 @@ class DeviceNode {
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
-  DeviceSegments group_memory_;
+  const std::unique_ptr<DeviceSegments> group_memory_;
 };
 
 }  // namespace mpigdr::ipc

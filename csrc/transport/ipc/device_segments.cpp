@@ -69,7 +69,7 @@ void DeviceSegments::publish() {
       part.news->value.fetch_add(1, std::memory_order_release);
 }
 
-void DeviceSegments::map(int r) {
+void DeviceSegments::map(int r, std::uint64_t use) {
   const Part& theirs = parts_[static_cast<std::size_t>(r)];
   int& seen = seen_[static_cast<std::size_t>(r)];
   const int there =
@@ -88,20 +88,22 @@ void DeviceSegments::map(int r) {
       failed_before_ = true;
       continue;
     }
-    // Its only writer: whoever sees the bit may let its device send this one there.
-    Flag64& mapped = theirs.mapped[rank_].value;
-    mapped.store(mapped.load(std::memory_order_relaxed) | bit(seen), std::memory_order_release);
+    mapped_any_ = true;
+    // Their only writer: whoever sees the bit may let its device send this one there.
+    Line& line = theirs.mapped[rank_];
+    line.since.store(use, std::memory_order_relaxed);
+    line.value.store(line.value.load(std::memory_order_relaxed) | bit(seen), std::memory_order_release);
   }
 }
 
-void DeviceSegments::refresh() {
+void DeviceSegments::refresh(std::uint64_t use) {
   publish();
   const std::uint64_t news =
       parts_[static_cast<std::size_t>(rank_)].news->value.load(std::memory_order_acquire);
   if (news == heard_) return;
   heard_ = news;  // before looking: what comes meanwhile is looked for again
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) map(r);
+    if (r != rank_) map(r, use);
 }
 
 void DeviceSegments::release(int r) {
@@ -112,17 +114,22 @@ void DeviceSegments::release(int r) {
   }
 }
 
-std::uint64_t DeviceSegments::place(const void* memory, std::size_t bytes) const {
-  const auto found = arena_.find_place(memory, bytes);
-  if (!found || found->segment >= published_) return 0;
+std::optional<DeviceArena::Place> DeviceSegments::place(const void* memory, std::uint64_t use) const {
+  const auto found = arena_.find_place(memory, 0);
+  if (!found || found->segment >= published_) return std::nullopt;
   const std::uint64_t wanted = bit(found->segment);
-  if (!(everywhere_.load(std::memory_order_relaxed) & wanted)) {
+  if (!(everywhere_ & wanted)) {
     const Part& own = parts_[static_cast<std::size_t>(rank_)];
-    for (int r = 0; r < size_; ++r)
-      if (r != rank_ && !(own.mapped[r].value.load(std::memory_order_acquire) & wanted)) return 0;
-    everywhere_.fetch_or(wanted, std::memory_order_acq_rel);
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      // A later one may have raised `since` meanwhile: then this is found there a little later.
+      if (!(own.mapped[r].value.load(std::memory_order_acquire) & wanted) ||
+          own.mapped[r].since.load(std::memory_order_relaxed) > use)
+        return std::nullopt;
+    }
+    everywhere_ |= wanted;
   }
-  return (static_cast<std::uint64_t>(found->segment) + 1) << 48 | found->offset;
+  return found;
 }
 
 }  // namespace mpigdr::ipc

@@ -2,13 +2,14 @@
 // of the host memory that a DeviceNode shares. Each rank publishes its segments in its own part; the others
 // look there before each collective, map what is new, and say so in the owner's part. Nobody waits.
 //
-// Threads: the constructor, attach(), publish(), refresh() and release() are serialised by the caller;
-// place() comes behind them. What the host of another rank writes here it may write at any time.
+// Threads: all but shown() and bases() are serialised by the caller. What the host of another rank writes
+// here it may write at any time.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/device.hpp"
@@ -18,7 +19,7 @@ namespace mpigdr::ipc {
 
 // A word that others write beside words that others read.
 struct alignas(64) Line {
-  Flag64 value;
+  Flag64 value, since;
 };
 
 class DeviceSegments {
@@ -35,13 +36,17 @@ class DeviceSegments {
 
   // Own segments since the last time. Before all parts are known: whoever attaches then sees them.
   void publish();
-  // The same, and maps what the others have published. One that cannot be mapped is never tried again; the
+  // The same, and maps what the others have published, for collectives from use `use` of the slots on: those
+  // before may run on a device that does not look for it. One that cannot be mapped is never tried again; the
   // first of these is logged. A few loads where nothing is new.
-  void refresh();
+  void refresh(std::uint64_t use);
   // What this process has mapped of rank `r`. Throws what the device throws.
   void release(int r);
 
-  std::uint64_t place(const void* memory, std::size_t bytes) const;
+  // Where `memory` is, if it is group memory which all ranks find in use `use`.
+  std::optional<DeviceArena::Place> place(const void* memory, std::uint64_t use) const;
+  // Whether place() can have an answer on any rank, as of the last refresh().
+  bool any() const { return published_ > 0 || mapped_any_; }
   const std::uint64_t* bases() const { return own_bases_; }
   Flag64& shown(int owner, int slot, int kind) const {
     return parts_[static_cast<std::size_t>(owner)].shown[slot * kKinds + kind].value;
@@ -55,15 +60,17 @@ class DeviceSegments {
   };
   // A rank's part, as this process sees it.
   struct Part {
-    Line* news = nullptr;    // how often anybody has published; raised by all of them
-    Line* count = nullptr;   // of the owner's entries; raised by its host when they are there
-    Line* mapped = nullptr;  // by rank, which writes it: a bit for each of the owner's segments it has mapped
-    Line* shown = nullptr;   // by slot and kind, by the owner's device
+    Line* news = nullptr;   // how often anybody has published; raised by all of them
+    Line* count = nullptr;  // of the owner's entries; raised by its host when they are there
+    // By rank, which writes it: a bit for each of the owner's segments that it has mapped, and before it
+    // since which use.
+    Line* mapped = nullptr;
+    Line* shown = nullptr;  // by slot and kind, by the owner's device
     Entry* entries = nullptr;
     std::uint64_t* bases = nullptr;
   };
   static Part part_at(std::byte* memory, int size, int slots);
-  void map(int r);
+  void map(int r, std::uint64_t use);
 
   Device& device_;
   DeviceArena& arena_;
@@ -74,8 +81,8 @@ class DeviceSegments {
   // Of the news; at first what it never is: segments are published before anybody can be told.
   std::uint64_t heard_ = ~std::uint64_t{0};
   std::vector<int> seen_;  // by rank: entries that were tried
-  bool failed_before_ = false;
-  mutable std::atomic<std::uint64_t> everywhere_{0};  // own segments that all have mapped, as far as known
+  bool failed_before_ = false, mapped_any_ = false;
+  mutable std::uint64_t everywhere_ = 0;  // own segments that all have mapped, as far as known
 };
 
 }  // namespace mpigdr::ipc

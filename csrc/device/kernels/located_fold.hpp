@@ -1,0 +1,97 @@
+// A fold whose addresses are taken from a table at execution (device/located.hpp): what a kernel is told, and
+// what one thread of each block makes of it for the others. Plain functions that the host compiles too.
+#pragma once
+
+#include "device/kernels/fold_elements.hpp"
+#include "device/located.hpp"
+
+namespace mpigdr::kernels::MPIGDR_ISA {
+
+struct LocatedFoldArgs {
+  struct Source {
+    const void* here;
+    std::uint64_t offset;
+    std::int64_t entry;  // of the table, -1: none
+  };
+  void* dst;
+  std::uint64_t count;  // elements
+  double factor;
+  const std::uint64_t* table;
+  std::uint64_t output_offset;
+  std::uint32_t divisor;
+  int source_count;
+  int outputs;  // entries of the table from `first_output` on; 0: the result goes to dst alone
+  int first_output;
+  Source sources[kMostLocated];
+};
+static_assert(sizeof(LocatedFoldArgs) <= 4096);
+
+// In memory that the threads of a block share.
+struct LocatedFold {
+  std::uint64_t count, head, vectors;  // as of FoldArgs
+  double factor;
+  std::uint32_t divisor;
+  int source_count, dst_count;
+  const void* sources[kMostLocated];
+  void* dsts[kMostLocated + 1];
+};
+
+template <typename Access, typename Stored>
+MPIGDR_PORTABLE void put(const LocatedFold& args, std::uint64_t at, Access value) {
+  for (int k = 0; k < args.dst_count; ++k)
+    write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
+}
+
+// `reduce` is that of `args`, maybe in terms of a complex number's parts. On the host. Throws InvalidUsage
+// for too many sources.
+inline LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce& args) {
+  if (reduce.source_count > kMostLocated || args.ranks > kMostLocated)
+    fail(ErrorCode::InvalidUsage, "source_count=", reduce.source_count, ": at most ", kMostLocated,
+         " sources are located by a device");
+  LocatedFoldArgs out;
+  out.dst = reduce.dst;
+  out.count = reduce.count;
+  out.factor = reduce.factor;
+  out.divisor = reduce.divisor;
+  out.table = args.table;
+  out.output_offset = args.output_offset;
+  out.source_count = reduce.source_count;
+  out.outputs = args.to_outputs ? args.ranks : 0;
+  out.first_output = args.ranks;
+  for (int k = 0; k < reduce.source_count; ++k)
+    out.sources[k] = {reduce.sources[k], args.located[k].offset, args.located[k].entry};
+  return out;
+}
+
+// How many threads have anything to do, at most.
+template <typename Codec>
+std::uint64_t useful_threads(const LocatedFoldArgs& args) {
+  return args.count * sizeof(typename Codec::Stored) / sizeof(Vector) + 2 * sizeof(Vector);
+}
+
+template <typename Codec>
+MPIGDR_PORTABLE void locate_fold(const LocatedFoldArgs& args, LocatedFold& out) {
+  using Stored = typename Codec::Stored;
+  out.count = args.count;
+  out.factor = args.factor;
+  out.divisor = args.divisor;
+  out.source_count = args.source_count;
+  out.dst_count = 0;
+  for (int r = 0; r < args.outputs; ++r)
+    if (const std::uint64_t output = args.table[args.first_output + r])
+      out.dsts[out.dst_count++] = reinterpret_cast<void*>(output + args.output_offset);
+  if (args.outputs == 0 || out.dst_count < args.outputs) out.dsts[out.dst_count++] = args.dst;
+  for (int k = 0; k < args.source_count; ++k) {
+    const std::uint64_t base = args.sources[k].entry < 0 ? 0 : args.table[args.sources[k].entry];
+    out.sources[k] =
+        base ? reinterpret_cast<const void*>(base + args.sources[k].offset) : args.sources[k].here;
+  }
+  const auto dst = reinterpret_cast<std::uintptr_t>(out.dsts[0]);
+  std::uintptr_t differences = 0;
+  for (int k = 1; k < out.dst_count; ++k) differences |= reinterpret_cast<std::uintptr_t>(out.dsts[k]) ^ dst;
+  for (int k = 0; k < out.source_count; ++k)
+    differences |= reinterpret_cast<std::uintptr_t>(out.sources[k]) ^ dst;
+  split<Stored>(out, dst, differences);
+}
+
+}  // namespace mpigdr::kernels::MPIGDR_ISA

@@ -1,0 +1,73 @@
+// Reductions on buffers of other ranks whose addresses only the device finds out, when it comes to them: the
+// hosts do not wait for each other. Each rank shows where its buffers are, as a word of host memory that its
+// device writes; locate() turns the words of all into a table of addresses in the device's memory, from which
+// later work of the same queue takes them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "device/device.hpp"
+
+// Constant expressions are a device's, too.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPIGDR_LOCATED __host__ __device__
+#else
+#define MPIGDR_LOCATED
+#endif
+
+namespace mpigdr {
+
+inline constexpr int kMostLocated = 64;  // ranks, and sources of a LocatedReduce
+
+// What a rank shows in use `use` of a slot, for memory at `offset` of its segment number `segment`. Of words
+// with another stamp nothing is believed: a device that goes on after a failure may find an old one.
+inline constexpr int kShownOffsetBits = 41, kShownSegmentBits = 7;
+constexpr std::uint64_t shown_stamp(std::uint64_t use) {
+  return use << (kShownOffsetBits + kShownSegmentBits);
+}
+constexpr std::uint64_t shown_word(std::uint64_t use, int segment, std::uint64_t offset) {
+  return shown_stamp(use) | static_cast<std::uint64_t>(segment + 1) << kShownOffsetBits | offset;
+}
+
+struct LocateArgs {
+  // Entry i of the table.
+  MPIGDR_LOCATED std::uint64_t address(int i, std::uint64_t word,
+                                       const volatile std::uint64_t* begins) const {
+    const std::uint64_t segment = word >> kShownOffsetBits & ((1u << kShownSegmentBits) - 1);
+    const bool counts = (word ^ stamp) >> (kShownOffsetBits + kShownSegmentBits) == 0 && segment != 0;
+    if (!counts) return 0;
+    const std::uint64_t base = begins[i % ranks * segments + static_cast<int>(segment) - 1];
+    return base ? base + (word & ((std::uint64_t{1} << kShownOffsetBits) - 1)) : 0;
+  }
+
+  // Of the device: two for each rank. First all Inputs in rank order, then all Outputs. 0: not within reach.
+  std::uint64_t* table = nullptr;
+  int ranks = 0;
+  std::array<const Flag64*, 2 * kMostLocated> shown{};  // as the table
+  std::uint64_t stamp = 0;                              // those that count
+  // Within the device's reach: where segment k of rank r begins, at [r * segments + k].
+  const std::uint64_t* bases = nullptr;
+  int segments = 0;
+};
+
+// What the table's entry says at execution, else another address that the host knows.
+struct LocatedSource {
+  int entry = -1;            // -1: none
+  std::uint64_t offset = 0;  // bytes behind it
+};
+
+// `dst` and `sources` of the ReduceArgs: where the table has no address. Every address modulo 16 is as
+// aligned as the elements are.
+struct LocatedReduce {
+  ReduceArgs reduce;
+  const std::uint64_t* table = nullptr;
+  int ranks = 0;
+  const LocatedSource* located = nullptr;  // as many as sources
+  // The result goes `output_offset` bytes behind every address among the table's Outputs, and to dst if one
+  // of them is missing. False: to dst alone.
+  bool to_outputs = false;
+  std::uint64_t output_offset = 0;
+};
+
+}  // namespace mpigdr

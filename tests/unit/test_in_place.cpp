@@ -1,0 +1,106 @@
+// Schedules through Staging whose slices have places: right where all, none or some ranks' buffers are
+// reached in place, and nothing is copied where all are.
+#include "schedule/in_place.hpp"
+#include "schedules.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using unit::build;
+using unit::expect_right;
+using unit::Group;
+
+namespace {
+
+constexpr Tuning kInPlace{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
+
+bool has_places(Collective collective) {
+  return collective == Collective::AllReduce || collective == Collective::Reduce ||
+         collective == Collective::ReduceScatter || collective == Collective::AllGather;
+}
+
+Group rewritten(const Group& group, const Reached& reached) {
+  Group out{group.specs, {}};
+  for (std::size_t r = 0; r < group.schedules.size(); ++r)
+    out.schedules.push_back(in_place(*group.schedules[r], static_cast<int>(r), reached));
+  return out;
+}
+
+template <typename F>
+void for_each_group(F f) {
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    if (!has_places(collective)) continue;
+    for (int size = 2; size <= 6; ++size)
+      for (const std::uint64_t count : {1u, 7u, 100u, 3000u})
+        for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
+          if (!reduces(collective) && op != ReduceOp::Sum) continue;
+          CollectiveSpec spec{collective, 0, size, has_root(collective) ? size / 2 : 0};
+          spec.count = count;
+          spec.dtype = DataType::Float32;
+          spec.op = op;
+          f(build(*find_algorithm(collective, "staged"), spec, kInPlace), static_cast<std::size_t>(size));
+        }
+  }
+}
+
+Reached reached_by(std::size_t size, auto input, auto output) {
+  Reached reached;
+  for (std::size_t r = 0; r < size; ++r) {
+    reached.input.push_back(input(r));
+    reached.output.push_back(output(r));
+  }
+  return reached;
+}
+
+}  // namespace
+
+TEST(right_whoever_is_reached) {
+  const auto none = [](std::size_t) { return false; };
+  const auto all = [](std::size_t) { return true; };
+  const auto odd = [](std::size_t r) { return r % 2 == 1; };
+  const auto first = [](std::size_t r) { return r == 0; };
+  for_each_group([&](const Group& group, std::size_t size) {
+    expect_right(group);
+    expect_right(rewritten(group, reached_by(size, none, none)));
+    expect_right(rewritten(group, reached_by(size, all, all)));
+    expect_right(rewritten(group, reached_by(size, odd, odd)));
+    expect_right(rewritten(group, reached_by(size, odd, first)));
+    expect_right(rewritten(group, reached_by(size, first, all)));
+    expect_right(rewritten(group, reached_by(size, none, odd)));
+  });
+}
+
+// All but what a factor makes another value of, and the root's.
+TEST(nothing_goes_through_staging_where_all_are_reached) {
+  const auto all = [](std::size_t) { return true; };
+  for_each_group([&](const Group& group, std::size_t size) {
+    const CollectiveSpec& spec = group.specs[0];
+    if (spec.op == ReduceOp::PreMulSum || has_root(spec.collective)) return;
+    for (const SchedulePtr& schedule : rewritten(group, reached_by(size, all, all)).schedules) {
+      for (const Step& step : schedule->steps) {
+        CHECK(step.dst.count == 0 || step.dst.buffer == Buffer::Output);
+        for (std::uint32_t k = 0; k < step.source_count; ++k)
+          CHECK(schedule->source(step, k).buffer != Buffer::Staging);
+      }
+    }
+  });
+}
+
+// What others read in place may be written as soon as the operation is over: without the last
+// synchronisation the checker must see that.
+TEST(the_last_synchronisation_is_needed) {
+  const auto all = [](std::size_t) { return true; };
+  CollectiveSpec spec{Collective::AllGather, 0, 3};
+  spec.count = 100;
+  Group group = rewritten(build(*find_algorithm(Collective::AllGather, "staged"), spec, kInPlace),
+                          reached_by(3, all, all));
+  std::size_t awaits = 0;
+  for (const Step& step : group.schedules[1]->steps) awaits += step.kind == StepKind::Await;
+  std::size_t seen = 0;
+  group.schedules[1] = unit::rewrite(*group.schedules[1], [&](std::size_t, Step& step, std::vector<Slice>&) {
+    return step.kind != StepKind::Await || ++seen <= awaits - 2;
+  });
+  CHECK(!check(group.specs, group.schedules).ok);
+}
+
+UNIT_MAIN()
