@@ -73,6 +73,12 @@ class Device {
   // Work given to this native queue is being recorded, to be run later and any number of times (a CUDA
   // graph).
   virtual bool capturing(void* native) = 0;
+  // The device is the calling thread's current one from now on, for libraries that are given its memory and
+  // ask the runtime by themselves. Waits for nothing.
+  virtual void enter_thread() = 0;
+  // What a network card writes into the device's memory is there for work that waits for a flag raised
+  // afterwards.
+  virtual bool orders_remote_writes() const = 0;
   // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress
   // thread and never between posting an operation and submitting the whole of its device program.
   virtual void* allocate(std::size_t bytes) = 0;

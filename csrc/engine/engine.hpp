@@ -79,6 +79,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
     if (!operation.finished()) progress_thread_.wake(true);
   }
 
+  // Transports are given this device's memory from now on. Any thread.
+  void serve(Device& device) { progress_thread_.serve(device); }
+
   // Until all that the group has outstanding, and what others issue meanwhile, has ended, well or not: each
   // at its deadline at the latest, also if a thread is stuck inside the transport.
   void wait_all(Group& group);

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/error.hpp"
+#include "common/log.hpp"
 #include "common/quiet_thread.hpp"
+#include "device/device.hpp"
 #include "engine/engine.hpp"
 
 namespace mpigdr {
@@ -95,6 +98,7 @@ void ProgressThread::poll_until_idle() {
       nap(longest_nap_);
       continue;
     }
+    enter_device();
     shm::Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
     const bool moved = engine_.try_pass(nullptr, &bell, &memory);
@@ -117,6 +121,17 @@ void ProgressThread::poll_until_idle() {
         sched_yield();
       }
     }
+  }
+}
+
+void ProgressThread::enter_device() {
+  Device* const device = device_.load(std::memory_order_acquire);
+  if (device == entered_) return;
+  entered_ = device;
+  try {
+    device->enter_thread();
+  } catch (const Error& e) {  // the operations will say so
+    log(LogLevel::Warn, "COLL", "the progress thread cannot use the device: ", e.what());
   }
 }
 

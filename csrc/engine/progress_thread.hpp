@@ -19,6 +19,7 @@
 
 namespace mpigdr {
 
+class Device;
 class Engine;
 
 class ProgressThread {
@@ -33,6 +34,9 @@ class ProgressThread {
   // beside a caller that waits.
   void wake(bool at_once);
 
+  // The transport is given memory of this device from now on: it is to be the thread's current one.
+  void serve(Device& device) { device_.store(&device, std::memory_order_release); }
+
   // Ends the thread; left behind if it is stuck, with the engine that it holds. Idempotent.
   void stop(std::chrono::milliseconds patience);
 
@@ -44,6 +48,7 @@ class ProgressThread {
   void nap(std::chrono::nanoseconds duration);  // ended early by wake(true)
   void poll_until_idle();
   bool issuer_computes();
+  void enter_device();
 
   Engine& engine_;
   const std::chrono::microseconds longest_nap_;
@@ -55,7 +60,10 @@ class ProgressThread {
   bool ended_ = false;  // under mutex_
   std::atomic<clockid_t> issuer_clock_{CLOCK_MONOTONIC};
 
-  // Of the thread itself: the last look at the issuer's clock.
+  std::atomic<Device*> device_{nullptr};
+
+  // Of the thread itself: what it has entered, and the last look at the issuer's clock.
+  Device* entered_ = nullptr;
   std::chrono::nanoseconds sampled_wall_{0}, sampled_cpu_{0};
   bool computes_ = false;
 

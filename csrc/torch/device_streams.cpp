@@ -6,6 +6,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "device/load.hpp"
+#include "torch/world.hpp"
 #include "transport/mpi/device_support.hpp"
 
 namespace mpigdr::torch_binding {
@@ -84,11 +85,20 @@ bool DeviceStreams::moves_beside_a_wait(c10::Device where) const {
   return moves;
 }
 
+bool DeviceStreams::takes_messages() const {
+  const bool takes = device_.orders_remote_writes() || Env::get().gpu_aware == Env::Choice::On;
+  if (!takes)
+    log(LogLevel::Warn, "INIT", "what a network card writes into the memory of ", where_.str(),
+        " may come after a later flag, which this device cannot help: messages go by way of pinned host "
+        "memory instead (MPI_GDR_GPU_AWARE=on: where no network card does)");
+  return takes;
+}
+
 DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes, bool gpu_aware)
     : where_(where),
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
-      through_host_(!gpu_aware || !moves_beside_a_wait(where)),
+      through_host_(!gpu_aware || !takes_messages() || !moves_beside_a_wait(where)),
       departures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
       futures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)) {
   const c10::impl::VirtualGuardImpl guard(where.type());
@@ -129,6 +139,7 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
   DeviceLibrary* const library = served_ ? device_library(where.type()) : nullptr;
   if (!library) return nullptr;
   streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes, gpu_aware_);
+  if (!streams->through_host()) World::get().engine().serve(streams->device());
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
       streams->through_host() ? " go by way of pinned host memory"
                               : " are given to MPI where they are (GPU-aware)");

@@ -52,6 +52,7 @@ class DeviceStreams {
   at::Tensor host_memory(std::size_t bytes) const;
 
  private:
+  bool takes_messages() const;
   bool moves_beside_a_wait(c10::Device where) const;
 
   const c10::Device where_;

@@ -36,6 +36,8 @@ bool CudaDevice::capturing(void* native) {
   return status != GPU(StreamCaptureStatusNone);
 }
 
+void CudaDevice::enter_thread() { driver_.enter_thread(); }
+
 void* CudaDevice::allocate(std::size_t bytes) {
   const gpu::DeviceGuard guard(driver_);
   void* memory = nullptr;

@@ -28,6 +28,8 @@ class CudaDevice : public Device {
   // `native`: a cudaStream_t of this device, the legacy default stream (null) and the thread's included.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
   bool capturing(void* native) override;
+  void enter_thread() override;
+  bool orders_remote_writes() const override { return driver_.orders_remote_writes(); }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   void synchronize() override;

@@ -100,10 +100,13 @@ DriverDevice::DriverDevice(int index) : index_(index) {
                   has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   // What a network card writes into this device's memory (GPUDirect) may be overtaken by the flag, which lies
   // in the host's: the wait then has to flush such writes, or the next kernels could read what was there
-  // before. Where a device cannot be asked for that, whoever receives such a message has to flush before it
-  // raises the flag (cudaDeviceFlushGPUDirectRDMAWrites).
+  // before. Devices that cannot be asked for that may see such writes in order by themselves.
   wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;
-  if (has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) wait_flags_ |= CU_STREAM_WAIT_VALUE_FLUSH;
+  orders_remote_writes_ = has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);  // from "owner" on
+  if (stream_words_ && has(CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)) {
+    wait_flags_ |= CU_STREAM_WAIT_VALUE_FLUSH;
+    orders_remote_writes_ = true;
+  }
 }
 
 void DriverDevice::wait_word(Stream stream, const void* word, std::uint32_t at_least) const {
@@ -123,6 +126,10 @@ void DriverDevice::wait_word64(Stream stream, const void* word, std::uint64_t at
 void DriverDevice::write_word64(Stream stream, void* word, std::uint64_t value) const {
   check(driver().stream_write64(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue64", index_);
+}
+
+void DriverDevice::enter_thread() const {
+  check(driver().context_set_current(context_), "cuCtxSetCurrent", index_);
 }
 
 DeviceGuard::DeviceGuard(const DriverDevice& device) {

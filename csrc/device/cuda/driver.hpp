@@ -36,13 +36,18 @@ class DriverDevice {
   void wait_word64(Stream stream, const void* word, std::uint64_t at_least) const;
   void write_word64(Stream stream, void* word, std::uint64_t value) const;
 
+  // A wait flushes such writes, or the device sees them in order by itself.
+  bool orders_remote_writes() const { return orders_remote_writes_; }
+  // The calling thread keeps the context.
+  void enter_thread() const;
+
   CUctx_st* context() const { return context_; }
   int index() const { return index_; }
 
  private:
   int index_;
   CUctx_st* context_ = nullptr;
-  bool stream_words_ = false;
+  bool stream_words_ = false, orders_remote_writes_ = false;
   unsigned wait_flags_ = 0;
 };
 

@@ -48,6 +48,8 @@ class SimDevice : public Device {
   // `native`: a DeviceQueue of this device.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
   bool capturing(void*) override { return false; }
+  void enter_thread() override {}
+  bool orders_remote_writes() const override { return true; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   void synchronize() override { synchronize_all(); }
