@@ -145,19 +145,23 @@ def select_accelerator(env: Any) -> None:
         torch.accelerator.set_device_index(int(local_rank) % torch.accelerator.device_count())
 
 
-def empty(*size: Any, dtype: Any = None) -> Any:
-    """An uninitialised CPU tensor in group memory, which the other ranks of the node map: collectives on it
-    need no copy by the kernel. Takes sizes as `torch.empty` does.
+def empty(*size: Any, dtype: Any = None, device: Any = "cpu") -> Any:
+    """An uninitialised tensor in group memory, which the other ranks of the node map: collectives on CPU
+    tensors there need no copy by the kernel. Takes sizes as `torch.empty` does. `device`: the CPU, or one
+    whose tensors this backend keeps there, else a ValueError; torch.OutOfMemoryError if it has none left.
 
-    It lives as long as the tensor does, also beyond its process group; see MPI_GDR_GROUP_MEMORY. In a
-    program without a process group of this backend it is ordinary memory to all others.
+    It lives as long as the tensor does, also beyond its process group; see MPI_GDR_GROUP_MEMORY and
+    MPI_GDR_DEVICE_GROUP_MEMORY. In a program without a process group of this backend it is ordinary memory
+    to all others.
     """
     import torch
 
     shape = torch.Size(size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size)
     if any(n < 0 for n in shape):
         raise ValueError(f"mpi_backend.empty: size={tuple(shape)}, expected none below 0")
-    flat = load_extension().allocate_tensor(shape.numel(), dtype or torch.get_default_dtype())
+    flat = load_extension().allocate_tensor(
+        shape.numel(), dtype or torch.get_default_dtype(), torch.device(device)
+    )
     return flat.view(shape)
 
 

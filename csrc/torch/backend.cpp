@@ -294,7 +294,13 @@ void MpiBackend::waitForPendingWorks() {
 std::shared_ptr<c10::Allocator> MpiBackend::getMemAllocator() { return group_allocator(); }
 
 at::Tensor MpiBackend::allocateTensor(long size, at::TensorOptions options) {
-  return with_torch_errors([&] { return allocate_tensor(size, options); });
+  // The free function: there is no call that the others would be left alone with.
+  return torch_binding::with_torch_errors([&] { return allocate_tensor(size, options); });
+}
+
+bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
+  return torch_binding::with_torch_errors(
+      [&] { return device < 0 || (devices_.served() && has_device_memory(device)); });
 }
 
 void MpiBackend::abort() {

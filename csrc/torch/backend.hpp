@@ -99,8 +99,8 @@ class MpiBackend : public c10d::Backend {
 
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
-  // Devices with an index are accelerators, which we have no memory for yet; the CPU has none.
-  bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  // Devices with an index are accelerators; the CPU has none.
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
   c10d::ErrorType getError() override;
   // Ends running operations with an error; never needs MPI. Any thread.

@@ -16,6 +16,7 @@
 #include "torch/memory.hpp"
 #include "torch/python_names.hpp"
 #include "torch/world.hpp"
+#include "transport/ipc/device_arena.hpp"
 #include "transport/mpi/broadcast.hpp"
 #include "transport/mpi/runtime.hpp"
 
@@ -261,11 +262,23 @@ PYBIND11_MODULE(_C, m) {
       py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
   m.def(
       "allocate_tensor",
-      [](std::int64_t count, at::ScalarType dtype) {
+      [](std::int64_t count, at::ScalarType dtype, const c10::Device& device) {
         return with_torch_errors(
-            [&] { return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(at::kCPU)); });
+            [&] { return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(device)); });
       },
-      py::arg("count"), py::arg("dtype"), "A one-dimensional tensor in group memory, uninitialised.");
+      py::arg("count"), py::arg("dtype"), py::arg("device") = c10::Device(c10::kCPU), release(),
+      "A one-dimensional tensor in group memory, uninitialised.");
+  m.def(
+      "device_group_memory",
+      [](std::uintptr_t address) -> std::optional<std::tuple<std::size_t, std::size_t, int>> {
+        const ipc::DeviceArena* const arena = ipc::DeviceArena::find(reinterpret_cast<const void*>(address));
+        if (!arena) return std::nullopt;
+        return std::tuple(arena->in_use(), arena->reserved(), arena->segments());
+      },
+      py::arg("address"),
+      "For tests: of the device's group memory that this address is in, the bytes in use, those reserved, "
+      "and "
+      "the number of segments; None: it is in none.");
   m.def(
       "use_device_library",
       [](const std::string& type, std::uintptr_t library) {

@@ -74,6 +74,7 @@ class Devices {
       : group_(std::move(group)), served_(served), gpu_aware_(gpu_aware) {}
   // Null: nothing serves it. The first call for a device may wait for it.
   std::shared_ptr<DeviceStreams> find(c10::Device where);
+  bool served() const { return served_; }
 
  private:
   const std::string group_;

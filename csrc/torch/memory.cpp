@@ -1,6 +1,8 @@
 #include "torch/memory.hpp"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/EmptyTensor.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,9 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
+#include <mutex>
 
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "torch/device_streams.hpp"
+#include "transport/ipc/device_arena.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -59,6 +65,46 @@ class GroupAllocator final : public c10::Allocator {
   }
 };
 
+// For any thread, and also where a call of the device's runtime could not return.
+void release_on_device(void* memory) {
+  if (ipc::DeviceArena* const arena = ipc::DeviceArena::find(memory)) arena->free(memory);
+}
+
+class DeviceGroupAllocator final : public c10::Allocator {
+ public:
+  DeviceGroupAllocator(c10::Device where, Device& device) : where_(where), device_(device) {}
+  c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release_on_device, where_};
+    try {
+      void* const memory = ipc::DeviceArena::of(device_).allocate(bytes);
+      return {memory, memory, &release_on_device, where_};
+    } catch (const NoMemory& error) {
+      C10_THROW_ERROR(OutOfMemoryError, c10::str("mpi-gdr: ", where_.str(), ": ", error.what()));
+    }
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release_on_device; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    const c10::impl::VirtualGuardImpl guard(where_.type());
+    device_.adopt(guard.getStreamNativeHandle(guard.getStream(where_)))->copy(to, from, bytes);
+  }
+
+ private:
+  const c10::Device where_;
+  Device& device_;
+};
+
+// Null: nothing serves the device. Leaked, as the host's.
+c10::Allocator* device_group_allocator(c10::Device where) {
+  static std::mutex mutex;
+  static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Allocator*>;
+  const std::lock_guard lock(mutex);
+  c10::Allocator*& known = made[{where.type(), where.index()}];
+  if (!known)
+    if (DeviceLibrary* const library = device_library(where.type()))
+      known = new DeviceGroupAllocator(where, library->device(where.index()));
+  return known;
+}
+
 }  // namespace
 
 shm::Arena* group_arena() {
@@ -73,13 +119,28 @@ std::shared_ptr<c10::Allocator> group_allocator() {
   return *allocator;
 }
 
+bool has_device_memory(c10::DeviceIndex index) {
+  const Env& env = Env::get();
+  if (!env.device_sharing || env.device_group_memory == std::uint64_t{0}) return false;
+  const std::optional<c10::DeviceType> type = at::getAccelerator();
+  DeviceLibrary* const library = type ? device_library(*type) : nullptr;
+  std::string why;
+  return library && index < library->device_count(why);
+}
+
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) {
   if (size < 0) fail(ErrorCode::InvalidUsage, "allocate_tensor: size=", size, ", expected none below 0");
-  if (!options.device().is_cpu())
+  c10::Allocator* allocator = nullptr;
+  if (options.device().is_cpu()) {
+    allocator = group_allocator().get();
+  } else if (device_library(options.device().type())) {
+    // torch opens the device first, if nobody has, and says which one it is.
+    allocator = device_group_allocator(at::empty({0}, options).device());
+  } else {
     fail(ErrorCode::InvalidUsage, "allocate_tensor: device=", options.device().str(),
-         ", expected cpu: ask supports_tensor_alloc(device) first");
-  return at::detail::empty_generic({size}, group_allocator().get(),
-                                   c10::DispatchKeySet(c10::DispatchKey::CPU),
+         ", expected cpu or a device that mpi-gdr serves: ask supports_tensor_alloc(device) first");
+  }
+  return at::detail::empty_generic({size}, allocator, c10::DispatchKeySet(options.computeDispatchKey()),
                                    c10::typeMetaToScalarType(options.dtype()), std::nullopt);
 }
 

@@ -1,7 +1,8 @@
 // Memory for tensors that a group communicates: allocateTensor() and getMemAllocator() of c10d.
 //
-// Group memory (transport/shm/arena.hpp), which the other ranks of the node map; page-aligned ordinary memory
-// once its limit is reached. For CPU tensors only. It belongs to the tensor, so that it outlives the group.
+// Group memory, which the other ranks of the node map. On the host (transport/shm/arena.hpp): page-aligned
+// ordinary memory once its limit is reached. On a device that a library of ours serves
+// (transport/ipc/device_arena.hpp): an error then. It belongs to the tensor, so that it outlives the group.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,10 +17,17 @@ namespace mpigdr::torch_binding {
 // Group memory of this process, null: there is none. Thread-safe.
 shm::Arena* group_arena();
 
-// One for the whole process. Thread-safe; throws torch's OutOfMemoryError.
+// Of the host's memory, one for the whole process. Thread-safe; throws torch's OutOfMemoryError.
 std::shared_ptr<c10::Allocator> group_allocator();
 
-// One-dimensional, uninitialised. Throws InvalidUsage for a negative size or another device than the CPU.
+// Whether allocate_tensor() has memory for such a device of torch's accelerator, so far as that is known
+// before. Loads the library that serves it. False where devices share no memory (MPI_GDR_IPC): there is no
+// use in it.
+bool has_device_memory(c10::DeviceIndex index);
+
+// One-dimensional, uninitialised. A device without an index is the current one. May wait for the device, as
+// an allocation of CUDA does. Throws InvalidUsage for a negative size or a device that nothing serves,
+// torch's OutOfMemoryError.
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options);
 
 }  // namespace mpigdr::torch_binding

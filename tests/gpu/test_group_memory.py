@@ -1,0 +1,202 @@
+"""Tensors in group memory of the device (on the CPU: of the host): their memory, and collectives on them."""
+
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from support import training
+from support.gpu import DEVICE, check, late
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import mpi_backend
+from mpi_backend import _C
+
+SHARED = DEVICE.type == "cpu" or os.environ.get("MPI_GDR_IPC", "on") == "on"
+SEGMENT = 64 << 20
+
+
+def backend():
+    return dist.group.WORLD._get_backend(DEVICE)
+
+
+def full(count, value, dtype=torch.float32):
+    return backend().allocate_tensor(count, dtype=dtype, device=DEVICE).fill_(value)
+
+
+def memory_of(tensor):
+    """Bytes in use, bytes reserved and segments of the device's group memory; None: it is not there."""
+    return _C.device_group_memory(tensor.data_ptr())
+
+
+def total(size):
+    return float(sum(range(size)))
+
+
+def test_tensors_are_on_the_device():
+    where = torch.zeros(1, device=DEVICE).device  # with its number
+    assert backend().supports_tensor_alloc(where) == SHARED
+    for dtype in (torch.float32, torch.int8, torch.complex64):
+        tensor = full(1001, 3, dtype)
+        assert tensor.device == where and tensor.dtype == dtype and tensor.shape == (1001,)
+        check(tensor.view(7, 143).t().contiguous() + tensor[:1], torch.full((143, 7), 6, dtype=dtype))
+    assert full(0, 0).numel() == 0
+    cube = mpi_backend.empty(2, 3, 4, dtype=torch.float64, device=DEVICE)
+    assert cube.shape == (2, 3, 4) and cube.device == where and cube.is_contiguous()
+    with pytest.raises(ValueError, match="allocate_tensor: size=-1"):
+        full(-1, 0)
+
+
+@pytest.mark.streams
+def test_what_is_no_such_memory_is_refused():
+    assert backend().supports_tensor_alloc(torch.device("cpu"))
+    assert not backend().supports_tensor_alloc(torch.device(DEVICE.type, 99))
+    with pytest.raises(ValueError, match="device=meta, expected cpu or a device that mpi-gdr serves"):
+        mpi_backend.empty(3, device="meta")
+    with pytest.raises(torch.OutOfMemoryError, match="no memory for"):
+        full(1 << 50, 0, torch.int8)
+    assert memory_of(torch.zeros(1, device=DEVICE)) is None
+    tensor = full(10, 1.0)  # nothing is broken by that
+    dist.all_reduce(tensor)
+
+
+@pytest.mark.streams
+def test_allocating_and_freeing_does_not_grow():
+    kept = full(1000, 1.0)
+    before = memory_of(kept)
+    for step in range(60):
+        tensors = [full(4 << 20, step) for _ in range(3)]  # 48 MiB
+        check(tensors[1][-5:], torch.full((5,), float(step)))
+    del tensors
+    after = memory_of(kept)
+    assert after[0] == before[0]
+    assert after[1] <= before[1] + 2 * SEGMENT and after[2] <= before[2] + 2
+
+
+@pytest.mark.streams
+def test_memory_is_not_reused_before_the_device_is_done_with_it(rank, size):
+    """Freed while another stream still has to read it: what is allocated next must not be in it."""
+    for turn in range(3):
+        source = full(8 << 20, turn)  # two fill a segment
+        target = torch.zeros(8 << 20, device=DEVICE)
+        stream = torch.Stream(device=DEVICE)
+        stream.wait_stream(torch.accelerator.current_stream())
+        with stream:
+            late(1, 0.0, 50)
+            target.copy_(source, non_blocking=True)
+        del source
+        others = [full(8 << 20, -1.0) for _ in range(2)]
+        stream.synchronize()
+        check(target[::4096], torch.full((2048,), float(turn)))
+        del others
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_collectives(rank, size, is_async):
+    def finish(work):
+        if work:
+            work.wait()
+
+    for count in (1, 1000, 300_001):
+        whole = full(count, rank)
+        finish(dist.all_reduce(whole, async_op=is_async))
+        check(whole, torch.full((count,), total(size)))
+
+        base = full(count + 20, rank)
+        finish(dist.all_reduce(base[10 : count + 10], async_op=is_async))
+        expected = torch.full((count + 20,), float(rank))
+        expected[10 : count + 10] = total(size)
+        check(base, expected)
+
+        # In place: the input is a part of the output, or the other way round.
+        gathered = full(size * count, -1.0)
+        part = gathered[rank * count : (rank + 1) * count].fill_(rank)
+        finish(dist.all_gather_into_tensor(gathered, part, async_op=is_async))
+        check(gathered, torch.arange(size).float().repeat_interleave(count))
+        finish(dist.reduce_scatter_tensor(part, gathered, async_op=is_async))
+        check(part, torch.full((count,), float(size * rank)))
+
+        tensor = full(count, rank + 1)
+        finish(dist.broadcast(tensor, size - 1, async_op=is_async))
+        check(tensor, torch.full((count,), float(size)))
+        output = full(size * count, -1.0)
+        finish(dist.all_to_all_single(output, full(size * count, rank), async_op=is_async))
+        check(output, torch.arange(size).float().repeat_interleave(count))
+
+
+def test_only_some_ranks_have_it(rank, size):
+    """Where a tensor is, is each rank's own affair, and may change from call to call."""
+    for step in range(8):
+        there = (step >> (rank % 3)) & 1
+        tensor = full(5000, rank) if there else torch.full((5000,), float(rank), device=DEVICE)
+        dist.all_reduce(tensor)
+        check(tensor, torch.full((5000,), total(size)))
+
+
+def test_late_results(rank, size):
+    tensor = full(5000, 0.0)
+    for step in range(5):
+        tensor.copy_(late(5000, float(rank + step)))
+        work = dist.all_reduce(tensor, async_op=True)
+        work.wait()
+        check(tensor, torch.full((5000,), total(size) + step * size))
+
+
+def test_it_outlives_its_group(rank, size):
+    group = dist.new_group()
+    tensor = group._get_backend(DEVICE).allocate_tensor(5000, dtype=torch.float32, device=DEVICE).fill_(rank)
+    dist.all_reduce(tensor, group=group)
+    dist.destroy_process_group(group)
+    del group
+    check(tensor, torch.full((5000,), total(size)))
+    dist.all_reduce(tensor)
+    check(tensor, torch.full((5000,), size * total(size)))
+
+
+def train(model):
+    optimizer = training.sgd(model)
+    for step in range(training.STEPS):
+        training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def check_model(model, size):
+    state = {}
+    for name, parameter in model.named_parameters():
+        full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+        state[name] = full.detach().cpu()
+    training.assert_same_model(state, training.train_alone(size), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_ddp_takes_its_buckets_from_it(size, views, monkeypatch):
+    monkeypatch.setenv("DDP_DISABLE_COMM_MEM", "0")
+    buckets = []
+
+    def hook(state, bucket):
+        buckets.append(bucket.buffer())
+        return (
+            dist.all_reduce(bucket.buffer().div_(size), async_op=True)
+            .get_future()
+            .then(lambda done: done.value()[0])
+        )
+
+    model = training.new_model().to(DEVICE)
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=views)
+    wrapped.register_comm_hook(None, hook)
+    train(wrapped)
+    check_model(model, size)
+    if DEVICE.type != "cpu":
+        assert buckets and all((memory_of(bucket) is not None) == SHARED for bucket in buckets)
+
+
+def test_fsdp2_takes_its_memory_from_it(size):
+    model = training.new_model().to(DEVICE)
+    mesh = dist.device_mesh.init_device_mesh(DEVICE.type, (size,))
+    fully_shard(model.first, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.set_allocate_memory_from_process_group_for_comm(True)
+    train(model)
+    check_model(model, size)
