@@ -75,8 +75,11 @@ struct Ranks {
     }
   }
   void refresh() {  // the second time, they map what the first one has published
-    for (int turn = 0; turn < 2; ++turn)
-      for (auto& node : nodes) node->refresh();
+    for (int turn = 0; turn < 2; ++turn, ++use)
+      for (auto& node : nodes) node->refresh(use);
+  }
+  std::optional<DeviceArena::Place> place(int r, const void* memory) const {
+    return nodes[static_cast<std::size_t>(r)]->place(memory, use);
   }
   void leave() {  // each waits for the others
     std::vector<std::thread> threads;
@@ -86,13 +89,14 @@ struct Ranks {
   }
   DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
   // What rank `reader` sees at a place of rank `owner`.
-  std::byte* seen(int reader, int owner, std::uint64_t place) {
-    const std::uint64_t base = nodes[static_cast<std::size_t>(reader)]
-                                   ->bases()[owner * DeviceArena::kMaxSegments + (place >> 48) - 1];
-    return base ? reinterpret_cast<std::byte*>(base) + (place & ((std::uint64_t{1} << 48) - 1)) : nullptr;
+  std::byte* seen(int reader, int owner, const DeviceArena::Place& place) {
+    const std::uint64_t base =
+        nodes[static_cast<std::size_t>(reader)]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
+    return base ? reinterpret_cast<std::byte*>(base) + place.offset : nullptr;
   }
   std::vector<std::unique_ptr<CountingDevice>> devices;
   std::vector<std::unique_ptr<DeviceNode>> nodes;
+  std::uint64_t use = 0;  // the next one of the slots
 };
 
 }  // namespace
@@ -254,12 +258,12 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     Ranks ranks(size);
     std::vector<std::byte*> blocks;
     for (int r = 0; r < size; ++r) blocks.push_back(static_cast<std::byte*>(ranks.arena(r).allocate(kMiB)));
-    const auto expect_all_to_see = [&](std::uint64_t segment) {
+    const auto expect_all_to_see = [&](int segment) {
       for (int owner = 0; owner < size; ++owner) {
         std::byte* const block = blocks[static_cast<std::size_t>(owner)];
-        const DeviceNode& node = *ranks.nodes[static_cast<std::size_t>(owner)];
-        const std::uint64_t place = node.place(block + 100, kMiB - 100);
-        CHECK(place >> 48 == segment + 1);
+        CHECK(ranks.place(owner, block + 100));
+        const DeviceArena::Place place = *ranks.place(owner, block + 100);
+        CHECK(place.segment == segment);
         CHECK(ranks.seen(owner, owner, place) == block + 100);
         for (int reader = 0; reader < size; ++reader) {
           block[100] = static_cast<std::byte>(10 * owner + reader);
@@ -272,21 +276,26 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
     };
     ranks.meet();
     expect_all_to_see(0);  // before anybody refreshes
-    // Memory that is not in the arena has no place, nor one that is partly there.
+    // Memory that is not in the arena has no place.
     int other = 0;
     const DeviceArena::Segment& segment = ranks.arena(0).segment(0);
-    CHECK(!ranks.nodes[0]->place(&other, 4));
-    CHECK(!ranks.nodes[0]->place(segment.base, segment.bytes + 1));
-    CHECK(ranks.nodes[0]->place(segment.base, segment.bytes) == std::uint64_t{1} << 48);
+    CHECK(!ranks.place(0, &other) && !ranks.place(0, segment.base + segment.bytes + 1));
+    CHECK(ranks.place(0, segment.base) && ranks.place(0, segment.base)->offset == 0);
     // A block in a new segment has none until everybody knows it.
     for (int r = 0; r < size; ++r)
       blocks[static_cast<std::size_t>(r)] =
           static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
     for (int r = 0; r < size; ++r) {
-      CHECK(!ranks.nodes[static_cast<std::size_t>(r)]->place(blocks[static_cast<std::size_t>(r)], 1));
-      ranks.nodes[static_cast<std::size_t>(r)]->refresh();
-      CHECK((r == size - 1) == (ranks.nodes[0]->place(blocks[0], 1) != 0));
+      CHECK(!ranks.place(r, blocks[static_cast<std::size_t>(r)]));
+      ranks.nodes[static_cast<std::size_t>(r)]->refresh(ranks.use + 3);
+      CHECK(!ranks.place(0, blocks[0]));
     }
+    // Nor in a use before that one in which the last of them has found it.
+    const std::uint64_t early = ranks.use;
+    ranks.use = early + 2;
+    CHECK(!ranks.place(0, blocks[0]));
+    ranks.use = early + 3;
+    CHECK(ranks.place(0, blocks[0]));
     ranks.refresh();
     expect_all_to_see(1);
     // The lines of all slots are apart.
@@ -326,9 +335,9 @@ TEST(memory_that_somebody_cannot_map_has_no_place) {
   ranks.devices[1]->exports = true;
   void* const with_handle = ranks.arena(1).allocate(DeviceArena::kLeastSegment);
   ranks.refresh();
-  CHECK(!ranks.nodes[0]->place(lost, 1) && ranks.nodes[0]->place(found, 1) == std::uint64_t{2} << 48);
-  CHECK(!ranks.nodes[1]->place(without_handle, 1) && ranks.nodes[1]->place(with_handle, 1));
-  CHECK(ranks.seen(1, 0, std::uint64_t{1} << 48) && !ranks.seen(2, 0, std::uint64_t{1} << 48));
+  CHECK(!ranks.place(0, lost) && ranks.place(0, found) && ranks.place(0, found)->segment == 1);
+  CHECK(!ranks.place(1, without_handle) && ranks.place(1, with_handle));
+  CHECK(ranks.seen(1, 0, {0, 0}) && !ranks.seen(2, 0, {0, 0}));
 }
 
 TEST(ranks_grow_while_others_look) {
@@ -337,7 +346,7 @@ TEST(ranks_grow_while_others_look) {
   ranks.meet();
   std::barrier turn(kSize);
   std::atomic<int> ready{0};
-  std::vector<std::uint64_t> places(kSize);
+  std::vector<DeviceArena::Place> places(kSize);
   std::vector<std::thread> threads;
   for (int r = 0; r < kSize; ++r)
     threads.emplace_back([&, r] {
@@ -345,10 +354,11 @@ TEST(ranks_grow_while_others_look) {
       for (int i = 0; i < kTurns; ++i) {
         auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
         block[5] = static_cast<std::byte>(17 * i + r);
-        std::uint64_t& place = places[static_cast<std::size_t>(r)];
-        while ((place = node.place(block + 5, 1)) == 0) node.refresh();
+        std::optional<DeviceArena::Place> place;
+        while (!(place = node.place(block + 5, 0))) node.refresh(0);
+        places[static_cast<std::size_t>(r)] = *place;
         ready.fetch_add(1);
-        while (ready.load() < kSize * (i + 1)) node.refresh();  // the others wait for this one to map theirs
+        while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs
         for (int owner = 0; owner < kSize; ++owner)
           CHECK(*ranks.seen(r, owner, places[static_cast<std::size_t>(owner)]) ==
                 static_cast<std::byte>(17 * i + owner));
