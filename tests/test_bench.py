@@ -166,8 +166,9 @@ def test_device_benchmark_on_the_cpu():
         assert [row["bytes"] for row in of["rows"]] == [8, 65536]
         assert all(row[key] > 0 for row in of["rows"] for key in ("host_ms", "device_ms"))
         assert of["overlap"]["both_ms"] > 0
+    assert all(row["group"]["device_ms"] > 0 for row in found["contenders"]["mpi-gdr"][0]["rows"])
     page = "\n".join(device.markdown(found))
-    assert "| 65536 |" in page and "| Gloo |" in page
+    assert "| 65536 |" in page and "| Gloo |" in page and "group memory, device ms" in page
 
 
 def test_limit_of_a_device():

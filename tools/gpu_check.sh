@@ -57,7 +57,11 @@ spmd() {
   return $status
 }
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
-export -f spmd bench build_package
+# A command beside an MPS daemon of its own.
+beside_mps() {
+  python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' "$@"
+}
+export -f spmd bench build_package beside_mps
 export out root work device mpicc
 
 if [ -n "$wheels" ]; then install_wheels || exit 1; fi
@@ -84,6 +88,11 @@ else
 fi
 
 step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
+if command -v nvidia-cuda-mps-control > /dev/null; then
+  step "bench, device, 4 ranks, MPS" 60 bash -c "beside_mps bash -c 'bench -n 4 device --device $device --rounds 1'"
+else
+  skipped "bench, device, 4 ranks, MPS" "no nvidia-cuda-mps-control here"
+fi
 step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
 step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
 step "bench, all_reduce, 2 ranks" 60 bash -c \

@@ -1,8 +1,8 @@
 """`mpi-gdr bench -n 2 device --device cuda`: all_reduce on an accelerator's tensors, and what bounds it.
 
 By size: host time until the call and its wait() have returned, device time between events, percent of what
-the device's memory allows; then matrix products beside an all_reduce in flight. With --device cpu it shows
-that it works, and measures little.
+the device's memory allows, ours also with a tensor in group memory; then matrix products beside an all_reduce
+in flight. With --device cpu it shows that it works, and measures little.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     import torch
     import torch.distributed as dist
 
+    from .. import empty as group_memory
     from .limit import copy_bandwidth
 
     rank, size = initialize(options.backend, options.timeout)
@@ -85,8 +86,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         bandwidths[name] = largest([mine])[0]
     copy = bandwidths["device to device, read and written"]
 
-    def samples_of(total: int) -> dict[str, list[float]]:
-        tensor = torch.zeros(max(1, total // 4), device=device)
+    def samples_of(tensor: Any) -> dict[str, list[float]]:
         samples: dict[str, list[float]] = {"host_ms": [], "device_ms": []}
         for i in range(-3, options.iters):
             tensor.zero_()
@@ -103,12 +103,18 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
                 samples["device_ms"].append(begin.until(end))
         return samples
 
+    def measure(tensor: Any, total: int) -> dict[str, float]:
+        medians = largest([statistics.median(values) for values in samples_of(tensor).values()])
+        row = dict(zip(("host_ms", "device_ms"), medians, strict=True))
+        # Every rank's tensor is read and written: 2 p S bytes, at the speed of a copy.
+        return row | {"of_limit_percent": 100 * (2e3 * size * total / copy) / row["device_ms"]}
+
     rows = []
     for total in options.sizes:
-        medians = largest([statistics.median(values) for values in samples_of(total).values()])
-        row: dict[str, Any] = {"bytes": total, **dict(zip(("host_ms", "device_ms"), medians, strict=True))}
-        # Every rank's tensor is read and written: 2 p S bytes, at the speed of a copy.
-        row["of_limit_percent"] = 100 * (2e3 * size * total / copy) / row["device_ms"]
+        count = max(1, total // 4)
+        row: dict[str, Any] = {"bytes": total, **measure(torch.zeros(count, device=device), total)}
+        if options.backend == "mpi-gdr":
+            row["group"] = measure(group_memory(count, dtype=torch.float32, device=device), total)
         rows.append(row)
     report = {"info": info, "device": str(device), "bandwidths": bandwidths, "rows": rows}
     report["overlap"] = beside_a_product(options, device, synchronize)
@@ -172,9 +178,12 @@ def markdown(found: dict[str, Any]) -> list[str]:
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     speeds = ", ".join(f"{name} {value * 1e-9:.1f} GB/s" for name, value in first["bandwidths"].items())
+    kinds = [(name, False) for name in reports]
+    kinds.insert(1, ("mpi-gdr", True))  # in group memory
     heads = ["bytes"]
-    for name in reports:
-        heads += [f"{NAMES[name]}, {what}" for what in ("host ms", "device ms", "% of limit")]
+    for name, group in kinds:
+        shown = NAMES["group" if group else name]
+        heads += [f"{shown}, {what}" for what in ("host ms", "device ms", "% of limit")]
     lines = [
         f"all_reduce on {first['device']}, float32, {found['ranks']} ranks, {found['rounds']} rounds; limit: "
         f"2 p S bytes at the speed of a copy within the device. Copies: {speeds}.",
@@ -184,9 +193,12 @@ def markdown(found: dict[str, Any]) -> list[str]:
     ]
     for i, row in enumerate(first["rows"]):
         cells = [str(row["bytes"])]
-        for rounds in reports.values():
+        for name, group in kinds:
+            found_rows = [report["rows"][i] for report in reports[name]]
             for key in ("host_ms", "device_ms", "of_limit_percent"):
-                cells.append(spread([report["rows"][i][key] for report in rounds]))
+                cells.append(
+                    spread([(found_row["group"] if group else found_row)[key] for found_row in found_rows])
+                )
         lines.append(f"| {' | '.join(cells)} |")
     heads = ["beside matrix products", "all_reduce ms", "products ms", "both ms", "hidden %"]
     lines += ["", f"| {' | '.join(heads)} |", "|---|" + "--:|" * (len(heads) - 1)]
