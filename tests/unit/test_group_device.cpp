@@ -17,7 +17,9 @@ class FickleDevice : public SimDevice {
     if (orders_left-- == 0) fail(ErrorCode::System, "the device has had enough");
     SimDevice::order(before, after);
   }
+  void enter_thread() override { entered.push_back(std::this_thread::get_id()); }
   std::atomic<int> orders_left{-1};  // never
+  std::vector<std::thread::id> entered;  // by one thread
 };
 
 // What a rank has of its device. Leaked: operations that were given up keep what is on it.
@@ -92,6 +94,20 @@ struct GatedMessage {
 };
 
 }  // namespace
+
+TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  for (int turn = 0; turn < 3; ++turn)
+    world.run([&](int r) {
+      if (turn) world.ranks[r].engine->serve(gpus[r]->device);
+      Reduction reduction(world, r, *gpus[r], 1000, 1, false);
+      while (!reduction.operation->finished()) std::this_thread::yield();
+      CHECK(gpus[r]->device.entered.size() == (turn ? 1u : 0u));
+      if (turn) CHECK(gpus[r]->device.entered[0] != std::this_thread::get_id());
+      gpus[r]->caller->synchronize();
+    });
+}
 
 TEST(results_are_in_the_order_of_the_callers_queue) {
   for (const int size : {1, 2, 3, 4})
