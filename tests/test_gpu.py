@@ -38,7 +38,11 @@ def test_one_hardware_queue(tmp_path, size):
 STRESS = "lifetimes or works or streams"
 SIMULATED = {
     "three ranks": (3, "(collectives and not 1048579 and (float16 or int64)) or training or memory", {}),
-    "one hardware queue": (2, f"{STRESS} or training", {"SIMGPU_QUEUES": "1"}),
+    "one hardware queue, little group memory": (
+        2,
+        f"{STRESS} or training or group_memory",
+        {"SIMGPU_QUEUES": "1", "MPI_GDR_DEVICE_GROUP_MEMORY": "256M"},
+    ),
     "late and waiting for memory": (
         2,
         f"({STRESS}) and not hundreds",

@@ -93,15 +93,21 @@ class DeviceGroupAllocator final : public c10::Allocator {
   Device& device_;
 };
 
-// Null: nothing serves the device. Leaked, as the host's.
+// Whether torch has such a device and a library of ours serves it.
+bool served_device(c10::Device where) {
+  if (where.type() != at::getAccelerator()) return false;
+  DeviceLibrary* const library = device_library(where.type());
+  std::string why;
+  return library && std::max<int>(where.index(), 0) < library->device_count(why);
+}
+
+// Of a served device. Leaked, as the host's.
 c10::Allocator* device_group_allocator(c10::Device where) {
   static std::mutex mutex;
   static auto& made = *new std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, c10::Allocator*>;
   const std::lock_guard lock(mutex);
   c10::Allocator*& known = made[{where.type(), where.index()}];
-  if (!known)
-    if (DeviceLibrary* const library = device_library(where.type()))
-      known = new DeviceGroupAllocator(where, library->device(where.index()));
+  if (!known) known = new DeviceGroupAllocator(where, device_library(where.type())->device(where.index()));
   return known;
 }
 
@@ -123,9 +129,7 @@ bool has_device_memory(c10::DeviceIndex index) {
   const Env& env = Env::get();
   if (!env.device_sharing || env.device_group_memory == std::uint64_t{0}) return false;
   const std::optional<c10::DeviceType> type = at::getAccelerator();
-  DeviceLibrary* const library = type ? device_library(*type) : nullptr;
-  std::string why;
-  return library && index < library->device_count(why);
+  return type && served_device(c10::Device(*type, index));
 }
 
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) {
@@ -133,7 +137,7 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
   c10::Allocator* allocator = nullptr;
   if (options.device().is_cpu()) {
     allocator = group_allocator().get();
-  } else if (device_library(options.device().type())) {
+  } else if (served_device(options.device())) {
     // torch opens the device first, if nobody has, and says which one it is.
     allocator = device_group_allocator(at::empty({0}, options).device());
   } else {

@@ -11,7 +11,7 @@
 // before the tensor is freed.
 //
 // Threads: allocate() takes turns and may wait for the device, as Device::allocate() does: under the same
-// conditions. All else never does, and is for any thread.
+// conditions, and not while work of the device is being recorded. All else never does, and is for any thread.
 // Lifetime: that of the process, but for forget(). In a forked child nothing is given out or taken back.
 #pragma once
 
