@@ -50,8 +50,7 @@ class PeerExecution : public DeviceProgram {
   const std::shared_ptr<StreamFlagPool> pool_;
   const StreamFlags flags_;
 
-  std::vector<const void*> sources_;   // issuing thread
-  std::vector<std::uint64_t> heeded_;  // issuing thread: Awaits so far in the lane, by peer
+  std::vector<const void*> sources_;  // issuing thread
   std::atomic<bool> launched_{false};
   bool done_ = false;           // progress role
   std::vector<bool> compared_;  // progress role: ranks whose call is known to be the same

@@ -47,7 +47,7 @@ class SimDevice : public Device {
   std::unique_ptr<DeviceQueue> make_queue() override;
   // `native`: a DeviceQueue of this device.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
-  bool capturing(void*) override { return false; }
+  bool capturing(void* native) override;
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   // Memory is in files, so that other processes can map it.

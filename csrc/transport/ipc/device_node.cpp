@@ -14,6 +14,7 @@ namespace mpigdr::ipc {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr int kAllSlots = ipc::kGraphSlot + 1;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -23,15 +24,20 @@ DeviceNode::DeviceNode(Device& device, int rank, int size)
     : device_(device),
       rank_(rank),
       size_(size),
-      segment_bytes_(kPage +
-                     in_pages(std::size_t{kSlots} * kKinds * static_cast<std::size_t>(size) * sizeof(Line))),
+      segment_bytes_(
+          kPage + in_pages(std::size_t{kAllSlots} * kKinds * static_cast<std::size_t>(size) * sizeof(Line))),
       nonce_(shm::draw_nonce()),
       segments_(static_cast<std::size_t>(size)),
       registered_(static_cast<std::size_t>(size)),
       flags_(static_cast<std::size_t>(size)),
       staging_(static_cast<std::size_t>(size)) {
   const auto self = static_cast<std::size_t>(rank);
-  staging_[self] = static_cast<std::byte*>(device_.allocate(kSlots * kStagingBytes));
+  staging_[self] = static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + kPage));
+  counts_ = reinterpret_cast<Line*>(staging_[self] + kAllSlots * kStagingBytes);
+  const Line zeros[2] = {};
+  const auto queue = device_.make_queue();
+  queue->copy(counts_, zeros, sizeof zeros);
+  queue->synchronize();
   const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
   file_ = made.file;
   segments_[self] = made.memory;

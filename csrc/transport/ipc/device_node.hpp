@@ -9,6 +9,9 @@
 // Flags have one writer each and only grow; generation << 32 | number, so that a slot is used again without
 // being reset.
 //
+// What is recorded into graphs has a slot of its own, in which the generation is the number of the replay:
+// the device counts it, since no host hears of them.
+//
 // Threads: constructor, attach() and destructor may wait for the device: not while an operation is being
 // launched. Everything else is constant.
 #pragma once
@@ -26,6 +29,7 @@ namespace mpigdr::ipc {
 
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // per slot
 inline constexpr int kSlots = 2;
+inline constexpr int kGraphSlot = kSlots;  // behind them, of the same size
 inline constexpr int kLanes = 16;
 
 // What the others need to find this rank's; plain bytes, for an all_gather.
@@ -64,11 +68,19 @@ class DeviceNode {
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
   // By the host of `writer`, once it has let its device go on with an operation that failed.
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
+  Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
+  // No replay waits for others any more, now and later; what it computes is worth nothing, and it tells
+  // nobody anything. Any thread.
+  void release_replays() const noexcept { released().store(1, std::memory_order_release); }
   const Device& device() const { return device_; }
 
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
   Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
+
+  // By this rank's host, for its own device.
+  Flag64& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
 
   struct alignas(64) Line {
     Flag64 value;
@@ -93,6 +105,7 @@ class DeviceNode {
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
+  Line* counts_ = nullptr;           // of the device, behind its staging memory
 };
 
 }  // namespace mpigdr::ipc
