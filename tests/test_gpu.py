@@ -52,6 +52,9 @@ SIMULATED = {
     ),
     "two nodes": (4, "collectives and float32", {"MPI_GDR_RANKS_PER_NODE": "2"}),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
+    "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
+    "graphs on one hardware queue": (2, "graphs", {"SIMGPU_QUEUES": "1", "SIMGPU_MALLOC_WAITS": "1"}),
+    "graphs and messages": (2, "cannot_be_captured", {"MPI_GDR_IPC": "off"}),
     "a host that waits": (2, "lifetimes or training", {"MPI_GDR_BLOCKING_WAIT": "on"}),
 }
 
