@@ -109,6 +109,11 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
          ": the current stream is being captured into a graph, which cannot replay messages: the host "
          "carries them. "
          "Call it outside of the graph");
+  if (Env::get().blocking_wait)
+    fail(ErrorCode::InvalidUsage, job.name,
+         ": the current stream is being captured into a graph, and with MPI_GDR_BLOCKING_WAIT=on the CPU "
+         "would "
+         "wait for the result");
   share_devices(job);
   const DeviceStreams& on = *job.streams;
   const auto result = std::make_shared<StreamResult>(job.streams);

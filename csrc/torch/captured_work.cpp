@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "common/env.hpp"
 #include "common/error.hpp"
 #include "torch/errors.hpp"
 
@@ -26,10 +25,11 @@ bool CapturedWork::wait(std::chrono::milliseconds timeout) {
            "wait: this operation was captured into a graph, and the current stream is not being captured: "
            "wait "
            "inside the capture; a replay's results are on the stream of the replay");
-    if (timeout != kNoTimeout || Env::get().blocking_wait)
+    if (timeout != kNoTimeout)
       fail(ErrorCode::InvalidUsage,
-           "wait: this operation is captured into a graph, and the CPU cannot wait for it",
-           timeout != kNoTimeout ? ": call wait() without a timeout" : ": MPI_GDR_BLOCKING_WAIT=on");
+           "wait: this operation is captured into a graph, and the CPU cannot wait for it: call wait() "
+           "without a "
+           "timeout");
     result_->wait();
   });
   return true;

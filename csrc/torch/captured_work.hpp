@@ -27,7 +27,7 @@ class CapturedWork : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(); }
   // The current stream, which has to be one that is captured, waits for the results. Throws ValueError for
-  // anything that would make the CPU wait: a timeout, MPI_GDR_BLOCKING_WAIT.
+  // a timeout: the CPU cannot wait.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   // Not marked as overriding: the oldest torch that is served has no such function.
   void blockCurrentStream() { wait(); }

@@ -123,10 +123,10 @@ class Graph:
 
 
 @contextlib.contextmanager
-def graph(graph: Graph):
-    """torch.cuda.graph: what the block gives to the current stream, one of its own, is recorded, not run."""
+def graph(graph: Graph, stream: torch.Stream | None = None):
+    """torch.cuda.graph: what the block gives to this stream, or to one of its own, is recorded, not run."""
     synchronize()
-    with torch.Stream(device="simgpu"):
+    with stream or torch.Stream(device="simgpu"):
         made = torch.ops.simgpu.begin_capture()
         try:
             yield

@@ -122,9 +122,9 @@ def new_graph():
     return torch.cuda.CUDAGraph() if ON_CUDA else simgpu.Graph()
 
 
-def captured(graph):
-    """Work of the block is recorded into the graph, on a stream of its own, and not run."""
-    return torch.cuda.graph(graph) if ON_CUDA else simgpu.graph(graph)
+def captured(graph, stream=None):
+    """Work of the block is recorded into the graph, on this stream or one of its own, and not run."""
+    return torch.cuda.graph(graph, stream=stream) if ON_CUDA else simgpu.graph(graph, stream)
 
 
 def allocate_and_free(megabytes=1):
