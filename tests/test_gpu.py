@@ -44,7 +44,11 @@ SIMULATED = {
         f"({STRESS}) and not hundreds",
         {"SIMGPU_DELAY_US": "100", "SIMGPU_MALLOC_WAITS": "1"},
     ),
-    "by messages": (2, f"(collectives and not 1048579) or {STRESS}", {"MPI_GDR_IPC": "off"}),
+    "by messages": (
+        2,
+        f"(((collectives and not 1048579) or {STRESS}) and not graphs) or cannot_be_captured",
+        {"MPI_GDR_IPC": "off"},
+    ),
     "messages from the device": (
         2,
         "(collectives and (float32 or bool)) or lifetimes",
@@ -53,8 +57,6 @@ SIMULATED = {
     "two nodes": (4, "collectives and float32", {"MPI_GDR_RANKS_PER_NODE": "2"}),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
     "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
-    "graphs on one hardware queue": (2, "graphs", {"SIMGPU_QUEUES": "1", "SIMGPU_MALLOC_WAITS": "1"}),
-    "graphs and messages": (2, "cannot_be_captured", {"MPI_GDR_IPC": "off"}),
     "a host that waits": (2, "lifetimes or training or cannot_be", {"MPI_GDR_BLOCKING_WAIT": "on"}),
 }
 
