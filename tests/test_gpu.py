@@ -48,7 +48,11 @@ SIMULATED = {
         f"({STRESS}) and not hundreds",
         {"SIMGPU_DELAY_US": "100", "SIMGPU_MALLOC_WAITS": "1"},
     ),
-    "by messages": (2, f"(collectives and not 1048579) or {STRESS}", {"MPI_GDR_IPC": "off"}),
+    "by messages": (
+        2,
+        f"(((collectives and not 1048579) or {STRESS}) and not graphs) or cannot_be_captured",
+        {"MPI_GDR_IPC": "off"},
+    ),
     "messages from the device": (
         2,
         "(collectives and (float32 or bool)) or lifetimes",
@@ -56,7 +60,8 @@ SIMULATED = {
     ),
     "two nodes": (4, "collectives and float32", {"MPI_GDR_RANKS_PER_NODE": "2"}),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
-    "a host that waits": (2, "lifetimes or training", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
+    "a host that waits": (2, "lifetimes or training or cannot_be", {"MPI_GDR_BLOCKING_WAIT": "on"}),
 }
 
 

@@ -44,6 +44,14 @@ using Flag = std::atomic<std::uint32_t>;
 // The same for memory that processes share, where no common moment to start over is to be had.
 using Flag64 = std::atomic<std::uint64_t>;
 
+// Of work that is recorded once and run any number of times (a CUDA graph), which run it is: the host does
+// not hear of them, so the device counts. Whoever has them runs one after the other.
+struct Replays {
+  Flag64* count = nullptr;           // in the device's memory
+  Flag64* spoiled = nullptr;         // there, too: some wait was cut short
+  const Flag64* released = nullptr;  // in memory of Device::register_host(); set by the host: no wait goes on
+};
+
 // An in-order queue of device work (a CUDA stream). Submission calls return without waiting for the device,
 // and are made by the thread that issues the operation, never by the progress thread.
 class DeviceQueue {
@@ -55,6 +63,14 @@ class DeviceQueue {
   // In memory of Device::register_host(), which devices of other processes write and read as well.
   virtual void wait_flag64(const Flag64* flag, std::uint64_t at_least) = 0;
   virtual void write_flag64(Flag64* flag, std::uint64_t value) = 0;
+  // The same where the generation is that of the replay, when it runs: count << 32 | number. May be captured,
+  // as copies and reductions may.
+  virtual void count_replay(const Replays& replays) = 0;  // one more
+  // As many generations `ago`. Once released: spoils what follows, and goes on.
+  virtual void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
+                           std::uint32_t number) = 0;
+  // Nothing, once spoiled: who waits for it shall not believe what there is.
+  virtual void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
   // located.hpp; arrays are copied by the call.
@@ -98,7 +114,7 @@ class Device {
   virtual void unregister_host(void* memory) = 0;
   // Zeroed flags visible to host and device, released by the deleter of the vector's owner.
   virtual std::shared_ptr<Flag[]> make_flags(std::size_t count) = 0;
-  // later work of `after` waits for all earlier work of `before`
+  // later work of `after` waits for all earlier work of `before`; if that is captured, `after` is from now on
   virtual void order(DeviceQueue& before, DeviceQueue& after) = 0;
 };
 

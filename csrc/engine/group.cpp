@@ -79,19 +79,34 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
   device_node_.swap(node);
   lock.unlock();  // to let go of the one before may take long
-  if (node && failed()) keep_for_good(std::move(node));
+  if (node && (failed() || captured_on_.load(std::memory_order_acquire))) keep_for_good(std::move(node));
 }
 
 void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {
-  std::lock_guard lock(failure_mutex_);
-  if (failed_.load(std::memory_order_relaxed)) return;
-  try {
-    failure_ = reason;
-  } catch (const std::bad_alloc&) {
-    failure_ = "no memory";  // so short that it needs none
+  std::function<void()> told;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      failure_ = reason;
+    } catch (const std::bad_alloc&) {
+      failure_ = "no memory";  // so short that it needs none
+    }
+    failure_code_ = code;
+    failed_.store(true, std::memory_order_release);
+    told.swap(on_failure_);
   }
-  failure_code_ = code;
-  failed_.store(true, std::memory_order_release);
+  if (told) told();
+}
+
+void Group::on_failure(std::function<void()> told) {
+  std::lock_guard lock(failure_mutex_);
+  if (!failed()) on_failure_ = std::move(told);
+}
+
+void Group::release_replays() const noexcept {
+  if (const ipc::DeviceNode* const node = captured_on_.load(std::memory_order_acquire))
+    node->release_replays();
 }
 
 void Group::depart(Departure departure) {

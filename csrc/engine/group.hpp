@@ -97,6 +97,17 @@ class Group : public std::enable_shared_from_this<Group> {
   // rank, since the others carry the operation out.
   OperationPtr issue(std::vector<Call> calls, IssueOptions options);
 
+  // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the
+  // first of `target.queues`, one after the other. They are no operation: no sequence number, no deadline,
+  // and the caller keeps the buffers. All ranks replay what they have recorded in one order. Throws as
+  // issue() does, and InvalidUsage for what cannot be replayed, then without having recorded anything.
+  void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
+  // Called once, when the group fails, by whoever notes it; must not throw, nor take its time. Not if it has
+  // failed before.
+  void on_failure(std::function<void()> told);
+  // Replays wait for nobody any more.
+  void release_replays() const noexcept;
+
   // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;
 
@@ -107,7 +118,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
   // From now on, what the devices of all ranks share: collectives on their memory may use it. Before any such
   // collective, on all ranks alike; null: nothing, for after the last one. What a failed group had is kept
-  // for good, since others may still read it.
+  // for good, since others may still read it; so is what graphs know.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
@@ -190,6 +201,8 @@ class Group : public std::enable_shared_from_this<Group> {
                                               std::uint64_t sequence, Counters& counters,
                                               const StreamTarget& target, std::string& algorithm,
                                               std::vector<std::shared_ptr<void>>& kept);
+  // Throws unless the group shares the memory of the device that the call is for.
+  void check_place(const CollectiveSpec& spec, const StreamTarget& target) const;
   // Submits them. If the device refuses, the group has failed: the others carry the operation out.
   void launch(Operation& operation, const std::vector<std::shared_ptr<DeviceProgram>>& programs,
               const StreamTarget& target);
@@ -223,11 +236,14 @@ class Group : public std::enable_shared_from_this<Group> {
   MessageTurns turns_;
   bool turns_taken_ = false;  // from the first message beside a device on; those before are posted in order
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
+  // Once anything has been captured: the same, kept for good with the graphs.
+  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};
   std::atomic<int> outstanding_{0};
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
   std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)
 
-  mutable std::mutex failure_mutex_;  // failure_, departures_
+  mutable std::mutex failure_mutex_;  // failure_, departures_, on_failure_
+  std::function<void()> on_failure_;
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;

@@ -1,6 +1,9 @@
 // Collectives on a device's memory: how a call becomes a device program and a host program.
+#include <utility>
+
 #include "common/error.hpp"
 #include "engine/call_check.hpp"
+#include "engine/captured_program.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
 #include "engine/peer_execution.hpp"
@@ -23,6 +26,13 @@ std::uint32_t digest(const CollectiveSpec& spec, std::uint64_t sequence) {
 
 }  // namespace
 
+void Group::check_place(const CollectiveSpec& spec, const StreamTarget& target) const {
+  if (&device_node_->device() != &target.device)
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": group ", name(),
+         " shares the memory of another device of this rank: expected tensors on the device of its first "
+         "collective");
+}
+
 std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveCall& call, Channel channel,
                                                    std::uint64_t sequence, Counters& counters,
                                                    const StreamTarget& target, std::string& algorithm,
@@ -39,10 +49,7 @@ std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveCall& call, C
   binding.scratch = memory(plan.schedule->scratch_count, target.device_memory);
   binding.bounce = memory(plan.schedule->bounce_count, target.host_memory);
   if (plan.schedule->shared) {
-    if (&device_node_->device() != &target.device)
-      fail(ErrorCode::InvalidUsage, mpigdr::name(call.spec.collective), ": group ", name(),
-           " shares the memory of another device of this rank: expected tensors on the device of its first "
-           "collective");
+    check_place(call.spec, target);
     device_node_->refresh(counters.device_slots);
     return std::make_shared<PeerExecution>(plan.schedule, binding, device_node_, counters.device_slots++,
                                            digest(call.spec, sequence), target.flags);
@@ -64,6 +71,40 @@ void Group::launch(Operation& operation, const std::vector<std::shared_ptr<Devic
     engine_.carry(operation.shared_from_this(), false);  // which ends it, and lets the device go on
     fail(ErrorCode::System, text);
   }
+}
+
+void Group::capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target) {
+  check(calls, name);
+  std::lock_guard lock(issue_mutex_);
+  if (device_node_) captured_on_.store(device_node_.get(), std::memory_order_release);
+  // Only now, and by the lock: who fails it later finds what replays wait for.
+  if (const std::string text = failure(); failed()) fail(ErrorCode::Aborted, name, ": ", text);
+  if (shut_) fail(ErrorCode::InvalidUsage, name, ": group ", this->name(), " has been destroyed");
+  std::vector<std::pair<Plan, Binding>> programs;
+  for (const Call& any : calls) {
+    const auto* const call = std::get_if<CollectiveCall>(&any);
+    std::string why = "messages are carried by the host";
+    if (call) {
+      const Plan plan =
+          planner_->plan(call->spec, *transport_, false, reach(call->spec, true), options_.topology);
+      why.clear();
+      if (can_be_captured(*plan.schedule, why)) {
+        if (plan.schedule->shared) check_place(call->spec, target);
+        programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));
+        continue;
+      }
+      why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;
+    }
+    fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
+         this->name(), " cannot replay this call: ", why,
+         ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
+         "devices share staging memory");
+  }
+  DeviceQueue& queue = *target.queues[0];
+  target.device.order(target.caller, queue);
+  for (const auto& [plan, binding] : programs)
+    submit_captured(*plan.schedule, binding, device_node_.get(), queue);
+  if (target.conclude) target.conclude();
 }
 
 }  // namespace mpigdr

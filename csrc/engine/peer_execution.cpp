@@ -5,6 +5,7 @@
 
 #include "common/error.hpp"
 #include "engine/local_step.hpp"
+#include "engine/peer_lane.hpp"
 
 namespace mpigdr {
 namespace {
@@ -113,33 +114,15 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
 }
 
 void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
-  const Lane& rounds = schedule_->lanes[static_cast<std::size_t>(lane)];
   const int rank = node_->rank(), size = node_->size();
-  heeded_.assign(static_cast<std::size_t>(size), 0);
-  std::uint64_t notices = 0;
-  bool located = !places_;
-  for (std::uint32_t k = 0; k < rounds.round_count; ++k) {
-    const Round& round = schedule_->rounds[rounds.first_round + k];
-    const Step* const begin = schedule_->steps.data() + round.first_step;
-    const Step* const end = begin + round.step_count;
-    for (const Step* step = begin; step != end; ++step) {  // of earlier rounds: first
-      if (step->kind != StepKind::Notify) continue;
-      ++notices;
-      for (int r = 0; r < size; ++r)
-        if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, notices));
-    }
-    for (const Step* step = begin; step != end; ++step)
-      if (step->kind == StepKind::Copy || step->kind == StepKind::Reduce) submit(*step, queue);
-    bool met = false;
-    for (const Step* step = begin; step != end; ++step) {
-      if (step->kind != StepKind::Await) continue;
-      met = true;
-      const std::uint64_t number = ++heeded_[static_cast<std::size_t>(step->peer)];
-      queue.wait_flag64(&node_->notices(rank, slot_, lane, step->peer), stamp(generation_, number));
-    }
-    if (met && !located) locate(queue);
-    located |= met;
-  }
+  const auto notify = [&](std::uint32_t n) {
+    for (int r = 0; r < size; ++r)
+      if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n));
+  };
+  const auto await = [&](int peer, std::uint32_t n) {
+    queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
+  };
+  submit_peer_lane(*schedule_, lane, size, notify, [&](const Step& step) { submit(step, queue); }, await);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -182,6 +165,8 @@ void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
+  if (!looked_) locate(queue);  // what it needs of others comes behind their first Notify
+  looked_ = true;
   located_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);

@@ -70,7 +70,7 @@ class PeerExecution : public DeviceProgram {
 
   std::vector<const void*> sources_;    // issuing thread
   std::vector<LocatedSource> located_;  // issuing thread
-  std::vector<std::uint64_t> heeded_;   // issuing thread: Awaits so far in the lane, by peer
+  bool looked_ = false;                 // issuing thread: locate() has been submitted
   std::atomic<bool> launched_{false};
   bool done_ = false;           // progress role
   std::vector<bool> compared_;  // progress role: ranks whose call is known to be the same

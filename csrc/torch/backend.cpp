@@ -159,6 +159,7 @@ MpiBackend::WorkPtr MpiBackend::run(Job job) {
         return work;
       }
     }
+    if (job.streams && job.streams->capturing(job.streams->current())) return capture(std::move(job));
     IssueOptions shown = describe_tensors(job);
     auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, std::move(job.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
@@ -240,6 +241,8 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     Job &collectives = block->job, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
     Job& job = only_messages ? messages : collectives;
+    if (job.streams && job.streams->capturing(job.streams->current()))
+      return capture(std::move(messages.calls.empty() ? collectives : messages));
     IssueOptions options = describe_tensors(job);
     std::shared_ptr<StreamResult> result = stream_result(job);
     if (!only_messages && !messages.calls.empty()) {

@@ -137,6 +137,9 @@ class MpiBackend : public c10d::Backend {
   // `result` where its results will be.
   OperationPtr hand_over(Job& job, IssueOptions options, const std::shared_ptr<StreamResult>& result);
   OperationPtr hand_over_collectives(Job& job, IssueOptions options, StreamResult& result);
+  // While the current stream of the job's device is being captured: the job becomes part of that graph, or is
+  // refused.
+  WorkPtr capture(Job job);
   OperationPtr hand_over_messages(Job& job, IssueOptions options, StreamResult& result);
   // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
   // options join, is not in host memory.
@@ -181,6 +184,7 @@ class MpiBackend : public c10d::Backend {
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
+  bool captured_ = false;  // something of this group is in a graph
   struct OnAccelerator {
     OperationPtr operation;
     std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back by the host

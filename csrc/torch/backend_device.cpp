@@ -6,16 +6,19 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "torch/backend.hpp"
+#include "torch/captured_work.hpp"
+#include "torch/device_failure.hpp"
 #include "transport/ipc/device_node.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
 
-void refuse_capture(const DeviceStreams& streams, const c10::Stream& caller, const char* what) {
-  if (streams.capturing(caller))
-    fail(ErrorCode::InvalidUsage, what,
-         ": the current stream is being captured into a graph, which this backend cannot replay: call it "
-         "outside of the graph");
+// What follows a collective, on `stream`, which has its results.
+void conclude(Job& job, StreamResult& result, const c10::Stream& stream) {
+  const c10::StreamGuard guard(stream);
+  const at::NoGradGuard no_grad;  // copies into tensors that may require gradients
+  for (auto& epilogue : job.epilogues) epilogue();
+  result.computed(stream);
 }
 
 }  // namespace
@@ -49,7 +52,11 @@ void MpiBackend::share_devices(const Job& job) {
   const std::lock_guard lock(sharing_mutex_);
   if (devices_shared_.load(std::memory_order_relaxed)) return;
   if (size_ > 1 && group_->node()) {  // alike on all ranks
-    if (job.streams) refuse_capture(*job.streams, job.streams->current(), job.name);
+    if (job.streams && job.streams->capturing(job.streams->current()))
+      fail(ErrorCode::InvalidUsage, job.name,
+           ": the current stream is being captured into a graph, and this is the first "
+           "collective of group ",
+           group_->name(), " on a device, which blocks: run one of it before the capture");
     std::shared_ptr<ipc::DeviceNode> node;
     ipc::Ticket ticket;
     std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
@@ -78,7 +85,6 @@ void MpiBackend::share_devices(const Job& job) {
 OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, StreamResult& result) {
   const DeviceStreams& on = *job.streams;
   const c10::Stream caller = on.current();
-  refuse_capture(on, caller, job.name);
   const std::unique_ptr<DeviceQueue> queue = on.queue(caller);
   const auto memory = [](at::Tensor tensor) {
     void* const data = tensor.mutable_data_ptr();
@@ -88,22 +94,48 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
   target.through_host = on.through_host();
   target.device_memory = [&](std::size_t bytes) { return memory(on.device_memory(bytes)); };
   target.host_memory = [&](std::size_t bytes) { return memory(on.host_memory(bytes)); };
-  target.conclude = [&] {
-    const c10::StreamGuard guard(on.results());
-    const at::NoGradGuard no_grad;  // copies into tensors that may require gradients
-    for (auto& epilogue : job.epilogues) epilogue();
-    result.computed(on.results());
-  };
+  target.conclude = [&] { conclude(job, result, on.results()); };
   options.stream = &target;
   OperationPtr operation = group_->issue(std::move(job.calls), std::move(options));
   job.epilogues.clear();
   return operation;
 }
 
+// The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
+// them.
+MpiBackend::WorkPtr MpiBackend::capture(Job job) {
+  if (job.is_message())
+    fail(ErrorCode::InvalidUsage, job.name,
+         ": the current stream is being captured into a graph, which cannot replay messages: the host "
+         "carries them. "
+         "Call it outside of the graph");
+  if (Env::get().blocking_wait)
+    fail(ErrorCode::InvalidUsage, job.name,
+         ": the current stream is being captured into a graph, and with MPI_GDR_BLOCKING_WAIT=on the CPU "
+         "would "
+         "wait for the result");
+  share_devices(job);
+  const DeviceStreams& on = *job.streams;
+  const auto result = std::make_shared<StreamResult>(job.streams);
+  const std::unique_ptr<DeviceQueue> caller = on.queue(on.current()), captured = on.queue(on.captured());
+  DeviceQueue* const queues[] = {captured.get()};
+  StreamTarget target{on.device(), queues, *caller, nullptr};
+  target.conclude = [&] { conclude(job, *result, on.captured()); };
+  {
+    const std::lock_guard lock(mutex_);
+    if (!captured_) group_->on_failure([group = group_.get()] { captured_group_failed(*group); });
+    captured_ = true;
+  }
+  result->keep(std::move(job.held));
+  group_->capture(job.calls, job.name, target);
+  auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
+  if (!job.async) work->wait();
+  return work;
+}
+
 OperationPtr MpiBackend::hand_over_messages(Job& job, IssueOptions options, StreamResult& result) {
   const DeviceStreams& on = *job.streams;
   const c10::Stream caller = on.current();
-  refuse_capture(on, caller, job.name);
   group_->check(job.calls, job.name);  // before the device is told of them
   auto gate = std::make_shared<Gate>(on.flags());
   gate->expect(static_cast<int>(job.calls.size()));

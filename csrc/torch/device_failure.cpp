@@ -26,6 +26,20 @@ void let_the_device_go_on(const OperationPtr& operation) {
 
 }  // namespace
 
+void captured_group_failed(const Group& group) noexcept {
+  if (group.failure_code() == ErrorCode::Aborted || !Env::get().end_on_device_failure)
+    return group.release_replays();
+  try {
+    log(LogLevel::Warn, "COLL", group.failure(), "; graphs hold collectives of group ", group.name(),
+        ", whose replays could never end, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays go on "
+        "with "
+        "undefined results, and the next call on the group raises instead)");
+  } catch (const std::exception&) {
+    // No memory for the text.
+  }
+  std::_Exit(kExitDeviceFailure);
+}
+
 void device_operation_failed(const OperationPtr& failed) {
   const Operation& operation = *failed;
   const Group& group = operation.group();

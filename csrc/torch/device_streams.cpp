@@ -29,6 +29,17 @@ std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   return pool;
 }
 
+// Leaked, as the device is.
+c10::Stream captured_stream(Device& device, c10::Device where) {
+  static auto* const streams = new std::map<Device*, c10::Stream>;
+  const std::lock_guard lock(registry_mutex);
+  const auto found = streams->find(&device);
+  if (found != streams->end()) return found->second;
+  const c10::impl::VirtualGuardImpl guard(where.type());
+  return streams->emplace(&device, guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true))
+      .first->second;
+}
+
 at::Tensor bytes_of_memory(std::size_t bytes, const at::TensorOptions& options, const char* what) {
   try {
     return at::empty({static_cast<std::int64_t>(bytes)}, options.dtype(at::kByte));
@@ -100,7 +111,8 @@ DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lane
       flags_(flag_pool(device_)),
       through_host_(!gpu_aware || !takes_messages() || !moves_beside_a_wait(where)),
       departures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
-      futures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)) {
+      futures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
+      captured_(captured_stream(device_, where)) {
   const c10::impl::VirtualGuardImpl guard(where.type());
   for (int s = 0; s < lanes; ++s)
     streams_.push_back(guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true));
@@ -138,12 +150,23 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
   if (streams) return streams;
   DeviceLibrary* const library = served_ ? device_library(where.type()) : nullptr;
   if (!library) return nullptr;
+  const c10::impl::VirtualGuardImpl guard(where.type());
+  if (library->device(where.index()).capturing(guard.getStreamNativeHandle(guard.getStream(where))))
+    fail(ErrorCode::InvalidUsage, "the current stream is being captured into a graph, and group ", group_,
+         " has not been used on ", where.str(), " yet: run one collective of it before the capture");
   streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes, gpu_aware_);
   if (!streams->through_host()) World::get().engine().serve(streams->device());
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
       streams->through_host() ? " go by way of pinned host memory"
                               : " are given to MPI where they are (GPU-aware)");
   return streams;
+}
+
+bool Devices::capturing() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [where, streams] : made_)
+    if (streams && streams->capturing(streams->current())) return true;
+  return false;
 }
 
 }  // namespace mpigdr::torch_binding

@@ -47,6 +47,8 @@ class DeviceStreams {
   c10::Stream departures() const { return departures_; }
   // Where Futures are told of what is behind them; carries no work.
   c10::Stream futures() const { return futures_; }
+  // What is captured into graphs, of all groups on this device (engine/captured_program.hpp).
+  const c10::Stream& captured() const { return captured_; }
   // As bytes. Host memory is pinned.
   at::Tensor device_memory(std::size_t bytes) const;
   at::Tensor host_memory(std::size_t bytes) const;
@@ -62,6 +64,7 @@ class DeviceStreams {
   std::vector<c10::Stream> streams_;  // of the lanes
   // Of the other kind of priority: not among those that the lanes of any group are dealt from.
   const c10::Stream departures_, futures_;
+  const c10::Stream captured_;
   std::vector<std::unique_ptr<DeviceQueue>> owned_;
   std::vector<DeviceQueue*> queues_;
 };
@@ -72,9 +75,12 @@ class Devices {
   // `group`: its name, for the log. `served`: on all members, who must all do alike.
   Devices(std::string group, bool served, bool gpu_aware)
       : group_(std::move(group)), served_(served), gpu_aware_(gpu_aware) {}
-  // Null: nothing serves it. The first call for a device may wait for it.
+  // Null: nothing serves it. The first call for a device may wait for it, and is refused while the current
+  // stream is being captured.
   std::shared_ptr<DeviceStreams> find(c10::Device where);
   bool served() const { return served_; }
+  // The calling thread's current stream of one of them is being captured.
+  bool capturing();
 
  private:
   const std::string group_;

@@ -8,6 +8,16 @@
 #include <utility>
 
 namespace mpigdr::torch_binding {
+namespace {
+
+// That `stream` uses them, too.
+void tell_allocator(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
+  const c10::impl::VirtualGuardImpl device(stream.device_type());
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.device() == stream.device()) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+}
+
+}  // namespace
 
 void StreamResult::computed(const c10::Stream& stream) {
   const std::lock_guard lock(mutex_);
@@ -43,12 +53,7 @@ void StreamResult::order_locked(const c10::Stream& consumer) {
   gate_->await(*streams_->queue(consumer));
   // These copies the allocator does not know of: nobody may be given the memory before they are through,
   // though what was kept goes with the end of the host's part.
-  if (consumer != home_) {
-    const c10::impl::VirtualGuardImpl device(consumer.device_type());
-    for (const at::Tensor& tensor : kept_)
-      if (tensor.device() == consumer.device())
-        device.recordDataPtrOnStream(tensor.storage().data_ptr(), consumer);
-  }
+  if (consumer != home_) tell_allocator(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
     const at::NoGradGuard no_grad;
@@ -109,6 +114,15 @@ void StreamResult::release() {
   std::vector<at::Tensor> done;
   const std::lock_guard lock(mutex_);
   done.swap(kept_);
+}
+
+void StreamResult::leave_to(const c10::Stream& stream) {
+  std::vector<at::Tensor> done;
+  {
+    const std::lock_guard lock(mutex_);
+    done.swap(kept_);
+  }
+  tell_allocator(done, stream);
 }
 
 }  // namespace mpigdr::torch_binding

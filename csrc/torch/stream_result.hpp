@@ -55,6 +55,8 @@ class StreamResult {
   // Blocks until then.
   void synchronize();
   void release();
+  // What is kept goes, and is not given out again before `stream`, which uses it, has come so far.
+  void leave_to(const c10::Stream& stream);
   const DeviceStreams& streams() const { return *streams_; }
 
  private:

@@ -65,7 +65,9 @@ Operation& MpiWork::operation(const char* what) const {
   if (!operation_)
     with_torch_errors([&] {
       fail(ErrorCode::InvalidUsage, what,
-           ": this operation is part of a coalesced block that has not ended; end the block first");
+           ": this operation is part of a coalesced block that has not ended; end the block first. If that "
+           "was "
+           "captured into a graph, wait for the block's own work");
     });
   return *operation_;
 }
@@ -142,12 +144,13 @@ void MpiWork::synchronize() { wait(); }
 
 bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds timeout) {
   const bool failed = op.group().failed() || (op.finished() && op.error());
-  if (failed || timeout != kNoTimeout || Env::get().blocking_wait) return false;
+  if (failed) return false;
   const DeviceStreams& streams = result_->streams();
   if (streams.capturing(streams.current()))
     fail(ErrorCode::InvalidUsage,
          "wait: the current stream is being captured into a graph, and what it would "
          "wait for was issued outside of it: wait before the capture begins");
+  if (timeout != kNoTimeout || Env::get().blocking_wait) return false;
   result_->wait();
   return true;
 }

@@ -146,28 +146,3 @@ def test_waiting_does_not_block_the_host(rank, size, how):
 def test_callbacks_of_a_future_see_the_result(rank, size):
     future = dist.all_reduce(late(1000, rank), async_op=True).get_future()
     check(future.then(lambda f: f.value()[0] * 2).wait(), full(1000, 2 * sum(range(size))))
-
-
-@pytest.mark.cuda
-def test_graph_capture(rank, size):
-    """Capture and replay work, or capture ends in an error that says so, and the group goes on."""
-    tensor = torch.zeros(1000, device=DEVICE)
-    dist.all_reduce(tensor)
-    torch.cuda.synchronize()
-    graph, error = torch.cuda.CUDAGraph(), None
-    try:
-        with torch.cuda.graph(graph):
-            dist.all_reduce(tensor)
-    except (RuntimeError, ValueError) as caught:
-        error = str(caught)
-    torch.cuda.synchronize()
-    if error is None:
-        for value in (1.0, 2.0):
-            tensor.fill_(value)
-            graph.replay()
-            check(tensor, full(1000, value * size))
-    else:
-        assert "captur" in error.lower(), error
-    note("torch.cuda.graph", "captured and replayed" if error is None else error.splitlines()[0])
-    dist.all_reduce(tensor.fill_(1))
-    check(tensor, full(1000, size))

@@ -24,6 +24,16 @@ CASES = {
     # By the watch of the operation in flight, or by the next call, whichever comes first.
     "killed": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
     "killed, behind a slow kernel": ({EXIT, 1}, "is gone: its process has ended", {"MPI_GDR_HEARTBEAT": "2"}),
+    "killed, replaying": (
+        {EXIT},
+        "is gone: its process has ended.*graphs hold collectives",
+        {"MPI_GDR_HEARTBEAT": "2"},
+    ),
+    "killed, replaying, then another call": (
+        {7},
+        "told: .*is gone: its process has ended",
+        {"MPI_GDR_HEARTBEAT": "2", **RAISE},
+    ),
     "aborted": ({7}, "told: .*aborted by the user", {}),
     "again": ({0}, "", {}),
 }
@@ -46,5 +56,5 @@ def test_streams_that_wait_for_a_rank(jobs, case):
     for result in results[:-1]:
         assert result.status in statuses, (result.status, result.tail(2000))
         assert re.search(said, result.output), result.tail(2000)
-    expected = {"killed": -9, "killed, behind a slow kernel": -9, "aborted": 7}.get(case, 0)
+    expected = -9 if case.startswith("killed") else 7 if case == "aborted" else 0
     assert results[-1].status == expected, (results[-1].status, results[-1].tail(2000))

@@ -20,13 +20,15 @@ are for tests. From the environment:
   SIMGPU_DEADLINE_S    work that waits longer for a flag or event fails the device (120)
 
 Where it differs from CUDA: copies from pageable memory never wait for the stream; operators without a meta
-kernel, convolutions and what draws random numbers wait for it; autocast casts nothing; graphs cannot be
-captured; memory is that of the host, so code of the host that reads it by mistake gets away with it.
+kernel, convolutions and what draws random numbers wait for it, and so cannot be captured into a graph;
+autocast casts nothing; memory is that of the host, so code of the host that reads it by mistake gets away
+with it. A replay runs what the streams of its capture leave unordered in another order each time.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 from typing import NamedTuple
 
 import torch
@@ -54,11 +56,13 @@ torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 
 __all__ = [
     "Allocations",
+    "Graph",
     "allocations",
     "current_stream",
     "default_stream",
     "device_count",
     "fill_later",
+    "graph",
     "library",
     "malloc_free",
     "serve",
@@ -99,6 +103,39 @@ def malloc_free(size: int = 1) -> None:
 
 def allocations(device: int = -1) -> Allocations:
     return Allocations(*torch.ops.simgpu.allocations(device))
+
+
+class Graph:
+    """torch.cuda.CUDAGraph, as far as graph() fills it."""
+
+    def __init__(self) -> None:
+        self._id = 0
+
+    def replay(self) -> None:
+        """On the current stream."""
+        torch.ops.simgpu.replay(self._id)
+
+    def reset(self) -> None:
+        if self._id:
+            synchronize()
+            torch.ops.simgpu.drop_graph(self._id)
+            self._id = 0
+
+
+@contextlib.contextmanager
+def graph(graph: Graph, stream: torch.Stream | None = None):
+    """torch.cuda.graph: what the block gives to this stream, or to one of its own, is recorded, not run."""
+    synchronize()
+    with stream or torch.Stream(device="simgpu"):
+        made = torch.ops.simgpu.begin_capture()
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                torch.ops.simgpu.end_capture()
+            raise
+        torch.ops.simgpu.end_capture()
+    graph._id = made
 
 
 def library() -> int:

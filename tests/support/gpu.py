@@ -117,6 +117,16 @@ def idle():
     return not HAS_STREAMS or torch.accelerator.current_stream().query()
 
 
+def new_graph():
+    """A torch.cuda.CUDAGraph, or what stands for it; to be filled by captured()."""
+    return torch.cuda.CUDAGraph() if ON_CUDA else simgpu.Graph()
+
+
+def captured(graph, stream=None):
+    """Work of the block is recorded into the graph, on this stream or one of its own, and not run."""
+    return torch.cuda.graph(graph, stream=stream) if ON_CUDA else simgpu.graph(graph, stream)
+
+
 def allocate_and_free(megabytes=1):
     """Calls that may wait for the whole device: cudaMalloc and cudaFree."""
     if ON_CUDA:

@@ -364,6 +364,52 @@ def check_storages_travel():
     assert torch.load(file, map_location="cpu").tolist() == [1, 2]
 
 
+def check_graphs():
+    given, result = on_device([1.0]), on_device([0.0])
+    side, graph = torch.Stream(), simgpu.Graph()
+    with simgpu.graph(graph):
+        stream = simgpu.current_stream()
+        between = torch.empty(1, device="simgpu")
+        address = between.data_ptr()
+        between.copy_(given)
+        event = torch.Event(device="simgpu")
+        event.record()
+        with side:  # gets into the capture by waiting
+            event.wait()
+            result.copy_(between)
+            event.record()
+        event.wait()
+        for refused in (stream.query, side.synchronize, event.query, result.item):
+            try:
+                refused()
+            except RuntimeError as error:
+                assert "captur" in str(error), error
+            else:
+                raise AssertionError("no error")
+    del between
+    assert stream.query() and result.item() == 0
+    for value in (3.0, 4.0):
+        given.fill_(value)
+        graph.replay()
+        others = [torch.empty(1, device="simgpu") for _ in range(20)]
+        assert result.item() == value and address not in [other.data_ptr() for other in others]
+    graph.reset()
+    with stream:
+        assert torch.empty(1, device="simgpu").data_ptr() == address
+    try:
+        with simgpu.graph(graph):
+            event.record()
+            with side:
+                event.wait()
+                result.zero_()
+    except RuntimeError as error:
+        assert "not been joined" in str(error), error
+    else:
+        raise AssertionError("no error")
+    result.fill_(5)
+    assert result.item() == 5
+
+
 def check_the_library_for_the_backend():
     assert simgpu.library() == simgpu.library() != 0
     exported = ctypes.CDLL(str(simgpu.build.library())).mpigdr_device_library

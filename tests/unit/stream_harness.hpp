@@ -1,5 +1,5 @@
 // All ranks of a group in one process, each with a simulated device, an issuing thread and a progress thread,
-// and operations with known results to run on them. Only test_stream_execution.cpp includes this.
+// and operations with known results to run on them.
 #pragma once
 
 #include <algorithm>

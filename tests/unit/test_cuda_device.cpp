@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -149,6 +150,41 @@ TEST(group_memory_is_used_again_after_the_device_was_waited_for) {
   CHECK(arena.allocate(bytes) == memory && flags[0].load() == 1);
   host.join();
   CHECK_THROWS(arena.allocate(1), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
+}
+
+TEST(flags_of_replays_follow_the_devices_count) {
+  Device* const device = first_device();
+  if (!device) return;
+  Memory counts(*device, 256);
+  void* const page = std::aligned_alloc(4096, 4096);
+  std::memset(page, 0, 4096);
+  device->register_host(page, 4096);
+  auto* const flags = static_cast<Flag64*>(page);
+  const auto queue = device->make_queue();
+  queue->copy(counts.bytes, page, 256);
+  const Replays replays{reinterpret_cast<Flag64*>(counts.bytes),
+                        reinterpret_cast<Flag64*>(counts.bytes + 128), &flags[2]};
+  for (std::uint64_t run = 1; run <= 3; ++run) {
+    queue->count_replay(replays);
+    queue->wait_replay(&flags[0], replays, 1, 7);
+    queue->write_replay(&flags[1], replays, 5);
+    if (run > 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      CHECK(flags[1].load() == ((run - 1) << 32 | 5));
+    }
+    flags[0].store((run - 1) << 32 | 7, std::memory_order_release);
+    queue->synchronize();
+    CHECK(flags[1].load() == (run << 32 | 5));
+  }
+  queue->count_replay(replays);
+  queue->wait_replay(&flags[0], replays, 0, 1);
+  queue->write_replay(&flags[1], replays, 6);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  flags[2].store(1, std::memory_order_release);
+  queue->synchronize();
+  CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short, and nothing told
+  device->unregister_host(page);
+  std::free(page);
 }
 
 TEST(what_a_device_refuses) {

@@ -1,5 +1,7 @@
 // Collectives and messages on the memory of a device, through Group and Engine: who waits for whom, what is
 // given back, and that nothing hangs when something goes wrong.
+#include <barrier>
+
 #include "device/sim/sim_device.hpp"
 #include "engine/gate.hpp"
 #include "engine/stream_target.hpp"
@@ -18,7 +20,7 @@ class FickleDevice : public SimDevice {
     SimDevice::order(before, after);
   }
   void enter_thread() override { entered.push_back(std::this_thread::get_id()); }
-  std::atomic<int> orders_left{-1};  // never
+  std::atomic<int> orders_left{-1};      // never
   std::vector<std::thread::id> entered;  // by one thread
 };
 
@@ -318,6 +320,60 @@ TEST(a_shutdown_lets_the_device_go_on) {
   gpu.device.synchronize_all();
   gpu.device.check();
   CHECK(reduction.operation->error() && message.operation->error());
+}
+
+TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  std::vector<ipc::Ticket> tickets(2);
+  std::barrier meet(2);
+  world.run([&](int r) {
+    Gpu& gpu = *gpus[r];
+    Group& group = *world.ranks[r].group;
+    auto& caller = dynamic_cast<SimQueue&>(*gpu.caller);
+    std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
+    const auto record = [&](std::vector<Call> calls) {
+      StreamTarget target = gpu.target(true);
+      target.conclude = [&] { gpu.device.order(*gpu.queues[0], caller); };
+      group.capture(std::move(calls), "all_reduce", target);
+    };
+    caller.begin_capture();
+    CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "by the algorithm");
+    CHECK_THROWS(record({MessageCall{r == 0, data.data(), 4, 1 - r, 0}}), Error, "messages");
+    CHECK(caller.end_capture()->size() == 0);
+
+    const auto node = std::make_shared<ipc::DeviceNode>(gpu.device, r, 2);
+    tickets[static_cast<std::size_t>(r)] = node->ticket();
+    meet.arrive_and_wait();
+    std::string why;
+    CHECK(node->attach(tickets, why));
+    meet.arrive_and_wait();
+    group.share_devices(node);
+    caller.begin_capture();
+    caller.copy(data.data(), source.data(), 400);
+    record({all_reduce(world, r, data), all_reduce(world, r, data)});
+    const auto graph = caller.end_capture();
+    for (int i = 1; i <= 5; ++i) {
+      source.assign(100, static_cast<float>(i));
+      caller.replay(*graph);
+      caller.synchronize();
+      CHECK(data == std::vector<float>(100, static_cast<float>(4 * i)));
+    }
+    CHECK(group.sequence(Channel::Accelerator) == 0 && group.outstanding() == 0);
+
+    meet.arrive_and_wait();
+    int told = 0;
+    group.on_failure([&] {
+      ++told;
+      group.release_replays();
+    });
+    if (r == 0) caller.replay(*graph);  // alone
+    world.ranks[r].engine->abort(group, "enough");
+    caller.synchronize();
+    CHECK(told == 1);
+    CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "enough");
+    meet.arrive_and_wait();
+  });
 }
 
 TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {

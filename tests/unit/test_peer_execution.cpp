@@ -1,10 +1,7 @@
 // Schedules that devices of a node run by themselves, on memory that they share: every such algorithm on
 // simulated devices, all ranks in one process, and what becomes of them when a rank does not come.
-#include <barrier>
-
 #include "common/error.hpp"
-#include "engine/peer_execution.hpp"
-#include "stream_harness.hpp"
+#include "peer_meeting.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;
@@ -12,68 +9,6 @@ using ipc::DeviceArena;
 using namespace stream_test;
 
 namespace {
-
-// Through Staging, as the planner gives it to devices.
-SchedulePtr build(const Algorithm& algorithm, const CollectiveSpec& spec) {
-  const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
-  const SchedulePtr built = algorithm.build(spec, tuning);
-  return built->staged ? built->staged : built;
-}
-
-bool runs_on_devices(const Algorithm& algorithm) {
-  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
-}
-
-// The nodes of all ranks of one group, which meet as torch/backend_device.cpp makes them.
-class Meeting {
- public:
-  explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}
-  std::shared_ptr<ipc::DeviceNode> meet(Rank& rank) {
-    const int size = static_cast<int>(tickets_.size());
-    auto node = std::make_shared<ipc::DeviceNode>(rank.device, rank.rank(), size);
-    tickets_[static_cast<std::size_t>(rank.rank())] = node->ticket();
-    barrier_.arrive_and_wait();
-    std::string why;
-    if (!node->attach(tickets_, why)) fail(ErrorCode::Internal, why);
-    barrier_.arrive_and_wait();
-    return node;
-  }
-  void wait() { barrier_.arrive_and_wait(); }
-
- private:
-  std::vector<ipc::Ticket> tickets_;
-  std::barrier<> barrier_;
-};
-
-// Which buffers of an operation are group memory, by the bits: input, output, one for both (in place).
-enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
-
-void take_group_memory(Operation& operation, DeviceArena& arena, unsigned grouped) {
-  const auto room = [&](std::size_t elements) { return arena.allocate((elements + 1) * sizeof(Element)); };
-  const bool same = grouped & kSame && operation.spec.collective == Collective::AllReduce;
-  if (grouped & kOutput || same) operation.binding.output = room(operation.output.size());
-  if (same)
-    operation.binding.input = operation.binding.output;
-  else if (grouped & kInput)
-    operation.binding.input = static_cast<Element*>(room(operation.input.size() + 1)) + 1;
-}
-
-std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count,
-                                 int index, const std::shared_ptr<ipc::DeviceNode>& node,
-                                 std::shared_ptr<PeerExecution>& execution, unsigned grouped = 0) {
-  auto operation = std::make_unique<Operation>(algorithm, rank.rank(), size, count, index);
-  operation->schedule = build(algorithm, operation->spec);
-  if (grouped) take_group_memory(*operation, DeviceArena::of(rank.device), grouped);
-  operation->produce(*rank.caller);
-  node->refresh(static_cast<std::uint64_t>(index));
-  execution = std::make_shared<PeerExecution>(operation->schedule, operation->binding, node,
-                                              static_cast<std::uint64_t>(index),
-                                              1000u + static_cast<unsigned>(index), rank.flags);
-  execution->launch(rank.device, rank.queues, *rank.caller, nullptr);
-  rank.device.order(*rank.queues[0], *rank.caller);
-  operation->consume(*rank.caller);
-  return operation;
-}
 
 // `grouped`: of which buffers, by rank and operation.
 void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int index) = nullptr) {
@@ -190,7 +125,7 @@ TEST(calls_that_differ_are_told_apart) {
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
     Operation operation(*find_algorithm(Collective::AllReduce, "flag"), rank.rank(), 2, 50, 0);
-    operation.schedule = build(*find_algorithm(Collective::AllReduce, "flag"), operation.spec);
+    operation.schedule = build_shared(*find_algorithm(Collective::AllReduce, "flag"), operation.spec);
     PeerExecution execution(operation.schedule, operation.binding, node, 0, rank.rank() == 0 ? 7u : 8u,
                             rank.flags);
     execution.launch(rank.device, rank.queues, *rank.caller, nullptr);

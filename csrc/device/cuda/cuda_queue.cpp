@@ -54,6 +54,22 @@ void CudaQueue::write_flag64(Flag64* flag, std::uint64_t value) {
     gpu::launch_write64(device_.index_, stream_, reinterpret_cast<std::uint64_t*>(flag), value);
 }
 
+void CudaQueue::count_replay(const Replays& replays) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  gpu::launch_count_replay(device_.index_, stream_, replays);
+}
+
+void CudaQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
+                            std::uint32_t number) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  gpu::launch_wait_replay(device_.index_, stream_, flag, replays, ago, number);
+}
+
+void CudaQueue::write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  gpu::launch_write_replay(device_.index_, stream_, flag, replays, number);
+}
+
 void CudaQueue::copy(void* dst, const void* src, std::size_t bytes) {
   if (bytes == 0) return;
   const gpu::DeviceGuard guard(device_.driver_);

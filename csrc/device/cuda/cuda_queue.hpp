@@ -19,6 +19,11 @@ class CudaQueue : public DeviceQueue {
   void write_flag(Flag* flag, std::uint32_t value) override;
   void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
   void write_flag64(Flag64* flag, std::uint64_t value) override;
+  // Kernels in any case: a graph can hold the driver's calls, but not values that it has yet to learn.
+  void count_replay(const Replays& replays) override;
+  void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
+                   std::uint32_t number) override;
+  void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
   // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
   void reduce(const ReduceArgs& args) override;

@@ -29,13 +29,45 @@ __global__ void locate_kernel(const GPU_GRID_CONSTANT LocateArgs args) {
   args.table[i] = args.address(i, *reinterpret_cast<const volatile std::uint64_t*>(flags[i]), args.bases);
 }
 
+// Of Replays: `count` and `spoiled` are written by kernels of one stream only, `released` by the host.
+__global__ void count_replay_kernel(std::uint64_t* count) { ++*count; }
+
+__global__ void wait_replay_kernel(const volatile std::uint64_t* word, const std::uint64_t* count,
+                                   std::uint64_t* spoiled, const volatile std::uint64_t* released,
+                                   std::uint32_t ago, std::uint32_t number) {
+  const std::uint64_t at_least = (*count - ago) << 32 | number;
+  while (true) {
+    const std::uint64_t value = *word, over = *released;  // under way at the same time
+    if (static_cast<std::int64_t>(value - at_least) >= 0) break;
+    if (over == 0) continue;
+    *spoiled = 1;
+    break;
+  }
+  __threadfence_system();  // nothing that follows is read before
+}
+
+__global__ void write_replay_kernel(volatile std::uint64_t* word, const std::uint64_t* count,
+                                    const std::uint64_t* spoiled, std::uint32_t number) {
+  if (*spoiled != 0) return;
+  __threadfence_system();  // what was written before is seen first
+  *word = *count << 32 | number;
+}
+
+std::uint64_t* plain(const Flag64* flag) {
+  return const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(flag));
+}
+
 const void* const kLocate = reinterpret_cast<const void*>(&locate_kernel);
 const void* const kWait = reinterpret_cast<const void*>(&wait_kernel<std::uint32_t>);
 const void* const kWrite = reinterpret_cast<const void*>(&write_kernel<std::uint32_t>);
 const void* const kWait64 = reinterpret_cast<const void*>(&wait_kernel<std::uint64_t>);
 const void* const kWrite64 = reinterpret_cast<const void*>(&write_kernel<std::uint64_t>);
-[[maybe_unused]] const bool kEntered[] = {enter_kernel(kWait), enter_kernel(kWrite), enter_kernel(kWait64),
-                                          enter_kernel(kWrite64), enter_kernel(kLocate)};
+const void* const kCountReplay = reinterpret_cast<const void*>(&count_replay_kernel);
+const void* const kWaitReplay = reinterpret_cast<const void*>(&wait_replay_kernel);
+const void* const kWriteReplay = reinterpret_cast<const void*>(&write_replay_kernel);
+[[maybe_unused]] const bool kEntered[] = {
+    enter_kernel(kWait),        enter_kernel(kWrite),      enter_kernel(kWait64),      enter_kernel(kWrite64),
+    enter_kernel(kCountReplay), enter_kernel(kWaitReplay), enter_kernel(kWriteReplay), enter_kernel(kLocate)};
 
 }  // namespace
 
@@ -64,6 +96,27 @@ void launch_locate(int device, Stream stream, const LocateArgs& args) {
   LocateArgs copy = args;
   void* arguments[] = {&copy};
   GPU_CALL(device, LaunchKernel, kLocate, dim3(1), dim3(2 * kMostLocated), arguments, 0, stream);
+}
+
+void launch_count_replay(int device, Stream stream, const Replays& replays) {
+  std::uint64_t* count = plain(replays.count);
+  void* arguments[] = {&count};
+  GPU_CALL(device, LaunchKernel, kCountReplay, dim3(1), dim3(1), arguments, 0, stream);
+}
+
+void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
+                        std::uint32_t ago, std::uint32_t number) {
+  std::uint64_t *word = plain(flag), *count = plain(replays.count), *spoiled = plain(replays.spoiled),
+                *released = plain(replays.released);
+  void* arguments[] = {&word, &count, &spoiled, &released, &ago, &number};
+  GPU_CALL(device, LaunchKernel, kWaitReplay, dim3(1), dim3(1), arguments, 0, stream);
+}
+
+void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
+                         std::uint32_t number) {
+  std::uint64_t *word = plain(flag), *count = plain(replays.count), *spoiled = plain(replays.spoiled);
+  void* arguments[] = {&word, &count, &spoiled, &number};
+  GPU_CALL(device, LaunchKernel, kWriteReplay, dim3(1), dim3(1), arguments, 0, stream);
 }
 
 }  // namespace mpigdr::gpu

@@ -1,5 +1,6 @@
-// Kernels of one thread that wait for a flag and write one where the driver cannot (driver.hpp), and the one
-// that looks where others have their buffers.
+// Kernels of one thread that wait for a flag and write one where the driver cannot (driver.hpp), because it
+// is an old one, or because the value is known only when the device comes to it; and the one that looks where
+// others have their buffers.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,12 @@ void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint
 void launch_write(int device, Stream stream, std::uint32_t* word, std::uint32_t value);
 void launch_wait64(int device, Stream stream, const std::uint64_t* word, std::uint64_t at_least);
 void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_t value);
+// As DeviceQueue's.
+void launch_count_replay(int device, Stream stream, const Replays& replays);
+void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
+                        std::uint32_t ago, std::uint32_t number);
+void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
+                         std::uint32_t number);
 
 // DeviceQueue::locate().
 void launch_locate(int device, Stream stream, const LocateArgs& args);

@@ -51,6 +51,10 @@ std::unique_ptr<DeviceQueue> SimDevice::adopt(void* native) {
   return std::make_unique<SimQueue>(dynamic_cast<SimQueue&>(*static_cast<DeviceQueue*>(native)));
 }
 
+bool SimDevice::capturing(void* native) {
+  return dynamic_cast<SimQueue&>(*static_cast<DeviceQueue*>(native)).capturing();
+}
+
 void* SimDevice::allocate(std::size_t bytes) {
   synchronize_all();
   const std::size_t pages = bytes / kPage + 1;

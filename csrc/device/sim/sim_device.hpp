@@ -47,7 +47,7 @@ class SimDevice : public Device {
   std::unique_ptr<DeviceQueue> make_queue() override;
   // `native`: a DeviceQueue of this device.
   std::unique_ptr<DeviceQueue> adopt(void* native) override;
-  bool capturing(void*) override { return false; }
+  bool capturing(void* native) override;
   void enter_thread() override {}
   bool orders_remote_writes() const override { return true; }
   void* allocate(std::size_t bytes) override;

@@ -2,30 +2,80 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <sstream>
 #include <utility>
 #include <vector>
 
+#include "common/error.hpp"
 #include "device/located.hpp"
 #include "device/sim/sim_device.hpp"
 
 namespace mpigdr {
 
-bool SimMark::reached() const { return !device || device->reached(*this); }
+bool SimMark::reached() const {
+  if (capture) fail(ErrorCode::InvalidUsage, "an event of a capture is asked whether it has been reached");
+  return !device || device->reached(*this);
+}
 
 void SimMark::synchronize() const {
+  if (capture) fail(ErrorCode::InvalidUsage, "the host waits for an event of a capture");
   if (device) device->synchronize(*this);
 }
 
-struct SimQueue::Last {
-  std::atomic<std::uint64_t> number{0};
+struct SimQueue::State {
+  std::atomic<std::uint64_t> last{0};  // what the stream has submitted last
+  std::mutex mutex;                    // all below; taken before SimCapture's
+  std::shared_ptr<SimCapture> capture;
+  std::size_t number = 0;  // of the stream, in the capture
+
+  // Null: work runs.
+  SimCapture* current_locked() {
+    if (capture && capture->ended()) capture = nullptr;
+    return capture.get();
+  }
 };
 
 SimQueue::SimQueue(SimDevice& device, int hardware_queue)
-    : device_(&device), hardware_queue_(hardware_queue), last_(std::make_shared<Last>()) {}
+    : device_(&device), hardware_queue_(hardware_queue), state_(std::make_shared<State>()) {}
 
 SimMark SimQueue::submit(Item item, bool shut_out) {
-  return device_->submit(hardware_queue_, std::move(item), last_->number, shut_out);
+  {
+    std::lock_guard lock(state_->mutex);
+    if (SimCapture* const capture = state_->current_locked()) {
+      capture->record(state_->number, std::move(item));
+      return {device_, hardware_queue_, 0, state_->capture, capture->past(state_->number)};
+    }
+  }
+  return device_->submit(hardware_queue_, std::move(item), state_->last, shut_out);
+}
+
+void SimQueue::check_idle_may_be_asked(const char* call) {
+  if (capturing()) fail(ErrorCode::InvalidUsage, call, " of a stream that is being captured");
+}
+
+void SimQueue::begin_capture() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->current_locked()) fail(ErrorCode::InvalidUsage, "the stream is being captured already");
+  state_->capture = std::make_shared<SimCapture>();
+  state_->number = state_->capture->add_stream();
+}
+
+std::shared_ptr<SimGraph> SimQueue::end_capture() {
+  std::lock_guard lock(state_->mutex);
+  SimCapture* const capture = state_->current_locked();
+  if (!capture || state_->number != 0) fail(ErrorCode::InvalidUsage, "the stream began no capture");
+  return std::make_shared<SimGraph>(capture->end(), 7u + static_cast<std::uint64_t>(hardware_queue_));
+}
+
+bool SimQueue::capturing() {
+  std::lock_guard lock(state_->mutex);
+  return state_->current_locked() != nullptr;
+}
+
+void SimQueue::replay(SimGraph& graph) {
+  if (capturing()) fail(ErrorCode::InvalidUsage, "a graph is replayed into a capture");
+  for (Item& item : graph.order()) submit(std::move(item));
 }
 
 void SimQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
@@ -57,6 +107,42 @@ void SimQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
 
 void SimQueue::write_flag64(Flag64* flag, std::uint64_t value) {
   enqueue([flag, value] { flag->store(value, std::memory_order_release); });
+}
+
+namespace {
+
+std::uint64_t of_replay(const Replays& replays, std::uint32_t ago, std::uint32_t number) {
+  return (replays.count->load(std::memory_order_relaxed) - ago) << 32 | number;
+}
+
+}  // namespace
+
+void SimQueue::count_replay(const Replays& replays) {
+  enqueue([replays] { replays.count->fetch_add(1, std::memory_order_relaxed); });
+}
+
+void SimQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
+                           std::uint32_t number) {
+  submit([flag, replays, ago, number](std::string* waits_for) {
+    const std::uint64_t at_least = of_replay(replays, ago, number),
+                        value = flag->load(std::memory_order_acquire);
+    if (value >= at_least) return true;
+    if (replays.released->load(std::memory_order_acquire)) {
+      replays.spoiled->store(1, std::memory_order_relaxed);
+      return true;
+    }
+    if (waits_for)
+      *waits_for = "a shared flag to reach " + std::to_string(at_least) + " in a replay, it is " +
+                   std::to_string(value);
+    return false;
+  });
+}
+
+void SimQueue::write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) {
+  enqueue([flag, replays, number] {
+    if (!replays.spoiled->load(std::memory_order_relaxed))
+      flag->store(of_replay(replays, 0, number), std::memory_order_release);
+  });
 }
 
 void SimQueue::copy(void* dst, const void* src, std::size_t bytes) {
@@ -104,7 +190,10 @@ void SimQueue::reduce(const LocatedReduce& args) {
   });
 }
 
-void SimQueue::synchronize() { device_->synchronize({device_, hardware_queue_, last_->number}); }
+void SimQueue::synchronize() {
+  check_idle_may_be_asked("synchronize");
+  device_->synchronize({device_, hardware_queue_, state_->last});
+}
 
 SimMark SimQueue::enqueue(std::function<void()> work) {
   return submit([work = std::move(work)](std::string*) {
@@ -128,6 +217,22 @@ SimMark SimQueue::mark(std::shared_ptr<std::chrono::steady_clock::time_point> re
 }
 
 void SimQueue::wait(SimMark mark) {
+  {
+    std::lock_guard lock(state_->mutex);
+    SimCapture* const own = state_->current_locked();
+    if (mark.capture) {
+      if (own && state_->capture != mark.capture)
+        fail(ErrorCode::InvalidUsage, "a stream of one capture waits for an event of another");
+      if (!own) {
+        state_->number = mark.capture->add_stream();
+        state_->capture = mark.capture;
+      }
+      return mark.capture->order(mark.past, state_->number);
+    }
+    if (own && mark.device)
+      fail(ErrorCode::InvalidUsage,
+           "a stream that is being captured waits for an event outside of the capture");
+  }
   submit([mark](std::string* waits_for) {
     if (mark.reached()) return true;
     if (waits_for) *waits_for = "an event of another queue";
@@ -135,6 +240,9 @@ void SimQueue::wait(SimMark mark) {
   });
 }
 
-bool SimQueue::idle() { return device_->reached({device_, hardware_queue_, last_->number}); }
+bool SimQueue::idle() {
+  check_idle_may_be_asked("query");
+  return device_->reached({device_, hardware_queue_, state_->last});
+}
 
 }  // namespace mpigdr

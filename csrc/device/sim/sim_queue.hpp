@@ -9,6 +9,7 @@
 #include <string>
 
 #include "device/device.hpp"
+#include "device/sim/sim_graph.hpp"
 
 namespace mpigdr {
 
@@ -20,6 +21,10 @@ struct SimMark {
   SimDevice* device = nullptr;
   int hardware_queue = 0;
   std::uint64_t number = 0;
+  // Of a stream that is captured: a place in what is recorded, which is never reached, and an error to ask
+  // for.
+  std::shared_ptr<SimCapture> capture = nullptr;
+  SimCapture::Past past = {};
 
   bool reached() const;
   // Blocks the host until it is reached. Throws what has failed the device.
@@ -37,6 +42,10 @@ class SimQueue : public DeviceQueue {
   void write_flag(Flag* flag, std::uint32_t value) override;
   void wait_flag64(const Flag64* flag, std::uint64_t at_least) override;
   void write_flag64(Flag64* flag, std::uint64_t value) override;
+  void count_replay(const Replays& replays) override;
+  void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
+                   std::uint32_t number) override;
+  void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
   void reduce(const ReduceArgs& args) override;
   void locate(const LocateArgs& args) override;
@@ -50,18 +59,29 @@ class SimQueue : public DeviceQueue {
   void slip_in(std::function<void()> work);
   // Behind all work so far. `reached_at`: is told when.
   SimMark mark(std::shared_ptr<std::chrono::steady_clock::time_point> reached_at = nullptr);
-  // Later work waits until `mark` is reached, which may be one of another device.
+  // Later work waits until `mark` is reached, which may be one of another device. If it is one of a capture,
+  // this stream is captured as well from now on.
   void wait(SimMark mark);
   bool idle();
 
+  // From now on work is recorded, not run, on this stream and on those that wait for it. The host may not ask
+  // then how far they are. All of it throws InvalidUsage where a GPU would refuse.
+  void begin_capture();
+  // On the stream that began.
+  std::shared_ptr<SimGraph> end_capture();
+  bool capturing();
+  // Puts one run of the graph in line.
+  void replay(SimGraph& graph);
+
  private:
   using Item = std::function<bool(std::string* waits_for)>;
-  struct Last;  // what this stream has submitted last, for all queues that stand for the stream
+  struct State;  // one for all queues that stand for the stream
   SimMark submit(Item item, bool shut_out = true);
+  void check_idle_may_be_asked(const char* call);
 
   SimDevice* device_;
   int hardware_queue_;
-  std::shared_ptr<Last> last_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace mpigdr

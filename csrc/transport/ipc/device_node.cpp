@@ -14,6 +14,7 @@ namespace mpigdr::ipc {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr int kAllSlots = ipc::kGraphSlot + 1;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -31,8 +32,13 @@ DeviceNode::DeviceNode(Device& device, int rank, int size)
       staging_(static_cast<std::size_t>(size)),
       group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots)) {
   const auto self = static_cast<std::size_t>(rank);
-  staging_[self] = static_cast<std::byte*>(
-      device_.allocate(kSlots * (kStagingBytes + kTableWords * sizeof(std::uint64_t))));
+  staging_[self] = static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + 2 * sizeof(Line) +
+                                                            kSlots * kTableWords * sizeof(std::uint64_t)));
+  counts_ = reinterpret_cast<Line*>(staging_[self] + kAllSlots * kStagingBytes);
+  const Line zeros[2] = {};
+  const auto queue = device_.make_queue();
+  queue->copy(counts_, zeros, sizeof zeros);
+  queue->synchronize();
   const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
   file_ = made.file;
   segments_[self] = made.memory;

@@ -11,6 +11,9 @@
 //
 // The ranks also map each other's group memory (device_arena.hpp), whatever there is of it at the time.
 //
+// What is recorded into graphs has a slot of its own, in which the generation is the number of the replay:
+// the device counts it, since no host hears of them.
+//
 // Threads: constructor, attach(), refresh() and destructor may wait for the device: not while an operation is
 // being launched. attach() and refresh() are serialised by the caller, place() comes behind them. Everything
 // else is constant.
@@ -32,6 +35,7 @@ namespace mpigdr::ipc {
 
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // per slot
 inline constexpr int kSlots = 2;
+inline constexpr int kGraphSlot = kSlots;  // behind them, of the same size
 inline constexpr int kLanes = 16;
 
 // What the others need to find this rank's; plain bytes, for an all_gather.
@@ -72,6 +76,11 @@ class DeviceNode {
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
   // By the host of `writer`, once it has let its device go on with an operation that failed.
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
+  Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
+  // No replay waits for others any more, now and later; what it computes is worth nothing, and it tells
+  // nobody anything. Any thread.
+  void release_replays() const noexcept { released().store(1, std::memory_order_release); }
   const Device& device() const { return device_; }
 
   // Before use `use` of the slots: tells the others of group memory that this rank has got since, and maps
@@ -89,7 +98,7 @@ class DeviceNode {
   const std::uint64_t* bases() const { return group_memory_->bases(); }
   // Of this rank's device, for addresses of others' buffers (LocateArgs::table), by slot.
   std::uint64_t* table(int slot) const {
-    return reinterpret_cast<std::uint64_t*>(staging(rank_, kSlots)) + slot * kTableWords;
+    return reinterpret_cast<std::uint64_t*>(counts_ + 2) + slot * kTableWords;
   }
   // In `owner`'s segment, written by its device: shown_word() of its input (kind 0) and output (kind 1).
   Flag64& shown(int owner, int slot, int kind) const { return group_memory_->shown(owner, slot, kind); }
@@ -97,6 +106,9 @@ class DeviceNode {
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
   Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
+
+  // By this rank's host, for its own device.
+  Flag64& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
 
   Flag64& flag(int owner, int slot, int kind, int writer) const {
     const auto line = (static_cast<std::size_t>(slot) * kKinds + static_cast<std::size_t>(kind)) *
@@ -107,7 +119,7 @@ class DeviceNode {
   static constexpr int kKinds = 4 + kLanes;
   static constexpr int kTableWords = 2 * kMostLocated;
   std::size_t flag_bytes() const {
-    return std::size_t{kSlots} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
+    return std::size_t{(kGraphSlot + 1)} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
   }
   // Whether all of the others' `flag`s come to `least` in time.
   template <typename F>
@@ -123,6 +135,7 @@ class DeviceNode {
   std::vector<Line*> flags_;         // by rank
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
   const std::unique_ptr<DeviceSegments> group_memory_;
+  Line* counts_ = nullptr;  // of the device, behind its staging memory, and then the tables
 };
 
 }  // namespace mpigdr::ipc

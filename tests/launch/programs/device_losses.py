@@ -133,6 +133,25 @@ if CASE == "killed, behind a slow kernel":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.1)
 
+if CASE.startswith("killed, replaying"):
+    graph, tensor = simgpu.Graph(), ones()
+    with simgpu.graph(graph):
+        dist.all_reduce(tensor)
+    simgpu.synchronize()
+    dist.barrier()
+    for replay in range(1000):
+        graph.replay()
+        if is_last and replay == 20:
+            simgpu.synchronize()
+            os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        simgpu.synchronize()
+        dist.all_reduce(ones())
+        print("no error", flush=True)
+    except dist.DistBackendError as error:
+        print("told:", error, flush=True)
+    os._exit(7)
+
 if CASE == "aborted":
     group = dist.new_group()
     dist.all_reduce(ones(), group=group)  # the first one of a group waits for all

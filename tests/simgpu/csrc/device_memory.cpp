@@ -16,8 +16,8 @@ void free_block(void* memory) { device_memory().free(memory); }
 }  // namespace
 
 bool DeviceMemory::Class::operator<(const Class& other) const {
-  return std::tuple(stream.device_index(), stream.id(), bytes) <
-         std::tuple(other.stream.device_index(), other.stream.id(), other.bytes);
+  return std::tuple(stream.device_index(), stream.id(), bytes, pool) <
+         std::tuple(other.stream.device_index(), other.stream.id(), other.bytes, other.pool);
 }
 
 DeviceMemory& device_memory() {
@@ -34,21 +34,25 @@ c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
   collect();
   Counts& counts = counts_[stream.device_index()];
   void* memory = nullptr;
-  auto& cached = cached_[Class{stream, rounded}];
-  if (cached.empty()) {
-    memory = fresh(rounded, stream.device_index());
-    counts.reserved_bytes += static_cast<std::int64_t>(rounded);
-  } else {
+  const std::int64_t pool = capture_ && queue(stream).capturing() ? capture_ : 0;
+  auto& cached = cached_[Class{stream, rounded, pool}];
+  const bool reused = !cached.empty();
+  if (reused) {
     memory = cached.back();
     cached.pop_back();
     ++counts.reused;
+  } else {
+    memory = fresh(rounded, stream.device_index());
+    counts.reserved_bytes += static_cast<std::int64_t>(rounded);
+  }
+  if (reused || pool) {
     // Now, and not when it was freed: between the two the stream may have been made to wait for others that
     // still use the memory, as FSDP2 does. Nor is it a call of the device's runtime: whoever makes it must
     // not be held up.
     if (settings().poison)
       queue(stream).slip_in([memory, rounded] { std::memset(memory, kPoison, rounded); });
   }
-  used_.emplace(memory, Block{memory, rounded, stream, {}, {}});
+  used_.emplace(memory, Block{memory, rounded, stream, pool, {}, {}});
   ++counts.allocated;
   ++counts.in_use;
   counts.in_use_bytes += static_cast<std::int64_t>(rounded);
@@ -77,6 +81,14 @@ void DeviceMemory::free(void* memory) {
   --counts.in_use;
   counts.in_use_bytes -= static_cast<std::int64_t>(block.bytes);
   if (in_bad_fork()) return;
+  // An event that is recorded now would be one of the capture.
+  if (capture_ && !block.used_by.empty())
+    deferred_.push_back(std::move(block));
+  else
+    let_go(std::move(block));
+}
+
+void DeviceMemory::let_go(Block block) {
   for (const c10::Stream stream : block.used_by) block.last_uses.push_back(queue(stream).mark());
   if (block.last_uses.empty())
     cache(block);
@@ -85,7 +97,31 @@ void DeviceMemory::free(void* memory) {
 }
 
 void DeviceMemory::cache(const Block& block) {
-  cached_[Class{block.stream, block.bytes}].push_back(block.memory);
+  const std::int64_t pool = dropped_.count(block.pool) ? 0 : block.pool;
+  cached_[Class{block.stream, block.bytes, pool}].push_back(block.memory);
+}
+
+void DeviceMemory::begin_capture(std::int64_t pool) {
+  std::lock_guard lock(mutex_);
+  capture_ = pool;
+}
+
+void DeviceMemory::end_capture() {
+  std::lock_guard lock(mutex_);
+  capture_ = 0;
+  for (Block& block : deferred_) let_go(std::move(block));
+  deferred_.clear();
+}
+
+void DeviceMemory::drop_pool(std::int64_t pool) {
+  std::lock_guard lock(mutex_);
+  dropped_.insert(pool);
+  for (auto& [key, blocks] : cached_) {
+    if (key.pool != pool) continue;
+    auto& to = cached_[Class{key.stream, key.bytes, 0}];
+    to.insert(to.end(), blocks.begin(), blocks.end());
+    blocks.clear();
+  }
 }
 
 void DeviceMemory::collect() {
@@ -103,6 +139,7 @@ void DeviceMemory::emptyCache(c10::MempoolId_t) {
   collect();
   for (c10::DeviceIndex d = 0; d < settings().devices; ++d) gpu(d).device().synchronize_all();
   for (auto& [key, blocks] : cached_) {
+    if (key.pool) continue;
     const c10::DeviceIndex device = key.stream.device_index();
     for (void* memory : blocks) {
       if (settings().malloc_waits)
@@ -111,8 +148,8 @@ void DeviceMemory::emptyCache(c10::MempoolId_t) {
         std::free(memory);
       counts_[device].reserved_bytes -= static_cast<std::int64_t>(key.bytes);
     }
+    blocks.clear();
   }
-  cached_.clear();
 }
 
 void DeviceMemory::recordStream(const c10::DataPtr& memory, c10::Stream stream) {

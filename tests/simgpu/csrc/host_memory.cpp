@@ -60,6 +60,7 @@ bool HostMemory::record_event(void* pointer, void*, c10::Stream stream) {
   std::lock_guard lock(mutex_);
   const auto block = find(pointer);
   if (block == blocks_.end()) return false;
+  if (queue(stream).capturing()) return true;  // a graph's memory is kept by whoever replays it
   auto& marks = block->second.last_uses;
   std::erase_if(marks, [](const mpigdr::SimMark& mark) { return mark.reached(); });
   marks.push_back(queue(stream).mark());

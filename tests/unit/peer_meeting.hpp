@@ -1,0 +1,75 @@
+// What ranks on simulated devices need to run schedules on memory that they share. Included by
+// test_peer_execution.cpp and test_captured_program.cpp.
+#pragma once
+
+#include <barrier>
+
+#include "common/error.hpp"
+#include "engine/peer_execution.hpp"
+#include "stream_harness.hpp"
+
+namespace stream_test {
+
+// Through Staging, as the planner gives it to devices.
+inline SchedulePtr build_shared(const Algorithm& algorithm, const CollectiveSpec& spec) {
+  const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
+  const SchedulePtr built = algorithm.build(spec, tuning);
+  return built->staged ? built->staged : built;
+}
+
+inline bool runs_on_devices(const Algorithm& algorithm) {
+  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
+}
+
+// The nodes of all ranks of one group, which meet as torch/backend_device.cpp makes them.
+class Meeting {
+ public:
+  explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}
+  std::shared_ptr<ipc::DeviceNode> meet(Rank& rank) {
+    const int size = static_cast<int>(tickets_.size());
+    auto node = std::make_shared<ipc::DeviceNode>(rank.device, rank.rank(), size);
+    tickets_[static_cast<std::size_t>(rank.rank())] = node->ticket();
+    barrier_.arrive_and_wait();
+    std::string why;
+    if (!node->attach(tickets_, why)) fail(ErrorCode::Internal, why);
+    barrier_.arrive_and_wait();
+    return node;
+  }
+  void wait() { barrier_.arrive_and_wait(); }
+
+ private:
+  std::vector<ipc::Ticket> tickets_;
+  std::barrier<> barrier_;
+};
+
+// Which buffers of an operation are group memory, by the bits: input, output, one for both (in place).
+enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
+
+inline void take_group_memory(Operation& operation, ipc::DeviceArena& arena, unsigned grouped) {
+  const auto room = [&](std::size_t elements) { return arena.allocate((elements + 1) * sizeof(Element)); };
+  const bool same = grouped & kSame && operation.spec.collective == Collective::AllReduce;
+  if (grouped & kOutput || same) operation.binding.output = room(operation.output.size());
+  if (same)
+    operation.binding.input = operation.binding.output;
+  else if (grouped & kInput)
+    operation.binding.input = static_cast<Element*>(room(operation.input.size() + 1)) + 1;
+}
+
+inline std::unique_ptr<Operation> issue(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count,
+                                        int index, const std::shared_ptr<ipc::DeviceNode>& node,
+                                        std::shared_ptr<PeerExecution>& execution, unsigned grouped = 0) {
+  auto operation = std::make_unique<Operation>(algorithm, rank.rank(), size, count, index);
+  operation->schedule = build_shared(algorithm, operation->spec);
+  if (grouped) take_group_memory(*operation, ipc::DeviceArena::of(rank.device), grouped);
+  operation->produce(*rank.caller);
+  node->refresh(static_cast<std::uint64_t>(index));
+  execution = std::make_shared<PeerExecution>(operation->schedule, operation->binding, node,
+                                              static_cast<std::uint64_t>(index),
+                                              1000u + static_cast<unsigned>(index), rank.flags);
+  execution->launch(rank.device, rank.queues, *rank.caller, nullptr);
+  rank.device.order(*rank.queues[0], *rank.caller);
+  operation->consume(*rank.caller);
+  return operation;
+}
+
+}  // namespace stream_test

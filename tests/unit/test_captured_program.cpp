@@ -1,0 +1,206 @@
+// Collectives that are recorded once and replayed: every shared-memory algorithm in graphs of simulated
+// devices, all ranks in one process, among collectives that are not recorded, and what becomes of a replay
+// when a rank does not come.
+#include <random>
+
+#include "common/error.hpp"
+#include "engine/captured_program.hpp"
+#include "engine/peer_execution.hpp"
+#include "peer_meeting.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace stream_test;
+
+namespace {
+
+constexpr int kReplays = 120;
+
+// One recorded collective: input from `given`, which the host changes between replays, result to `output`.
+struct Captured {
+  Captured(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count, int index)
+      : operation(algorithm, rank.rank(), size, count, index), given(operation.data.input), index(index) {
+    operation.schedule = build_shared(algorithm, operation.spec);
+  }
+  // As Group::capture() does it, with a kernel before and two behind.
+  void record(Rank& rank, const ipc::DeviceNode& node, DeviceQueue& queue, DeviceQueue& caller) {
+    void* const to = operation.data.in_place ? operation.output.data() : operation.input.data();
+    caller.copy(to, given.data(), given.size() * sizeof(Element));
+    rank.device.order(caller, queue);
+    submit_captured(*operation.schedule, operation.binding, &node, queue);
+    rank.device.order(queue, caller);
+    operation.consume(caller);
+  }
+  void change(int replay) {
+    data = make_data(operation.spec, operation.spec.count, index + 31 * replay);
+    given = data.input;
+  }
+  void check(const char* when) const {
+    if (operation.result != data.expected)
+      fail(ErrorCode::Internal, "wrong result of ", operation.schedule->algorithm, " ",
+           name(operation.spec.collective), " on rank ", operation.spec.rank, " ", when);
+  }
+
+  Operation operation;
+  std::vector<Element> given;
+  Data data;
+  int index;
+};
+
+struct Graph {
+  std::vector<std::unique_ptr<Captured>> parts;
+  std::shared_ptr<SimGraph> graph;
+};
+
+// Every `step`-th of the shared algorithms, from number `first` on.
+Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& queue, int first, int step,
+              std::uint64_t count) {
+  Graph made;
+  auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+  caller.begin_capture();
+  int index = 0;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!runs_on_devices(algorithm) || algorithm.collective == Collective::AllToAll ||
+        algorithm.collective == Collective::Barrier || index++ % step != first)
+      continue;
+    made.parts.push_back(std::make_unique<Captured>(algorithm, rank, size, count, index));
+    made.parts.back()->record(rank, node, queue, *rank.caller);
+  }
+  CHECK(rank.device.capturing(rank.caller.get()) && rank.device.capturing(&queue));
+  made.graph = caller.end_capture();
+  CHECK(!rank.device.capturing(rank.caller.get()) && !rank.device.capturing(&queue));
+  CHECK(made.parts.size() > 1);
+  return made;
+}
+
+// Two graphs in turn, the second one of larger tensors, and now and then a collective that is not recorded,
+// on queues of its own, beside the replay.
+void replay_everything(const Layout& layout) {
+  Meeting meeting(layout.size);
+  on_all_ranks(layout, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    const auto queue = rank.device.make_queue();
+    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    Graph graphs[2] = {capture(rank, layout.size, *node, *queue, 0, 2, 7),
+                       capture(rank, layout.size, *node, *queue, 1, 2, 700)};
+    std::mt19937 common(5);  // alike on all ranks
+    std::uint64_t eager = 0;
+    for (int replay = 0; replay < kReplays; ++replay) {
+      std::unique_ptr<Operation> operation;
+      std::shared_ptr<PeerExecution> execution;
+      const auto issue_one = [&] {
+        operation = issue(*find_algorithm(Collective::AllReduce, "staged"), rank, layout.size, 500,
+                          static_cast<int>(eager++), node, execution);
+      };
+      const auto how = common() % 4;
+      Graph& graph = graphs[common() % 2];
+      for (auto& part : graph.parts) part->change(replay);
+      if (how == 1) issue_one();
+      caller.replay(*graph.graph);
+      if (how == 2) issue_one();
+      if (how == 3) caller.replay(*graph.graph);  // the same once more, at once
+      caller.synchronize();
+      for (auto& part : graph.parts) part->check(("in replay " + std::to_string(replay)).c_str());
+      if (!operation) continue;
+      CHECK(operation->right());
+      while (!execution->advance()) std::this_thread::yield();
+    }
+    meeting.wait();
+  });
+}
+
+}  // namespace
+
+TEST(replays_on_one_hardware_queue) {
+  for (int size = 2; size <= 4; ++size) replay_everything({size, 1, 3, 3});
+}
+
+TEST(replays_on_queues_of_their_own) {
+  for (int size = 2; size <= 4; ++size) replay_everything({size, 4, 2, 3});
+}
+
+TEST(replays_without_delays_in_a_row) {
+  const int size = 3;
+  Meeting meeting(size);
+  on_all_ranks({size, 2, 1, 0}, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    const auto queue = rank.device.make_queue();
+    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    Graph graph = capture(rank, size, *node, *queue, 0, 1, 50);
+    for (auto& part : graph.parts) part->change(1);
+    for (int replay = 0; replay < 300; ++replay) caller.replay(*graph.graph);
+    caller.synchronize();
+    for (auto& part : graph.parts) part->check("in the end");
+    meeting.wait();
+  });
+}
+
+TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
+  Meeting meeting(2);
+  on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
+    const auto node = meeting.meet(rank);
+    const auto queue = rank.device.make_queue();
+    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    Graph graph = capture(rank, 2, *node, *queue, 0, 1, 50);
+    for (auto& part : graph.parts) part->change(1);
+    caller.replay(*graph.graph);
+    caller.synchronize();
+    for (auto& part : graph.parts) part->check("with all of its ranks");
+    meeting.wait();
+    if (rank.rank() == 0) {
+      caller.replay(*graph.graph);
+      caller.replay(*graph.graph);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      CHECK(!caller.idle());
+      node->release_replays();
+      caller.synchronize();  // throws if a flag is never reached
+      // What stood before the first wait was told, and no more.
+      CHECK(node->ended(1, ipc::kGraphSlot, 0).load() >> 32 == graph.parts.size());
+    }
+    meeting.wait();
+  });
+}
+
+TEST(what_a_capture_refuses) {
+  SimDevice device({.hardware_queues = 2});
+  const auto first = device.make_queue(), second = device.make_queue(), third = device.make_queue();
+  auto& caller = dynamic_cast<SimQueue&>(*first);
+  auto& other = dynamic_cast<SimQueue&>(*second);
+  auto& outside = dynamic_cast<SimQueue&>(*third);
+  int runs = 0;
+  const SimMark earlier = outside.mark();
+  caller.begin_capture();
+  CHECK_THROWS(caller.synchronize(), Error, "being captured");
+  CHECK_THROWS(caller.idle(), Error, "being captured");
+  CHECK_THROWS(caller.wait(earlier), Error, "outside of the capture");
+  const SimMark mark = caller.mark();
+  CHECK_THROWS(mark.reached(), Error, "event of a capture");
+  CHECK_THROWS(mark.synchronize(), Error, "event of a capture");
+  device.order(caller, other);
+  other.enqueue([&] { ++runs; });
+  CHECK_THROWS(other.end_capture(), Error, "began no capture");
+  CHECK_THROWS(caller.end_capture(), Error, "not been joined");
+  CHECK(!caller.capturing() && !other.capturing());
+  CHECK_THROWS(outside.wait(mark), Error, "after the end");
+  caller.begin_capture();
+  device.order(caller, other);
+  other.enqueue([&] { ++runs; });
+  device.order(other, caller);
+  const auto graph = caller.end_capture();
+  caller.synchronize();
+  CHECK(runs == 0);
+  for (int k = 0; k < 3; ++k) outside.replay(*graph);
+  outside.synchronize();
+  CHECK(runs == 3);
+}
+
+TEST(what_needs_the_host_is_not_captured) {
+  std::string why;
+  const CollectiveSpec spec = make_spec(Collective::AllReduce, 0, 2, 100, 0);
+  CHECK(!can_be_captured(*find_algorithm(Collective::AllReduce, "ring")->build(spec, Tuning{}), why));
+  CHECK(why.find("messages") != std::string::npos);
+  why.clear();
+  CHECK(can_be_captured(*build_shared(*find_algorithm(Collective::AllReduce, "flag"), spec), why));
+}
+
+UNIT_MAIN()
