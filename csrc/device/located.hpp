@@ -20,14 +20,15 @@ namespace mpigdr {
 
 inline constexpr int kMostLocated = 64;  // ranks, and sources of a LocatedReduce
 
-// What a rank shows in use `use` of a slot, for memory at `offset` of its segment number `segment`. Of words
-// with another stamp nothing is believed: a device that goes on after a failure may find an old one.
-inline constexpr int kShownOffsetBits = 41, kShownSegmentBits = 7;
-constexpr std::uint64_t shown_stamp(std::uint64_t use) {
-  return use << (kShownOffsetBits + kShownSegmentBits);
+// What a rank shows in call `call`, for memory at `offset` of its segment number `segment`. Of words with
+// another stamp nothing is believed: an old one, which a device finds that goes on after a failure, or that
+// of a rank in another call, with buffers of another length.
+inline constexpr int kShownOffsetBits = 38, kShownSegmentBits = 7;
+constexpr std::uint64_t shown_stamp(std::uint32_t call) {
+  return std::uint64_t{call} << (kShownOffsetBits + kShownSegmentBits);
 }
-constexpr std::uint64_t shown_word(std::uint64_t use, int segment, std::uint64_t offset) {
-  return shown_stamp(use) | static_cast<std::uint64_t>(segment + 1) << kShownOffsetBits | offset;
+constexpr std::uint64_t shown_word(std::uint32_t call, int segment, std::uint64_t offset) {
+  return shown_stamp(call) | static_cast<std::uint64_t>(segment + 1) << kShownOffsetBits | offset;
 }
 
 struct LocateArgs {
@@ -46,6 +47,11 @@ struct LocateArgs {
   int ranks = 0;
   std::array<const Flag64*, 2 * kMostLocated> shown{};  // as the table
   std::uint64_t stamp = 0;                              // those that count
+  // By rank, in host memory: other than 0 once that rank has given up an operation of the group. What its
+  // device does since is worth nothing, its buffers may be in use again, and those of all ranks once this one
+  // has: then they are not within reach.
+  std::array<const Flag64*, kMostLocated> given_up{};
+  int rank = 0;  // this one
   // Within the device's reach: where segment k of rank r begins, at [r * segments + k].
   const std::uint64_t* bases = nullptr;
   int segments = 0;

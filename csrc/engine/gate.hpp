@@ -6,6 +6,7 @@
 // role.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "device/device.hpp"
@@ -20,14 +21,24 @@ class Gate {
   // May synchronise the device (StreamFlagPool::acquire).
   explicit Gate(std::shared_ptr<StreamFlagPool> pool) : pool_(std::move(pool)), flags_(pool_->acquire(1)) {}
   // Of one that was never entered the device may write the flag yet, below what the next user has written.
-  ~Gate() { entered() ? pool_->release(flags_) : pool_->leak(); }
+  ~Gate() {
+    if (state_.load(std::memory_order_relaxed) == kAwaited) holding_.fetch_sub(1, std::memory_order_relaxed);
+    entered() ? pool_->release(flags_) : pool_->leak();
+  }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
   // Behind all that `queue` holds now the host may begin. Once.
   void enter(DeviceQueue& queue) { queue.write_flag(flags_.start(), flags_.base + 1); }
   // Later work of `queue` waits until the host's part is over, well or not. Any number of times.
-  void await(DeviceQueue& queue) const { queue.wait_flag(flags_.end(), flags_.base + 1); }
+  void await(DeviceQueue& queue) {
+    if (state_.fetch_or(kAwaited, std::memory_order_relaxed) == 0)
+      holding_.fetch_add(1, std::memory_order_relaxed);
+    queue.wait_flag(flags_.end(), flags_.base + 1);
+  }
+  // Whether some stream of this process waits for a message. What waits for the whole device then waits for
+  // the peer, which may wait for a later call of the same thread.
+  static bool any_holds_a_stream() { return holding_.load(std::memory_order_relaxed) > 0; }
 
   bool entered() const { return flags_.start()->load(std::memory_order_acquire) >= flags_.base + 1; }
   // Of so many parts each calls leave() once, at its end.
@@ -36,12 +47,19 @@ class Gate {
     if (--parts_ == 0) open();
   }
   // As if all parts were over.
-  void open() noexcept { flags_.end()->store(flags_.base + 1, std::memory_order_release); }
+  void open() noexcept {
+    flags_.end()->store(flags_.base + 1, std::memory_order_release);
+    if (state_.fetch_or(kOpen, std::memory_order_relaxed) == kAwaited)
+      holding_.fetch_sub(1, std::memory_order_relaxed);
+  }
 
  private:
   const std::shared_ptr<StreamFlagPool> pool_;
   const StreamFlags flags_;
   int parts_ = 1;
+  static constexpr int kAwaited = 1, kOpen = 2;
+  std::atomic<int> state_{0};
+  static inline std::atomic<int> holding_{0};  // gates that are awaited, and not open
 };
 
 class GatedExecution : public Execution {

@@ -50,7 +50,8 @@ std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveCall& call, C
   binding.bounce = memory(plan.schedule->bounce_count, target.host_memory);
   if (plan.schedule->shared) {
     check_place(call.spec, target);
-    device_node_->refresh(counters.device_slots);
+    // To map what others have may wait for the device.
+    if (!Gate::any_holds_a_stream()) device_node_->refresh(counters.device_slots);
     return std::make_shared<PeerExecution>(plan.schedule, binding, device_node_, counters.device_slots++,
                                            digest(call.spec, sequence), target.flags);
   }

@@ -32,7 +32,6 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
     : schedule_(std::move(schedule)),
       binding_(binding),
       node_(std::move(node)),
-      use_(use),
       slot_(static_cast<int>(use % ipc::kSlots)),
       generation_(use / ipc::kSlots + 1),
       call_(call),
@@ -71,14 +70,17 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
   const auto found = node_->place(memory, use);
-  return found ? shown_word(use, found->segment, found->offset) : 0;
+  return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 
 void PeerExecution::locate(DeviceQueue& queue) const {
   LocateArgs args;
   args.table = node_->table(slot_);
   args.ranks = node_->size();
-  args.stamp = shown_stamp(use_);
+  args.stamp = shown_stamp(call_);
+  args.rank = node_->rank();
+  for (int r = 0; r < args.ranks; ++r)
+    args.given_up[static_cast<std::size_t>(r)] = &node_->failed(node_->rank(), r);
   for (int kind = 0; kind < 2; ++kind)
     for (int r = 0; r < args.ranks; ++r)
       args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_, kind);
@@ -120,6 +122,7 @@ void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
       if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n));
   };
   const auto await = [&](int peer, std::uint32_t n) {
+    looked_ = false;  // by now somebody may have given up
     queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
   };
   submit_peer_lane(*schedule_, lane, size, notify, [&](const Step& step) { submit(step, queue); }, await);
@@ -165,7 +168,7 @@ void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
-  if (!looked_) locate(queue);  // what it needs of others comes behind their first Notify
+  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
   looked_ = true;
   located_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
@@ -225,7 +228,7 @@ std::vector<int> PeerExecution::pending_peers() const {
 bool PeerExecution::release_device() noexcept {
   const int rank = node_->rank();
   for (int r = 0; r < node_->size(); ++r)  // first: who sees what this device does then sees this, too
-    if (r != rank) node_->failed(r, rank).store(1, std::memory_order_release);
+    node_->failed(r, rank).store(1, std::memory_order_release);
   for (int r = 0; r < node_->size(); ++r) {
     if (r == rank) continue;
     raise(node_->ended(rank, slot_, r), generation_ - 1);

@@ -59,7 +59,6 @@ class PeerExecution : public DeviceProgram {
   const SchedulePtr schedule_;
   const Binding binding_;
   const std::shared_ptr<const ipc::DeviceNode> node_;
-  const std::uint64_t use_;
   const int slot_;
   const std::uint64_t generation_;
   const std::uint32_t call_;
@@ -70,7 +69,7 @@ class PeerExecution : public DeviceProgram {
 
   std::vector<const void*> sources_;    // issuing thread
   std::vector<LocatedSource> located_;  // issuing thread
-  bool looked_ = false;                 // issuing thread: locate() has been submitted
+  bool looked_ = false;                 // issuing thread: locate() is behind all Awaits so far
   std::atomic<bool> launched_{false};
   bool done_ = false;           // progress role
   std::vector<bool> compared_;  // progress role: ranks whose call is known to be the same

@@ -4,8 +4,11 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
+
+#include "transport/ipc/device_arena.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -72,7 +75,13 @@ void StreamResult::wait() {
   awaited_ = true;
   // Not on another stream: the allocator gives what is freed to the stream of the call, which is not behind
   // the operation.
-  if (consumer == home_) done.swap(kept_);
+  if (consumer != home_) return;
+  // Other ranks may touch group memory, and if the operation fails do so later: until it is over.
+  const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {
+    return ipc::DeviceArena::find(tensor.storage().data()) != nullptr;
+  });
+  std::move(theirs, kept_.end(), std::back_inserter(done));
+  kept_.erase(theirs, kept_.end());
 }
 
 bool StreamResult::awaited() {

@@ -26,7 +26,7 @@ void run_threads(const Parameters& parameters, std::uint64_t useful, const Args&
 template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
   if (args.located) {
-    const LocatedFoldArgs parameters = located_fold_args(args, *args.located);
+    const LocatedFoldArgs parameters = located_fold_args<Codec>(args, *args.located);
     LocatedFold located;
     locate_fold<Codec>(parameters, located);
     return run_threads<Codec, Op, kScaled>(located, useful_threads<Codec>(parameters), args);

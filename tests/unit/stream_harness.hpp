@@ -264,6 +264,7 @@ struct Operation {
     output.assign(std::max(data.expected.size(), data.in_place ? data.input.size() : 0), -2);
     result.assign(data.expected.size(), -3);
     spoiled.assign(output.size(), -4);
+    spoiled_input.assign(input.size(), -7);
     scratch.assign(schedule->scratch_count, -5);
     bounce.assign(schedule->bounce_count, -6);
     binding.input = input.data();
@@ -282,6 +283,8 @@ struct Operation {
   void consume(DeviceQueue& caller) {
     caller.copy(result.data(), binding.output, result.size() * sizeof(Element));
     caller.copy(binding.output, spoiled.data(), spoiled.size() * sizeof(Element));
+    caller.copy(const_cast<void*>(binding.input), spoiled_input.data(),
+                spoiled_input.size() * sizeof(Element));
   }
   void issue(Rank& rank, bool join = true) {
     produce(*rank.caller);
@@ -293,7 +296,7 @@ struct Operation {
   CollectiveSpec spec;
   SchedulePtr schedule;
   Data data;
-  std::vector<Element> input, output, result, spoiled, scratch, bounce;
+  std::vector<Element> input, output, result, spoiled, spoiled_input, scratch, bounce;
   Binding binding;
   std::shared_ptr<StreamExecution> execution;
 };

@@ -87,6 +87,12 @@ void check_located(EmulatedArgs args, const std::vector<unsigned char>& expected
     table.push_back(r == 0 && !all_outputs
                         ? 0
                         : reinterpret_cast<std::uint64_t>(outputs[static_cast<std::size_t>(r)].data()) - 24);
+  // The last rank's in place.
+  std::vector<unsigned char> last(bytes);
+  if (bytes) std::memcpy(last.data(), args.sources[ranks - 1], bytes);
+  outputs.back().fill(last);
+  sources.back() = outputs.back().data();
+  located.back() = {};
   args.dst = dst.data();
   args.sources = sources.data();
   const LocatedReduce reduce{args, table.data(), ranks, located.data(), true, 24};
@@ -202,6 +208,22 @@ TEST(counts_beyond_32_bits) {
   for (int i = 0; i < 16; ++i) CHECK(window[i] == 100 + i);
 }
 
+TEST(what_a_device_believes_of_other_ranks_buffers) {
+  const std::uint64_t bases[] = {0x1000, 0x2000, 0x5000, 0};  // two segments each of two ranks
+  LocateArgs args;
+  args.ranks = 2;
+  args.segments = 2;
+  args.stamp = shown_stamp(7);
+  CHECK(args.address(0, shown_word(7, 0, 0x10), bases) == 0x1010);
+  CHECK(args.address(2, shown_word(7, 1, 0x20), bases) == 0x2020);  // its output
+  CHECK(args.address(3, shown_word(7, 0, 0), bases) == 0x5000);
+  CHECK(args.address(1, shown_word(7, 1, 8), bases) == 0);     // not mapped here
+  CHECK(args.address(0, shown_word(8, 0, 0x10), bases) == 0);  // of another call
+  CHECK(args.address(0, shown_stamp(7), bases) == 0 && args.address(0, 0, bases) == 0);
+  args.stamp = 0;
+  CHECK(args.address(0, 0, bases) == 0);
+}
+
 TEST(what_a_device_kernel_refuses) {
   float f[2] = {};
   std::vector<const void*> many(481, f);
@@ -213,6 +235,12 @@ TEST(what_a_device_kernel_refuses) {
   args.sources = odd;
   args.source_count = 1;
   CHECK_THROWS(kernels::reduce_with(kEmulated, args), Error, "aligned to 4 bytes");
+  const std::uint64_t table[2] = {};
+  const LocatedSource source;
+  LocatedReduce located{args, table, 1, &source, false, 0};
+  args.located = &located;
+  CHECK_THROWS(kernels::reduce_with(kEmulated, args), Error, "aligned to 4 bytes");
+  args.located = nullptr;
   args.op = ReduceOp::BitAnd;
   CHECK_THROWS(kernels::reduce_with(kEmulated, args), Error, "is not defined on");
 }

@@ -111,6 +111,22 @@ TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
     });
 }
 
+TEST(streams_that_wait_for_a_message_are_known) {
+  Gpu& gpu = *new Gpu(2, 1);
+  CHECK(!Gate::any_holds_a_stream());
+  for (const bool early : {true, false}) {
+    Gate gate(gpu.flags);
+    gate.enter(*gpu.caller);
+    if (early) gate.open();
+    gate.await(*gpu.caller);
+    gate.await(*gpu.side);
+    CHECK(Gate::any_holds_a_stream() == !early);
+    gate.open();
+    CHECK(!Gate::any_holds_a_stream());
+    gpu.caller->synchronize();
+  }
+}
+
 TEST(results_are_in_the_order_of_the_callers_queue) {
   for (const int size : {1, 2, 3, 4})
     for (const bool through_host : {true, false})

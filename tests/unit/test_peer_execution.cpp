@@ -92,6 +92,41 @@ TEST(group_memory_does_not_go_through_staging) {
   });
 }
 
+// Who has given up may have put something else there.
+TEST(group_memory_of_a_rank_that_gave_up_is_not_touched) {
+  Meeting meeting(3);
+  on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
+    DeviceArena& arena = DeviceArena::of(rank.device);
+    arena.free(arena.allocate(1));
+    const auto node = meeting.meet(rank);
+    const Algorithm& algorithm = *find_algorithm(Collective::AllReduce, "staged");
+    std::shared_ptr<PeerExecution> execution;
+    if (rank.rank() == 2) {  // late; rank 1 never comes
+      while (node->failed(2, 0).load() == 0) std::this_thread::yield();
+      meeting.wait();
+    }
+    const auto operation =
+        rank.rank() == 1 ? nullptr : issue(algorithm, rank, 3, 3000, 0, node, execution, kInput | kSame);
+    if (rank.rank() == 2) {
+      node->failed(2, 1).store(1);  // as if rank 1 had given up as well
+      execution->abandon();
+      rank.caller->synchronize();
+    }
+    if (rank.rank() == 0) {
+      execution->abandon();
+      rank.caller->synchronize();
+      auto* const mine = static_cast<Element*>(operation->binding.output);
+      std::fill(mine, mine + 3000, 77);
+      meeting.wait();
+      meeting.wait();
+      CHECK(std::count(mine, mine + 3000, 77) == 3000);
+    } else {
+      if (rank.rank() == 1) meeting.wait();
+      meeting.wait();
+    }
+  });
+}
+
 TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
   Meeting meeting(3);
   on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {

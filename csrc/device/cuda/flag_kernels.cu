@@ -25,8 +25,12 @@ __global__ void write_kernel(volatile Word* word, Word value) {
 __global__ void locate_kernel(const GPU_GRID_CONSTANT LocateArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= 2 * args.ranks) return;
-  const Flag64* const* const flags = reinterpret_cast<const Flag64* const*>(&args.shown);
-  args.table[i] = args.address(i, *reinterpret_cast<const volatile std::uint64_t*>(flags[i]), args.bases);
+  const auto load = [](const auto& flags, int k) {
+    return *reinterpret_cast<const volatile std::uint64_t* const*>(&flags)[k];
+  };
+  const std::uint64_t word = load(args.shown, i), theirs = load(args.given_up, i % args.ranks),
+                      own = load(args.given_up, args.rank);
+  args.table[i] = theirs == 0 && own == 0 ? args.address(i, word, args.bases) : 0;
 }
 
 // Of Replays: `count` and `spoiled` are written by kernels of one stream only, `released` by the host.

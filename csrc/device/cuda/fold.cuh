@@ -47,7 +47,7 @@ struct FoldLocatedKernel {
   static inline const bool entered = gpu::enter_kernel(address());
   static void launch(const Args& args) {
     static_cast<void>(entered);
-    LocatedFoldArgs parameters = located_fold_args(args, *args.located);
+    LocatedFoldArgs parameters = located_fold_args<Codec>(args, *args.located);
     gpu::launch(address(), useful_threads<Codec>(parameters), &parameters, args);
   }
 };

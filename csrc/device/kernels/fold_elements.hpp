@@ -65,6 +65,14 @@ MPIGDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differe
   }
 }
 
+// `any`: the bits of all addresses.
+template <typename Stored>
+void check_aligned(std::uintptr_t any, DataType dtype) {
+  if (any % alignof(Stored) != 0)
+    fail(ErrorCode::InvalidUsage, "dtype=", name(dtype), ": memory that is not aligned to ", alignof(Stored),
+         " bytes, as its elements must be on a device");
+}
+
 // On the host. Throws InvalidUsage for elements that are not aligned to their parts, which a device cannot
 // read.
 template <typename Codec, int kCapacity>
@@ -84,9 +92,7 @@ FoldArgs<kCapacity> fold_args(const ReduceArgs& args) {
     any |= source;
     differences |= source ^ dst;
   }
-  if (any % alignof(Stored) != 0)
-    fail(ErrorCode::InvalidUsage, "dtype=", name(args.dtype), ": memory that is not aligned to ",
-         alignof(Stored), " bytes, as its elements must be on a device");
+  check_aligned<Stored>(any, args.dtype);
   split<Stored>(out, dst, differences);
   return out;
 }

@@ -43,8 +43,9 @@ MPIGDR_PORTABLE void put(const LocatedFold& args, std::uint64_t at, Access value
 }
 
 // `reduce` is that of `args`, maybe in terms of a complex number's parts. On the host. Throws InvalidUsage
-// for too many sources.
-inline LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce& args) {
+// for too many sources and for elements that are not aligned.
+template <typename Codec>
+LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce& args) {
   if (reduce.source_count > kMostLocated || args.ranks > kMostLocated)
     fail(ErrorCode::InvalidUsage, "source_count=", reduce.source_count, ": at most ", kMostLocated,
          " sources are located by a device");
@@ -58,8 +59,12 @@ inline LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const Located
   out.source_count = reduce.source_count;
   out.outputs = args.to_outputs ? args.ranks : 0;
   out.first_output = args.ranks;
-  for (int k = 0; k < reduce.source_count; ++k)
+  std::uintptr_t any = reinterpret_cast<std::uintptr_t>(reduce.dst) | args.output_offset;
+  for (int k = 0; k < reduce.source_count; ++k) {
     out.sources[k] = {reduce.sources[k], args.located[k].offset, args.located[k].entry};
+    any |= reinterpret_cast<std::uintptr_t>(reduce.sources[k]) | args.located[k].offset;
+  }
+  check_aligned<typename Codec::Stored>(any, reduce.dtype);
   return out;
 }
 

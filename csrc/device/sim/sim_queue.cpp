@@ -162,8 +162,12 @@ void SimQueue::reduce(const ReduceArgs& args) {
 void SimQueue::locate(const LocateArgs& args) {
   enqueue([args] {
     for (int i = 0; i < 2 * args.ranks; ++i) {
-      const Flag64& word = *args.shown[static_cast<std::size_t>(i)];
-      args.table[i] = args.address(i, word.load(std::memory_order_acquire), args.bases);
+      const auto gave_up = [&](int r) {
+        return args.given_up[static_cast<std::size_t>(r)]->load(std::memory_order_acquire) != 0;
+      };
+      const std::uint64_t word = args.shown[static_cast<std::size_t>(i)]->load(std::memory_order_acquire);
+      const bool reached = !gave_up(i % args.ranks) && !gave_up(args.rank);
+      args.table[i] = reached ? args.address(i, word, args.bases) : 0;
     }
   });
 }

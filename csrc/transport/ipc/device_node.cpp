@@ -32,8 +32,10 @@ DeviceNode::DeviceNode(Device& device, int rank, int size)
       staging_(static_cast<std::size_t>(size)),
       group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots)) {
   const auto self = static_cast<std::size_t>(rank);
-  staging_[self] = static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + 2 * sizeof(Line) +
-                                                            kSlots * kTableWords * sizeof(std::uint64_t)));
+  // In whole pieces of what CUDA shares: others map what lies beside a smaller one, too.
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
+  static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece);
+  staging_[self] = static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + kPiece));
   counts_ = reinterpret_cast<Line*>(staging_[self] + kAllSlots * kStagingBytes);
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
