@@ -104,10 +104,6 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
 // The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
 // them.
 MpiBackend::WorkPtr MpiBackend::capture(Job job) {
-  if (job.is_message())
-    fail(ErrorCode::InvalidUsage, job.name,
-         ": the current stream is being captured into a graph, which cannot replay messages: they are "
-         "carried by the host. Call it outside of the graph");
   if (Env::get().blocking_wait)
     fail(ErrorCode::InvalidUsage, job.name,
          ": the current stream is being captured into a graph, and with MPI_GDR_BLOCKING_WAIT=on the CPU "
