@@ -61,7 +61,7 @@ SIMULATED = {
     "two nodes": (4, "collectives and float32", {"MPI_GDR_RANKS_PER_NODE": "2"}),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
     "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
-    "a host that waits": (2, "lifetimes or training or cannot_be", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "a host that waits": (2, "lifetimes or training or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
 }
 
 

@@ -99,11 +99,6 @@ void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {
   if (told) told();
 }
 
-void Group::on_failure(std::function<void()> told) {
-  std::lock_guard lock(failure_mutex_);
-  if (!failed()) on_failure_ = std::move(told);
-}
-
 void Group::release_replays() const noexcept {
   if (const ipc::DeviceNode* const node = captured_on_.load(std::memory_order_acquire))
     node->release_replays();

@@ -101,10 +101,10 @@ class Group : public std::enable_shared_from_this<Group> {
   // first of `target.queues`, one after the other. They are no operation: no sequence number, no deadline,
   // and the caller keeps the buffers. All ranks replay what they have recorded in one order. Throws as
   // issue() does, and InvalidUsage for what cannot be replayed, then without having recorded anything.
-  void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
-  // Called once, when the group fails, by whoever notes it; must not throw, nor take its time. Not if it has
-  // failed before.
-  void on_failure(std::function<void()> told);
+  // `on_failure`: of the last such call, is called once the group has failed, by whoever notes that; must not
+  // throw, nor take its time.
+  void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
+               std::function<void()> on_failure);
   // Replays wait for nobody any more.
   void release_replays() const noexcept;
 

@@ -74,18 +74,17 @@ void Group::launch(Operation& operation, const std::vector<std::shared_ptr<Devic
   }
 }
 
-void Group::capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target) {
+void Group::capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
+                    std::function<void()> on_failure) {
   check(calls, name);
   std::lock_guard lock(issue_mutex_);
-  if (device_node_) captured_on_.store(device_node_.get(), std::memory_order_release);
-  // Only now, and by the lock: who fails it later finds what replays wait for.
-  if (const std::string text = failure(); failed()) fail(ErrorCode::Aborted, name, ": ", text);
   if (shut_) fail(ErrorCode::InvalidUsage, name, ": group ", this->name(), " has been destroyed");
   std::vector<std::pair<Plan, Binding>> programs;
   for (const Call& any : calls) {
     const auto* const call = std::get_if<CollectiveCall>(&any);
     std::string why = "messages are carried by the host";
     if (call) {
+      if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
       const Plan plan =
           planner_->plan(call->spec, *transport_, false, reach(call->spec, true), options_.topology);
       why.clear();
@@ -101,6 +100,12 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
          ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
          "devices share staging memory");
   }
+  if (device_node_) captured_on_.store(device_node_.get(), std::memory_order_release);
+  {
+    std::lock_guard failure_lock(failure_mutex_);  // who fails it later finds both
+    if (!failed()) on_failure_ = std::move(on_failure);
+  }
+  if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
   DeviceQueue& queue = *target.queues[0];
   target.device.order(target.caller, queue);
   for (const auto& [plan, binding] : programs)

@@ -184,7 +184,6 @@ class MpiBackend : public c10d::Backend {
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
   bool closed_ = false;
-  bool captured_ = false;  // something of this group is in a graph
   struct OnAccelerator {
     OperationPtr operation;
     std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back by the host

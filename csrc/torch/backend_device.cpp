@@ -104,16 +104,10 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
 // The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
 // them.
 MpiBackend::WorkPtr MpiBackend::capture(Job job) {
-  if (job.is_message())
-    fail(ErrorCode::InvalidUsage, job.name,
-         ": the current stream is being captured into a graph, which cannot replay messages: the host "
-         "carries them. "
-         "Call it outside of the graph");
   if (Env::get().blocking_wait)
     fail(ErrorCode::InvalidUsage, job.name,
          ": the current stream is being captured into a graph, and with MPI_GDR_BLOCKING_WAIT=on the CPU "
-         "would "
-         "wait for the result");
+         "would wait for the result");
   share_devices(job);
   const DeviceStreams& on = *job.streams;
   const auto result = std::make_shared<StreamResult>(job.streams);
@@ -121,13 +115,8 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   DeviceQueue* const queues[] = {captured.get()};
   StreamTarget target{on.device(), queues, *caller, nullptr};
   target.conclude = [&] { conclude(job, *result, on.captured()); };
-  {
-    const std::lock_guard lock(mutex_);
-    if (!captured_) group_->on_failure([group = group_.get()] { captured_group_failed(*group); });
-    captured_ = true;
-  }
   result->keep(std::move(job.held));
-  group_->capture(job.calls, job.name, target);
+  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
   auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
   if (!job.async) work->wait();
   return work;

@@ -268,8 +268,7 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
     if (devices_.capturing())
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "
-           "outside of "
-           "the graph");
+           "outside of the graph");
     wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
   });
   Job job(&devices_, "barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);

@@ -33,6 +33,7 @@ class CapturedWork : public c10d::Work {
   void blockCurrentStream() { wait(); }
   // Complete, with an event behind the results.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
 
  private:
   const std::vector<at::Tensor> outputs_;

@@ -150,6 +150,11 @@ void Job::add(const CollectiveSpec& spec, const void* input, void* output, doubl
 void Job::add_message(MessageCall call, const at::Tensor& tensor) {
   place(tensor);
   call.bytes = tensor.nbytes();
+  // Before there is pinned memory: to make some may end the capture.
+  if (streams && streams->capturing(streams->current()))
+    fail(ErrorCode::InvalidUsage, name,
+         ": the current stream is being captured into a graph, which cannot replay messages: they are "
+         "carried by the host. Call it outside of the graph");
   if (!streams || (!streams->through_host() && usable(tensor))) {
     call.data = (call.send ? readable(tensor) : writable(tensor, false)).data_ptr();
     calls.emplace_back(call);

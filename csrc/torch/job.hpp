@@ -57,7 +57,8 @@ struct Job {
   at::Tensor readable_flat(const std::vector<at::Tensor>& tensors);
   at::Tensor writable_flat(const std::vector<at::Tensor>& tensors);
 
-  // Adds a message. Beside `streams` it travels by way of pinned memory.
+  // Adds a message. Beside `streams` it travels by way of pinned memory. Throws while their current one is
+  // being captured.
   void add_message(MessageCall call, const at::Tensor& tensor);
 
   // Some tensor that the engine moves is an accelerator's, whether something serves it or not.

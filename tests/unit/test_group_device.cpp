@@ -348,10 +348,14 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     Group& group = *world.ranks[r].group;
     auto& caller = dynamic_cast<SimQueue&>(*gpu.caller);
     std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
+    int told = 0;
     const auto record = [&](std::vector<Call> calls) {
       StreamTarget target = gpu.target(true);
       target.conclude = [&] { gpu.device.order(*gpu.queues[0], caller); };
-      group.capture(std::move(calls), "all_reduce", target);
+      group.capture(std::move(calls), "all_reduce", target, [&] {
+        ++told;
+        group.release_replays();
+      });
     };
     caller.begin_capture();
     CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "by the algorithm");
@@ -378,11 +382,6 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     CHECK(group.sequence(Channel::Accelerator) == 0 && group.outstanding() == 0);
 
     meet.arrive_and_wait();
-    int told = 0;
-    group.on_failure([&] {
-      ++told;
-      group.release_replays();
-    });
     if (r == 0) caller.replay(*graph);  // alone
     world.ranks[r].engine->abort(group, "enough");
     caller.synchronize();
