@@ -1,6 +1,7 @@
 #include "device/host/isa.hpp"
 
 #include <algorithm>
+#include <array>
 
 #ifdef MPIGDR_X86_KERNELS
 #include <cpuid.h>
@@ -27,26 +28,32 @@ std::string_view name(Isa isa) {
   return kNames[static_cast<int>(isa)];
 }
 
-const std::vector<Isa>& available_isas() {
-  static const std::vector<Isa> available = [] {
-    std::vector<Isa> isas = {Isa::Baseline};
+std::span<const Isa> available_isas() {
+  // Allocates nothing: the first reduction asks.
+  struct List {
+    std::array<Isa, 4> isas{Isa::Baseline};
+    std::size_t count = 1;
+    void add(Isa isa) { isas[count++] = isa; }
+  };
+  static const List available = [] {
+    List list;
 #ifdef MPIGDR_X86_KERNELS
     // These ask the operating system, too, whether it keeps the registers.
-    if (__builtin_cpu_supports("avx2") && has_f16c()) isas.push_back(Isa::Avx2);
+    if (__builtin_cpu_supports("avx2") && has_f16c()) list.add(Isa::Avx2);
     if (has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
-      isas.push_back(Isa::Avx512);
-      if (__builtin_cpu_supports("avx512bf16")) isas.push_back(Isa::Avx512Bf16);
+      list.add(Isa::Avx512);
+      if (__builtin_cpu_supports("avx512bf16")) list.add(Isa::Avx512Bf16);
     }
 #endif
-    return isas;
+    return list;
   }();
-  return available;
+  return {available.isas.data(), available.count};
 }
 
 Isa selected_isa() {
   static const Isa selected = [] {
-    const std::vector<Isa>& available = available_isas();
+    const std::span<const Isa> available = available_isas();
     const std::string& wanted = Env::get().simd;
     if (wanted == "auto") return available.back();
     const auto found =

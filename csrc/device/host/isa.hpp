@@ -3,8 +3,8 @@
 // made of two.
 #pragma once
 
+#include <span>
 #include <string_view>
-#include <vector>
 
 #include "device/device.hpp"
 
@@ -19,7 +19,7 @@ enum class Isa {
 
 std::string_view name(Isa isa);
 // That were compiled and that this processor has, the widest last.
-const std::vector<Isa>& available_isas();
+std::span<const Isa> available_isas();
 // The widest, or that of MPI_GDR_SIMD. Throws Error(InvalidUsage) if that is not available.
 Isa selected_isa();
 // As host::reduce, with the kernels of this instruction set. Available ones only.
