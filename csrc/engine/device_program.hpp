@@ -12,11 +12,12 @@ namespace mpigdr {
 
 class DeviceProgram : public Execution {
  public:
-  // Submits the whole device program behind what `caller` holds now; call once, after the operation was
-  // posted to the engine. `conclude` is called before its end is marked: what it submits to queues[0] sees
-  // the results and belongs to the operation. Lanes are spread over `queues`, at least one and none of them
-  // `caller`; with fewer queues than lanes the lanes share, which costs overlap but is safe. The lists may
-  // differ between ranks; all ranks must launch the operations of a group in the same order.
+  // Submits the whole device program behind what `caller` holds now, which may be the first of `queues`: call
+  // once, after the operation was posted to the engine. `conclude` is called before its end is marked: what
+  // it submits to queues[0] sees the results and belongs to the operation. Lanes are spread over `queues`, at
+  // least one and none of them `caller` but the first; with fewer queues than lanes the lanes share, which
+  // costs overlap but is safe. The lists may differ between ranks; all ranks must launch the operations of a
+  // group in the same order.
   virtual void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                       const std::function<void()>& conclude) = 0;
   // Sets every flag that the device waits for. True once the device is through: until then it may have to be

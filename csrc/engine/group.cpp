@@ -67,7 +67,8 @@ const Algorithm& Group::choose(const CollectiveSpec& spec, bool on_device) const
 
 Reach Group::reach(const CollectiveSpec& spec, bool on_device) const {
   if (!on_device) return reach();
-  return device_node_ && spec.collective != Collective::AllToAll ? Reach::Devices : Reach::None;
+  const bool all = device_node_ && device_node_->size() == size_;
+  return all && spec.collective != Collective::AllToAll ? Reach::Devices : Reach::None;
 }
 
 std::uint64_t Group::sequence(Channel channel) const {

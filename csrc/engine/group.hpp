@@ -114,11 +114,13 @@ class Group : public std::enable_shared_from_this<Group> {
   // What issue() would run this collective with, "ring"; throws as check() does.
   std::string algorithm(const CollectiveSpec& spec) const;
   const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such
+  // Where the ranks are; null: all on one node.
+  const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
   // How far the members reach into each other's memory.
   Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
-  // From now on, what the devices of all ranks share: collectives on their memory may use it. Before any such
-  // collective, on all ranks alike; null: nothing, for after the last one. What a failed group had is kept
-  // for good, since others may still read it; so is what graphs know.
+  // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their
+  // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
+  // What a failed group had is kept for good, since others may still read it; so is what graphs know.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
@@ -196,16 +198,25 @@ class Group : public std::enable_shared_from_this<Group> {
   // would go by messages, and only pairs of ranks know.
   Reach reach(const CollectiveSpec& spec, bool on_device) const;
   Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
-  // The part of an operation on a device; its memory goes to `kept`.
-  std::shared_ptr<DeviceProgram> make_program(const CollectiveCall& call, Channel channel,
-                                              std::uint64_t sequence, Counters& counters,
-                                              const StreamTarget& target, std::string& algorithm,
-                                              std::vector<std::shared_ptr<void>>& kept);
+  // The parts of an operation on a device, in their order; their memory goes to `kept`.
+  struct DeviceParts {
+    std::vector<std::shared_ptr<DeviceProgram>> programs;
+    std::vector<bool> behind;  // by program: it is behind the one before, instead of behind the caller
+    std::vector<std::shared_ptr<void>> kept;
+  };
+  // Adds those of one call.
+  void make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence, Counters& counters,
+                     const StreamTarget& target, std::string& algorithm, DeviceParts& parts);
+  std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
+                                              Binding binding, std::uint64_t sequence, Counters& counters,
+                                              const StreamTarget& target, DeviceParts& parts);
+  // Whether the call runs in phases: its ranks share memory of their devices with those of their own node
+  // only.
+  bool in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const;
   // Throws unless the group shares the memory of the device that the call is for.
   void check_place(const CollectiveSpec& spec, const StreamTarget& target) const;
   // Submits them. If the device refuses, the group has failed: the others carry the operation out.
-  void launch(Operation& operation, const std::vector<std::shared_ptr<DeviceProgram>>& programs,
-              const StreamTarget& target);
+  void launch(Operation& operation, const DeviceParts& parts, const StreamTarget& target);
   // Whether its sends wait for their receivers; counts on.
   static bool is_acknowledged(const Plan& plan, const CollectiveSpec& spec, Counters& counters);
   void check(const Call& call) const;

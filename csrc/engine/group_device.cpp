@@ -33,37 +33,71 @@ void Group::check_place(const CollectiveSpec& spec, const StreamTarget& target) 
          "collective");
 }
 
-std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveCall& call, Channel channel,
-                                                   std::uint64_t sequence, Counters& counters,
-                                                   const StreamTarget& target, std::string& algorithm,
-                                                   std::vector<std::shared_ptr<void>>& kept) {
+bool Group::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{32}
+                                       << 30;  // of what goes through staging memory in chunks
+  return device_node_ && device_node_->size() < size_ && algorithm.two_level &&
+         spec.collective == Collective::AllReduce && spec.count * item_size(spec.dtype) <= kMostBytes;
+}
+
+std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
+                                                   Binding binding, std::uint64_t sequence,
+                                                   Counters& counters, const StreamTarget& target,
+                                                   DeviceParts& parts) {
+  const auto memory = [&](std::uint64_t count, const auto& allocate) -> void* {
+    if (count == 0) return nullptr;
+    parts.kept.push_back(allocate(count * item_size(spec.dtype)));
+    return parts.kept.back().get();
+  };
+  binding.scratch = memory(schedule->scratch_count, target.device_memory);
+  binding.bounce = memory(schedule->bounce_count, target.host_memory);
+  if (!schedule->shared)
+    return std::make_shared<StreamExecution>(schedule, binding, *transport_, target.flags);
+  check_place(spec, target);
+  // To map what others have may wait for the device.
+  if (!Gate::any_holds_a_stream()) device_node_->refresh(counters.device_slots);
+  return std::make_shared<PeerExecution>(schedule, binding, device_node_, counters.device_slots++,
+                                         digest(spec, sequence), target.flags);
+}
+
+void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence,
+                          Counters& counters, const StreamTarget& target, std::string& algorithm,
+                          DeviceParts& parts) {
+  const auto add = [&](std::shared_ptr<DeviceProgram> program, bool behind) {
+    parts.programs.push_back(std::move(program));
+    parts.behind.push_back(behind);
+  };
+  if (const Algorithm& chosen = choose(call.spec, true); in_phases(call.spec, chosen)) {
+    algorithm = chosen.name;
+    const auto phases = planner_->phases(call.spec, *options_.topology, target.through_host);
+    const std::size_t item = item_size(call.spec.dtype);
+    for (const Phase& phase : *phases) {
+      const bool first = &phase == phases->data();
+      Binding binding = bind(call, channel, sequence, false);
+      binding.input = static_cast<const std::byte*>(first ? call.input : call.output) + phase.input * item;
+      binding.output = static_cast<std::byte*>(call.output) + phase.output * item;
+      binding.op = phase.spec.op;
+      if (binding.op != ReduceOp::PreMulSum) binding.factor = 1.0;
+      if (binding.op != ReduceOp::Avg) binding.divisor = 1;
+      add(make_program(phase.spec, phase.schedule, binding, sequence, counters, target, parts), !first);
+    }
+    return;
+  }
   const Plan plan = planner_->plan(call.spec, *transport_, false, reach(call.spec, true), options_.topology,
                                    target.through_host);
   algorithm = plan.algorithm->name;
-  Binding binding = bind(call, channel, sequence, is_acknowledged(plan, call.spec, counters));
-  const auto memory = [&](std::uint64_t count, const auto& allocate) -> void* {
-    if (count == 0) return nullptr;
-    kept.push_back(allocate(count * item_size(call.spec.dtype)));
-    return kept.back().get();
-  };
-  binding.scratch = memory(plan.schedule->scratch_count, target.device_memory);
-  binding.bounce = memory(plan.schedule->bounce_count, target.host_memory);
-  if (plan.schedule->shared) {
-    check_place(call.spec, target);
-    // To map what others have may wait for the device.
-    if (!Gate::any_holds_a_stream()) device_node_->refresh(counters.device_slots);
-    return std::make_shared<PeerExecution>(plan.schedule, binding, device_node_, counters.device_slots++,
-                                           digest(call.spec, sequence), target.flags);
-  }
-  return std::make_shared<StreamExecution>(plan.schedule, binding, *transport_, target.flags);
+  const Binding binding = bind(call, channel, sequence, is_acknowledged(plan, call.spec, counters));
+  add(make_program(call.spec, plan.schedule, binding, sequence, counters, target, parts), false);
 }
 
-void Group::launch(Operation& operation, const std::vector<std::shared_ptr<DeviceProgram>>& programs,
-                   const StreamTarget& target) {
+void Group::launch(Operation& operation, const DeviceParts& parts, const StreamTarget& target) {
   try {
-    for (const auto& program : programs)
-      program->launch(target.device, target.queues, target.caller,
-                      program == programs.back() ? target.conclude : nullptr);
+    for (std::size_t i = 0; i < parts.programs.size(); ++i) {
+      const bool last = i + 1 == parts.programs.size();
+      parts.programs[i]->launch(target.device, target.queues,
+                                parts.behind[i] ? *target.queues[0] : target.caller,
+                                last ? target.conclude : nullptr);
+    }
     // The group may have failed meanwhile: what was let go before it was there has to be let go once more.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {

@@ -300,14 +300,16 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   parts.reserve(calls.size());
   std::uint64_t sequence = next;
   Counters counters = counters_[static_cast<int>(channel)];
-  std::vector<std::shared_ptr<DeviceProgram>> programs;  // on a device
-  std::vector<std::shared_ptr<void>> memory;
+  DeviceParts device;
+  std::size_t looked_at = 0;
   for (const Call& call : calls) {
     std::string algorithm;
     if (options.stream) {
-      programs.push_back(make_program(std::get<CollectiveCall>(call), channel, sequence, counters,
-                                      *options.stream, algorithm, memory));
-      parts.push_back(std::make_unique<ProgramPart>(programs.back()));
+      const std::size_t before = device.programs.size();
+      make_programs(std::get<CollectiveCall>(call), channel, sequence, counters, *options.stream, algorithm,
+                    device);
+      for (std::size_t i = before; i < device.programs.size(); ++i)
+        parts.push_back(std::make_unique<ProgramPart>(device.programs[i]));
     } else {
       parts.push_back(make_part(call, channel, sequence, counters, algorithm));
     }
@@ -317,7 +319,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
         parts.back() =
             std::make_unique<GatedExecution>(std::move(parts.back()), options.gate, turns_.take(*message));
     }
-    if (parts.size() <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
+    if (++looked_at <= asked_for) info.algorithm = std::move(algorithm);  // not the appended barrier's
     sequence += sequences_of(call);
   }
   if (options.join) parts.push_back(std::make_unique<JoinExecution>(std::move(options.join)));
@@ -334,15 +336,15 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   }
   const std::uint64_t first_entry = info.first_entry;
   const std::uint32_t entries = info.entries;
-  if (!memory.empty())
+  if (!device.kept.empty())
     options.keepalive =
         std::make_shared<std::pair<std::shared_ptr<void>, std::vector<std::shared_ptr<void>>>>(
-            std::move(options.keepalive), std::move(memory));
+            std::move(options.keepalive), std::move(device.kept));
   const bool on_device = options.stream || options.gate;
   auto operation =
       std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(parts),
                                   std::move(options.keepalive), options.background || on_device, on_device);
-  if (on_device) operation->on_release_device(releases(programs, options.gate));
+  if (on_device) operation->on_release_device(releases(device.programs, options.gate));
   if (check) operation->precede_by(std::move(check));
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
@@ -367,7 +369,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
     // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
     // messages.
     engine_.carry(operation, false);
-    launch(*operation, programs, *options.stream);
+    launch(*operation, device, *options.stream);
   }
   return operation;
 }

@@ -191,7 +191,8 @@ bool PeerExecution::advance() {
   // A rank that gave up has let its device go on with whatever was there, and told so before.
   for (int r = 0; r < node_->size(); ++r)
     if (r != node_->rank() && node_->failed(node_->rank(), r).load(std::memory_order_acquire))
-      fail(ErrorCode::Remote, "rank ", r, " has given up this operation or an earlier one of the group");
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
+           " has given up this operation or an earlier one of the group");
   done_ = true;
   ++rounds_done_;
   return true;
@@ -204,7 +205,7 @@ void PeerExecution::compare_calls() {
     const std::uint64_t called = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
     if (called >> 32 < generation_) continue;
     if (called >> 32 == generation_ && called != stamp(generation_, call_))
-      fail(ErrorCode::Remote, "rank ", r,
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
            " is in another call than this rank. Expected equal calls in the same order on all ranks of the "
            "group");
     compared_[static_cast<std::size_t>(r)] = true;
@@ -216,9 +217,9 @@ std::vector<int> PeerExecution::pending_peers() const {
   for (int r = 0; r < node_->size(); ++r) {
     if (r == node_->rank()) continue;
     if (node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire) >> 32 < generation_)
-      absent.push_back(r);
+      absent.push_back(node_->member(r));
     else if (node_->ended(node_->rank(), slot_, r).load(std::memory_order_acquire) < generation_)
-      busy.push_back(r);
+      busy.push_back(node_->member(r));
   }
   return absent.empty() ? busy : absent;
 }

@@ -87,6 +87,24 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   return cache_.emplace(std::move(key), plan).first->second;
 }
 
+std::shared_ptr<const std::vector<Phase>> Planner::phases(const CollectiveSpec& spec,
+                                                          const Topology& topology, bool by_host) {
+  std::string key = key_of(spec);
+  append(key, by_host);
+  append(key, topology.id());
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
+  }
+  auto made = all_reduce_phases(spec, topology, device_tuning_, tuning_);
+  for (Phase& phase : made)
+    if (by_host && !phase.inside) phase.schedule = through_host(*phase.schedule);
+  auto kept = std::make_shared<const std::vector<Phase>>(std::move(made));
+  std::lock_guard lock(mutex_);
+  if (phases_.size() >= kMostCached) phases_.clear();
+  return phases_.emplace(std::move(key), std::move(kept)).first->second;
+}
+
 const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                                  Reach reach, const std::shared_ptr<const Topology>& topology) const {
   if (topology) return choose(place(spec, topology), transport, allow_native, reach);

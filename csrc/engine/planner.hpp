@@ -7,6 +7,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "collectives/phases.hpp"
 #include "common/env.hpp"
 #include "engine/selection_source.hpp"
 #include "transport/transport.hpp"
@@ -29,6 +30,9 @@ class Planner {
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
             Reach reach = Reach::None, const std::shared_ptr<const Topology>& topology = nullptr,
             bool by_host = false);
+  // Of an all_reduce on even nodes (collectives/phases.hpp) whose ranks share memory of their devices.
+  std::shared_ptr<const std::vector<Phase>> phases(const CollectiveSpec& spec, const Topology& topology,
+                                                   bool by_host);
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                           Reach reach, const std::shared_ptr<const Topology>& topology) const;
@@ -44,6 +48,7 @@ class Planner {
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
+  std::unordered_map<std::string, std::shared_ptr<const std::vector<Phase>>> phases_;
 };
 
 }  // namespace mpigdr

@@ -51,31 +51,42 @@ void MpiBackend::share_devices(const Job& job) {
   if (devices_shared_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(sharing_mutex_);
   if (devices_shared_.load(std::memory_order_relaxed)) return;
-  if (size_ > 1 && group_->node()) {  // alike on all ranks
+  const Topology* const topology = group_->topology().get();
+  const bool inside = topology && topology->two_level() && topology->even();
+  if (size_ > 1 && (group_->node() || inside)) {  // alike on all ranks
     if (job.streams && job.streams->capturing(job.streams->current()))
       fail(ErrorCode::InvalidUsage, job.name,
            ": the current stream is being captured into a graph, and this is the first "
            "collective of group ",
            group_->name(), " on a device, which blocks: run one of it before the capture");
+    const std::vector<int> members = inside ? topology->members(topology->node(rank_)) : std::vector<int>{};
     std::shared_ptr<ipc::DeviceNode> node;
     ipc::Ticket ticket;
     std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
     try {
-      if (job.streams && Env::get().device_sharing) {
-        node = std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
+      if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
+      if (job.streams && Env::get().device_sharing && Env::get().node_memory) {
+        node = inside ? std::make_shared<ipc::DeviceNode>(job.streams->device(), topology->place(rank_),
+                                                          topology->fewest(), members)
+                      : std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
         ticket = node->ticket();
       }
     } catch (const Error& e) {
       why = e.what();
       ticket = {};
     }
-    const std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
+    std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
+    if (inside) {
+      std::vector<ipc::Ticket> those;
+      for (const int r : members) those.push_back(tickets[static_cast<std::size_t>(r)]);
+      tickets = std::move(those);
+    }
     const char attached = ticket.file >= 0 && node->attach(tickets, why);
     bool all = true;
     for (const char there : all_gather_on_host(attached)) all &= there != 0;
     if (all) group_->share_devices(node);
     log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
-        all        ? "share staging memory"
+        all        ? (inside ? "share staging memory inside each node" : "share staging memory")
         : attached ? "of other ranks cannot share memory with theirs"
                    : "share no memory: " + why);
   }

@@ -20,10 +20,11 @@ std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * k
 
 }  // namespace
 
-DeviceNode::DeviceNode(Device& device, int rank, int size)
+DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> members)
     : device_(device),
       rank_(rank),
       size_(size),
+      members_(std::move(members)),
       segment_bytes_(kPage + in_pages(flag_bytes() + DeviceSegments::bytes(size, kSlots))),
       nonce_(shm::draw_nonce()),
       segments_(static_cast<std::size_t>(size)),
@@ -67,7 +68,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
   for (int r = 0; r < size_; ++r) {
     const auto at = static_cast<std::size_t>(r);
     const Ticket& theirs = tickets[at];
-    const std::string who = "rank " + std::to_string(r);
+    const std::string who = "rank " + std::to_string(member(r));
     if (theirs.file < 0) {
       why = who + " has no device memory to share";
       return false;

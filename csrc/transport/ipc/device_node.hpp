@@ -49,8 +49,8 @@ struct Ticket {
 
 class DeviceNode {
  public:
-  // Throws System, NoMemory.
-  DeviceNode(Device& device, int rank, int size);
+  // `members`: what the ranks of the node are called in their group; empty: as here. Throws System, NoMemory.
+  DeviceNode(Device& device, int rank, int size, std::vector<int> members = {});
   // Memory that others may still read is left behind. Takes up to 2 s where others are late.
   ~DeviceNode();
   DeviceNode(const DeviceNode&) = delete;
@@ -64,6 +64,7 @@ class DeviceNode {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  int member(int rank) const { return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)]; }
   std::byte* staging(int rank, int slot) const {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
   }
@@ -127,6 +128,7 @@ class DeviceNode {
 
   Device& device_;
   const int rank_, size_;
+  const std::vector<int> members_;
   const std::size_t segment_bytes_;  // a page, flags, group memory
   const std::uint64_t nonce_;
   int file_ = -1;
