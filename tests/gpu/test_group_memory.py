@@ -70,7 +70,7 @@ def test_allocating_and_freeing_does_not_grow():
         check(tensors[1][-5:], torch.full((5,), float(step)))
     del tensors
     after = memory_of(kept)
-    assert after[0] == before[0]
+    assert after[0] <= before[0]  # less: of earlier tests something may have been in use until now
     assert after[1] <= before[1] + 2 * SEGMENT and after[2] <= before[2] + 2
 
 
