@@ -233,7 +233,7 @@ def test_it_ends_with_a_job_that_is_interrupted(tmp_path, machine, signum):
     command = [*processes.MPI_GDR_RUN, "-n", "2", "--mps", str(tmp_path / "rank.py")]
     with processes.Program(command, processes.clean_environment(**env)) as program:
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and os.fstat(program._log.fileno()).st_size < 60:
+        while time.monotonic() < deadline and os.pread(program._log.fileno(), 10000, 0).count(b"ready") < 2:
             time.sleep(0.05)
         program.process.send_signal(signum)
         result = program.finish(60)
