@@ -114,16 +114,19 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   std::lock_guard lock(issue_mutex_);
   if (shut_) fail(ErrorCode::InvalidUsage, name, ": group ", this->name(), " has been destroyed");
   std::vector<std::pair<Plan, Binding>> programs;
+  bool waits = false;  // for other ranks
   for (const Call& any : calls) {
     const auto* const call = std::get_if<CollectiveCall>(&any);
     std::string why = "messages are carried by the host";
-    if (call) {
+    // Some ranks' part of an all_to_all may be without messages.
+    if (call && (size_ == 1 || call->spec.collective != Collective::AllToAll)) {
       if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
       const Plan plan =
           planner_->plan(call->spec, *transport_, false, reach(call->spec, true), options_.topology);
       why.clear();
       if (can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_place(call->spec, target);
+        waits |= plan.schedule->shared;
         programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));
         continue;
       }
@@ -134,8 +137,8 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
          ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
          "devices share staging memory");
   }
-  if (device_node_) captured_on_.store(device_node_.get(), std::memory_order_release);
-  {
+  if (waits) {
+    captured_on_.store(device_node_.get(), std::memory_order_release);
     std::lock_guard failure_lock(failure_mutex_);  // who fails it later finds both
     if (!failed()) on_failure_ = std::move(on_failure);
   }

@@ -308,8 +308,12 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
       const std::size_t before = device.programs.size();
       make_programs(std::get<CollectiveCall>(call), channel, sequence, counters, *options.stream, algorithm,
                     device);
-      for (std::size_t i = before; i < device.programs.size(); ++i)
-        parts.push_back(std::make_unique<ProgramPart>(device.programs[i]));
+      std::shared_ptr<const bool> done;  // the program before
+      for (std::size_t i = before; i < device.programs.size(); ++i) {
+        auto part = std::make_unique<ProgramPart>(device.programs[i], device.behind[i] ? done : nullptr);
+        done = part->done();
+        parts.push_back(std::move(part));
+      }
     } else {
       parts.push_back(make_part(call, channel, sequence, counters, algorithm));
     }

@@ -13,17 +13,26 @@ namespace mpigdr {
 
 class ProgramPart : public Execution {
  public:
-  explicit ProgramPart(std::shared_ptr<DeviceProgram> program) : program_(std::move(program)) {}
+  // `before`: whether what it stands behind is done; null: nothing.
+  ProgramPart(std::shared_ptr<DeviceProgram> program, std::shared_ptr<const bool> before)
+      : program_(std::move(program)), before_(std::move(before)) {}
+  // Of the progress role, as all that follows.
+  std::shared_ptr<const bool> done() const { return done_; }
   bool advance() override {
-    const bool done = program_->advance();
+    *done_ = program_->advance();
     rounds_done_ = program_->rounds_done();
-    return done;
+    return *done_;
   }
-  std::vector<int> pending_peers() const override { return program_->pending_peers(); }
+  // Of what has not begun nobody is to blame.
+  std::vector<int> pending_peers() const override {
+    return before_ && !*before_ ? std::vector<int>{} : program_->pending_peers();
+  }
   void abandon() noexcept override { program_->abandon(); }
 
  private:
   const std::shared_ptr<DeviceProgram> program_;
+  const std::shared_ptr<const bool> before_;
+  const std::shared_ptr<bool> done_ = std::make_shared<bool>(false);
 };
 
 // For Operation::on_release_device(). Keeps none of them.

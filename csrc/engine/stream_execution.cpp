@@ -115,6 +115,9 @@ bool StreamExecution::advance() {
     // Nothing may move before: the caller's stream may still write the input and read the output.
     if (flags_.start()->load(std::memory_order_acquire) < flags_.base + 1) return false;
     started_ = true;
+    // What it stands behind may have been given up, and gone on with whatever was there: that is known by the
+    // next time.
+    return false;
   }
   for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));
   done_ = flags_.end()->load(std::memory_order_acquire) >= flags_.base + 1;

@@ -114,8 +114,11 @@ DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lane
       futures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
       captured_(captured_stream(device_, where)) {
   const c10::impl::VirtualGuardImpl guard(where.type());
-  for (int s = 0; s < lanes; ++s)
-    streams_.push_back(guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true));
+  while (streams_.size() < static_cast<std::size_t>(lanes)) {
+    const c10::Stream dealt = guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true);
+    // What is being captured must not wait for what is not.
+    if (dealt != captured_) streams_.push_back(dealt);
+  }
   for (int lane = 0; lane < lanes; ++lane) {
     owned_.push_back(queue(streams_[static_cast<std::size_t>(lane)]));
     queues_.push_back(owned_.back().get());
