@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from support import training
 from support.gpu import DEVICE, check, late
+from support.gpu_training import check_model, train
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -152,22 +153,6 @@ def test_it_outlives_its_group(rank, size):
     check(tensor, torch.full((5000,), total(size)))
     dist.all_reduce(tensor)
     check(tensor, torch.full((5000,), size * total(size)))
-
-
-def train(model):
-    optimizer = training.sgd(model)
-    for step in range(training.STEPS):
-        training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def check_model(model, size):
-    state = {}
-    for name, parameter in model.named_parameters():
-        full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-        state[name] = full.detach().cpu()
-    training.assert_same_model(state, training.train_alone(size), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("views", [False, True])

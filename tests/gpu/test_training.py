@@ -5,36 +5,18 @@ import torch
 import torch.distributed as dist
 from support import training
 from support.gpu import DEVICE, sleep
+from support.gpu_training import TOLERANCE, check_model, train
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh is not the CPU's
-
-
-def train(model):
-    optimizer = training.sgd(model)
-    for step in range(training.STEPS):
-        training.loss_of(model(training.batch(dist.get_rank(), step).to(DEVICE))).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def check(model, size):
-    state = {}
-    for name, parameter in model.named_parameters():
-        full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
-        assert parameter.device.type == DEVICE.type
-        state[name] = full.detach().cpu()
-    training.assert_same_model(state, training.train_alone(size), **TOLERANCE)
 
 
 @pytest.mark.parametrize("settings", [{}, {"gradient_as_bucket_view": True}, {"bucket_cap_mb": 0.001}])
 def test_ddp(size, settings):
     model = training.new_model().to(DEVICE)
     train(DistributedDataParallel(model, **settings))
-    check(model, size)
+    check_model(model, size)
 
 
 def test_fsdp2(size):
@@ -43,7 +25,7 @@ def test_fsdp2(size):
     fully_shard(model.first, mesh=mesh)
     fully_shard(model, mesh=mesh)
     train(model)
-    check(model, size)
+    check_model(model, size)
 
 
 def test_a_communication_hook(size):
@@ -57,7 +39,7 @@ def test_a_communication_hook(size):
     wrapped = DistributedDataParallel(model)
     wrapped.register_comm_hook(None, hook)
     train(wrapped)
-    check(model, size)
+    check_model(model, size)
 
 
 def test_losses_of_all_ranks(rank, size):
@@ -78,7 +60,7 @@ def test_gradients_accumulated_over_two_batches(size):
         training.loss_of(wrapped(batch)).div(2).backward()
         optimizer.step()
         optimizer.zero_grad()
-    check(model, size)
+    check_model(model, size)
 
 
 def test_parameters_that_some_batches_leave_out(size):
