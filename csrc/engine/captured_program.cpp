@@ -20,16 +20,7 @@ void submit_local(const Schedule& schedule, const Step& step, const Binding& bin
     return const_cast<std::byte*>(source_address(slice, binding));
   };
   std::vector<const void*> sources;
-  for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(address(schedule.source(step, k)));
-  ReduceArgs args = element_args(step, binding);
-  args.dst = address(step.dst);
-  args.sources = sources.data();
-  args.source_count = static_cast<int>(sources.size());
-  args.count = static_cast<std::size_t>(step.dst.count);
-  if (is_reduction(step, args))
-    queue.reduce(args);
-  else if (args.dst != sources[0])
-    queue.copy(args.dst, sources[0], byte_count(step.dst, binding));
+  submit(resolve(schedule, step, binding, address, sources), queue);
 }
 
 }  // namespace

@@ -23,14 +23,19 @@ ReduceArgs element_args(const Step& step, const Binding& binding) {
 
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
                   std::vector<const void*>& sources) {
-  MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
   sources.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k)
     sources.push_back(source_address(schedule.source(step, k), binding));
+  return resolve(step, binding, target_address(step.dst, binding), sources);
+}
+
+LocalStep resolve(const Step& step, const Binding& binding, void* dst,
+                  const std::vector<const void*>& sources) {
+  MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
   LocalStep local;
   local.bytes = byte_count(step.dst, binding);
   local.args = element_args(step, binding);
-  local.args.dst = target_address(step.dst, binding);
+  local.args.dst = dst;
   local.args.sources = sources.data();
   local.args.source_count = static_cast<int>(sources.size());
   local.args.count = static_cast<std::size_t>(step.dst.count);

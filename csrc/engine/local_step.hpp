@@ -49,5 +49,23 @@ struct LocalStep {
 // `sources` holds the addresses that the result's args point to, until the next call.
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
                   std::vector<const void*>& sources);
+// The same where `address` says where a slice is, read or written.
+template <typename Address>
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding, const Address& address,
+                  std::vector<const void*>& sources) {
+  sources.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(address(schedule.source(step, k)));
+  return resolve(step, binding, address(step.dst), sources);
+}
+// The same with addresses.
+LocalStep resolve(const Step& step, const Binding& binding, void* dst,
+                  const std::vector<const void*>& sources);
+
+inline void submit(const LocalStep& local, DeviceQueue& queue) {
+  if (local.kind == LocalStep::Kind::Copy)
+    queue.copy(local.args.dst, local.args.sources[0], local.bytes);
+  else if (local.kind == LocalStep::Kind::Reduce)
+    queue.reduce(local.args);
+}
 
 }  // namespace mpigdr

@@ -134,20 +134,12 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
     if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Input && shown_input_) return;
     if (const Place* const at = place(from); at && at->buffer == Buffer::Output && shown_output_) return;
   }
-  ReduceArgs args = element_args(step, binding_);
-  args.dst = address(step.dst);
-  sources_.clear();
-  for (std::uint32_t k = 0; k < step.source_count; ++k)
-    sources_.push_back(address(schedule_->source(step, k)));
-  args.sources = sources_.data();
-  args.source_count = static_cast<int>(sources_.size());
-  args.count = static_cast<std::size_t>(step.dst.count);
+  const auto where = [&](const Slice& slice) { return address(slice); };
+  const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
   if (is_located(step))
-    submit_located(step, args, queue);
-  else if (is_reduction(step, args))
-    queue.reduce(args);
-  else if (args.dst != sources_[0])
-    queue.copy(args.dst, sources_[0], byte_count(step.dst, binding_));
+    submit_located(step, local.args, queue);
+  else
+    mpigdr::submit(local, queue);
 }
 
 bool PeerExecution::is_located(const Step& step) const {

@@ -101,11 +101,7 @@ void StreamExecution::submit_round(const Round& round, DeviceQueue& queue) {
   for (std::uint32_t s = 0; s < round.step_count; ++s) {
     const Step& step = schedule_->steps[round.first_step + s];
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
-    const LocalStep local = resolve(*schedule_, step, binding_, sources_);
-    if (local.kind == LocalStep::Kind::Copy)
-      queue.copy(local.args.dst, local.args.sources[0], local.bytes);
-    else if (local.kind == LocalStep::Kind::Reduce)
-      queue.reduce(local.args);
+    mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
   }
 }
 
