@@ -1,13 +1,23 @@
 #include "collectives/phases.hpp"
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "collectives/build.hpp"
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
+#include "schedule/scattered.hpp"
 
 namespace mpigdr {
+namespace {
 
+using collectives::piece;
+
+// A part is so many messages long where it crosses the network: long enough to hide what begins and ends it.
+constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
+
+// The same schedule among other ranks: its rank i is ranks[i].
 SchedulePtr among(const Schedule& schedule, const std::vector<int>& ranks) {
   auto moved = std::make_shared<Schedule>(schedule);
   for (Step& step : moved->steps)
@@ -15,44 +25,228 @@ SchedulePtr among(const Schedule& schedule, const std::vector<int>& ranks) {
   return moved;
 }
 
-std::vector<Phase> all_reduce_phases(const CollectiveSpec& spec, const Topology& topology,
-                                     const Tuning& inside, const Tuning& between) {
-  MPIGDR_CHECK(topology.even() && topology.nodes() > 1 && topology.fewest() > 1 &&
-               spec.size == topology.size());
-  const int node = topology.node(spec.rank), place = topology.place(spec.rank);
-  const int ranks = topology.fewest(), nodes = topology.nodes();
-  CollectiveSpec slices;  // among the ranks of the node
-  slices.rank = place;
-  slices.size = ranks;
-  slices.dtype = spec.dtype;
-  for (int r = 0; r < ranks; ++r)
-    slices.counts.push_back(collectives::piece({Buffer::Output, 0, spec.count},
-                                               static_cast<std::uint64_t>(ranks),
-                                               static_cast<std::uint64_t>(r))
-                                .count);
-  const std::uint64_t mine = block_offset(slices, place), count = block_count(slices, place);
+class PhaseWriter {
+ public:
+  PhaseWriter(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
+              const Tuning& between)
+      : spec_(spec),
+        topology_(topology),
+        inside_(inside),
+        between_(between),
+        node_(topology.node(spec.rank)),
+        place_(topology.place(spec.rank)),
+        nodes_(topology.nodes()),
+        ranks_(static_cast<int>(topology.members(node_).size())),
+        leaders_(topology.fewest()) {}
 
-  Phase scatter{true, slices, nullptr, 0, mine};
-  scatter.spec.collective = Collective::ReduceScatter;
-  // The mean is taken at the end; a factor is in when the nodes meet.
-  scatter.spec.op = spec.op == ReduceOp::Avg ? ReduceOp::Sum : spec.op;
-  scatter.schedule = collectives::reduce_scatter_staged(scatter.spec, inside);
+  Phases build() {
+    switch (spec_.collective) {
+      case Collective::AllReduce:
+        all_reduce();
+        break;
+      case Collective::AllGather:
+        all_gather();
+        break;
+      case Collective::ReduceScatter:
+        reduce_scatter();
+        break;
+      case Collective::Broadcast:
+        broadcast();
+        break;
+      default:
+        fail(ErrorCode::Internal, name(spec_.collective), " has no phases");
+    }
+    return std::move(made_);
+  }
 
-  Phase reduce{false, {}, nullptr, mine, mine};
-  reduce.spec.collective = Collective::AllReduce;
-  reduce.spec.rank = node;
-  reduce.spec.size = nodes;
-  reduce.spec.count = count;
-  reduce.spec.dtype = spec.dtype;
-  reduce.spec.op = spec.op == ReduceOp::PreMulSum ? ReduceOp::Sum : spec.op;
-  std::vector<int> peers;
-  for (int v = 0; v < nodes; ++v) peers.push_back(topology.members(v)[static_cast<std::size_t>(place)]);
-  reduce.schedule = among(*select_algorithm(reduce.spec, false).build(reduce.spec, between), peers);
+ private:
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  Phase gather{true, slices, nullptr, mine, 0};
-  gather.spec.collective = Collective::AllGather;
-  gather.schedule = collectives::all_gather_staged(gather.spec, inside);
-  return {scatter, reduce, gather};
+  // Parts of a buffer of `count` elements, of which `sent` bytes cross the network from each rank that sends.
+  std::vector<Slice> parts(std::uint64_t count, std::uint64_t sent) const {
+    const std::uint64_t number = std::clamp<std::uint64_t>(sent / (kChunksPerPart * between_.chunk_bytes), 1,
+                                                           std::clamp<std::uint64_t>(count, 1, kMostParts));
+    std::vector<Slice> cut;
+    for (std::uint64_t j = 0; j < number; ++j) cut.push_back(piece({Buffer::Output, 0, count}, number, j));
+    return cut;
+  }
+  std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
+
+  // One for each node: its rank at this place, or at another where it has fewer.
+  std::vector<int> peers_at(int place) const {
+    std::vector<int> peers;
+    for (int v = 0; v < nodes_; ++v) {
+      const std::vector<int>& all = topology_.members(v);
+      peers.push_back(all[index(place) % all.size()]);
+    }
+    return peers;
+  }
+
+  CollectiveSpec among_node(Collective collective, std::uint64_t count) const {
+    CollectiveSpec spec{collective, place_, ranks_};
+    spec.count = count;
+    spec.dtype = spec_.dtype;
+    // The mean is taken where the nodes meet.
+    spec.op = spec_.op == ReduceOp::Avg ? ReduceOp::Sum : spec_.op;
+    return spec;
+  }
+  CollectiveSpec among_nodes(Collective collective, std::uint64_t count) const {
+    CollectiveSpec spec{collective, node_, nodes_};
+    spec.count = count;
+    spec.dtype = spec_.dtype;
+    // The factor is in by then.
+    spec.op = spec_.op == ReduceOp::PreMulSum ? ReduceOp::Sum : spec_.op;
+    return spec;
+  }
+
+  int add(Phase phase, const SchedulePtr& schedule, const Scattered& where) {
+    phase.schedule = scattered(*schedule, phase.spec.rank, where);
+    made_.phases.push_back(std::move(phase));
+    return static_cast<int>(made_.phases.size()) - 1;
+  }
+  int add_between(const Phase& phase, const Scattered& where, const std::vector<int>& peers) {
+    const SchedulePtr own = select_algorithm(phase.spec, false).build(phase.spec, between_);
+    const int number = add(phase, own, where);
+    Phase& added = made_.phases[index(number)];
+    added.schedule = among(*added.schedule, peers);
+    return number;
+  }
+  // The same on all ranks of `number`.
+  static std::vector<Pieces> on_all(int number, Pieces pieces) { return {index(number), std::move(pieces)}; }
+
+  // While part j is between the nodes, part j + 1 gets there and part j - 1 comes from there.
+  void all_reduce() {
+    const auto leaders = static_cast<std::uint64_t>(leaders_);
+    const std::vector<int> peers = peers_at(place_);
+    int meeting = -1;  // of the part before
+    const std::vector<Slice> all = parts(spec_.count, bytes(spec_.count / leaders));
+    const auto gather = [&](int j) {
+      const Slice& part = all[index(j)];
+      const CollectiveSpec slices = slices_of(part, Collective::AllGather);
+      Scattered where{{}, on_all(ranks_, {{part.offset, part.count}})};
+      for (int k = 0; k < ranks_; ++k)
+        where.input.push_back({{part.offset + block_offset(slices, k), block_count(slices, k)}});
+      add({true, slices, Buffer::Output, Buffer::Output, nullptr, j, meeting},
+          collectives::all_gather_staged(slices, inside_), where);
+    };
+    const int number = static_cast<int>(all.size());
+    for (int j = 0; j < number; ++j) {
+      const Slice& part = all[index(j)];
+      const CollectiveSpec slices = slices_of(part, Collective::ReduceScatter);
+      const Pieces own = {{part.offset + block_offset(slices, place_), block_count(slices, place_)}};
+      const int scatter = add({true, slices, Buffer::Input, Buffer::Output, nullptr, j},
+                              collectives::reduce_scatter_staged(slices, inside_),
+                              {on_all(ranks_, {{part.offset, part.count}}), on_all(ranks_, own)});
+      if (j > 0) gather(j - 1);
+      if (place_ >= leaders_) continue;
+      const CollectiveSpec slice = among_nodes(Collective::AllReduce, own[0].count);
+      meeting = add_between({false, slice, Buffer::Output, Buffer::Output, nullptr, j, scatter},
+                            {on_all(nodes_, own), on_all(nodes_, own)}, peers);
+    }
+    gather(number - 1);
+  }
+  // One slice for each leader, none for the other ranks of the node.
+  CollectiveSpec slices_of(const Slice& part, Collective collective) const {
+    CollectiveSpec spec = among_node(collective, 0);
+    const auto leaders = static_cast<std::uint64_t>(leaders_);
+    for (int r = 0; r < ranks_; ++r)
+      spec.counts.push_back(r < leaders_ ? piece(part, leaders, static_cast<std::uint64_t>(r)).count : 0);
+    return spec;
+  }
+
+  // Of the blocks of all ranks at a place, one for each node, that part.
+  Pieces blocks_at(int place, const Slice& part) const {
+    Pieces pieces;
+    for (const int rank : peers_at(place))
+      pieces.push_back({block_offset(spec_, rank) + part.offset, part.count});
+    return pieces;
+  }
+  Pieces blocks_of_all(const Slice& part) const {
+    Pieces all;
+    for (int k = 0; k < ranks_; ++k) {
+      const Pieces some = blocks_at(k, part);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+  std::uint64_t crossing() const { return bytes(spec_.count) * static_cast<std::uint64_t>(nodes_ - 1); }
+
+  void all_gather() {
+    const std::vector<int> peers = peers_at(place_);
+    int j = 0;
+    for (const Slice& part : parts(spec_.count, crossing())) {
+      const Pieces own = {{part.offset, part.count}};
+      const CollectiveSpec blocks = among_nodes(Collective::AllGather, part.count);
+      const int there = add_between({false, blocks, Buffer::Input, Buffer::Output, nullptr, j},
+                                    {on_all(nodes_, own), on_all(nodes_, blocks_at(place_, part))}, peers);
+      const CollectiveSpec slices =
+          among_node(Collective::AllGather, part.count * static_cast<std::uint64_t>(nodes_));
+      Scattered where{{}, on_all(ranks_, blocks_of_all(part))};
+      for (int k = 0; k < ranks_; ++k) where.input.push_back(blocks_at(k, part));
+      add({true, slices, Buffer::Output, Buffer::Output, nullptr, j++, there},
+          collectives::all_gather_staged(slices, inside_), where);
+    }
+  }
+
+  void reduce_scatter() {
+    const std::vector<int> peers = peers_at(place_);
+    const auto nodes = static_cast<std::uint64_t>(nodes_);
+    made_.scratch_count = spec_.count * nodes;
+    int j = 0;
+    for (const Slice& part : parts(spec_.count, crossing())) {
+      const Pieces sums = {{part.offset * nodes, part.count * nodes}}, own = {{part.offset, part.count}};
+      const CollectiveSpec slices = among_node(Collective::ReduceScatter, part.count * nodes);
+      const int here = add({true, slices, Buffer::Input, Buffer::Scratch, nullptr, j},
+                           collectives::reduce_scatter_staged(slices, inside_),
+                           {on_all(ranks_, blocks_of_all(part)), on_all(ranks_, sums)});
+      const CollectiveSpec block = among_nodes(Collective::ReduceScatter, part.count);
+      add_between({false, block, Buffer::Scratch, Buffer::Output, nullptr, j++, here},
+                  {on_all(nodes_, sums), on_all(nodes_, own)}, peers);
+    }
+  }
+
+  void broadcast() {
+    made_.one_way = true;
+    const std::vector<int> peers = peers_at(topology_.place(spec_.root));
+    const int leader = peers[index(node_)];
+    int j = 0;
+    for (const Slice& part : parts(spec_.count, bytes(spec_.count))) {
+      const Pieces own = {{part.offset, part.count}};
+      int there = -1;
+      if (spec_.rank == leader) {
+        CollectiveSpec chain = among_nodes(Collective::Broadcast, part.count);
+        chain.root = topology_.node(spec_.root);
+        there = add_between({false, chain, Buffer::Input, Buffer::Output, nullptr, j},
+                            {on_all(nodes_, {}), on_all(nodes_, own)}, peers);
+      }
+      CollectiveSpec tree = among_node(Collective::Broadcast, part.count);
+      tree.root = topology_.place(leader);
+      add({true, tree, Buffer::Input, Buffer::Output, nullptr, j++, there},
+          collectives::broadcast_staged(tree, inside_), {on_all(ranks_, {}), on_all(ranks_, own)});
+    }
+  }
+
+  const CollectiveSpec& spec_;
+  const Topology& topology_;
+  const Tuning &inside_, &between_;
+  const int node_, place_, nodes_, ranks_, leaders_;
+  Phases made_;
+};
+
+}  // namespace
+
+bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
+  if (topology.nodes() == 1) return false;
+  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Broadcast) return true;
+  const bool blocks =
+      spec.collective == Collective::AllGather || spec.collective == Collective::ReduceScatter;
+  return blocks && spec.counts.empty() && topology.even();
+}
+
+Phases phases_of(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
+                 const Tuning& between) {
+  MPIGDR_CHECK(has_phases(spec, topology) && spec.size == topology.size());
+  return PhaseWriter(spec, topology, inside, between).build();
 }
 
 }  // namespace mpigdr

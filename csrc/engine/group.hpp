@@ -23,7 +23,7 @@
 
 #include "common/error.hpp"
 #include "engine/calls.hpp"
-#include "engine/device_program.hpp"
+#include "engine/device_parts.hpp"
 #include "engine/gate.hpp"
 #include "engine/operation.hpp"
 #include "engine/planner.hpp"
@@ -198,27 +198,28 @@ class Group : public std::enable_shared_from_this<Group> {
   // would go by messages, and only pairs of ranks know.
   Reach reach(const CollectiveSpec& spec, bool on_device) const;
   Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
-  // The parts of an operation on a device, in their order; their memory goes to `kept`.
-  struct DeviceParts {
-    std::vector<std::shared_ptr<DeviceProgram>> programs;
-    std::vector<bool> behind;  // by program: it is behind the one before, instead of behind the caller
+  // The parts of an operation on a device; their memory goes to `kept`.
+  struct DeviceWork {
+    std::vector<DevicePart> programs;
     std::vector<std::shared_ptr<void>> kept;
   };
   // Adds those of one call.
   void make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence, Counters& counters,
-                     const StreamTarget& target, std::string& algorithm, DeviceParts& parts);
+                     const StreamTarget& target, std::string& algorithm, DeviceWork& work);
+  void make_phases(const CollectiveCall& call, Channel channel, std::uint64_t sequence, Counters& counters,
+                   const StreamTarget& target, DeviceWork& work);
   std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
                                               Binding binding, std::uint64_t sequence, Counters& counters,
-                                              const StreamTarget& target, DeviceParts& parts);
+                                              const StreamTarget& target, DeviceWork& work);
   // Whether the call runs in phases: its ranks share memory of their devices with those of their own node
   // only.
   bool in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const;
   // Throws unless the group shares the memory of the device that the call is for.
   void check_place(const CollectiveSpec& spec, const StreamTarget& target) const;
   // Submits them. If the device refuses, the group has failed: the others carry the operation out.
-  void launch(Operation& operation, const DeviceParts& parts, const StreamTarget& target);
-  // Whether its sends wait for their receivers; counts on.
-  static bool is_acknowledged(const Plan& plan, const CollectiveSpec& spec, Counters& counters);
+  void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);
+  // Whether the sends of a call, one way or not, wait for their receivers; counts on.
+  static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
   void check(const Call& call) const;
   void check(const CollectiveSpec& spec) const;
   // Appends a barrier to `calls` now and then. Returns what all_to_alls_ of this

@@ -36,18 +36,20 @@ void Group::check_place(const CollectiveSpec& spec, const StreamTarget& target) 
 bool Group::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const {
   constexpr std::uint64_t kMostBytes = std::uint64_t{32}
                                        << 30;  // of what goes through staging memory in chunks
-  return device_node_ && device_node_->size() < size_ && algorithm.two_level &&
-         spec.collective == Collective::AllReduce && spec.count * item_size(spec.dtype) <= kMostBytes;
+  if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level) return false;
+  const bool whole = spec.collective == Collective::AllReduce || spec.collective == Collective::Broadcast;
+  const std::uint64_t count = whole ? spec.count : spec.count * static_cast<unsigned>(size_);
+  return has_phases(spec, *options_.topology) && count * item_size(spec.dtype) <= kMostBytes;
 }
 
 std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
                                                    Binding binding, std::uint64_t sequence,
                                                    Counters& counters, const StreamTarget& target,
-                                                   DeviceParts& parts) {
+                                                   DeviceWork& work) {
   const auto memory = [&](std::uint64_t count, const auto& allocate) -> void* {
     if (count == 0) return nullptr;
-    parts.kept.push_back(allocate(count * item_size(spec.dtype)));
-    return parts.kept.back().get();
+    work.kept.push_back(allocate(count * item_size(spec.dtype)));
+    return work.kept.back().get();
   };
   binding.scratch = memory(schedule->scratch_count, target.device_memory);
   binding.bounce = memory(schedule->bounce_count, target.host_memory);
@@ -62,42 +64,58 @@ std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveSpec& spec, c
 
 void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence,
                           Counters& counters, const StreamTarget& target, std::string& algorithm,
-                          DeviceParts& parts) {
-  const auto add = [&](std::shared_ptr<DeviceProgram> program, bool behind) {
-    parts.programs.push_back(std::move(program));
-    parts.behind.push_back(behind);
-  };
+                          DeviceWork& work) {
   if (const Algorithm& chosen = choose(call.spec, true); in_phases(call.spec, chosen)) {
     algorithm = chosen.name;
-    const auto phases = planner_->phases(call.spec, *options_.topology, target.through_host);
-    const std::size_t item = item_size(call.spec.dtype);
-    for (const Phase& phase : *phases) {
-      const bool first = &phase == phases->data();
-      Binding binding = bind(call, channel, sequence, false);
-      binding.input = static_cast<const std::byte*>(first ? call.input : call.output) + phase.input * item;
-      binding.output = static_cast<std::byte*>(call.output) + phase.output * item;
-      binding.op = phase.spec.op;
-      if (binding.op != ReduceOp::PreMulSum) binding.factor = 1.0;
-      if (binding.op != ReduceOp::Avg) binding.divisor = 1;
-      add(make_program(phase.spec, phase.schedule, binding, sequence, counters, target, parts), !first);
-    }
-    return;
+    return make_phases(call, channel, sequence, counters, target, work);
   }
   const Plan plan = planner_->plan(call.spec, *transport_, false, reach(call.spec, true), options_.topology,
                                    target.through_host);
   algorithm = plan.algorithm->name;
-  const Binding binding = bind(call, channel, sequence, is_acknowledged(plan, call.spec, counters));
-  add(make_program(call.spec, plan.schedule, binding, sequence, counters, target, parts), false);
+  const Binding binding =
+      bind(call, channel, sequence, is_acknowledged(plan.schedule->one_way, call.spec, counters));
+  work.programs.push_back(
+      {make_program(call.spec, plan.schedule, binding, sequence, counters, target, work)});
 }
 
-void Group::launch(Operation& operation, const DeviceParts& parts, const StreamTarget& target) {
+void Group::make_phases(const CollectiveCall& call, Channel channel, std::uint64_t sequence,
+                        Counters& counters, const StreamTarget& target, DeviceWork& work) {
+  const auto made = planner_->phases(call.spec, *options_.topology, target.through_host);
+  // Counted on all ranks, also on those that send nothing between the nodes.
+  const bool acknowledged = is_acknowledged(made->one_way, call.spec, counters);
+  void* common = nullptr;
+  if (made->scratch_count) {
+    work.kept.push_back(target.device_memory(made->scratch_count * item_size(call.spec.dtype)));
+    common = work.kept.back().get();
+  }
+  std::vector<int> numbers;  // by phase: its program
+  int last_inside = -1, last_between = -1;
+  for (const Phase& phase : made->phases) {
+    const auto memory = [&](Buffer buffer) {
+      return buffer == Buffer::Input    ? const_cast<void*>(call.input)
+             : buffer == Buffer::Output ? call.output
+                                        : common;
+    };
+    Binding binding = bind(call, channel, sequence, acknowledged && !phase.inside);
+    binding.input = memory(phase.input);
+    binding.output = memory(phase.output);
+    binding.op = phase.spec.op;
+    if (binding.op != ReduceOp::PreMulSum) binding.factor = 1.0;
+    if (binding.op != ReduceOp::Avg) binding.divisor = 1;
+    int& last = phase.inside ? last_inside : last_between;
+    const int behind = phase.behind < 0 ? -1 : numbers[static_cast<std::size_t>(phase.behind)];
+    const auto on = phase.inside ? DevicePart::On::First : DevicePart::On::Others;
+    work.programs.push_back(
+        {make_program(phase.spec, phase.schedule, binding, sequence, counters, target, work), on, last,
+         behind});
+    last = static_cast<int>(work.programs.size()) - 1;
+    numbers.push_back(last);
+  }
+}
+
+void Group::launch(Operation& operation, const DeviceWork& work, const StreamTarget& target) {
   try {
-    for (std::size_t i = 0; i < parts.programs.size(); ++i) {
-      const bool last = i + 1 == parts.programs.size();
-      parts.programs[i]->launch(target.device, target.queues,
-                                parts.behind[i] ? *target.queues[0] : target.caller,
-                                last ? target.conclude : nullptr);
-    }
+    mpigdr::launch(work.programs, target);
     // The group may have failed meanwhile: what was let go before it was there has to be let go once more.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {

@@ -29,9 +29,7 @@ constexpr std::uint64_t kBegunHere = 64 * 1024;
 // Message numbers of the flight log kept at most.
 constexpr std::size_t kMessageNumbers = 65536;
 
-bool is_one_way(const Plan& plan, const CollectiveSpec& spec) {
-  return plan.schedule->one_way && (spec.count > 0 || !spec.counts.empty());
-}
+bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec.counts.empty(); }
 
 shm::CallId call_id(const CollectiveSpec& spec, std::uint64_t sequence) {
   const CallHeader::Call call = agreed_part(spec);
@@ -107,10 +105,10 @@ std::unique_ptr<Execution> Group::make_part(const Call& call, Channel channel, s
   return make_collective(std::get<CollectiveCall>(call), channel, sequence, counters, algorithm);
 }
 
-bool Group::is_acknowledged(const Plan& plan, const CollectiveSpec& spec, Counters& counters) {
+bool Group::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters) {
   // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
   // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
-  return is_one_way(plan, spec) && counters.one_way++ % kAcknowledgedEvery == 0;
+  return one_way && sends_anything(spec) && counters.one_way++ % kAcknowledgedEvery == 0;
 }
 
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
@@ -123,7 +121,7 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
                                   c.spec.dtype,      c.spec.op, c.spec.root};
     return std::make_unique<NativeExecution>(native, channel, *transport_);
   }
-  const bool acknowledged = is_acknowledged(plan, c.spec, counters);
+  const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, counters);
   return run_schedule(plan, c, channel, sequence, acknowledged, plan.schedule->shared ? counters.slots++ : 0);
 }
 
@@ -133,7 +131,7 @@ std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel c
   const Plan plan = planner_->plan(c.spec, *transport_, false, Reach::None, options_.topology);
   // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
   // among the uses of slots, for the same reason: it goes through the transport.
-  return run_schedule(plan, c, channel, sequence, is_one_way(plan, c.spec), 0);
+  return run_schedule(plan, c, channel, sequence, plan.schedule->one_way && sends_anything(c.spec), 0);
 }
 
 Binding Group::bind(const CollectiveCall& c, Channel channel, std::uint64_t sequence,
@@ -300,18 +298,21 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   parts.reserve(calls.size());
   std::uint64_t sequence = next;
   Counters counters = counters_[static_cast<int>(channel)];
-  DeviceParts device;
+  DeviceWork device;
+  std::vector<std::shared_ptr<const bool>> done;  // by program of `device`
   std::size_t looked_at = 0;
   for (const Call& call : calls) {
     std::string algorithm;
     if (options.stream) {
-      const std::size_t before = device.programs.size();
       make_programs(std::get<CollectiveCall>(call), channel, sequence, counters, *options.stream, algorithm,
                     device);
-      std::shared_ptr<const bool> done;  // the program before
-      for (std::size_t i = before; i < device.programs.size(); ++i) {
-        auto part = std::make_unique<ProgramPart>(device.programs[i], device.behind[i] ? done : nullptr);
-        done = part->done();
+      while (done.size() < device.programs.size()) {
+        const DevicePart& made = device.programs[done.size()];
+        std::vector<std::shared_ptr<const bool>> before;
+        for (const int i : {made.follows, made.behind})
+          if (i >= 0) before.push_back(done[static_cast<std::size_t>(i)]);
+        auto part = std::make_unique<ProgramPart>(made.program, std::move(before));
+        done.push_back(part->done());
         parts.push_back(std::move(part));
       }
     } else {

@@ -79,16 +79,12 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   std::lock_guard lock(mutex_);
   std::size_t steps = 0;
   for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
-  if (cache_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
-    cache_.clear();
-    cached_steps_ = 0;
-  }
-  cached_steps_ += steps;
+  make_room(steps);
   return cache_.emplace(std::move(key), plan).first->second;
 }
 
-std::shared_ptr<const std::vector<Phase>> Planner::phases(const CollectiveSpec& spec,
-                                                          const Topology& topology, bool by_host) {
+std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
+                                              bool by_host) {
   std::string key = key_of(spec);
   append(key, by_host);
   append(key, topology.id());
@@ -96,13 +92,25 @@ std::shared_ptr<const std::vector<Phase>> Planner::phases(const CollectiveSpec& 
     std::lock_guard lock(mutex_);
     if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
   }
-  auto made = all_reduce_phases(spec, topology, device_tuning_, tuning_);
-  for (Phase& phase : made)
+  Phases made = phases_of(spec, topology, device_tuning_, tuning_);
+  std::size_t steps = 0;
+  for (Phase& phase : made.phases) {
     if (by_host && !phase.inside) phase.schedule = through_host(*phase.schedule);
-  auto kept = std::make_shared<const std::vector<Phase>>(std::move(made));
+    steps += phase.schedule->steps.size();
+  }
+  auto kept = std::make_shared<const Phases>(std::move(made));
   std::lock_guard lock(mutex_);
-  if (phases_.size() >= kMostCached) phases_.clear();
+  make_room(steps);
   return phases_.emplace(std::move(key), std::move(kept)).first->second;
+}
+
+void Planner::make_room(std::size_t steps) {
+  if (cache_.size() + phases_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
+    cache_.clear();
+    phases_.clear();
+    cached_steps_ = 0;
+  }
+  cached_steps_ += steps;
 }
 
 const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,

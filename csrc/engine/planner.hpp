@@ -30,9 +30,8 @@ class Planner {
   Plan plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native = true,
             Reach reach = Reach::None, const std::shared_ptr<const Topology>& topology = nullptr,
             bool by_host = false);
-  // Of an all_reduce on even nodes (collectives/phases.hpp) whose ranks share memory of their devices.
-  std::shared_ptr<const std::vector<Phase>> phases(const CollectiveSpec& spec, const Topology& topology,
-                                                   bool by_host);
+  // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.
+  std::shared_ptr<const Phases> phases(const CollectiveSpec& spec, const Topology& topology, bool by_host);
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
                           Reach reach, const std::shared_ptr<const Topology>& topology) const;
@@ -42,13 +41,15 @@ class Planner {
  private:
   const Algorithm& choose(const CollectiveSpec& placed, const Transport& transport, bool allow_native,
                           Reach reach) const;
+  // Before something of so many steps is kept; with mutex_ held.
+  void make_room(std::size_t steps);
 
   const Selection selection_;
   Tuning tuning_, device_tuning_;  // the latter where devices share memory
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
-  std::unordered_map<std::string, std::shared_ptr<const std::vector<Phase>>> phases_;
+  std::unordered_map<std::string, std::shared_ptr<const Phases>> phases_;
 };
 
 }  // namespace mpigdr

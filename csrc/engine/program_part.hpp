@@ -2,19 +2,21 @@
 // may be before the issuing thread has launched the last of them.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "engine/device_program.hpp"
+#include "engine/device_parts.hpp"
 #include "engine/gate.hpp"
 
 namespace mpigdr {
 
 class ProgramPart : public Execution {
  public:
-  // `before`: whether what it stands behind is done; null: nothing.
-  ProgramPart(std::shared_ptr<DeviceProgram> program, std::shared_ptr<const bool> before)
+  // `before`: whether those that it stands behind are done.
+  ProgramPart(std::shared_ptr<DeviceProgram> program, std::vector<std::shared_ptr<const bool>> before)
       : program_(std::move(program)), before_(std::move(before)) {}
   // Of the progress role, as all that follows.
   std::shared_ptr<const bool> done() const { return done_; }
@@ -25,20 +27,22 @@ class ProgramPart : public Execution {
   }
   // Of what has not begun nobody is to blame.
   std::vector<int> pending_peers() const override {
-    return before_ && !*before_ ? std::vector<int>{} : program_->pending_peers();
+    const bool begun = std::all_of(before_.begin(), before_.end(), [](const auto& done) { return *done; });
+    return begun ? program_->pending_peers() : std::vector<int>{};
   }
   void abandon() noexcept override { program_->abandon(); }
 
  private:
   const std::shared_ptr<DeviceProgram> program_;
-  const std::shared_ptr<const bool> before_;
+  const std::vector<std::shared_ptr<const bool>> before_;
   const std::shared_ptr<bool> done_ = std::make_shared<bool>(false);
 };
 
 // For Operation::on_release_device(). Keeps none of them.
-inline std::function<bool()> releases(const std::vector<std::shared_ptr<DeviceProgram>>& programs,
+inline std::function<bool()> releases(const std::vector<DevicePart>& parts,
                                       const std::shared_ptr<Gate>& gate) {
-  const std::vector<std::weak_ptr<DeviceProgram>> weak(programs.begin(), programs.end());
+  std::vector<std::weak_ptr<DeviceProgram>> weak;
+  for (const DevicePart& part : parts) weak.emplace_back(part.program);
   return [weak, gate = std::weak_ptr<Gate>(gate)] {
     bool through = true;
     for (const auto& program : weak)

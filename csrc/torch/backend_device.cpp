@@ -52,7 +52,7 @@ void MpiBackend::share_devices(const Job& job) {
   const std::lock_guard lock(sharing_mutex_);
   if (devices_shared_.load(std::memory_order_relaxed)) return;
   const Topology* const topology = group_->topology().get();
-  const bool inside = topology && topology->two_level() && topology->even();
+  const bool inside = topology && topology->two_level();
   if (size_ > 1 && (group_->node() || inside)) {  // alike on all ranks
     if (job.streams && job.streams->capturing(job.streams->current()))
       fail(ErrorCode::InvalidUsage, job.name,
@@ -67,7 +67,7 @@ void MpiBackend::share_devices(const Job& job) {
       if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
       if (job.streams && Env::get().device_sharing && Env::get().node_memory) {
         node = inside ? std::make_shared<ipc::DeviceNode>(job.streams->device(), topology->place(rank_),
-                                                          topology->fewest(), members)
+                                                          static_cast<int>(members.size()), members)
                       : std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
         ticket = node->ticket();
       }

@@ -1,5 +1,8 @@
-// Collectives over several nodes in phases: each is right among its ranks, and they fit together.
+// Collectives over several nodes in phases: all of them together are the collective, whoever's buffers are
+// reached inside the nodes, and parts of a call touch nothing in common.
 #include "collectives/phases.hpp"
+#include "schedule/in_place.hpp"
+#include "schedule/scattered.hpp"
 #include "schedules.hpp"
 #include "test.hpp"
 
@@ -8,60 +11,233 @@ using namespace mpigdr;
 namespace {
 
 constexpr Tuning kInside{.chunk_bytes = 64, .max_lanes = 2, .staging_bytes = 2048, .in_place = true};
-constexpr Tuning kBetween{.chunk_bytes = 64, .max_lanes = 2};
 
-void expect_right(const std::vector<int>& ranks, const std::vector<std::vector<Phase>>& all, std::size_t i) {
-  unit::Group group;
-  for (const int r : ranks) {
-    const Phase& phase = all[static_cast<std::size_t>(r)][i];
-    group.specs.push_back(phase.spec);
-    std::vector<int> numbers(all.size(), -1);  // as among these ranks
-    for (std::size_t k = 0; k < ranks.size(); ++k)
-      numbers[static_cast<std::size_t>(ranks[k])] = static_cast<int>(k);
-    group.schedules.push_back(phase.inside ? phase.schedule : among(*phase.schedule, numbers));
+// The phases of one rank as a schedule of the collective: the parts are its lanes, in each the phases follow
+// each other, with memory of their own each.
+class Together {
+ public:
+  Together(const CollectiveSpec& spec, const Topology& topology, const Phases& phases, const Reached& reached)
+      : spec_(spec), topology_(topology), phases_(phases), reached_(reached), writer_("phases") {}
+
+  SchedulePtr write() {
+    writer_.scratch(phases_.scratch_count);
+    int parts = 0;
+    for (const Phase& phase : phases_.phases) parts = std::max(parts, phase.part + 1);
+    for (int part = 0; part < parts; ++part) {
+      writer_.lane();
+      for (const Phase& phase : phases_.phases)
+        if (phase.part == part) write(phase);
+    }
+    if (phases_.one_way) writer_.one_way();
+    return writer_.finish();
   }
+
+ private:
+  const std::vector<int>& local() const { return topology_.members(topology_.node(spec_.rank)); }
+
+  void write(const Phase& phase) {
+    SchedulePtr schedule = phase.schedule;
+    if (phase.inside && schedule->shared) {
+      Reached here;
+      for (const int rank : local()) {
+        here.input.push_back(reached_.input[static_cast<std::size_t>(rank)]);
+        here.output.push_back(reached_.output[static_cast<std::size_t>(rank)]);
+      }
+      schedule = in_place(*schedule, phase.spec.rank, here);
+    }
+    // Staging is as large on all ranks of the node, but Notify needs no offset.
+    const Slice scratch = writer_.scratch(schedule->scratch_count);
+    const Slice staging = writer_.staging(schedule->staging_count);
+    const auto moved = [&](Slice slice) {
+      if (slice.owner >= 0) slice.owner = local()[static_cast<std::size_t>(slice.owner)];
+      if (slice.buffer == Buffer::Input)
+        slice.buffer = phase.input;
+      else if (slice.buffer == Buffer::Output)
+        slice.buffer = phase.output;
+      else
+        slice.offset += slice.buffer == Buffer::Scratch ? scratch.offset : staging.offset;
+      return slice;
+    };
+    for (const Lane& lane : schedule->lanes)
+      for (std::uint32_t k = 0; k < lane.round_count; ++k) {
+        writer_.round();
+        const Round& round = schedule->rounds[lane.first_round + k];
+        for (std::uint32_t s = 0; s < round.step_count; ++s) {
+          const Step& step = schedule->steps[round.first_step + s];
+          std::vector<Slice> sources;
+          for (std::uint32_t i = 0; i < step.source_count; ++i)
+            sources.push_back(moved(schedule->source(step, i)));
+          const int peer =
+              step.peer >= 0 && phase.inside ? local()[static_cast<std::size_t>(step.peer)] : step.peer;
+          switch (step.kind) {
+            case StepKind::Send:
+              writer_.send(peer, sources[0]);
+              break;
+            case StepKind::Recv:
+              writer_.recv(peer, moved(step.dst));
+              break;
+            case StepKind::Copy:
+              writer_.copy(moved(step.dst), sources[0], step.scale);
+              break;
+            case StepKind::Reduce:
+              writer_.reduce(moved(step.dst), sources, step.scale);
+              break;
+            case StepKind::Notify:
+              writer_.notify();
+              break;
+            case StepKind::Await:
+              writer_.await(peer);
+              break;
+          }
+        }
+      }
+  }
+
+  const CollectiveSpec& spec_;
+  const Topology& topology_;
+  const Phases& phases_;
+  const Reached& reached_;
+  ScheduleWriter writer_;
+};
+
+const std::vector<std::vector<int>> kEven = {
+    {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {2, 0, 1, 1, 2, 0}, {0, 0, 0, 0, 1, 1, 1, 1}};
+const std::vector<std::vector<int>> kUneven = {{0, 0, 0, 1, 1}, {0, 1, 1, 0, 0, 1, 2, 2}, {0, 1, 1, 1}};
+
+Reached reached_by(int size, auto input, auto output) {
+  Reached reached;
+  for (int r = 0; r < size; ++r) {
+    reached.input.push_back(input(r));
+    reached.output.push_back(output(r));
+  }
+  return reached;
+}
+
+struct Made {
+  std::vector<CollectiveSpec> specs;
+  std::vector<Phases> phases;  // by rank
+};
+
+Made make(CollectiveSpec spec, const Topology& topology, const Tuning& between) {
+  Made made;
+  spec.size = topology.size();
+  for (spec.rank = 0; spec.rank < spec.size; ++spec.rank) {
+    made.specs.push_back(spec);
+    made.phases.push_back(phases_of(spec, topology, kInside, between));
+  }
+  return made;
+}
+
+void expect_right(const Made& made, const Topology& topology, const Reached& reached) {
+  unit::Group group{made.specs, {}};
+  for (std::size_t r = 0; r < made.specs.size(); ++r)
+    group.schedules.push_back(Together(made.specs[r], topology, made.phases[r], reached).write());
   unit::expect_right(group);
+}
+
+// In one part, and in several.
+const std::vector<Tuning> kBetween = {{.chunk_bytes = 1 << 20, .max_lanes = 1},
+                                      {.chunk_bytes = 64, .max_lanes = 1}};
+
+void expect_right(CollectiveSpec spec, const std::vector<int>& nodes, const Tuning& between) {
+  const Topology topology(nodes);
+  spec.dtype = DataType::Float32;
+  const Made made = make(spec, topology, between);
+  const auto none = [](int) { return false; };
+  const auto all = [](int) { return true; };
+  const auto odd = [](int r) { return r % 2 == 1; };
+  expect_right(made, topology, reached_by(topology.size(), none, none));
+  expect_right(made, topology, reached_by(topology.size(), all, all));
+  expect_right(made, topology, reached_by(topology.size(), odd, none));
 }
 
 }  // namespace
 
-TEST(all_reduce_in_phases) {
-  const std::vector<std::vector<int>> placements = {
-      {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {2, 0, 1, 1, 2, 0}, {0, 0, 0, 0, 1, 1, 1, 1}};
-  for (const auto& nodes : placements)
-    for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 20000u})
-      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
-        const Topology topology(nodes);
-        std::vector<std::vector<Phase>> all;
-        for (int r = 0; r < topology.size(); ++r) {
-          CollectiveSpec spec{Collective::AllReduce, r, topology.size()};
+TEST(reductions_in_phases) {
+  for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter})
+    for (const auto& nodes : kEven)
+      for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
+        for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum})
+          for (const Tuning& between : kBetween) {
+            CollectiveSpec spec{collective};
+            spec.count = count;
+            spec.op = op;
+            expect_right(spec, nodes, between);
+          }
+}
+
+TEST(data_movement_in_phases) {
+  for (const auto& nodes : kEven)
+    for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
+      for (const Tuning& between : kBetween) {
+        CollectiveSpec spec{Collective::AllGather};
+        spec.count = count;
+        expect_right(spec, nodes, between);
+        for (const int root : {0, static_cast<int>(nodes.size()) - 1}) {
+          spec = CollectiveSpec{Collective::Broadcast};
+          spec.root = root;
           spec.count = count;
-          spec.dtype = DataType::Float32;
-          spec.op = op;
-          all.push_back(all_reduce_phases(spec, topology, kInside, kBetween));
+          expect_right(spec, nodes, between);
         }
-        for (int v = 0; v < topology.nodes(); ++v)
-          for (const std::size_t i : {0u, 2u}) expect_right(topology.members(v), all, i);
-        for (int place = 0; place < topology.fewest(); ++place) {
-          std::vector<int> peers;
-          for (int v = 0; v < topology.nodes(); ++v)
-            peers.push_back(topology.members(v)[static_cast<std::size_t>(place)]);
-          expect_right(peers, all, 1);
-        }
-        std::uint64_t covered = 0;
-        for (const int r : topology.members(0)) {
-          const std::vector<Phase>& phases = all[static_cast<std::size_t>(r)];
-          CHECK(phases[0].inside && !phases[1].inside && phases[2].inside);
-          CHECK(phases[0].input == 0 && phases[0].output == covered);  // ranks ascend with their places
-          CHECK(phases[1].input == covered && phases[1].output == covered && phases[2].input == covered);
-          CHECK(phases[2].output == 0);
-          covered += phases[1].spec.count;
-          // The factor is in before the nodes meet, the mean is taken then; nothing is done twice.
-          CHECK(phases[0].spec.op == (op == ReduceOp::Avg ? ReduceOp::Sum : op));
-          CHECK(phases[1].spec.op == (op == ReduceOp::PreMulSum ? ReduceOp::Sum : op));
-        }
-        CHECK(covered == count);
       }
+}
+
+TEST(nodes_of_unequal_sizes) {
+  for (const auto& nodes : kUneven) {
+    const Topology topology(nodes);
+    for (const Tuning& between : kBetween)
+      for (const std::uint64_t count : {1u, 1000u}) {
+        CollectiveSpec spec{Collective::AllReduce};
+        spec.count = count;
+        spec.op = ReduceOp::Avg;
+        expect_right(spec, nodes, between);
+        for (int root = 0; root < topology.size(); ++root) {
+          spec = CollectiveSpec{Collective::Broadcast};
+          spec.root = root;
+          spec.count = count;
+          expect_right(spec, nodes, between);
+        }
+      }
+    for (const Collective collective : {Collective::AllGather, Collective::ReduceScatter})
+      CHECK(!has_phases({collective, 0, topology.size()}, topology));
+  }
+}
+
+// The engine runs those between the nodes beside those inside.
+TEST(parts_are_in_an_order_in_which_they_overlap) {
+  const Topology topology({0, 0, 1, 1});
+  for (const Collective collective :
+       {Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast}) {
+    CollectiveSpec spec{collective, 0, 4};
+    spec.count = 100000;
+    spec.dtype = DataType::Float32;
+    const std::vector<Phase> phases = phases_of(spec, topology, kInside, {.chunk_bytes = 64}).phases;
+    const bool three = collective == Collective::AllReduce;
+    CHECK(phases.size() == (three ? 24u : 16u));
+    for (std::size_t i = 0; i < phases.size(); ++i) {
+      const Phase& phase = phases[i];
+      CHECK(phase.behind < static_cast<int>(i));
+      if (phase.behind < 0) continue;
+      const Phase& before = phases[static_cast<std::size_t>(phase.behind)];
+      CHECK(before.part == phase.part && before.inside != phase.inside);
+      // Something of another part that it does not wait for is there by then, but for the first and the last.
+      if (three && phase.inside && phase.part < 7) CHECK(phases[i - 1].part == phase.part + 1);
+    }
+  }
+}
+
+TEST(steps_are_cut_where_pieces_end) {
+  ScheduleWriter writer("cut");
+  writer.copy({Buffer::Output, 0, 10}, {Buffer::Input, 0, 10});
+  writer.round();
+  writer.copy({Buffer::Staging, 4, 6}, {Buffer::Output, 2, 6});
+  writer.staging(10);
+  const SchedulePtr cut =
+      scattered(*writer.finish(), 0, {{{{100, 4}, {0, 0}, {50, 6}}}, {{{30, 7}, {7, 3}}}});
+  std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> seen;  // to, from, count
+  for (const Step& step : cut->steps)
+    seen.emplace_back(step.dst.offset, cut->source(step).offset, step.dst.count);
+  CHECK(seen == decltype(seen)({{30, 100, 4}, {34, 50, 3}, {7, 53, 3}, {4, 32, 5}, {9, 7, 1}}));
 }
 
 UNIT_MAIN()

@@ -1,0 +1,138 @@
+#include "schedule/scattered.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+namespace {
+
+// One buffer's pieces, by the elements that come before them.
+class Map {
+ public:
+  explicit Map(const Pieces& pieces) : pieces_(pieces) {
+    for (const Piece& piece : pieces) {
+      begins_.push_back(total_);
+      total_ += piece.count;
+    }
+  }
+  std::uint64_t moved(std::uint64_t element) const {
+    if (pieces_.empty()) return element;
+    const std::size_t k = piece_of(element);
+    return pieces_[k].offset + (element - begins_[k]);
+  }
+  // Elements from this one on that stand behind each other.
+  std::uint64_t run(std::uint64_t element) const {
+    if (pieces_.empty()) return std::numeric_limits<std::uint64_t>::max();
+    const std::size_t k = piece_of(element);
+    return begins_[k] + pieces_[k].count - element;
+  }
+
+ private:
+  std::size_t piece_of(std::uint64_t element) const {
+    MPIGDR_CHECK(element < total_);
+    const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
+    return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last of those: the others are empty
+  }
+
+  const Pieces& pieces_;
+  std::vector<std::uint64_t> begins_;
+  std::uint64_t total_ = 0;
+};
+
+class Rewriter {
+ public:
+  Rewriter(const Schedule& from, int rank, const Scattered& where)
+      : from_(from),
+        rank_(rank),
+        input_(where.input.begin(), where.input.end()),
+        output_(where.output.begin(), where.output.end()),
+        writer_(from.algorithm) {
+    MPIGDR_CHECK(!from.staged);
+  }
+
+  SchedulePtr run() {
+    writer_.scratch(from_.scratch_count);
+    writer_.staging(from_.staging_count);
+    writer_.bounce(from_.bounce_count);
+    if (from_.shared) writer_.shared();
+    if (from_.one_way) writer_.one_way();
+    for (const Lane& lane : from_.lanes) {
+      writer_.lane();
+      for (std::uint32_t r = 0; r < lane.round_count; ++r) {
+        const Round& round = from_.rounds[lane.first_round + r];
+        writer_.round();
+        for (std::uint32_t s = 0; s < round.step_count; ++s) write(from_.steps[round.first_step + s]);
+      }
+    }
+    return writer_.finish();
+  }
+
+ private:
+  const Map* map(Buffer buffer, int owner) const {
+    const auto r = static_cast<std::size_t>(owner < 0 ? rank_ : owner);
+    if (buffer == Buffer::Input) return &input_[r];
+    return buffer == Buffer::Output ? &output_[r] : nullptr;
+  }
+  const Place* place(const Slice& slice) const {
+    return slice.place < 0 ? nullptr : &from_.places[static_cast<std::size_t>(slice.place)];
+  }
+  // Elements from `at` of the slice on that need no cut.
+  std::uint64_t run(const Slice& slice, std::uint64_t at) const {
+    std::uint64_t length = slice.count - at;
+    if (const Map* const own = map(slice.buffer, slice.owner))
+      length = std::min(length, own->run(slice.offset + at));
+    if (const Place* const other = place(slice))
+      length = std::min(length, map(other->buffer, slice.owner)->run(other->offset + at));
+    return length;
+  }
+  Slice cut(Slice slice, std::uint64_t at, std::uint64_t length) {
+    const Place* const other = place(slice);
+    const Map* const own = map(slice.buffer, slice.owner);
+    slice.offset = own ? own->moved(slice.offset + at) : slice.offset + at;
+    slice.count = length;
+    slice.place = -1;
+    if (!other) return slice;
+    const std::uint64_t moved = map(other->buffer, slice.owner)->moved(other->offset + at);
+    return writer_.placed(slice, {other->buffer, moved, length});
+  }
+
+  void write(const Step& step) {
+    if (step.kind == StepKind::Notify) return writer_.notify();
+    if (step.kind == StepKind::Await) return writer_.await(step.peer);
+    const bool has_dst = step.kind != StepKind::Send;
+    const std::uint64_t count = has_dst ? step.dst.count : from_.source(step).count;
+    for (std::uint64_t at = 0; at < count;) {
+      std::uint64_t length = count - at;
+      if (has_dst) length = run(step.dst, at);
+      for (std::uint32_t k = 0; k < step.source_count; ++k)
+        length = std::min(length, run(from_.source(step, k), at));
+      write(step, at, length);
+      at += length;
+    }
+  }
+  void write(const Step& step, std::uint64_t at, std::uint64_t length) {
+    std::vector<Slice> sources;
+    for (std::uint32_t k = 0; k < step.source_count; ++k)
+      sources.push_back(cut(from_.source(step, k), at, length));
+    if (step.kind == StepKind::Send) return writer_.send(step.peer, sources[0]);
+    const Slice dst = cut(step.dst, at, length);
+    if (step.kind == StepKind::Recv) return writer_.recv(step.peer, dst);
+    if (step.kind == StepKind::Copy) return writer_.copy(dst, sources[0], step.scale);
+    writer_.reduce(dst, sources, step.scale);
+  }
+
+  const Schedule& from_;
+  const int rank_;
+  const std::vector<Map> input_, output_;
+  ScheduleWriter writer_;
+};
+
+}  // namespace
+
+SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where) {
+  return Rewriter(schedule, rank, where).run();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,28 @@
+// Schedules on buffers that lie in several pieces: the blocks of the ranks of a node in the Output of a group
+// over several nodes, a part of each block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/schedule.hpp"
+
+namespace mpigdr {
+
+// Where a buffer's elements are, in their order. Empty: where they stand.
+struct Piece {
+  std::uint64_t offset = 0, count = 0;  // elements
+};
+using Pieces = std::vector<Piece>;
+
+// By rank, of all ranks of the schedule; a schedule of others' memory names their buffers, too.
+struct Scattered {
+  std::vector<Pieces> input, output;
+};
+
+// The same for rank `rank`, where the buffers are in pieces: slices and places are moved, and a step is cut
+// where one of its slices passes from one piece into the next. Both sides of a message must pass from piece
+// to piece at the same elements. Pure, thread-safe.
+SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
+
+}  // namespace mpigdr
