@@ -63,10 +63,12 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   }
   Plan plan;
   const auto make = [&](const CollectiveSpec& placed) {
-    plan.algorithm = &choose(placed, transport, allow_native, reach);
+    const Choice chosen = choice(placed, transport, allow_native, reach);
+    plan.algorithm = chosen.algorithm;
     const bool devices = reach == Reach::Devices;
-    if (plan.algorithm->build)
-      plan.schedule = plan.algorithm->build(placed, devices ? device_tuning_ : tuning_);
+    Tuning tuning = devices ? device_tuning_ : tuning_;
+    tuning.leaders = chosen.leaders;
+    if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning);
     // Devices do not reach each other's tensors, only what they share.
     if (devices && plan.schedule->staged) {
       plan.schedule = plan.schedule->staged;
@@ -105,17 +107,18 @@ std::shared_ptr<const std::vector<Phase>> Planner::phases(const CollectiveSpec& 
   return phases_.emplace(std::move(key), std::move(kept)).first->second;
 }
 
-const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                                 Reach reach, const std::shared_ptr<const Topology>& topology) const {
-  if (topology) return choose(place(spec, topology), transport, allow_native, reach);
-  return choose(spec, transport, allow_native, reach);  // no copy: every all_to_all comes here
+Choice Planner::choice(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,
+                       const std::shared_ptr<const Topology>& topology) const {
+  if (topology) return choice(place(spec, topology), transport, allow_native, reach);
+  return choice(spec, transport, allow_native, reach);  // no copy: every all_to_all comes here
 }
 
-const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                                 Reach reach) const {
+Choice Planner::choice(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                       Reach reach) const {
   const bool native = allow_native && spec.counts.empty() &&
                       transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
-  return select_algorithm(spec, native, reach, selection_.table);
+  const SelectionRow& row = select_row(spec, native, reach, selection_.table);
+  return {row.algorithm, row.leaders};
 }
 
 }  // namespace mpigdr

@@ -14,6 +14,12 @@
 
 namespace mpigdr {
 
+// What runs a collective, and what the row of the table that says so adds to it.
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  int leaders = 0;  // Tuning::leaders
+};
+
 struct Plan {
   const Algorithm* algorithm = nullptr;
   SchedulePtr schedule;  // null: run by the library ("native")
@@ -33,15 +39,20 @@ class Planner {
   // Of an all_reduce on even nodes (collectives/phases.hpp) whose ranks share memory of their devices.
   std::shared_ptr<const std::vector<Phase>> phases(const CollectiveSpec& spec, const Topology& topology,
                                                    bool by_host);
+  // What plan() builds from.
+  Choice choice(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,
+                const std::shared_ptr<const Topology>& topology) const;
   // The algorithm only.
   const Algorithm& choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                          Reach reach, const std::shared_ptr<const Topology>& topology) const;
+                          Reach reach, const std::shared_ptr<const Topology>& topology) const {
+    return *choice(spec, transport, allow_native, reach, topology).algorithm;
+  }
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
-  const Algorithm& choose(const CollectiveSpec& placed, const Transport& transport, bool allow_native,
-                          Reach reach) const;
+  Choice choice(const CollectiveSpec& placed, const Transport& transport, bool allow_native,
+                Reach reach) const;
 
   const Selection selection_;
   Tuning tuning_, device_tuning_;  // the latter where devices share memory
