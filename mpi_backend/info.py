@@ -197,6 +197,8 @@ def as_text(report: dict[str, Any]) -> str:
             upper = row["to_bytes"]
             upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
             text = f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}"
+            if leaders := row.get("leaders"):  # what the row asks for; a smaller node has fewer
+                text += f", {leaders} leader{'s' if leaders > 1 else ''}"
             source = row.get("origin", "built-in")
             lines.append(text if source == "built-in" else f"{text} ({source})")
     return "\n".join(lines)

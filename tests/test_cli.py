@@ -316,7 +316,16 @@ def test_info_text_shows_every_variable_and_algorithm():
         "algorithms": {
             "size": 2,
             "table": [{"collective": "allreduce", "from_bytes": 0, "to_bytes": None, "algorithm": "chain"}],
-            "table_two_level": [],
+            "table_two_level": [
+                {
+                    "collective": "allreduce",
+                    "from_bytes": 0,
+                    "to_bytes": None,
+                    "algorithm": "two_level",
+                    "leaders": 2,
+                    "origin": "MPI_GDR_SELECT",
+                },
+            ],
             "table_on_one_node": [
                 {
                     "collective": "allreduce",
@@ -342,6 +351,7 @@ def test_info_text_shows_every_variable_and_algorithm():
         "  allreduce                from 4096 B and more: ring",
         "algorithms for 2 ranks on several nodes, one rank each:",
         "  allreduce                from 0 B and more: chain",
+        "  allreduce                from 0 B and more: two_level, 2 leaders (MPI_GDR_SELECT)",
     ):
         assert line in text.splitlines()
 

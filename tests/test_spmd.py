@@ -142,6 +142,14 @@ def test_forced_algorithms(tmp_path, choice):
     assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **variables) > 0
 
 
+def test_fewer_leaders_than_ranks(tmp_path):
+    """Two nodes of two ranks, of which only one crosses the network, except at sizes between two limits."""
+    rows = "all_reduce:4K-1M:two_level#all_reduce:leaders=1:two_level"
+    variables = {"MPI_GDR_SELECT": rows, "MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "16K"}
+    few = "test_all_reduce and int64 or test_large and bfloat16"
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/test_reductions.py", "-k", few, **variables) > 0
+
+
 def full_grid(tmp_path, size, **env):
     """With patience: such runs stand behind everything else on a machine that is shared."""
     env |= {"SPMD_GROUP_SECONDS": "600", "SPMD_HANG_SECONDS": "1800"}

@@ -118,7 +118,7 @@ def test_info_says_where_choices_come_from(tmp_path):
     file.write_text("\nall_gather ranks=4 ring\n")
     env = {
         "MPI_GDR_TUNING": str(file),
-        "MPI_GDR_SELECT": "bcast:0-4k:chain",
+        "MPI_GDR_SELECT": "bcast:0-4k:chain#allreduce:1M-inf:leaders=1:two_level",
         "MPI_GDR_BARRIER_ALGO": "native",
     }
     report = json.loads(mpi_gdr("info", "--json", "--size", "4", **env).stdout)
@@ -132,6 +132,12 @@ def test_info_says_where_choices_come_from(tmp_path):
         ("all_gather", 0, "ring", f"{file}:2"),
         ("barrier", 0, "native", "MPI_GDR_BARRIER_ALGO"),
     } <= found
+    leaders = [
+        (row["from_bytes"], row["leaders"])
+        for row in report["algorithms"]["table_two_level"]
+        if "leaders" in row
+    ]
+    assert leaders == [(1 << 20, 1)]
 
 
 # ---- tune: the table --------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 // All-reduce over nodes of m ranks each, N of them: inside each node a reduce-scatter among its leaders,
 // between the nodes an all-reduce of each leader's slice, all of them at the same time, inside each node an
-// all-gather. As many leaders as the smallest node has ranks, l.
-//   T = 2 ((m-1) alpha' + (m-1)/m n beta') + (m-1)/m n gamma + T_all_reduce(N, n/l): the first two terms
-//       inside the node; lanes overlap all three
+// all-gather. The first l ranks of each node lead: as many as the smallest node has, or fewer (leaders_of).
+//   T = 2 ((m-1) alpha' + (m-1)/l n beta') + (m-1)/l n gamma + T_all_reduce(N, n/l), that of a leader: the
+//       first two terms inside the node; lanes overlap all three
 //   steps 2 + those between N nodes, bytes sent per leader (l-1 + m-1)/l n inside and what an all-reduce of
 //   n/l sends between the nodes, reductions (m-1)/l n + those of n/l
 // Source: two_level.hpp.
@@ -48,7 +48,7 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
   if (spec.size == 1) return alone("two_level", spec);
   const TwoLevel at(spec);
   ScheduleWriter writer("two_level");
-  const auto leaders = static_cast<std::uint64_t>(at.topology->fewest());
+  const auto leaders = static_cast<std::uint64_t>(leaders_of(*at.topology, tuning));
   const auto place = static_cast<std::uint64_t>(at.place), ranks = static_cast<std::uint64_t>(at.ranks);
   const bool leader = place < leaders;
   std::vector<int> peers;  // those who lead the same slice

@@ -36,6 +36,8 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
     fail(ErrorCode::InvalidUsage, collective, ": max_lanes=", tuning.max_lanes, ", expected 1..", kMaxLanes);
   if (tuning.chunk_bytes < 1)
     fail(ErrorCode::InvalidUsage, collective, ": chunk_bytes=0, expected at least 1");
+  if (tuning.leaders < 0)
+    fail(ErrorCode::InvalidUsage, collective, ": leaders=", tuning.leaders, ", expected at least 0");
   const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / 4 / item_size(spec.dtype) /
                               static_cast<std::uint64_t>(spec.size);
   if (spec.counts.empty() && spec.count > limit)

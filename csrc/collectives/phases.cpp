@@ -6,6 +6,7 @@
 
 #include "collectives/build.hpp"
 #include "collectives/selection_table.hpp"
+#include "collectives/two_level.hpp"
 #include "common/error.hpp"
 #include "schedule/scattered.hpp"
 
@@ -37,7 +38,7 @@ class PhaseWriter {
         place_(topology.place(spec.rank)),
         nodes_(topology.nodes()),
         ranks_(static_cast<int>(topology.members(node_).size())),
-        leaders_(topology.fewest()) {}
+        leaders_(collectives::leaders_of(topology, between)) {}
 
   Phases build() {
     switch (spec_.collective) {

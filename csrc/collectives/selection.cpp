@@ -85,9 +85,14 @@ const Row& choose(const SelectionTable& table, const Traits& t) {
 
 }  // namespace
 
+const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach,
+                               const SelectionTable& table) {
+  return choose(table, traits_of(spec, native_exact, reach));
+}
+
 const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach,
                                   const SelectionTable& table) {
-  return *choose(table, traits_of(spec, native_exact, reach)).algorithm;
+  return *select_row(spec, native_exact, reach, table).algorithm;
 }
 
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
@@ -106,12 +111,13 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
       const Row& row =
           choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
                          bytes, bytes, false, true, reach, two_level && size > 2});
-      const bool more =
-          i > 0 && ranges.back().algorithm == row.algorithm->name && ranges.back().origin == row.origin;
+      const bool more = i > 0 && ranges.back().algorithm == row.algorithm->name &&
+                        ranges.back().leaders == row.leaders && ranges.back().origin == row.origin;
       if (more)
         ranges.back().to_bytes = limits[i + 1];
       else
-        ranges.push_back({collective, limits[i], limits[i + 1], row.algorithm->name, row.origin});
+        ranges.push_back(
+            {collective, limits[i], limits[i + 1], row.algorithm->name, row.leaders, row.origin});
     }
   }
   return ranges;

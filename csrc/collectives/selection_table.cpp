@@ -132,9 +132,19 @@ class RowParser {
     } else if (key == "order") {
       if (value != "library") bad("order=", value, ": expected library");
       row_.native_order = true;
+    } else if (key == "leaders") {
+      once(seen_leaders_, "leaders=");
+      leaders(value);
     } else {
-      bad("'", key, "=' is not a condition: expected ranks=, dtype=, reach=, blocks= or order=");
+      bad("'", key, "=' is not a condition: expected ranks=, dtype=, reach=, blocks=, order= or leaders=");
     }
+  }
+
+  void leaders(std::string_view value) {
+    const auto wanted = number(value, false);
+    if (!wanted || *wanted == 0 || *wanted > std::numeric_limits<int>::max())
+      bad("leaders=", value, ": expected a number of ranks of each node, 1 or more");
+    row_.leaders = static_cast<int>(*wanted);
   }
 
   void ranks(std::string_view value) {
@@ -225,11 +235,15 @@ class RowParser {
           ": expected it with native reductions only");
     if (row_.even_blocks && row_.collective != Collective::AllGather)
       bad("blocks=even with ", name(row_.collective), ": expected it with all_gather only");
+    if (row_.leaders != 0 && !(row_.collective == Collective::AllReduce && row_.algorithm->two_level))
+      bad("leaders=", row_.leaders, " with ", name(row_.collective), " ", row_.algorithm->name,
+          ": expected it with all_reduce two_level only");
   }
 
   const std::string where_;
   Row row_;
-  bool seen_ranks_ = false, seen_dtype_ = false, seen_reach_ = false, seen_bytes_ = false;
+  bool seen_ranks_ = false, seen_dtype_ = false, seen_reach_ = false, seen_bytes_ = false,
+       seen_leaders_ = false;
 };
 
 std::string bytes_text(std::uint64_t bytes) {
@@ -313,6 +327,7 @@ std::string to_text(const SelectionRow& row) {
   condition(dtypes_text(row.dtypes));
   condition(row.even_blocks ? "blocks=even" : "");
   condition(row.native_order ? "order=library" : "");
+  condition(row.leaders ? "leaders=" + std::to_string(row.leaders) : "");
   add(16, conditions);
   if (row.from_bytes != 0 || row.to_bytes != kUnlimited)
     add(56, bytes_text(row.from_bytes) + "-" + bytes_text(row.to_bytes));

@@ -39,6 +39,7 @@ struct SelectionRow {
   // all_gather, reduce_scatter, gather and scatter. all_to_all has none that are equal on all ranks: 0.
   std::uint64_t from_bytes = 0, to_bytes = kUnlimited;
   const Algorithm* algorithm = nullptr;
+  int leaders = 0;     // Tuning::leaders, for a two-level all-reduce; 0: the row says nothing of them
   std::string origin;  // "built-in", or where a user wrote it: "tuning.txt:12", "MPI_GDR_SELECT"
 };
 
@@ -72,7 +73,11 @@ std::string algorithm_names(Collective collective);
 
 // The first row that fits and whose algorithm can run the call: where ranks reach so far into each other's
 // memory, as a schedule that stays small, and for "native" where the library has exactly our semantics for
-// this spec (`native_exact`). Looks only at what is equal on all ranks.
+// this spec (`native_exact`). Looks only at what is equal on all ranks. The
+// row stands in `table`.
+const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
+                               const SelectionTable& table = default_table());
+// Its algorithm.
 const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
                                   const SelectionTable& table = default_table());
 
@@ -82,6 +87,7 @@ struct SelectionRange {
   Collective collective;
   std::uint64_t from_bytes, to_bytes;  // [from, to); to = kUnlimited: open
   std::string algorithm;
+  int leaders;         // SelectionRow::leaders
   std::string origin;  // of the row
 };
 std::vector<SelectionRange> selection_ranges(int size, Reach reach = Reach::None,

@@ -1,14 +1,15 @@
 // What the algorithms for groups over several nodes share. They cross the network once for all ranks of a
 // node, and every rank of it takes part in that: where the nodes have m ranks each, m "leaders" of each node
-// work at the same time, each on its part of the data. They run on any placement, contiguous or not, and on
-// nodes of different sizes; without a topology all ranks are on one node. (A broadcast and a barrier have one
-// such rank on each node.)
+// work at the same time, each on its part of the data. (An all-reduce may have fewer; a broadcast and a
+// barrier have one.) They run on any placement, contiguous or not, and on nodes of different sizes; without a
+// topology all ranks are on one node.
 //
 // Source: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core clusters", IPDPS
 // 2009; Bayatpour et al., "Scalable reduction collectives with data partitioning-based multi-leader design",
 // SC 2017.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -41,6 +42,12 @@ struct TwoLevel {
     return all[static_cast<std::size_t>(place) % all.size()];
   }
 };
+
+// How many ranks of each node lead in an all-reduce, the same on all nodes: each slice has a leader on every
+// node, so that the smallest one bounds them.
+inline int leaders_of(const Topology& topology, const Tuning& tuning) {
+  return tuning.leaders == 0 ? topology.fewest() : std::min(tuning.leaders, topology.fewest());
+}
 
 // Takes the only lane of `inner` over into the lane that the writer is in: its rank i is ranks[i], its Input
 // and Output are both `data`, in place. `scratch` is what it may use, and is replaced where that is too

@@ -58,11 +58,11 @@ void Group::describe(const std::string& description) {
 std::string Group::algorithm(const CollectiveSpec& spec) const {
   check(spec);
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
-  return choose(spec).name;
+  return choose(spec).algorithm->name;
 }
 
-const Algorithm& Group::choose(const CollectiveSpec& spec, bool on_device) const {
-  return planner_->choose(spec, *transport_, !on_device, reach(spec, on_device), options_.topology);
+Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
+  return planner_->choice(spec, *transport_, !on_device, reach(spec, on_device), options_.topology);
 }
 
 Reach Group::reach(const CollectiveSpec& spec, bool on_device) const {

@@ -189,7 +189,7 @@ class Group : public std::enable_shared_from_this<Group> {
                                              std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
   // `on_device`: the buffers are a device's.
-  const Algorithm& choose(const CollectiveSpec& spec, bool on_device = false) const;
+  Choice choose(const CollectiveSpec& spec, bool on_device = false) const;
   // The second stage of a StagedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
@@ -206,8 +206,8 @@ class Group : public std::enable_shared_from_this<Group> {
   // Adds those of one call.
   void make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence, Counters& counters,
                      const StreamTarget& target, std::string& algorithm, DeviceWork& work);
-  void make_phases(const CollectiveCall& call, Channel channel, std::uint64_t sequence, Counters& counters,
-                   const StreamTarget& target, DeviceWork& work);
+  void make_phases(const CollectiveCall& call, int leaders, Channel channel, std::uint64_t sequence,
+                   Counters& counters, const StreamTarget& target, DeviceWork& work);
   std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
                                               Binding binding, std::uint64_t sequence, Counters& counters,
                                               const StreamTarget& target, DeviceWork& work);

@@ -65,9 +65,9 @@ std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveSpec& spec, c
 void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint64_t sequence,
                           Counters& counters, const StreamTarget& target, std::string& algorithm,
                           DeviceWork& work) {
-  if (const Algorithm& chosen = choose(call.spec, true); in_phases(call.spec, chosen)) {
-    algorithm = chosen.name;
-    return make_phases(call, channel, sequence, counters, target, work);
+  if (const Choice chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
+    algorithm = chosen.algorithm->name;
+    return make_phases(call, chosen.leaders, channel, sequence, counters, target, work);
   }
   const Plan plan = planner_->plan(call.spec, *transport_, false, reach(call.spec, true), options_.topology,
                                    target.through_host);
@@ -78,9 +78,9 @@ void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint
       {make_program(call.spec, plan.schedule, binding, sequence, counters, target, work)});
 }
 
-void Group::make_phases(const CollectiveCall& call, Channel channel, std::uint64_t sequence,
+void Group::make_phases(const CollectiveCall& call, int leaders, Channel channel, std::uint64_t sequence,
                         Counters& counters, const StreamTarget& target, DeviceWork& work) {
-  const auto made = planner_->phases(call.spec, *options_.topology, target.through_host);
+  const auto made = planner_->phases(call.spec, *options_.topology, leaders, target.through_host);
   // Counted on all ranks, also on those that send nothing between the nodes.
   const bool acknowledged = is_acknowledged(made->one_way, call.spec, counters);
   void* common = nullptr;

@@ -168,9 +168,10 @@ std::uint64_t Group::bound_all_to_all(std::vector<Call>& calls, Channel channel,
   // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
   // ranks together; in shared memory the slots do.
   const std::uint64_t before = all_to_alls_[static_cast<int>(channel)];
-  const std::uint64_t after = before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
-                                return is_all_to_all(call) && !choose(spec_of(call), on_device).shared;
-                              });
+  const std::uint64_t after =
+      before + std::count_if(calls.begin(), calls.end(), [&](const Call& call) {
+        return is_all_to_all(call) && !choose(spec_of(call), on_device).algorithm->shared;
+      });
   if (before / kAcknowledgedEvery == after / kAcknowledgedEvery) return after;
   CollectiveCall barrier;
   barrier.spec.collective = Collective::Barrier;
@@ -236,7 +237,7 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
     std::set<std::string_view> algorithms;
     for (const Call& call : calls) {
       preview.bytes += bytes_of(call);
-      algorithms.insert(sequences_of(call) ? choose(spec_of(call), on_device).name : "p2p");
+      algorithms.insert(sequences_of(call) ? choose(spec_of(call), on_device).algorithm->name : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
     for (const std::string_view name : algorithms) {

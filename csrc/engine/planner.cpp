@@ -63,10 +63,12 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
   }
   Plan plan;
   const auto make = [&](const CollectiveSpec& placed) {
-    plan.algorithm = &choose(placed, transport, allow_native, reach);
+    const Choice chosen = choice(placed, transport, allow_native, reach);
+    plan.algorithm = chosen.algorithm;
     const bool devices = reach == Reach::Devices;
-    if (plan.algorithm->build)
-      plan.schedule = plan.algorithm->build(placed, devices ? device_tuning_ : tuning_);
+    Tuning tuning = devices ? device_tuning_ : tuning_;
+    tuning.leaders = chosen.leaders;
+    if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning);
     // Devices do not reach each other's tensors, only what they share.
     if (devices && plan.schedule->staged) {
       plan.schedule = plan.schedule->staged;
@@ -84,15 +86,18 @@ Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool 
 }
 
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
-                                              bool by_host) {
+                                              int leaders, bool by_host) {
   std::string key = key_of(spec);
+  append(key, leaders);
   append(key, by_host);
   append(key, topology.id());
   {
     std::lock_guard lock(mutex_);
     if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
   }
-  Phases made = phases_of(spec, topology, device_tuning_, tuning_);
+  Tuning between = tuning_;
+  between.leaders = leaders;
+  Phases made = phases_of(spec, topology, device_tuning_, between);
   std::size_t steps = 0;
   for (Phase& phase : made.phases) {
     if (by_host && !phase.inside) phase.schedule = through_host(*phase.schedule);
@@ -113,17 +118,18 @@ void Planner::make_room(std::size_t steps) {
   cached_steps_ += steps;
 }
 
-const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                                 Reach reach, const std::shared_ptr<const Topology>& topology) const {
-  if (topology) return choose(place(spec, topology), transport, allow_native, reach);
-  return choose(spec, transport, allow_native, reach);  // no copy: every all_to_all comes here
+Choice Planner::choice(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,
+                       const std::shared_ptr<const Topology>& topology) const {
+  if (topology) return choice(place(spec, topology), transport, allow_native, reach);
+  return choice(spec, transport, allow_native, reach);  // no copy: every all_to_all comes here
 }
 
-const Algorithm& Planner::choose(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
-                                 Reach reach) const {
+Choice Planner::choice(const CollectiveSpec& spec, const Transport& transport, bool allow_native,
+                       Reach reach) const {
   const bool native = allow_native && spec.counts.empty() &&
                       transport.has_native(spec.collective, spec.dtype, spec.op, spec.count);
-  return select_algorithm(spec, native, reach, selection_.table);
+  const SelectionRow& row = select_row(spec, native, reach, selection_.table);
+  return {row.algorithm, row.leaders};
 }
 
 }  // namespace mpigdr

@@ -254,6 +254,7 @@ void bind_schedule(py::module_& module) {
             row["from_bytes"] = range.from_bytes;
             row["to_bytes"] = range.to_bytes;
             row["algorithm"] = range.algorithm;
+            if (range.leaders) row["leaders"] = range.leaders;
             row["origin"] = range.origin;
             rows.append(row);
           }

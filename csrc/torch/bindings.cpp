@@ -140,6 +140,7 @@ py::list selection_of(int size, const std::string& nodes) {
     row["to_bytes"] =
         range.to_bytes == kUnlimited ? py::object(py::none()) : py::object(py::int_(range.to_bytes));
     row["algorithm"] = range.algorithm;
+    if (range.leaders) row["leaders"] = range.leaders;
     row["origin"] = range.origin;
     rows.append(row);
   }
@@ -293,7 +294,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
         "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "
-        "\"one per rank\". `to_bytes` None: open; `origin`: built-in, or the variable or line of a file.");
+        "\"one per rank\". `to_bytes` None: open; `leaders`: where the row names a number; `origin`: "
+        "built-in, or "
+        "the variable or line of a file.");
   m.def("selection_rows", &selection_rows, "The table in force: (row as text, origin), in order.");
   m.def(
       "mpi4py_handle",

@@ -182,6 +182,29 @@ TEST(data_movement_in_phases) {
       }
 }
 
+TEST(fewer_leaders_than_ranks) {
+  std::vector<std::vector<int>> placements = kEven;
+  placements.insert(placements.end(), kUneven.begin(), kUneven.end());
+  for (const auto& nodes : placements) {
+    const Topology topology(nodes);
+    for (int leaders = 1; leaders <= topology.fewest(); ++leaders)
+      for (Tuning between : kBetween)
+        for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum}) {
+          between.leaders = leaders;
+          CollectiveSpec spec{Collective::AllReduce};
+          spec.count = 3000;
+          spec.op = op;
+          expect_right(spec, nodes, between);
+          const Made made = make(spec, topology, between);
+          for (int r = 0; r < topology.size(); ++r) {
+            const std::vector<Phase>& phases = made.phases[static_cast<std::size_t>(r)].phases;
+            const auto leads = [](const Phase& phase) { return !phase.inside; };
+            CHECK(std::any_of(phases.begin(), phases.end(), leads) == (topology.place(r) < leaders));
+          }
+        }
+  }
+}
+
 TEST(nodes_of_unequal_sizes) {
   for (const auto& nodes : kUneven) {
     const Topology topology(nodes);

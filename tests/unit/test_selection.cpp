@@ -52,14 +52,16 @@ TEST(fields_of_a_row) {
       "# a comment\n\n"
       "all_reduce ranks=4-16,nonpow2 dtype=half,int8 reach=node 1K-2m flag  # another\r\n"
       "\tbcast binomial\n"
-      "Reduce_Scatter_Tensor dtype=float ranks=3 order=library 7-inf native",
+      "Reduce_Scatter_Tensor dtype=float ranks=3 order=library 7-inf native\n"
+      "all_reduce two_level leaders=12",
       "tuning.txt");
-  CHECK(rows.size() == 3);
+  CHECK(rows.size() == 4);
   const SelectionRow& row = rows[0];
   CHECK(row.collective == Collective::AllReduce && row.algorithm->name == std::string("flag"));
   CHECK(row.least_ranks == 4 && row.most_ranks == 16 && row.sizes == SelectionRow::Sizes::Others);
   CHECK(row.where == SelectionRow::Where::Node && !row.native_order);
   CHECK(row.from_bytes == 1024 && row.to_bytes == 2 << 20);
+  CHECK(row.leaders == 0 && rows[3].leaders == 12);
   for (int t = 0; t < kDataTypeCount; ++t) {
     const auto type = static_cast<DataType>(t);
     CHECK((row.dtypes >> t & 1) ==
@@ -102,11 +104,25 @@ TEST(mistakes_are_told_with_file_line_and_what_was_expected) {
        "order=library with all_reduce ring: expected it with native reductions"},
       {"broadcast order=library native", "expected it with native reductions only"},
       {"reduce_scatter blocks=even ring", "expected it with all_gather only"},
+      {"all_reduce leaders=0 two_level",
+       "t:2: leaders=0: expected a number of ranks of each node, 1 or more"},
+      {"all_reduce leaders=-1 two_level", "leaders=-1: expected a number"},
+      {"all_reduce leaders=2-4 two_level", "leaders=2-4: expected a number"},
+      {"all_reduce leaders=1K two_level", "leaders=1K: expected a number"},
+      {"all_reduce leaders=inf two_level", "leaders=inf: expected a number"},
+      {"all_reduce leaders=2147483648 two_level", "leaders=2147483648: expected a number"},
+      {"all_reduce leaders= two_level", "leaders=: expected a number"},
+      {"all_reduce leaders=1 leaders=2 two_level", "a second leaders=: expected one"},
+      {"all_reduce leaders=2 ring",
+       "t:2: leaders=2 with all_reduce ring: expected it with all_reduce two_level only"},
+      {"reduce_scatter leaders=2 two_level", "leaders=2 with reduce_scatter two_level: expected it with"},
   };
   for (const auto& [row, message] : mistakes)
     CHECK_THROWS(parse_table(std::string("# first line\n") + row + "\n", "t"), Error, message);
   CHECK_THROWS(parse_overrides("barrier:flag#all_reduce:0-4K:fleg", "MPI_GDR_SELECT"), Error,
                "MPI_GDR_SELECT: in 'all_reduce:0-4K:fleg': 'fleg' is not an algorithm of all_reduce");
+  CHECK_THROWS(parse_overrides("all_reduce:leaders=two:two_level", "MPI_GDR_SELECT"), Error,
+               "MPI_GDR_SELECT: in 'all_reduce:leaders=two:two_level': leaders=two: expected a number");
 }
 
 TEST(text_of_a_row_gives_the_same_row) {
@@ -116,6 +132,7 @@ TEST(text_of_a_row_gives_the_same_row) {
            "reduce order=library dtype=float 3-5 native",
            "all_gather blocks=even reach=node ring",
            "barrier flag",
+           "all_reduce ranks=4-inf dtype=float leaders=2 256K-inf two_level",
        }) {
     const std::string printed = to_text(parse_table(text, "t").at(0));
     const SelectionRow once = parse_table(text, "t").at(0), again = parse_table(printed, "t").at(0);
@@ -125,6 +142,7 @@ TEST(text_of_a_row_gives_the_same_row) {
     CHECK(once.sizes == again.sizes && once.dtypes == again.dtypes && once.where == again.where);
     CHECK(once.even_blocks == again.even_blocks && once.native_order == again.native_order);
     CHECK(once.from_bytes == again.from_bytes && once.to_bytes == again.to_bytes);
+    CHECK(once.leaders == again.leaders);
   }
 }
 
@@ -189,6 +207,49 @@ TEST(a_row_that_cannot_run_a_call_is_passed_over) {
   CHECK(chosen(table, call(C::Reduce, 2, std::uint64_t{1} << 30), false, Reach::All) == "direct");
   CHECK(chosen(table, call(C::AllGather, 2, 8), true) == "native");
   CHECK(chosen(table, call(C::AllGather, 2, 8), false) == "recursive_doubling");
+}
+
+TEST(rows_of_one_algorithm_differ_in_leaders) {
+  SelectionTable table;
+  table.append(parse_overrides(
+      "all_reduce:0-64K:leaders=1:two_level#all_reduce:64K-1M:leaders=3:two_level#all_reduce:two_level",
+      "s"));
+  for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
+  CollectiveSpec spec = call(Collective::AllReduce, 8, 4096);
+  CHECK(chosen(table, spec) == "recursive_doubling");  // on one node
+  spec.topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1});
+  const std::pair<std::uint64_t, int> expected[] = {{4096, 1}, {65532, 1}, {65536, 3}, {1 << 20, 0}};
+  for (const auto& [bytes, leaders] : expected) {
+    spec.count = bytes / 4;
+    const SelectionRow& row = select_row(spec, false, Reach::None, table);
+    CHECK(row.algorithm->two_level && row.leaders == leaders);
+  }
+  std::vector<std::pair<std::uint64_t, int>> shown;  // though all come from one source
+  for (const SelectionRange& range : selection_ranges(8, Reach::None, table, DataType::Float32, true))
+    if (range.collective == Collective::AllReduce) shown.emplace_back(range.from_bytes, range.leaders);
+  CHECK((shown == std::vector<std::pair<std::uint64_t, int>>{{0, 1}, {64 << 10, 3}, {1 << 20, 0}}));
+}
+
+TEST(a_plan_has_the_leaders_of_its_row) {
+  Planner planner(env_of({}), "all_reduce:0-64K:leaders=1:two_level#all_reduce:two_level");
+  const auto topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 1, 1});
+  const auto transports = make_loopback(1, {});
+  CollectiveSpec spec = call(Collective::AllReduce, 4, 4096);
+  spec.rank = 1;  // the second of its node
+  const auto crosses = [&] {
+    const Plan plan = planner.plan(spec, *transports[0], true, Reach::None, topology);
+    CHECK(plan.algorithm->two_level);
+    const auto& steps = plan.schedule->steps;
+    return std::any_of(steps.begin(), steps.end(),
+                       [&](const Step& s) { return s.peer >= 0 && topology->node(s.peer) == 1; });
+  };
+  for (int again = 0; again < 2; ++again)  // built, then cached
+    for (const auto& [bytes, leaders] : {std::pair{4096, 1}, {65536, 0}}) {
+      spec.count = bytes / 4;
+      CHECK(crosses() == (leaders != 1));
+      const Choice choice = planner.choice(spec, *transports[0], true, Reach::None, topology);
+      CHECK(choice.algorithm->two_level && choice.leaders == leaders);
+    }
 }
 
 TEST(order_of_the_sources) {
@@ -256,6 +317,8 @@ TEST(ranks_compare_what_chooses) {
   // What the rows say counts, not how they are written or where the file lies.
   CHECK(disagreement({settings({{"MPI_GDR_SELECT", "bcast:0-4k:chain"}}),
                       settings({{"MPI_GDR_SELECT", "broadcast:chain:0-4096"}})}) == "");
+  CHECK(disagreement({settings({{"MPI_GDR_SELECT", "allreduce:leaders=1:two_level"}}),
+                      settings({{"MPI_GDR_SELECT", "allreduce:two_level"}})}) != "");
   CHECK(disagreement({settings({}, "barrier:native"), plain}) ==
         "Options.selection is barrier:native on rank 0 and not set on rank 1");
   const File other("# comment\n barrier   native\n");

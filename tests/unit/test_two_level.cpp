@@ -148,6 +148,37 @@ TEST(each_byte_crosses_the_network_as_rarely_as_it_can) {
   }
 }
 
+TEST(every_number_of_leaders) {
+  const Algorithm& algorithm = *find_algorithm(Collective::AllReduce, "two_level");
+  for (const std::vector<int>& nodes : placements()) {
+    CollectiveSpec spec = make(Collective::AllReduce, nodes, 0);
+    const Topology& topology = *spec.topology;
+    for (int leaders = 1; leaders <= topology.fewest() + 1; ++leaders) {
+      Tuning tuning = kFine;
+      tuning.leaders = leaders;
+      for (int op = 0; op < kReduceOpCount; ++op)
+        for (const std::uint64_t count : {0, 1, 5, 257}) {
+          spec.op = static_cast<ReduceOp>(op);
+          spec.dtype = op >= static_cast<int>(ReduceOp::BitAnd) ? DataType::Int32 : DataType::Float32;
+          spec.count = count;
+          expect_right(build(algorithm, spec, tuning));
+        }
+      spec.op = ReduceOp::Sum;
+      spec.count = 100003;
+      tuning = {.leaders = leaders};
+      const auto group = build(algorithm, spec, tuning);
+      expect_right(group);
+      if (topology.nodes() == 1) continue;
+      const auto by_rank = crossing(group);
+      const int lead = std::min(leaders, topology.fewest());
+      CHECK(by_rank.size() == static_cast<std::size_t>(lead * topology.nodes()));
+      for (const auto& [rank, count] : by_rank) CHECK(topology.place(rank) < lead && count > 0);
+    }
+  }
+  const CollectiveSpec spec = make(Collective::AllReduce, {0, 0, 1, 1}, 8);
+  CHECK_THROWS(algorithm.build(spec, {.leaders = -1}), Error, "leaders=-1, expected at least 0");
+}
+
 // Chunks of different lanes differ by some elements, which must not choose different algorithms for them.
 TEST(lanes_have_the_same_rounds) {
   const auto nodes_of = [](int nodes, int each) {
@@ -160,22 +191,32 @@ TEST(lanes_have_the_same_rounds) {
     std::uint64_t chunk_bytes, count;
   } cases[] = {{4, 2, 16 << 10, 98000}, {8, 2, 32 << 10, 392913}, {16, 2, 128 << 10, 8388274}};
   for (const auto& c : cases) {
-    const auto group = build(*find_algorithm(Collective::AllReduce, "two_level"),
-                             make(Collective::AllReduce, nodes_of(c.nodes, c.each), c.count),
-                             Tuning{c.chunk_bytes, 4, 256 << 10});
-    expect_right(group);
-    for (const SchedulePtr& schedule : group.schedules)
-      for (const Lane& lane : schedule->lanes) CHECK(lane.round_count == schedule->lanes[0].round_count);
+    for (const int leaders : {0, 1}) {
+      const auto group = build(
+          *find_algorithm(Collective::AllReduce, "two_level"),
+          make(Collective::AllReduce, nodes_of(c.nodes, c.each), c.count),
+          Tuning{
+              .chunk_bytes = c.chunk_bytes, .max_lanes = 4, .staging_bytes = 256 << 10, .leaders = leaders});
+      expect_right(group);
+      for (const SchedulePtr& schedule : group.schedules)
+        for (const Lane& lane : schedule->lanes) CHECK(lane.round_count == schedule->lanes[0].round_count);
+    }
   }
 }
 
 TEST(scratch_of_an_all_reduce_is_bounded) {
-  for (const auto& [nodes, each] : {std::pair{192, 8}, {2, 128}, {8, 128}}) {
+  // The number of chunks is bounded: those of a long slice grow, and a leader receives one from each rank.
+  const struct {
+    int nodes, each, leaders;
+    std::uint64_t most;
+  } cases[] = {{192, 8, 0, 64}, {2, 128, 0, 64}, {8, 128, 0, 64}, {192, 8, 1, 64}, {8, 128, 1, 128}};
+  for (const auto& [nodes, each, leaders, most] : cases) {
     std::vector<int> all;
     for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
     const CollectiveSpec spec = make(Collective::AllReduce, all, std::uint64_t{1} << 28);  // 1 GiB
-    const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, {});
-    CHECK(schedule->scratch_count * 4 <= std::uint64_t{64} << 20);
+    const Tuning tuning{.leaders = leaders};
+    const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, tuning);
+    CHECK(schedule->scratch_count * 4 <= most << 20);
   }
 }
 
