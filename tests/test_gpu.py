@@ -34,6 +34,12 @@ def test_one_hardware_queue(tmp_path, size):
     run(tmp_path, size, "-k", "streams or memory or training", CUDA_DEVICE_MAX_CONNECTIONS="1")
 
 
+# In phases, the larger calls in several parts.
+TWO_NODES = {
+    "MPI_GDR_RANKS_PER_NODE": "2",
+    "MPI_GDR_CHUNK_BYTES": "16K",
+    "MPI_GDR_BROADCAST_ALGO": "two_level",
+}
 # The simulated accelerator, in ways of its own: the number of ranks, which tests, the environment.
 STRESS = "lifetimes or works or streams"
 SIMULATED = {
@@ -58,7 +64,8 @@ SIMULATED = {
         "(collectives and (float32 or bool)) or lifetimes",
         {"MPI_GDR_GPU_AWARE": "on"},
     ),
-    "two nodes": (4, "collectives and float32", {"MPI_GDR_RANKS_PER_NODE": "2"}),
+    "two nodes": (4, "(collectives and float32) or (training and fsdp)", TWO_NODES),
+    "nodes of two and of one": (3, "(collectives and bfloat16) or training", TWO_NODES),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
     "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
     "a host that waits": (2, "lifetimes or training or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
