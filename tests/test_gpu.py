@@ -37,7 +37,7 @@ def test_one_hardware_queue(tmp_path, size):
 # In phases, the larger calls in several parts.
 TWO_NODES = {
     "MPI_GDR_RANKS_PER_NODE": "2",
-    "MPI_GDR_CHUNK_BYTES": "16K",
+    "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
 # The simulated accelerator, in ways of its own: the number of ranks, which tests, the environment.
