@@ -84,7 +84,15 @@ void MpiBackend::share_devices(const Job& job) {
     const char attached = ticket.file >= 0 && node->attach(tickets, why);
     bool all = true;
     for (const char there : all_gather_on_host(attached)) all &= there != 0;
-    if (all) group_->share_devices(node);
+    if (all) {
+      group_->share_devices(node);
+    } else {
+      // Some may have mapped what others share: nobody frees that before all have let go of it.
+      const char let_go = !node || node->detach();
+      bool free = true;
+      for (const char there : all_gather_on_host(let_go)) free &= there != 0;
+      if (node && free) node->take_back();
+    }
     log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
         all        ? (inside ? "share staging memory inside each node" : "share staging memory")
         : attached ? "of other ranks cannot share memory with theirs"

@@ -14,9 +14,9 @@
 // What is recorded into graphs has a slot of its own, in which the generation is the number of the replay:
 // the device counts it, since no host hears of them.
 //
-// Threads: constructor, attach(), refresh() and destructor may wait for the device: not while an operation is
-// being launched. attach() and refresh() are serialised by the caller, place() comes behind them. Everything
-// else is constant.
+// Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
+// operation is being launched. ticket(), attach(), detach(), take_back() and refresh() are serialised by the
+// caller, place() comes behind them. Everything else is constant.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ class DeviceNode {
  public:
   // `members`: what the ranks of the node are called in their group; empty: as here. Throws System, NoMemory.
   DeviceNode(Device& device, int rank, int size, std::vector<int> members = {});
-  // Memory that others may still read is left behind. Takes up to 2 s where others are late.
+  // Memory that others may have mapped still is left behind. Takes up to 2 s where others are late.
   ~DeviceNode();
   DeviceNode(const DeviceNode&) = delete;
   DeviceNode& operator=(const DeviceNode&) = delete;
@@ -61,6 +61,10 @@ class DeviceNode {
   // Maps what the others have, in rank order. False, and why, if something cannot be; nobody may use it then.
   // Group memory that cannot be mapped is no such thing.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
+  // Where nobody may use it: unmaps what of the others has been mapped. False if the device does not let it.
+  bool detach() noexcept;
+  // All ranks that had a ticket have done so: memory is this rank's alone again.
+  void take_back() { shared_ = false; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -132,6 +136,7 @@ class DeviceNode {
   const std::size_t segment_bytes_;  // a page, flags, group memory
   const std::uint64_t nonce_;
   int file_ = -1;
+  bool shared_ = false;              // others may have mapped this rank's memory, or will
   std::vector<void*> segments_;      // by rank, a page with the nonce before the flags; null: not mapped
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank
