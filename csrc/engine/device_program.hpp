@@ -20,6 +20,9 @@ class DeviceProgram : public Execution {
   // group in the same order.
   virtual void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                       const std::function<void()>& conclude) = 0;
+  // After launch() has thrown, or instead of it where another program of the operation could not be launched:
+  // marks the end of what was submitted, for release_device(). Issuing thread.
+  virtual void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept = 0;
   // Sets every flag that the device waits for. True once the device is through: until then it may have to be
   // done again. Any thread, any number of times.
   virtual bool release_device() noexcept = 0;

@@ -93,8 +93,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Starts the calls, all collectives or all messages, as ONE operation: they run together and finish
   // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
-  // closed; then nothing was sent. NoMemory, with the operation's name: the group has then failed on this
-  // rank, since the others carry the operation out.
+  // closed; then nothing was sent. NoMemory or System, with the operation's name: the group has then failed
+  // on this rank, since the others carry the operation out.
   OperationPtr issue(std::vector<Call> calls, IssueOptions options);
 
   // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the

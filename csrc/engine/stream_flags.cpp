@@ -77,6 +77,16 @@ void StreamFlagPool::leak() {
   keep_for_good(memory_);
 }
 
+void ProgramFlags::end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept {
+  begin();  // also of a program of which nothing was submitted: from here on it has this
+  try {
+    for (std::size_t q = 1; q < queues.size(); ++q) device.order(*queues[q], *queues[0]);
+    queues[0]->write_flag(flags_.drained(), flags_.base + 1);
+  } catch (const std::exception&) {
+    // The device takes nothing any more: nobody will know when it is through.
+  }
+}
+
 std::size_t StreamFlagPool::blocks() const {
   std::lock_guard lock(mutex_);
   return blocks_.size();

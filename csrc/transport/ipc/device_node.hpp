@@ -81,6 +81,13 @@ class DeviceNode {
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
   // By the host of `writer`, once it has let its device go on with an operation that failed.
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  // By the host of `writer`, when it could not launch an operation, or not all of it: its device will never
+  // come to what others' devices wait for.
+  Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4 + kLanes, writer); }
+  // That this rank could not. Any thread.
+  void tell_refused() const noexcept {
+    for (int r = 0; r < size_; ++r) refused(r, rank_).store(1, std::memory_order_release);
+  }
   // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
   // No replay waits for others any more, now and later; what it computes is worth nothing, and it tells
@@ -121,7 +128,7 @@ class DeviceNode {
                       static_cast<std::size_t>(writer);
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
-  static constexpr int kKinds = 4 + kLanes;
+  static constexpr int kKinds = 5 + kLanes;
   static constexpr int kTableWords = 2 * kMostLocated;
   std::size_t flag_bytes() const {
     return std::size_t{(kGraphSlot + 1)} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
