@@ -121,7 +121,7 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
 }
 
 // The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
-// them.
+// them; also where an error leaves a part of them in the graph.
 MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   if (Env::get().blocking_wait)
     fail(ErrorCode::InvalidUsage, job.name,
@@ -135,8 +135,8 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   StreamTarget target{on.device(), queues, *caller, nullptr};
   target.conclude = [&] { conclude(job, *result, on.captured()); };
   result->keep(std::move(job.held));
-  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
   auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
+  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
   if (!job.async) work->wait();
   return work;
 }
