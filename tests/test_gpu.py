@@ -51,12 +51,12 @@ SIMULATED = {
     ),
     "late and waiting for memory": (
         2,
-        f"({STRESS}) and not hundreds",
+        f"(({STRESS}) and not hundreds) or refusals",
         {"SIMGPU_DELAY_US": "100", "SIMGPU_MALLOC_WAITS": "1"},
     ),
     "by messages": (
         2,
-        f"(((collectives and not 1048579) or {STRESS}) and not graphs) or cannot_be_captured",
+        f"(((collectives and not 1048579) or {STRESS}) and not graphs) or cannot_be_captured or refusals",
         {"MPI_GDR_IPC": "off"},
     ),
     "messages from the device": (

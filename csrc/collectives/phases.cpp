@@ -105,8 +105,15 @@ class PhaseWriter {
     made_.phases.push_back(std::move(phase));
     return static_cast<int>(made_.phases.size()) - 1;
   }
+  // By the built-in table. But rank 0 of Bruck's all-gather receives into the Output, which is in pieces,
+  // what others send from Scratch, which is not.
+  static const Algorithm& algorithm(const CollectiveSpec& spec) {
+    const Algorithm& chosen = select_algorithm(spec, false);
+    if (chosen.build != collectives::all_gather_bruck) return chosen;
+    return *find_algorithm(Collective::AllGather, "recursive_doubling");
+  }
   int add_between(const Phase& phase, const Scattered& where, const std::vector<int>& peers) {
-    const SchedulePtr own = select_algorithm(phase.spec, false).build(phase.spec, between_);
+    const SchedulePtr own = algorithm(phase.spec).build(phase.spec, between_);
     const int number = add(phase, own, where);
     Phase& added = made_.phases[index(number)];
     added.schedule = among(*added.schedule, peers);

@@ -24,8 +24,8 @@ struct Phase {
 };
 
 struct Phases {
-  // In the order in which they may run one after the other. Those inside form one sequence, equal on all
-  // ranks of a node, and those between the nodes another; the two run side by side, but for Phase::behind.
+  // In an order in which they may run one after the other. Those inside form one sequence, equal on all ranks
+  // of a node, and those between the nodes another; the two run side by side, but for Phase::behind.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements that all phases have in common
   bool one_way = false;             // as Schedule::one_way

@@ -17,13 +17,15 @@ struct DevicePart {
 
   std::shared_ptr<DeviceProgram> program;
   On on = On::All;
-  // Parts before it behind whose ends it begins: the last one of its call on the same queues, and one on the
-  // others. Indices, -1: none; without either it begins behind the caller.
+  // Parts before it, by index; -1: none. `follows`: the one of its call that is on the same queues, so that
+  // it begins behind that one anyway. `behind`: one on the other queues, behind whose end it has to begin.
+  // With neither it begins behind the caller.
   int follows = -1, behind = -1;
 };
 
 // Launches the parts one after the other, the last one with target.conclude, which is behind all of them.
-// Throws what the device throws, then some may not have been launched.
+// Throws what the device throws: then the part that was refused and those that were not launched any more
+// have been told to end_early().
 void launch(const std::vector<DevicePart>& parts, const StreamTarget& target);
 
 }  // namespace mpigdr

@@ -78,6 +78,11 @@ std::uint64_t Group::sequence(Channel channel) const {
 
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
+  {
+    std::lock_guard failure_lock(failure_mutex_);
+    told_node_ = node;
+    if (node && failed()) node->tell_failed();
+  }
   device_node_.swap(node);
   lock.unlock();  // to let go of the one before may take long
   if (node && (failed() || captured_on_.load(std::memory_order_acquire))) keep_for_good(std::move(node));
@@ -95,6 +100,8 @@ void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {
     }
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
+    // Before any device is let go on: what it computes then must find nobody who believes it.
+    if (told_node_) told_node_->tell_failed();
     told.swap(on_failure_);
   }
   if (told) told();

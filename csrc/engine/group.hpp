@@ -93,8 +93,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // Starts the calls, all collectives or all messages, as ONE operation: they run together and finish
   // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
-  // closed; then nothing was sent. NoMemory, with the operation's name: the group has then failed on this
-  // rank, since the others carry the operation out.
+  // closed; then nothing was sent. NoMemory or System, with the operation's name: the group has then failed
+  // on this rank, since the others carry the operation out.
   OperationPtr issue(std::vector<Call> calls, IssueOptions options);
 
   // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the
@@ -254,7 +254,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
   std::map<std::tuple<bool, int, int>, std::uint64_t> messages_;  // issued, by (send, peer, tag)
 
-  mutable std::mutex failure_mutex_;  // failure_, departures_, on_failure_
+  mutable std::mutex failure_mutex_;                  // failure_, departures_, on_failure_, told_node_
+  std::shared_ptr<const ipc::DeviceNode> told_node_;  // device_node_
   std::function<void()> on_failure_;
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;

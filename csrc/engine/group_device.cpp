@@ -4,6 +4,7 @@
 #include "common/error.hpp"
 #include "engine/call_check.hpp"
 #include "engine/captured_program.hpp"
+#include "engine/device_release.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
 #include "engine/peer_execution.hpp"
@@ -120,8 +121,11 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
+    // It has no Work that would see to that.
+    operation.on_finished([refused = operation.shared_from_this()] { let_the_device_go_on(refused); });
     fail_with("the group failed earlier: " + text, ErrorCode::System);
-    engine_.carry(operation.shared_from_this(), false);  // which ends it, and lets the device go on
+    if (device_node_) device_node_->tell_refused();
+    engine_.carry(operation.shared_from_this(), false);  // which ends it
     fail(ErrorCode::System, text);
   }
 }

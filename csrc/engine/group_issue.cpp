@@ -255,9 +255,14 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   check(calls, options.name);
   OperationInfo info;
   // The others carry the operation out: a later one of this rank must not be matched with it.
-  const auto refuse = [&](const std::string& text) {
+  const auto refusal = [&](const char* why) {
+    std::string text = text_of(options, info) + ": " + why;
     fail_with("the group failed earlier: " + text, ErrorCode::System);
-    throw NoMemory(text);
+    if (options.stream) {
+      std::lock_guard lock(issue_mutex_);
+      if (device_node_) device_node_->tell_refused();
+    }
+    return text;
   };
   try {
     bool begin_here = false;
@@ -265,12 +270,15 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
     engine_.carry(operation, begin_here);
     return operation;
   } catch (const NoMemory& e) {
-    refuse(text_of(options, info) + ": " + e.what());
+    throw NoMemory(refusal(e.what()));
+  } catch (const Error& e) {
+    // Others are the caller's mistakes. And what has failed the group by now, as launch() does, says it all.
+    if ((e.code() != ErrorCode::System && e.code() != ErrorCode::Internal) || failed()) throw;
+    throw Error(e.code(), refusal(e.what()));
   } catch (const std::bad_alloc&) {
     release_memory_reserve();
-    refuse(text_of(options, info) + ": " + kNoMemoryForRecords);
+    throw NoMemory(refusal(kNoMemoryForRecords));
   }
-  return nullptr;
 }
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,

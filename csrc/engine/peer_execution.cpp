@@ -35,8 +35,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       slot_(static_cast<int>(use % ipc::kSlots)),
       generation_(use / ipc::kSlots + 1),
       call_(call),
-      pool_(std::move(flags)),
-      flags_(pool_->acquire(1)),
+      flags_(std::move(flags)),
       places_(!schedule_->places.empty() && node_->size() <= kMostLocated && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
   static_assert(kMaxLanes <= ipc::kLanes);
@@ -45,13 +44,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
                (schedule_->places.empty() || schedule_->lanes.size() == 1));
   shown_input_ = shown(binding_.input, Buffer::Input, use);
   shown_output_ = shown(binding_.output, Buffer::Output, use);
-}
-
-PeerExecution::~PeerExecution() {
-  if (done_ || !launched_.load(std::memory_order_acquire))
-    pool_->release(flags_);
-  else
-    pool_->leak();
+  flags_.acquire(1);
 }
 
 void* PeerExecution::address(const Slice& slice) const {
@@ -92,7 +85,7 @@ void PeerExecution::locate(DeviceQueue& queue) const {
 void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                            const std::function<void()>& conclude) {
   const int rank = node_->rank(), size = node_->size();
-  launched_.store(true, std::memory_order_release);
+  flags_.begin();
   for (int r = 0; r < size; ++r)
     node_->called(r, slot_, rank).store(stamp(generation_, call_), std::memory_order_release);
   const std::size_t lanes = schedule_->lanes.size();
@@ -112,7 +105,7 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   for (int r = 0; r < size; ++r)
     if (r != rank) first.write_flag64(&node_->ended(r, slot_, rank), generation_);
   if (conclude) conclude();
-  first.write_flag(flags_.end(), flags_.base + 1);
+  first.write_flag(flags_->end(), flags_->base + 1);
 }
 
 void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
@@ -179,15 +172,29 @@ void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
 bool PeerExecution::advance() {
   if (done_) return true;
   compare_calls();
-  if (flags_.end()->load(std::memory_order_acquire) < flags_.base + 1) return false;
-  // A rank that gave up has let its device go on with whatever was there, and told so before.
-  for (int r = 0; r < node_->size(); ++r)
-    if (r != node_->rank() && node_->failed(node_->rank(), r).load(std::memory_order_acquire))
-      fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " has given up this operation or an earlier one of the group");
+  const bool ended = flags_->ended();
+  look_for_failures(ended);
+  if (!ended) return false;
+  flags_.over();
   done_ = true;
   ++rounds_done_;
   return true;
+}
+
+void PeerExecution::look_for_failures(bool ended) const {
+  const int rank = node_->rank();
+  for (int r = 0; r < node_->size(); ++r) {
+    if (r == rank) continue;
+    // Its device will never come to what this one waits for.
+    if (node_->refused(rank, r).load(std::memory_order_acquire))
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
+           " could not launch its part of this operation, or of another one of the group, on its device");
+    // A rank that gave up has let its device go on with whatever was there, and told so before. Until this
+    // device has ended, it may yet turn out whom that rank waited for.
+    if (ended && node_->failed(rank, r).load(std::memory_order_acquire))
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
+           " has given up this operation or an earlier one of the group");
+  }
 }
 
 // As far as they can still be seen: a host that is far ahead has written what it calls next in this slot.
@@ -220,15 +227,14 @@ std::vector<int> PeerExecution::pending_peers() const {
 // the lower value that it has come to: so the caller tries again until the device is through.
 bool PeerExecution::release_device() noexcept {
   const int rank = node_->rank();
-  for (int r = 0; r < node_->size(); ++r)  // first: who sees what this device does then sees this, too
-    node_->failed(r, rank).store(1, std::memory_order_release);
+  node_->tell_failed();  // first: who sees what this device does then sees this, too
   for (int r = 0; r < node_->size(); ++r) {
     if (r == rank) continue;
     raise(node_->ended(rank, slot_, r), generation_ - 1);
     for (int lane = 0; lane < static_cast<int>(schedule_->lanes.size()); ++lane)
       raise(node_->notices(rank, slot_, lane, r), stamp(generation_, UINT32_MAX));
   }
-  return flags_.end()->load(std::memory_order_acquire) >= flags_.base + 1;
+  return flags_->through();
 }
 
 }  // namespace mpigdr

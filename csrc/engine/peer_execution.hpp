@@ -8,13 +8,13 @@
 // Why it cannot deadlock: as in docs/device.md. What one device waits for is written by another's queue at a
 // place with a smaller key, and slots are used again in the order in which operations are launched.
 //
-// Threads: constructor and launch() on the issuing thread; advance(), pending_peers() and abandon() by the
-// holder of the progress role; release_device() by anyone.
+// Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers() and
+// abandon() by the holder of the progress role; release_device() by anyone.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/located.hpp"
@@ -30,10 +30,12 @@ class PeerExecution : public DeviceProgram {
   // schedule touches no other rank's Input or Output.
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
-  ~PeerExecution() override;
 
   void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
               const std::function<void()>& conclude) override;
+  void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept override {
+    flags_.end_early(device, queues);
+  }
   bool advance() override;
   // Who has not issued the operation; if all have, whose device has not ended it.
   std::vector<int> pending_peers() const override;
@@ -42,6 +44,7 @@ class PeerExecution : public DeviceProgram {
 
  private:
   void compare_calls();
+  void look_for_failures(bool ended) const;
   void submit_lane(int lane, DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
   bool is_located(const Step& step) const;
@@ -62,17 +65,15 @@ class PeerExecution : public DeviceProgram {
   const int slot_;
   const std::uint64_t generation_;
   const std::uint32_t call_;
-  const std::shared_ptr<StreamFlagPool> pool_;
-  const StreamFlags flags_;
+  ProgramFlags flags_;
   bool places_;  // some rank may show something
   std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
   std::vector<const void*> sources_;    // issuing thread
   std::vector<LocatedSource> located_;  // issuing thread
   bool looked_ = false;                 // issuing thread: locate() is behind all Awaits so far
-  std::atomic<bool> launched_{false};
-  bool done_ = false;           // progress role
-  std::vector<bool> compared_;  // progress role: ranks whose call is known to be the same
+  bool done_ = false;                   // progress role
+  std::vector<bool> compared_;          // progress role: ranks whose call is known to be the same
 };
 
 }  // namespace mpigdr

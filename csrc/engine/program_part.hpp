@@ -41,8 +41,11 @@ class ProgramPart : public Execution {
 // For Operation::on_release_device(). Keeps none of them.
 inline std::function<bool()> releases(const std::vector<DevicePart>& parts,
                                       const std::shared_ptr<Gate>& gate) {
+  // Those inside a node first: they tell its other ranks that what comes now is worth nothing.
   std::vector<std::weak_ptr<DeviceProgram>> weak;
-  for (const DevicePart& part : parts) weak.emplace_back(part.program);
+  for (const bool inside : {true, false})
+    for (const DevicePart& part : parts)
+      if ((part.on == DevicePart::On::First) == inside) weak.emplace_back(part.program);
   return [weak, gate = std::weak_ptr<Gate>(gate)] {
     bool through = true;
     for (const auto& program : weak)

@@ -10,7 +10,7 @@ namespace mpigdr {
 
 StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                                  std::shared_ptr<StreamFlagPool> flags)
-    : schedule_(std::move(schedule)), binding_(binding), transport_(transport), pool_(std::move(flags)) {
+    : schedule_(std::move(schedule)), binding_(binding), transport_(transport), flags_(std::move(flags)) {
   MPIGDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
   sides_.reserve(schedule_->rounds.size());
   for (const Round& round : schedule_->rounds) sides_.push_back(sides_of(round));
@@ -25,14 +25,7 @@ StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, T
     span = std::max({span, host, device});
   }
   cursors_.resize(schedule_->lanes.size());
-  flags_ = pool_->acquire(span);
-}
-
-StreamExecution::~StreamExecution() {
-  if (done_ || !launched_.load(std::memory_order_acquire))
-    pool_->release(flags_);
-  else
-    pool_->leak();
+  flags_.acquire(span);
 }
 
 StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
@@ -50,10 +43,10 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
 void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                              const std::function<void()>& conclude) {
   MPIGDR_CHECK(!queues.empty() && !last_queue_);
-  launched_.store(true, std::memory_order_release);
+  flags_.begin();
   // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
   // happen to share one of our queues.
-  caller.write_flag(flags_.start(), flags_.base + 1);
+  caller.write_flag(flags_->start(), flags_->base + 1);
   const std::size_t lanes = schedule_->lanes.size();
   const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
   for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);
@@ -64,11 +57,11 @@ void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queue
   // Only now what waits for a lane's last messages: in between it would hold up the lanes behind it.
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
-      queues[lane % used]->wait_flag(flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
+      queues[lane % used]->wait_flag(flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
   last_queue_ = queues[0];
   for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *last_queue_);
   if (conclude) conclude();
-  last_queue_->write_flag(flags_.end(), flags_.base + 1);
+  last_queue_->write_flag(flags_->end(), flags_->base + 1);
 }
 
 void StreamExecution::join(Device& device, DeviceQueue& consumer) const {
@@ -82,7 +75,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
   for (std::uint32_t r = 0; r < rounds.round_count; ++r) {
     const Sides sides = sides_[rounds.first_round + r];
     if (sides.device) {
-      if (host_before > awaited) queue.wait_flag(flags_.host(lane), flags_.base + host_before);
+      if (host_before > awaited) queue.wait_flag(flags_->host(lane), flags_->base + host_before);
       awaited = host_before;
       submit_round(schedule_->rounds[rounds.first_round + r], queue);
       ++device_done;
@@ -91,7 +84,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
       if (next < rounds.round_count && sides_[rounds.first_round + next].host)
-        queue.write_flag(flags_.device(lane), flags_.base + device_done);
+        queue.write_flag(flags_->device(lane), flags_->base + device_done);
     }
     host_before += sides.host;
   }
@@ -109,15 +102,16 @@ bool StreamExecution::advance() {
   if (done_) return true;
   if (!started_) {
     // Nothing may move before: the caller's stream may still write the input and read the output.
-    if (flags_.start()->load(std::memory_order_acquire) < flags_.base + 1) return false;
+    if (flags_->start()->load(std::memory_order_acquire) < flags_->base + 1) return false;
     started_ = true;
     // What it stands behind may have been given up, and gone on with whatever was there: that is known by the
     // next time.
     return false;
   }
   for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));
-  done_ = flags_.end()->load(std::memory_order_acquire) >= flags_.base + 1;
-  return done_;
+  if (!flags_->ended()) return false;
+  flags_.over();
+  return done_ = true;
 }
 
 void StreamExecution::advance_lane(int lane) {
@@ -128,7 +122,7 @@ void StreamExecution::advance_lane(int lane) {
     if (sides_[index].host) {
       if (!at.posted) {
         if (at.device_before &&
-            flags_.device(lane)->load(std::memory_order_acquire) < flags_.base + at.device_before)
+            flags_->device(lane)->load(std::memory_order_acquire) < flags_->base + at.device_before)
           return;
         at.messages.post(*schedule_, schedule_->rounds[index], lane, binding_, transport_);
         at.posted = true;
@@ -137,7 +131,7 @@ void StreamExecution::advance_lane(int lane) {
       at.posted = false;
       ++at.host_done;
       ++rounds_done_;
-      raise(*flags_.host(lane), flags_.base + at.host_done);
+      raise(*flags_->host(lane), flags_->base + at.host_done);
     }
     at.device_before += sides_[index].device;
   }
@@ -158,8 +152,8 @@ void StreamExecution::abandon() noexcept {
 
 bool StreamExecution::release_device() noexcept {
   for (std::size_t lane = 0; lane < host_total_.size(); ++lane)
-    raise(*flags_.host(static_cast<int>(lane)), flags_.base + host_total_[lane]);
-  return flags_.end()->load(std::memory_order_acquire) >= flags_.base + 1;
+    raise(*flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
+  return flags_->through();
 }
 
 }  // namespace mpigdr

@@ -5,16 +5,16 @@
 // starts when all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot
 // deadlock.
 //
-// Threads: constructor, launch() and join() on the issuing thread; advance(), pending_peers() and abandon()
-// by the holder of the progress role, from before launch() on; release_device() by anyone. Apart from flags
-// they share only constant data. advance() and abandon() touch the transport and flags, never the device.
-// Ownership: the progress role may see the operation done, and drop it, before launch() has returned: the
-// issuing thread keeps a reference of its own until launch() and its joins are through.
+// Threads: constructor, launch(), end_early() and join() on the issuing thread; advance(), pending_peers()
+// and abandon() by the holder of the progress role, from before launch() on; release_device() by anyone.
+// Apart from flags they share only constant data. advance() and abandon() touch the transport and flags,
+// never the device. Ownership: the progress role may see the operation done, and drop it, before launch() has
+// returned: the issuing thread keeps a reference of its own until launch() and its joins are through.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/device_program.hpp"
@@ -28,13 +28,12 @@ class StreamExecution : public DeviceProgram {
   // May synchronise the device (see StreamFlagPool::acquire), so construct before posting to the engine.
   StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                   std::shared_ptr<StreamFlagPool> flags);
-  // The device program must be over, or never launched, or the operation abandoned.
-  ~StreamExecution() override;
-  StreamExecution(const StreamExecution&) = delete;
-  StreamExecution& operator=(const StreamExecution&) = delete;
 
   void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
               const std::function<void()>& conclude = nullptr) override;
+  void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept override {
+    flags_.end_early(device, queues);
+  }
 
   // Later work of `consumer` sees the results. After launch(), any number of times.
   void join(Device& device, DeviceQueue& consumer) const;
@@ -69,10 +68,9 @@ class StreamExecution : public DeviceProgram {
   const SchedulePtr schedule_;
   const Binding binding_;
   Transport& transport_;
-  const std::shared_ptr<StreamFlagPool> pool_;
   std::vector<Sides> sides_;               // per round of the schedule
   std::vector<std::uint32_t> host_total_;  // per lane
-  StreamFlags flags_;
+  ProgramFlags flags_;
 
   // Issuing thread.
   std::vector<const void*> sources_;
@@ -82,8 +80,6 @@ class StreamExecution : public DeviceProgram {
   std::vector<Cursor> cursors_;
   bool started_ = false;
   bool done_ = false;
-
-  std::atomic<bool> launched_{false};  // read by the destructor, on whichever thread
 };
 
 }  // namespace mpigdr

@@ -57,24 +57,30 @@ bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
     for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
     block.next_base = 0;
   }
-  flags = {block.flags, block.next_base};
+  flags = {block.flags, block.next_base, index};
   block.next_base += span;
   return true;
 }
 
 void StreamFlagPool::release(const StreamFlags& flags) {
   std::lock_guard lock(mutex_);
-  for (std::size_t index = 0; index < blocks_.size(); ++index) {
-    if (blocks_[index].flags != flags.flags) continue;
-    free_.push_back(index);
-    return;
-  }
-  MPIGDR_CHECK(!"flags of another pool");
+  MPIGDR_CHECK(flags.block < blocks_.size() && blocks_[flags.block].flags == flags.flags);
+  free_.push_back(flags.block);
 }
 
 void StreamFlagPool::leak() {
   std::lock_guard lock(mutex_);
   keep_for_good(memory_);
+}
+
+void ProgramFlags::end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept {
+  begin();  // also of a program of which nothing was submitted: from here on it has this
+  try {
+    for (std::size_t q = 1; q < queues.size(); ++q) device.order(*queues[q], *queues[0]);
+    queues[0]->write_flag(flags_.drained(), flags_.base + 1);
+  } catch (const std::exception&) {
+    // The device takes nothing any more: nobody will know when it is through.
+  }
 }
 
 std::size_t StreamFlagPool::blocks() const {

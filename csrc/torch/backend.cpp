@@ -71,22 +71,15 @@ OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options,
 
 void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
                        std::shared_ptr<StreamResult> result) {
-  const bool hooked = hooks_->any();
-  if (hooked) {
-    hooks_->expect();
-    options.on_finished = [hooks = hooks_, type = job.type](const Operation& op) {
-      hooks->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
-                                                   op.finished_at(), op.finished_at() - op.started_at()));
+  // Whether the engine ends the operation or refuses it is known to nobody here: it may throw either way.
+  if (hooks_->any())
+    options.on_finished = [expected = std::make_shared<CompletionHooks::Expected>(hooks_),
+                           type = job.type](const Operation& op) {
+      expected->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
+                                                      op.finished_at(), op.finished_at() - op.started_at()));
     };
-  }
   if (job.on_accelerator() && !job.is_message()) share_devices(job);
-  OperationPtr operation;
-  try {
-    operation = hand_over(job, std::move(options), result);
-  } catch (...) {
-    if (hooked) hooks_->withdraw();
-    throw;
-  }
+  OperationPtr operation = hand_over(job, std::move(options), result);
   if (accelerator) {
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {

@@ -84,7 +84,15 @@ void MpiBackend::share_devices(const Job& job) {
     const char attached = ticket.file >= 0 && node->attach(tickets, why);
     bool all = true;
     for (const char there : all_gather_on_host(attached)) all &= there != 0;
-    if (all) group_->share_devices(node);
+    if (all) {
+      group_->share_devices(node);
+    } else {
+      // Some may have mapped what others share: nobody frees that before all have let go of it.
+      const char let_go = !node || node->detach();
+      bool free = true;
+      for (const char there : all_gather_on_host(let_go)) free &= there != 0;
+      if (node && free) node->take_back();
+    }
     log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
         all        ? (inside ? "share staging memory inside each node" : "share staging memory")
         : attached ? "of other ranks cannot share memory with theirs"
@@ -113,7 +121,7 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
 }
 
 // The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
-// them.
+// them; also where an error leaves a part of them in the graph.
 MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   if (Env::get().blocking_wait)
     fail(ErrorCode::InvalidUsage, job.name,
@@ -127,8 +135,8 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   StreamTarget target{on.device(), queues, *caller, nullptr};
   target.conclude = [&] { conclude(job, *result, on.captured()); };
   result->keep(std::move(job.held));
-  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
   auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
+  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
   if (!job.async) work->wait();
   return work;
 }

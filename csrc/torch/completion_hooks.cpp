@@ -1,5 +1,7 @@
 #include "torch/completion_hooks.hpp"
 
+#include <utility>
+
 #include "common/error.hpp"
 #include "common/log.hpp"
 
@@ -18,18 +20,24 @@ bool CompletionHooks::any() const {
   return hook_ != nullptr;
 }
 
-void CompletionHooks::expect() {
-  std::lock_guard lock(mutex_);
-  ++expected_;
+CompletionHooks::Expected::Expected(std::shared_ptr<CompletionHooks> hooks) : hooks_(std::move(hooks)) {
+  std::lock_guard lock(hooks_->mutex_);
+  ++hooks_->expected_;
 }
 
-void CompletionHooks::withdraw() {
-  std::lock_guard lock(mutex_);
-  --expected_;
-  idle_.notify_all();
+CompletionHooks::Expected::~Expected() {
+  if (told_) return;
+  std::lock_guard lock(hooks_->mutex_);
+  --hooks_->expected_;
+  hooks_->idle_.notify_all();
 }
 
-void CompletionHooks::tell(std::shared_ptr<c10d::WorkInfo> info) {
+void CompletionHooks::Expected::tell(std::shared_ptr<c10d::WorkInfo> info) {
+  hooks_->run(std::move(info));
+  told_ = true;
+}
+
+void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info) {
   std::unique_lock lock(mutex_);
   queue_.push_back(std::move(info));
   if (running_) return;  // whoever runs the hook takes this one next

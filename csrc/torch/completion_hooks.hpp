@@ -22,17 +22,29 @@ class CompletionHooks {
   void set(Hook hook);
   bool any() const;
 
-  // One more operation will be told of. Then, when it has ended: told().
-  void expect();
-  void tell(std::shared_ptr<c10d::WorkInfo> info);
-  // It never came to be.
-  void withdraw();
+  // One more operation, of which the hook will be told. If it goes without that, the operation never came to
+  // be, or nobody is left to tell of it. Any thread; tell() once.
+  class Expected {
+   public:
+    explicit Expected(std::shared_ptr<CompletionHooks> hooks);
+    ~Expected();
+    Expected(const Expected&) = delete;
+    Expected& operator=(const Expected&) = delete;
+    // It has ended.
+    void tell(std::shared_ptr<c10d::WorkInfo> info);
+
+   private:
+    const std::shared_ptr<CompletionHooks> hooks_;
+    bool told_ = false;  // by whoever ends the operation; read by the last who drops this
+  };
 
   // Until the hook has returned for all operations that were expected, or `patience` is over. How many it has
   // not returned for.
   int wait_until_idle(std::chrono::nanoseconds patience);
 
  private:
+  void run(std::shared_ptr<c10d::WorkInfo> info);
+
   mutable std::mutex mutex_;  // all below; never held while the hook runs
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;

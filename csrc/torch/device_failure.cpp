@@ -1,30 +1,14 @@
 #include "torch/device_failure.hpp"
 
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
-#include "common/quiet_thread.hpp"
+#include "engine/device_release.hpp"
 #include "engine/group.hpp"
 
 namespace mpigdr::torch_binding {
-
-namespace {
-
-// Others may overwrite what was set for the device with what they have come to.
-void let_the_device_go_on(const OperationPtr& operation) {
-  if (operation->release_device()) return;
-  quiet_thread("mpigdr-release", [operation] {
-    const auto patience = Clock::now() + std::chrono::minutes(10);
-    while (!operation->release_device() && Clock::now() < patience)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }).detach();
-}
-
-}  // namespace
 
 void captured_group_failed(const Group& group) noexcept {
   if (group.failure_code() == ErrorCode::Aborted || !Env::get().end_on_device_failure)

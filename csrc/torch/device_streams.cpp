@@ -24,8 +24,9 @@ std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   static auto* const pools = new std::map<Device*, std::shared_ptr<StreamFlagPool>>;
   const std::lock_guard lock(registry_mutex);
   std::shared_ptr<StreamFlagPool>& pool = (*pools)[&device];
-  // Some hundred operations in flight before more flags have to be made, which may wait for the device.
-  if (!pool) pool = std::make_shared<StreamFlagPool>(device, 256);
+  // Some thousand programs in flight, of which an operation may have two dozen, before more flags have to be
+  // made, which may wait for the device.
+  if (!pool) pool = std::make_shared<StreamFlagPool>(device, 4096);
   return pool;
 }
 

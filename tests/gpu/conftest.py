@@ -1,7 +1,8 @@
 """Fixtures of the tests on device tensors. All ranks run all tests in the same order, over one default group.
 
 The same files run on the simulated accelerator (SPMD_DEVICE=simgpu), without what is marked cuda, and on CPU
-tensors (SPMD_DEVICE=cpu), without what is marked streams as well.
+tensors (SPMD_DEVICE=cpu), without what is marked streams as well. What is marked simulated only the former
+can do.
 """
 
 import datetime
@@ -9,7 +10,7 @@ import datetime
 import pytest
 import torch
 import torch.distributed as dist
-from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA
+from support.gpu import BACKEND, DEVICE, HAS_STREAMS, ON_CUDA, ON_SIMGPU
 from support.spmd import GROUP_SECONDS
 
 
@@ -17,6 +18,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if not ON_CUDA and item.get_closest_marker("cuda"):
             item.add_marker(pytest.mark.skip(reason=f"CUDA only, and the tensors are on the {DEVICE.type}"))
+        if not ON_SIMGPU and item.get_closest_marker("simulated"):
+            item.add_marker(pytest.mark.skip(reason="simulated only, no other device does as it is told"))
         if not HAS_STREAMS and item.get_closest_marker("streams"):
             item.add_marker(pytest.mark.skip(reason="only on a device with streams"))
 

@@ -65,6 +65,7 @@ __all__ = [
     "graph",
     "library",
     "malloc_free",
+    "refuse_after",
     "serve",
     "set_device",
     "set_stream",
@@ -99,6 +100,12 @@ def fill_later(tensor: torch.Tensor, value: float, ms: int) -> None:
 def malloc_free(size: int = 1) -> None:
     """cudaMalloc and cudaFree: waits for the whole device, and lets no other thread submit meanwhile."""
     torch.ops.simgpu.malloc_free(size)
+
+
+def refuse_after(submissions: int) -> None:
+    """The current device takes so many more pieces of work, refuses one with an error, and goes on as before;
+    -1: it takes all."""
+    torch.ops.simgpu.refuse_after(submissions)
 
 
 def allocations(device: int = -1) -> Allocations:

@@ -94,7 +94,7 @@ class Plugin:
 
     def pytest_runtest_logreport(self, report):
         # There is no good reason to skip here, but the device.
-        allowed = ("CUDA only", "only on a device with streams")
+        allowed = ("CUDA only", "simulated only", "only on a device with streams")
         skipped = report.skipped and not any(reason in report.longreprtext for reason in allowed)
         if report.failed or skipped:
             self.passed = False

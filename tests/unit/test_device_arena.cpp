@@ -1,7 +1,11 @@
 // Group memory of a device: what is given out, when freed memory is used again, and how the ranks of a node
 // find each other's.
+#include <unistd.h>
+
 #include <atomic>
 #include <barrier>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -32,6 +36,14 @@ class CountingDevice : public SimDevice {
     ++allocations;
     return SimDevice::allocate(bytes);
   }
+  void release(void* memory) override {
+    ++releases;
+    SimDevice::release(memory);
+  }
+  std::unique_ptr<DeviceQueue> make_queue() override {
+    if (!queues) fail(ErrorCode::System, "no queues here");
+    return SimDevice::make_queue();
+  }
   void synchronize() override {
     ++synchronizations;
     if (meanwhile) meanwhile();
@@ -51,9 +63,9 @@ class CountingDevice : public SimDevice {
     --mapped;
     SimDevice::release_imported(memory);
   }
-  std::atomic<int> allocations{0}, synchronizations{0}, mapped{0};
+  std::atomic<int> allocations{0}, releases{0}, synchronizations{0}, mapped{0};
   std::atomic<std::size_t> most{~std::size_t{0}};
-  std::atomic<bool> broken{false}, exports{true}, imports{true};
+  std::atomic<bool> broken{false}, exports{true}, imports{true}, queues{true};
   std::function<void()> meanwhile;
 };
 
@@ -63,16 +75,21 @@ struct Ranks {
     for (auto& device : devices) device = std::make_unique<CountingDevice>();
   }
   ~Ranks() { leave(); }
-  void meet() {
+  // `members`: as DeviceNode takes them.
+  void meet(const std::vector<int>& members = {}) {
+    std::string why;
+    if (try_to_meet(members, why) != static_cast<int>(devices.size())) fail(ErrorCode::Internal, why);
+  }
+  // How many of them have mapped everything.
+  int try_to_meet(const std::vector<int>& members, std::string& why) {
     const int size = static_cast<int>(devices.size());
     for (int r = 0; r < size; ++r)
-      nodes.push_back(std::make_unique<DeviceNode>(*devices[static_cast<std::size_t>(r)], r, size));
+      nodes.push_back(std::make_unique<DeviceNode>(*devices[static_cast<std::size_t>(r)], r, size, members));
     std::vector<ipc::Ticket> tickets;
     for (auto& node : nodes) tickets.push_back(node->ticket());
-    for (auto& node : nodes) {
-      std::string why;
-      if (!node->attach(tickets, why)) fail(ErrorCode::Internal, why);
-    }
+    int attached = 0;
+    for (auto& node : nodes) attached += node->attach(tickets, why);
+    return attached;
   }
   void refresh() {  // the second time, they map what the first one has published
     for (int turn = 0; turn < 2; ++turn, ++use)
@@ -338,6 +355,58 @@ TEST(memory_that_somebody_cannot_map_has_no_place) {
   CHECK(!ranks.place(0, lost) && ranks.place(0, found) && ranks.place(0, found)->segment == 1);
   CHECK(!ranks.place(1, without_handle) && ranks.place(1, with_handle));
   CHECK(ranks.seen(1, 0, {0, 0}) && !ranks.seen(2, 0, {0, 0}));
+}
+
+TEST(staging_memory_goes_when_nobody_has_it_mapped) {
+  for (const bool agreed : {false, true}) {
+    Ranks ranks(3);
+    ranks.devices[1]->imports = false;
+    std::string why;
+    CHECK(ranks.try_to_meet({}, why) == 2 && why == "rank 0: out of reach");
+    CHECK(ranks.devices[0]->mapped == 2 && ranks.devices[2]->mapped == 2);
+    const auto began = std::chrono::steady_clock::now();
+    if (agreed) {
+      for (auto& node : ranks.nodes) CHECK(node->detach());
+      for (auto& device : ranks.devices) CHECK(device->mapped == 0);
+      for (auto& node : ranks.nodes) node->take_back();
+    }
+    ranks.nodes[1].reset();
+    CHECK(ranks.devices[1]->releases == agreed);
+    ranks.leave();
+    for (auto& device : ranks.devices) CHECK(device->mapped == 0 && device->releases == agreed);
+    // Nobody waits for those who never come to map it.
+    if (agreed) CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
+  }
+}
+
+TEST(a_node_that_cannot_be_made_leaves_nothing) {
+  CountingDevice device;
+  device.queues = false;
+  CHECK_THROWS(DeviceNode(device, 0, 2), Error, "no queues here");
+  CHECK(device.allocations == 1 && device.releases == 1);
+  device.queues = true;
+  {
+    DeviceNode unshared(device, 0, 2);
+  }
+  CHECK(device.releases == 2);
+}
+
+TEST(a_rank_whose_memory_cannot_be_mapped_is_named_as_in_its_group) {
+  Ranks ranks(2);
+  ranks.meet({4, 7});
+  ranks.devices[0]->imports = false;
+  ranks.arena(1).allocate(kMiB);
+  std::FILE* const log = std::tmpfile();
+  const int before = ::dup(2);
+  ::dup2(::fileno(log), 2);
+  ranks.refresh();
+  ::dup2(before, 2);
+  ::close(before);
+  std::string text(4096, '\0');
+  std::rewind(log);
+  text.resize(std::fread(text.data(), 1, text.size(), log));
+  std::fclose(log);
+  CHECK(text.find("group memory of rank 7") != std::string::npos);
 }
 
 TEST(ranks_grow_while_others_look) {

@@ -1,101 +1,10 @@
-// Collectives and messages on the memory of a device, through Group and Engine: who waits for whom, what is
-// given back, and that nothing hangs when something goes wrong.
+// Collectives and messages on the memory of a device, through Group and Engine: who waits for whom, and what
+// is given back.
 #include <barrier>
 
-#include "device/sim/sim_device.hpp"
-#include "engine/gate.hpp"
-#include "engine/stream_target.hpp"
-#include "engine_world.hpp"
+#include "device_world.hpp"
 
 using namespace engine_tests;
-
-namespace {
-
-// Does as it is told: order() throws once it has been called so often.
-class FickleDevice : public SimDevice {
- public:
-  using SimDevice::SimDevice;
-  void order(DeviceQueue& before, DeviceQueue& after) override {
-    if (orders_left-- == 0) fail(ErrorCode::System, "the device has had enough");
-    SimDevice::order(before, after);
-  }
-  void enter_thread() override { entered.push_back(std::this_thread::get_id()); }
-  std::atomic<int> orders_left{-1};      // never
-  std::vector<std::thread::id> entered;  // by one thread
-};
-
-// What a rank has of its device. Leaked: operations that were given up keep what is on it.
-struct Gpu {
-  // More flags than any test has operations in flight: to make others waits for the device.
-  explicit Gpu(int hardware_queues, std::uint64_t seed, std::size_t flag_blocks = 64)
-      : device(SimOptions{.hardware_queues = hardware_queues,
-                          .max_delay = std::chrono::microseconds(30),
-                          .seed = seed,
-                          .deadline = 20s}),
-        caller(device.make_queue()),
-        side(device.make_queue()) {
-    for (int q = 0; q < 2; ++q) owned.push_back(device.make_queue());
-    for (const auto& queue : owned) queues.push_back(queue.get());
-    flags = std::make_shared<StreamFlagPool>(device, flag_blocks);
-  }
-  static std::shared_ptr<void> memory(std::size_t bytes) {
-    return {std::malloc(bytes ? bytes : 1), [](void* block) { std::free(block); }};
-  }
-  StreamTarget target(bool through_host) {
-    StreamTarget target{device, queues, *caller, flags};
-    target.through_host = through_host;
-    target.device_memory = target.host_memory = memory;
-    return target;
-  }
-
-  FickleDevice device;
-  std::unique_ptr<DeviceQueue> caller, side;
-  std::vector<std::unique_ptr<DeviceQueue>> owned;
-  std::vector<DeviceQueue*> queues;
-  std::shared_ptr<StreamFlagPool> flags;
-};
-
-std::vector<Gpu*> make_gpus(int size, int hardware_queues = 3) {
-  std::vector<Gpu*> gpus;
-  for (int r = 0; r < size; ++r) gpus.push_back(new Gpu(hardware_queues, static_cast<std::uint64_t>(r) + 1));
-  return gpus;
-}
-
-std::vector<float>& unfreed(std::size_t count, float value) { return *new std::vector<float>(count, value); }
-
-// An all_reduce of what the caller's queue writes just before, whose result it copies right after.
-struct Reduction {
-  Reduction(World& world, int r, Gpu& gpu, std::size_t count, float value, bool through_host = true,
-            std::optional<std::chrono::nanoseconds> timeout = {}, std::function<void()> conclude = nullptr)
-      : source(unfreed(count, value)), data(unfreed(count, -1)), result(unfreed(count, -2)) {
-    gpu.caller->copy(data.data(), source.data(), count * sizeof(float));
-    IssueOptions options{.name = "all_reduce", .channel = Channel::Accelerator, .timeout = timeout};
-    StreamTarget target = gpu.target(through_host);
-    target.conclude = std::move(conclude);
-    options.stream = &target;
-    operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, options);
-    gpu.device.order(*gpu.queues[0], *gpu.caller);
-    gpu.caller->copy(result.data(), data.data(), count * sizeof(float));
-    gpu.caller->copy(data.data(), source.data(), count * sizeof(float));
-  }
-  bool is(float value) const { return result == std::vector<float>(result.size(), value); }
-
-  std::vector<float>&source, &data, &result;
-  OperationPtr operation;
-};
-
-// A message as the binding makes it: begins when `queue` has come to it, and `await()` comes behind it.
-struct GatedMessage {
-  GatedMessage(World& world, int r, Gpu& gpu, MessageCall call, DeviceQueue& queue)
-      : gate(std::make_shared<Gate>(gpu.flags)) {
-    gate->enter(queue);
-    operation = world.ranks[r].group->issue({call}, {.name = call.send ? "send" : "recv", .gate = gate});
-  }
-  std::shared_ptr<Gate> gate;
-  OperationPtr operation;
-};
-
-}  // namespace
 
 TEST(the_progress_thread_enters_a_device_whose_memory_the_transport_gets) {
   World world(2);
@@ -245,103 +154,9 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
   world.close();
 }
 
-TEST(a_peer_that_never_comes_is_a_timeout_and_the_device_goes_on) {
-  World world(2);
-  const auto gpus = make_gpus(2);
-  Gpu& gpu = *gpus[0];
-  Reduction reduction(world, 0, gpu, 1000, 1, true, 300ms), behind(world, 0, gpu, 1000, 1, true, 300ms);
-  float& received = unfreed(1, 0)[0];
-  CHECK_THROWS(world.ranks[0].engine->wait(*reduction.operation), Error, "still waiting for rank 1");
-  gpu.caller->synchronize();  // does not hang
-  gpu.device.synchronize_all();
-  CHECK_THROWS(world.ranks[0].engine->wait(*behind.operation), Error, "the group failed earlier");
-  CHECK_THROWS(Reduction(world, 0, gpu, 10, 1), Error, "timed out");
-  CHECK_THROWS(GatedMessage(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller), Error, "timed out");
-  gpu.device.synchronize_all();
-  gpu.device.check();
-  world.close();
-}
-
-TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
-  World world(2, {.group = {"test", 300ms, 32}});
-  Gpu& gpu = *make_gpus(1)[0];
-  float& received = unfreed(1, 0)[0];
-  GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
-  GatedMessage next(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
-  message.gate->await(*gpu.caller);
-  next.gate->await(*gpu.side);
-  gpu.device.synchronize_all();
-  CHECK(message.operation->finished() && message.operation->error());
-  CHECK_THROWS(world.ranks[0].engine->wait(*message.operation), Error, "still waiting for rank 1");
-  gpu.device.check();
-  world.close();
-}
-
-TEST(an_abort_lets_the_device_go_on) {
-  World world(2);
-  Gpu& gpu = *make_gpus(1)[0];
-  std::vector<std::unique_ptr<Reduction>> reductions;
-  for (int i = 0; i < 40; ++i) reductions.push_back(std::make_unique<Reduction>(world, 0, gpu, 1000, 1));
-  std::thread aborter([&] {
-    std::this_thread::sleep_for(20ms);
-    world.ranks[0].engine->abort(*world.ranks[0].group, "the user has had enough");
-  });
-  gpu.caller->synchronize();
-  aborter.join();
-  for (auto& reduction : reductions)
-    CHECK_THROWS(world.ranks[0].engine->wait(*reduction->operation), Error, "the user has had enough");
-  gpu.device.synchronize_all();
-  gpu.device.check();
-  world.close();
-}
-
-TEST(a_device_that_refuses_its_part_fails_the_group_and_goes_on) {
-  for (const bool at_the_end : {false, true}) {
-    World world(2);
-    const auto gpus = make_gpus(2);
-    world.run([&](int r) {
-      Gpu& gpu = *gpus[r];
-      if (r == 0) {
-        if (!at_the_end) gpu.device.orders_left = 0;
-        const auto conclude = [&] {
-          if (at_the_end) fail(ErrorCode::System, "the device has had enough");
-        };
-        CHECK_THROWS(Reduction(world, 0, gpu, 200'000, 1, true, {}, conclude), Error,
-                     "the device refused its part: the device has had enough");
-        CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce");
-      } else {
-        // Rank 0 may have done its part of the messages.
-        Reduction reduction(world, 1, gpu, 200'000, 1, true, 500ms);
-        try {
-          world.ranks[1].engine->wait(*reduction.operation);
-        } catch (const Error& e) {
-          CHECK(e.code() == ErrorCode::Timeout);
-        }
-      }
-      gpu.device.synchronize_all();
-      gpu.device.check();
-    });
-    world.close();
-  }
-}
-
-TEST(a_shutdown_lets_the_device_go_on) {
-  World world(2);
-  Gpu& gpu = *make_gpus(1)[0];
-  Reduction reduction(world, 0, gpu, 1000, 1);
-  float& received = unfreed(1, 0)[0];
-  GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.side);
-  message.gate->await(*gpu.side);
-  CHECK(!world.ranks[0].engine->shutdown());
-  gpu.device.synchronize_all();
-  gpu.device.check();
-  CHECK(reduction.operation->error() && message.operation->error());
-}
-
 TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
   World world(2);
   const auto gpus = make_gpus(2);
-  std::vector<ipc::Ticket> tickets(2);
   std::barrier meet(2);
   world.run([&](int r) {
     Gpu& gpu = *gpus[r];
@@ -362,13 +177,9 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
     CHECK_THROWS(record({MessageCall{r == 0, data.data(), 4, 1 - r, 0}}), Error, "messages");
     CHECK(caller.end_capture()->size() == 0);
 
-    const auto node = std::make_shared<ipc::DeviceNode>(gpu.device, r, 2);
-    tickets[static_cast<std::size_t>(r)] = node->ticket();
     meet.arrive_and_wait();
-    std::string why;
-    CHECK(node->attach(tickets, why));
+    if (r == 0) share_staging(world, gpus);
     meet.arrive_and_wait();
-    group.share_devices(node);
     caller.begin_capture();
     caller.copy(data.data(), source.data(), 400);
     record({all_reduce(world, r, data), all_reduce(world, r, data)});

@@ -2,32 +2,11 @@
 // phases, through Group and Engine.
 #include <barrier>
 
-#include "device/sim/sim_device.hpp"
-#include "engine/stream_target.hpp"
-#include "engine_world.hpp"
+#include "device_world.hpp"
 
 using namespace engine_tests;
 
 namespace {
-
-// What a rank has of its device. Leaked: operations that were given up keep what is on it.
-struct Gpu {
-  Gpu(int hardware_queues, int streams, std::uint64_t seed)
-      : device(SimOptions{.hardware_queues = hardware_queues,
-                          .max_delay = std::chrono::microseconds(30),
-                          .seed = seed,
-                          .deadline = 20s}),
-        caller(device.make_queue()),
-        flags(std::make_shared<StreamFlagPool>(device, 64)) {
-    for (int q = 0; q < streams; ++q) owned.push_back(device.make_queue());
-    for (const auto& queue : owned) queues.push_back(queue.get());
-  }
-  SimDevice device;
-  std::unique_ptr<DeviceQueue> caller;
-  std::vector<std::unique_ptr<DeviceQueue>> owned;
-  std::vector<DeviceQueue*> queues;
-  std::shared_ptr<StreamFlagPool> flags;
-};
 
 class Nodes {
  public:
@@ -39,7 +18,7 @@ class Nodes {
     world_ = std::make_unique<World>(topology_->size(), options);
     tickets_.resize(node_of_rank.size());
     for (int r = 0; r < topology_->size(); ++r)
-      gpus_.push_back(new Gpu(hardware_queues, streams, static_cast<std::uint64_t>(r) + 1));
+      gpus_.push_back(new Gpu(hardware_queues, static_cast<std::uint64_t>(r) + 1, 64, streams));
   }
   World& world() { return *world_; }
   Gpu& gpu(int r) { return *gpus_[static_cast<std::size_t>(r)]; }
@@ -47,7 +26,7 @@ class Nodes {
   const Topology& topology() const { return *topology_; }
   void wait() { meet_.arrive_and_wait(); }
   // As torch/backend_device.cpp does it.
-  void share(int r) {
+  std::shared_ptr<ipc::DeviceNode> share(int r) {
     const std::vector<int>& members = topology_->members(topology_->node(r));
     const auto node = std::make_shared<ipc::DeviceNode>(gpu(r).device, topology_->place(r),
                                                         static_cast<int>(members.size()), members);
@@ -59,6 +38,7 @@ class Nodes {
     CHECK(node->attach(those, why));
     wait();
     world_->ranks[static_cast<std::size_t>(r)].group->share_devices(node);
+    return node;
   }
 
  private:
@@ -101,10 +81,7 @@ class Issued {
     call.input = in_place ? output_.data() : input_.data();
     Gpu& gpu = nodes.gpu(r);
     gpu.caller->copy(const_cast<void*>(call.input), source_.data(), sent * sizeof(float));
-    StreamTarget target{gpu.device, gpu.queues, *gpu.caller, gpu.flags};
-    target.device_memory = target.host_memory = [](std::size_t bytes) {
-      return std::shared_ptr<void>(std::malloc(bytes ? bytes : 1), [](void* block) { std::free(block); });
-    };
+    StreamTarget target = gpu.target(true);
     target.conclude = [&] { gpu.queues[0]->copy(result_.data(), output_.data(), got * sizeof(float)); };
     IssueOptions options{.name = std::string(name(collective)), .channel = Channel::Accelerator};
     options.stream = &target;
@@ -191,6 +168,20 @@ TEST(one_queue_is_enough) {
   run_all({0, 0, 1, 1}, 1, 1);
   run_all({0, 0, 1, 1}, 1, 4);
   run_all({0, 1, 0, 1}, 4, 2);
+}
+
+// Before a device is let go on: what it gives to the node's other ranks then is worth nothing.
+TEST(a_failure_is_told_to_the_ranks_of_the_node_at_once) {
+  Nodes nodes({0, 0, 1, 1}, 3, 3);
+  nodes.world().run([&](int r) {
+    const auto node = nodes.share(r);
+    Group& group = *nodes.world().ranks[static_cast<std::size_t>(r)].group;
+    if (r == 0) group.fail_with("enough");
+    nodes.wait();
+    for (int place = 0; place < 2; ++place)
+      CHECK(node->failed(node->rank(), place).load() == (r < 2 && place == 0));
+    nodes.wait();
+  });
 }
 
 // Ranks whose phase has not begun have nobody to blame: those of their own node wait for others, as they do.

@@ -100,8 +100,14 @@ class Together {
   ScheduleWriter writer_;
 };
 
-const std::vector<std::vector<int>> kEven = {
-    {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 1, 1}, {2, 0, 1, 1, 2, 0}, {0, 0, 0, 0, 1, 1, 1, 1}};
+// Up to seven nodes: where the table has other algorithms between them.
+const std::vector<std::vector<int>> kEven = {{0, 0, 1, 1},
+                                             {0, 1, 0, 1},
+                                             {0, 0, 0, 1, 1, 1},
+                                             {2, 0, 1, 1, 2, 0},
+                                             {0, 0, 0, 0, 1, 1, 1, 1},
+                                             {0, 0, 1, 1, 2, 2, 3, 3, 4, 4},
+                                             {0, 1, 2, 3, 4, 5, 6, 6, 5, 4, 3, 2, 1, 0}};
 const std::vector<std::vector<int>> kUneven = {{0, 0, 0, 1, 1}, {0, 1, 1, 0, 0, 1, 2, 2}, {0, 1, 1, 1}};
 
 Reached reached_by(int size, auto input, auto output) {

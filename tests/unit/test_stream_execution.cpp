@@ -246,6 +246,37 @@ TEST(abandoning_lets_the_device_drain) {
   }
 }
 
+TEST(a_refused_program_is_through_when_what_was_submitted_is) {
+  const Algorithm& algorithm = *find_algorithm(Collective::AllReduce, "ring");
+  on_all_ranks({2, 3, 2, 5}, [&](Rank& rank) {
+    if (rank.rank() == 1) return;                                     // sends nothing
+    rank.flags = std::make_shared<StreamFlagPool>(rank.device, 200);  // none of them comes back
+    bool refused = true, early = false;
+    int taken = 0;
+    for (; refused; ++taken) {
+      Operation operation(algorithm, 0, 2, 100, taken);
+      Flag late{0};
+      rank.caller->wait_flag(&late, 1);
+      operation.produce(*rank.caller);
+      rank.device.refuse_after(taken);
+      try {
+        rank.run(operation.schedule, operation.binding, false);
+        refused = false;
+      } catch (const Error& error) {
+        CHECK(error.code() == ErrorCode::System);
+      }
+      rank.device.refuse_after(-1);
+      const auto execution = rank.abandon().at(0);
+      if (refused) execution->end_early(rank.device, rank.queues);
+      early = execution->release_device();
+      late.store(1, std::memory_order_release);
+      while (!execution->release_device()) std::this_thread::yield();
+      rank.caller->synchronize();  // so that memory may go
+    }
+    CHECK(taken > 8 && !early);
+  });
+}
+
 TEST(a_peer_that_sends_less_is_an_error) {
   bool threw = false;
   try {

@@ -146,6 +146,12 @@ SimMark SimDevice::submit(int hardware_queue, Item item, std::atomic<std::uint64
   return mark;
 }
 
+void SimDevice::accept() {
+  if (accepts_.load(std::memory_order_relaxed) < 0) return;
+  if (accepts_.fetch_sub(1, std::memory_order_relaxed) == 0)
+    fail(ErrorCode::System, "the simulated device refuses");
+}
+
 void SimDevice::synchronize(const SimMark& mark) {
   std::unique_lock lock(state_);
   const HardwareQueue& queue = *queues_[mark.hardware_queue];

@@ -70,6 +70,9 @@ class SimDevice : public Device {
   void wind_up(std::chrono::milliseconds patience);
   // Throws mpigdr::Error if the device has failed.
   void check();
+  // After so many more submissions to whatever queue, to a capture as well, one throws System and submits
+  // nothing; < 0: none.
+  void refuse_after(int submissions) { accepts_.store(submissions, std::memory_order_relaxed); }
 
  private:
   friend class SimQueue;
@@ -87,6 +90,7 @@ class SimDevice : public Device {
 
   // `last`: becomes the number of the item before anybody else can submit.
   SimMark submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last, bool shut_out);
+  void accept();  // throws if this submission is to be refused
   void synchronize(const SimMark& mark);
   bool reached(const SimMark& mark);
   void work(HardwareQueue& queue);
@@ -97,8 +101,9 @@ class SimDevice : public Device {
   std::string flag_name(const Flag* flag);
 
   const SimOptions options_;
-  std::mutex submission_;  // held by every submission, and by whoever waits for the whole device
-  std::mutex state_;       // guards everything below; taken after submission_
+  std::atomic<int> accepts_{-1};  // submissions before one is refused; < 0: no end of them
+  std::mutex submission_;         // held by every submission, and by whoever waits for the whole device
+  std::mutex state_;              // guards everything below; taken after submission_
   std::condition_variable changed_;
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
   struct Allocation {

@@ -40,6 +40,7 @@ SimQueue::SimQueue(SimDevice& device, int hardware_queue)
     : device_(&device), hardware_queue_(hardware_queue), state_(std::make_shared<State>()) {}
 
 SimMark SimQueue::submit(Item item, bool shut_out) {
+  if (shut_out) device_->accept();
   {
     std::lock_guard lock(state_->mutex);
     if (SimCapture* const capture = state_->current_locked()) {

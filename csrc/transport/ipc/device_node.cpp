@@ -18,6 +18,28 @@ constexpr int kAllSlots = ipc::kGraphSlot + 1;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
+// Memory of a device, until keep().
+class Allocated {
+ public:
+  Allocated(Device& device, std::size_t bytes)
+      : device_(device), memory_(static_cast<std::byte*>(device.allocate(bytes))) {}
+  ~Allocated() {
+    try {
+      if (memory_) device_.release(memory_);
+    } catch (const std::exception&) {
+      // The device has failed: so has its memory.
+    }
+  }
+  Allocated(const Allocated&) = delete;
+  Allocated& operator=(const Allocated&) = delete;
+  std::byte* get() const { return memory_; }
+  std::byte* keep() { return std::exchange(memory_, nullptr); }
+
+ private:
+  Device& device_;
+  std::byte* memory_;
+};
+
 }  // namespace
 
 DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> members)
@@ -31,18 +53,19 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
       registered_(static_cast<std::size_t>(size)),
       flags_(static_cast<std::size_t>(size)),
       staging_(static_cast<std::size_t>(size)),
-      group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots)) {
+      group_memory_(std::make_unique<DeviceSegments>(device, rank, size, kSlots, members_)) {
   const auto self = static_cast<std::size_t>(rank);
   // In whole pieces of what CUDA shares: others map what lies beside a smaller one, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
   static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece);
-  staging_[self] = static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + kPiece));
-  counts_ = reinterpret_cast<Line*>(staging_[self] + kAllSlots * kStagingBytes);
+  Allocated staging(device_, kAllSlots * kStagingBytes + kPiece);
+  counts_ = reinterpret_cast<Line*>(staging.get() + kAllSlots * kStagingBytes);
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
   queue->copy(counts_, zeros, sizeof zeros);
   queue->synchronize();
   const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
+  staging_[self] = staging.keep();  // nothing throws any more
   file_ = made.file;
   segments_[self] = made.memory;
   std::memcpy(made.memory, &nonce_, sizeof nonce_);
@@ -61,6 +84,7 @@ Ticket DeviceNode::ticket() {
   ticket.nonce = nonce_;
   ticket.handle_bytes = static_cast<std::uint32_t>(handle.size());
   std::memcpy(ticket.handle.data(), handle.data(), handle.size());
+  shared_ = true;
   return ticket;
 }
 
@@ -96,6 +120,22 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
   return true;
 }
 
+bool DeviceNode::detach() noexcept {
+  try {
+    for (int r = 0; r < size_; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      if (r == rank_ || !staging_[at]) continue;
+      group_memory_->release(r);
+      device_.release_imported(staging_[at]);
+      staging_[at] = nullptr;
+      if (flags_[at]) detached(r, rank_).store(1, std::memory_order_release);
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;  // the device is gone, or has failed
+  }
+}
+
 template <typename F>
 bool DeviceNode::all_reach(F flag, std::chrono::steady_clock::time_point deadline) const {
   for (int r = 0; r < size_; ++r) {
@@ -123,18 +163,14 @@ DeviceNode::~DeviceNode() {
             },
             deadline))
       return;
+  // Those who map memory let go of it first, as CUDA wants it.
+  detach();
+  // One that is not attached to all does not hear from all.
+  const bool alone =
+      !shared_ ||
+      (attached &&
+       all_reach([&](int r) { return std::pair(&detached(rank_, r), std::uint64_t{1}); }, deadline));
   try {
-    // Those who map memory let go of it first, as CUDA wants it.
-    for (int r = 0; r < size_; ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      if (r == rank_ || !staging_[at]) continue;
-      group_memory_->release(r);
-      device_.release_imported(staging_[at]);
-      if (attached) detached(r, rank_).store(1, std::memory_order_release);
-    }
-    const bool alone =
-        !attached ||
-        all_reach([&](int r) { return std::pair(&detached(rank_, r), std::uint64_t{1}); }, deadline);
     for (int r = 0; r < size_; ++r) {
       const auto at = static_cast<std::size_t>(r);
       if (registered_[at]) device_.unregister_host(segments_[at]);

@@ -14,9 +14,9 @@
 // What is recorded into graphs has a slot of its own, in which the generation is the number of the replay:
 // the device counts it, since no host hears of them.
 //
-// Threads: constructor, attach(), refresh() and destructor may wait for the device: not while an operation is
-// being launched. attach() and refresh() are serialised by the caller, place() comes behind them. Everything
-// else is constant.
+// Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
+// operation is being launched. ticket(), attach(), detach(), take_back() and refresh() are serialised by the
+// caller, place() comes behind them. Everything else is constant.
 #pragma once
 
 #include <array>
@@ -51,7 +51,7 @@ class DeviceNode {
  public:
   // `members`: what the ranks of the node are called in their group; empty: as here. Throws System, NoMemory.
   DeviceNode(Device& device, int rank, int size, std::vector<int> members = {});
-  // Memory that others may still read is left behind. Takes up to 2 s where others are late.
+  // Memory that others may have mapped still is left behind. Takes up to 2 s where others are late.
   ~DeviceNode();
   DeviceNode(const DeviceNode&) = delete;
   DeviceNode& operator=(const DeviceNode&) = delete;
@@ -61,6 +61,10 @@ class DeviceNode {
   // Maps what the others have, in rank order. False, and why, if something cannot be; nobody may use it then.
   // Group memory that cannot be mapped is no such thing.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
+  // Where nobody may use it: unmaps what of the others has been mapped. False if the device does not let it.
+  bool detach() noexcept;
+  // All ranks that had a ticket have done so: memory is this rank's alone again.
+  void take_back() { shared_ = false; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -75,8 +79,19 @@ class DeviceNode {
   Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
-  // By the host of `writer`, once it has let its device go on with an operation that failed.
+  // By the host of `writer`, before it lets its device go on with an operation that failed.
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  // That this rank does. Any thread.
+  void tell_failed() const noexcept {
+    for (int r = 0; r < size_; ++r) failed(r, rank_).store(1, std::memory_order_release);
+  }
+  // By the host of `writer`, when it could not launch an operation, or not all of it: its device will never
+  // come to what others' devices wait for.
+  Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4 + kLanes, writer); }
+  // That this rank could not. Any thread.
+  void tell_refused() const noexcept {
+    for (int r = 0; r < size_; ++r) refused(r, rank_).store(1, std::memory_order_release);
+  }
   // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
   // No replay waits for others any more, now and later; what it computes is worth nothing, and it tells
@@ -117,7 +132,7 @@ class DeviceNode {
                       static_cast<std::size_t>(writer);
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
-  static constexpr int kKinds = 4 + kLanes;
+  static constexpr int kKinds = 5 + kLanes;
   static constexpr int kTableWords = 2 * kMostLocated;
   std::size_t flag_bytes() const {
     return std::size_t{(kGraphSlot + 1)} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
@@ -132,6 +147,7 @@ class DeviceNode {
   const std::size_t segment_bytes_;  // a page, flags, group memory
   const std::uint64_t nonce_;
   int file_ = -1;
+  bool shared_ = false;              // others may have mapped this rank's memory, or will
   std::vector<void*> segments_;      // by rank, a page with the nonce before the flags; null: not mapped
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank

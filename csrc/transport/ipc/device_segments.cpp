@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -35,12 +36,13 @@ std::size_t DeviceSegments::bytes(int size, int slots) {
          ranks * kMax * sizeof(std::uint64_t);
 }
 
-DeviceSegments::DeviceSegments(Device& device, int rank, int size, int slots)
+DeviceSegments::DeviceSegments(Device& device, int rank, int size, int slots, std::vector<int> members)
     : device_(device),
       arena_(DeviceArena::of(device)),
       rank_(rank),
       size_(size),
       slots_(slots),
+      members_(std::move(members)),
       parts_(static_cast<std::size_t>(size)),
       seen_(static_cast<std::size_t>(size)) {}
 
@@ -83,7 +85,8 @@ void DeviceSegments::map(int r, std::uint64_t use) {
           .store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
     } catch (const Error& error) {
       if (!failed_before_)
-        log(LogLevel::Warn, "INIT", "group memory of rank ", r,
+        log(LogLevel::Warn, "INIT", "group memory of rank ",
+            members_.empty() ? r : members_[static_cast<std::size_t>(r)],
             " on its device cannot be mapped, collectives on tensors there take other ways: ", error.what());
       failed_before_ = true;
       continue;

@@ -29,7 +29,8 @@ class DeviceSegments {
   // Of a rank's part, in a segment that `size` ranks share. A multiple of a line.
   static std::size_t bytes(int size, int slots);
 
-  DeviceSegments(Device& device, int rank, int size, int slots);
+  // `members`: what the ranks are called in their group; empty: as here.
+  DeviceSegments(Device& device, int rank, int size, int slots, std::vector<int> members = {});
   // Where this process has rank `r`'s part, zeroed at first. Its own one comes first; all are known before
   // anything but publish() is called.
   void attach(int r, std::byte* part);
@@ -75,6 +76,7 @@ class DeviceSegments {
   Device& device_;
   DeviceArena& arena_;
   const int rank_, size_, slots_;
+  const std::vector<int> members_;
   std::vector<Part> parts_;  // by rank
   std::uint64_t* own_bases_ = nullptr;
   int published_ = 0;

@@ -31,6 +31,10 @@ void malloc_free(int64_t bytes) {
   device.release(device.allocate(static_cast<std::size_t>(bytes)));
 }
 
+void refuse_after(int64_t submissions) {
+  gpu(current_device()).device().refuse_after(static_cast<int>(submissions));
+}
+
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
   return {counts.allocated,    counts.freed,          counts.reused,    counts.in_use,
@@ -50,6 +54,7 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("sleep(int ms) -> ()", sleep);
   m.def("fill_later(Tensor(a!) tensor, Scalar value, int ms) -> ()");
   m.def("malloc_free(int bytes) -> ()", malloc_free);
+  m.def("refuse_after(int submissions) -> ()", refuse_after);
   m.def("allocations(int device) -> int[]", allocations);
   m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
   m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });

@@ -1,0 +1,84 @@
+"""A device that takes a part of a collective and refuses the rest: on the simulated accelerator, which does
+so when it is told to."""
+
+import datetime
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.gpu import DEVICE, ON_SIMGPU, captured, check, new_graph, synchronize
+
+pytestmark = pytest.mark.simulated
+if ON_SIMGPU:
+    import simgpu
+
+REFUSED = "the simulated device refuses"
+
+
+def ones(count=1000):
+    return torch.ones(count, device=DEVICE)
+
+
+def test_the_completion_hook_hears_of_it_once(size):
+    group = dist.new_group(timeout=datetime.timedelta(seconds=10))
+    ended = []
+    group._register_on_completion_hook(ended.append)
+    tensor = ones()
+    dist.all_reduce(tensor, group=group)
+    check(tensor, torch.full((1000,), float(size)))
+    group._wait_for_pending_works()
+    assert len(ended) == 1
+    dist.barrier()  # nobody fails the group before all have its first result
+    simgpu.refuse_after(5)
+    with pytest.raises(RuntimeError, match=f"the device refused its part: {REFUSED}"):
+        dist.all_reduce(tensor, group=group)
+    simgpu.refuse_after(-1)
+    group._wait_for_pending_works()  # at its timeout, where the count is wrong
+    assert len(ended) == 2
+    with pytest.raises(RuntimeError, match="the group failed earlier"):
+        dist.all_reduce(tensor, group=group)
+    synchronize()
+    tensor = ones()
+    dist.all_reduce(tensor)  # of another group
+    check(tensor, torch.full((1000,), float(size)))
+
+
+class Stop(Exception):
+    """A capture that was refused half way cannot be ended."""
+
+
+def given_out_again(submissions):
+    """An all_reduce in a capture, of a tensor that needs a stand-in, which the device refuses after so many
+    submissions. Whether the next tensor gets the stand-in's memory; None: it was not refused."""
+    strided = ones(2000)[::2]
+    again = None
+    try:
+        with captured(new_graph()):
+            simgpu.refuse_after(submissions)
+            try:
+                dist.all_reduce(strided)
+            except RuntimeError as error:
+                assert REFUSED in str(error)
+                simgpu.refuse_after(-1)
+                before = simgpu.allocations().reused
+                torch.empty(1000, device=DEVICE)
+                again = simgpu.allocations().reused > before
+            raise Stop
+    except Stop:
+        return again
+    finally:
+        simgpu.refuse_after(-1)
+
+
+def test_what_was_captured_of_it_keeps_its_memory():
+    if os.environ.get("MPI_GDR_IPC") == "off":
+        return  # messages are not captured
+    dist.all_reduce(ones())
+    synchronize()
+    seen = []
+    while (again := given_out_again(len(seen))) is not None:
+        seen.append(again)
+    # At the begin nothing was captured but the copy to the stand-in.
+    assert seen[0] and len(seen) > 8 and not any(seen[3:])
+    dist.barrier()

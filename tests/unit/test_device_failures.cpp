@@ -1,0 +1,181 @@
+// Collectives and messages on the memory of a device, through Group and Engine, when something goes wrong:
+// nothing hangs, and those who wait are told why.
+#include <barrier>
+#include <cstring>
+
+#include "device_world.hpp"
+#include "engine/device_release.hpp"
+
+using namespace engine_tests;
+
+TEST(a_peer_that_never_comes_is_a_timeout_and_the_device_goes_on) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  Gpu& gpu = *gpus[0];
+  Reduction reduction(world, 0, gpu, 1000, 1, true, 300ms), behind(world, 0, gpu, 1000, 1, true, 300ms);
+  float& received = unfreed(1, 0)[0];
+  CHECK_THROWS(world.ranks[0].engine->wait(*reduction.operation), Error, "still waiting for rank 1");
+  gpu.caller->synchronize();  // does not hang
+  gpu.device.synchronize_all();
+  CHECK_THROWS(world.ranks[0].engine->wait(*behind.operation), Error, "the group failed earlier");
+  CHECK_THROWS(Reduction(world, 0, gpu, 10, 1), Error, "timed out");
+  CHECK_THROWS(GatedMessage(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller), Error, "timed out");
+  gpu.device.synchronize_all();
+  gpu.device.check();
+  world.close();
+}
+
+TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
+  World world(2, {.group = {"test", 300ms, 32}});
+  Gpu& gpu = *make_gpus(1)[0];
+  float& received = unfreed(1, 0)[0];
+  GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
+  GatedMessage next(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
+  message.gate->await(*gpu.caller);
+  next.gate->await(*gpu.side);
+  gpu.device.synchronize_all();
+  CHECK(message.operation->finished() && message.operation->error());
+  CHECK_THROWS(world.ranks[0].engine->wait(*message.operation), Error, "still waiting for rank 1");
+  gpu.device.check();
+  world.close();
+}
+
+TEST(an_abort_lets_the_device_go_on) {
+  World world(2);
+  Gpu& gpu = *make_gpus(1)[0];
+  std::vector<std::unique_ptr<Reduction>> reductions;
+  for (int i = 0; i < 40; ++i) reductions.push_back(std::make_unique<Reduction>(world, 0, gpu, 1000, 1));
+  std::thread aborter([&] {
+    std::this_thread::sleep_for(20ms);
+    world.ranks[0].engine->abort(*world.ranks[0].group, "the user has had enough");
+  });
+  gpu.caller->synchronize();
+  aborter.join();
+  for (auto& reduction : reductions)
+    CHECK_THROWS(world.ranks[0].engine->wait(*reduction->operation), Error, "the user has had enough");
+  gpu.device.synchronize_all();
+  gpu.device.check();
+  world.close();
+}
+
+namespace {
+
+// Rank 0's device takes so much of an all_reduce and no more. False: that was all of it, and it went well.
+bool refuses(int submissions, bool shared) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  if (shared) share_staging(world, gpus);
+  std::atomic<bool> refused{false};
+  std::barrier issued(2);
+  world.run([&](int r) {
+    Gpu& gpu = *gpus[r];
+    Engine& engine = *world.ranks[r].engine;
+    std::vector<float>& data = unfreed(20'000, 1);
+    const StreamTarget target = gpu.target(true);
+    IssueOptions options{.name = "all_reduce", .channel = Channel::Accelerator};
+    // Messages that do not come tell nobody why.
+    if (!shared && r == 1) options.timeout = 200ms;
+    options.stream = &target;
+    OperationPtr operation;
+    if (r == 0) gpu.device.refuse_after(submissions);
+    try {
+      operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, options);
+      // As the binding does for those that it has heard of.
+      operation->on_finished([operation] {
+        if (operation->error()) let_the_device_go_on(operation);
+      });
+    } catch (const Error& e) {
+      CHECK(r == 0 && e.code() == ErrorCode::System);
+      CHECK(std::strstr(e.what(), "the device refused its part: the simulated device refuses"));
+      CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce");
+      refused = true;
+    }
+    gpu.device.refuse_after(-1);
+    issued.arrive_and_wait();
+    const auto began = std::chrono::steady_clock::now();
+    if (r == 0 && !refused) {
+      engine.wait(*operation);
+    } else if (r == 1) {
+      try {
+        engine.wait(*operation);
+        CHECK(!refused || !shared);  // rank 0 may have done its part of the messages
+      } catch (const Error& e) {
+        CHECK(refused && e.code() == (shared ? ErrorCode::Remote : ErrorCode::Timeout));
+        CHECK(!shared || std::strstr(e.what(), "rank 0 could not launch its part"));
+        CHECK(std::chrono::steady_clock::now() - began < 10s);  // long before its deadline
+      }
+    }
+    gpu.device.synchronize_all();
+    gpu.device.check();
+    CHECK(refused || data == std::vector<float>(20'000, 2));
+  });
+  world.close();
+  return refused;
+}
+
+}  // namespace
+
+TEST(a_device_that_refuses_its_part_fails_the_group_and_goes_on) {
+  for (const bool shared : {false, true}) {
+    int submissions = 0;
+    while (refuses(submissions, shared)) ++submissions;
+    CHECK(submissions > 8);
+  }
+}
+
+TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  const auto nodes = share_staging(world, gpus);
+  Gpu& gpu = *gpus[0];
+  Flag late{0};
+  gpu.caller->wait_flag(&late, 1);
+  const auto conclude = [] { fail(ErrorCode::System, "the device has had enough"); };
+  CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1, true, {}, conclude), Error, "has had enough");
+  while (world.ranks[0].group->outstanding() > 0) std::this_thread::yield();
+  // The peer's device has been slow, and overwrites what the host of rank 0 has set for its own.
+  for (int lane = 0; lane < ipc::kLanes; ++lane)
+    nodes[0]->notices(0, 0, lane, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
+  late.store(1);
+  gpu.device.synchronize_all();  // throws if a flag is never reached
+  world.close();
+}
+
+TEST(a_device_that_makes_no_more_flags_fails_the_group) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  share_staging(world, gpus);
+  Gpu& gpu = *gpus[0];
+  gpu.flags = std::make_shared<StreamFlagPool>(gpu.device, 1);
+  gpu.flags->acquire(1);
+  Reduction others(world, 1, *gpus[1], 1000, 1);
+  gpu.device.out_of_flags = true;
+  CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "all_reduce: no more flags");
+  // The other rank carries it out: the next one must not be matched with it.
+  gpu.device.out_of_flags = false;
+  CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce: no more");
+  CHECK(world.ranks[0].group->failure_code() == ErrorCode::System);
+  CHECK_THROWS(world.ranks[1].engine->wait(*others.operation), Error, "rank 0 could not launch its part");
+  gpus[1]->device.synchronize_all();
+  world.close();
+}
+
+TEST(a_shutdown_lets_the_device_go_on) {
+  World world(2);
+  Gpu& gpu = *make_gpus(1)[0];
+  Reduction reduction(world, 0, gpu, 1000, 1);
+  float& received = unfreed(1, 0)[0];
+  GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.side);
+  message.gate->await(*gpu.side);
+  CHECK(!world.ranks[0].engine->shutdown());
+  gpu.device.synchronize_all();
+  gpu.device.check();
+  CHECK(reduction.operation->error() && message.operation->error());
+}
+
+// Failed operations are leaked on purpose: a peer may still write to their buffers.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
+  return "detect_leaks=0";
+}
+
+UNIT_MAIN()
