@@ -52,6 +52,8 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")
     config.addinivalue_line("markers", "cuda: needs CUDA tensors; skipped where tests/gpu runs on others")
     config.addinivalue_line("markers", "streams: needs a device with streams; skipped on CPU tensors")
-    config.addinivalue_line("markers", "simulated: needs the simulated accelerator; skipped on any other device")
+    config.addinivalue_line(
+        "markers", "simulated: needs the simulated accelerator; skipped on any other device"
+    )
     config.addinivalue_line("markers", "mesh: needs the four ranks of a 2 x 2 mesh")
     config.addinivalue_line("markers", "detail: runs once more under TORCH_DISTRIBUTED_DEBUG=DETAIL")
