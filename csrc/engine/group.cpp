@@ -88,10 +88,11 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   if (node && (failed() || captured_on_.load(std::memory_order_acquire))) keep_for_good(std::move(node));
 }
 
-void Group::fail_with(std::string_view reason, ErrorCode code) noexcept {
+void Group::fail_with(std::string_view reason, ErrorCode code, bool refused) noexcept {
   std::function<void()> told;
   {
     std::lock_guard lock(failure_mutex_);
+    if (refused && told_node_) told_node_->tell_refused();
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       failure_ = reason;

@@ -137,7 +137,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::uint64_t sequence(Channel channel) const;
 
   // The first failure counts. Later operations throw it; running ones are ended by the engine.
-  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted) noexcept;
+  // `refused`: since this rank could not begin an operation that the others carry out.
+  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted, bool refused = false) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   // What kind of failure it was. Only after failed().

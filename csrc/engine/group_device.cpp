@@ -123,8 +123,7 @@ void Group::launch(Operation& operation, const DeviceWork& work, const StreamTar
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();
     // It has no Work that would see to that.
     operation.on_finished([refused = operation.shared_from_this()] { let_the_device_go_on(refused); });
-    fail_with("the group failed earlier: " + text, ErrorCode::System);
-    if (device_node_) device_node_->tell_refused();
+    fail_with("the group failed earlier: " + text, ErrorCode::System, true);
     engine_.carry(operation.shared_from_this(), false);  // which ends it
     fail(ErrorCode::System, text);
   }

@@ -257,11 +257,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   // The others carry the operation out: a later one of this rank must not be matched with it.
   const auto refusal = [&](const char* why) {
     std::string text = text_of(options, info) + ": " + why;
-    fail_with("the group failed earlier: " + text, ErrorCode::System);
-    if (options.stream) {
-      std::lock_guard lock(issue_mutex_);
-      if (device_node_) device_node_->tell_refused();
-    }
+    fail_with("the group failed earlier: " + text, ErrorCode::System, options.stream);
     return text;
   };
   try {

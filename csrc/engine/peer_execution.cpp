@@ -32,6 +32,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
     : schedule_(std::move(schedule)),
       binding_(binding),
       node_(std::move(node)),
+      use_(use),
       slot_(static_cast<int>(use % ipc::kSlots)),
       generation_(use / ipc::kSlots + 1),
       call_(call),
@@ -175,6 +176,7 @@ bool PeerExecution::advance() {
   const bool ended = flags_->ended();
   look_for_failures(ended);
   if (!ended) return false;
+  node_->note_end(use_);
   flags_.over();
   done_ = true;
   ++rounds_done_;
@@ -186,12 +188,12 @@ void PeerExecution::look_for_failures(bool ended) const {
   for (int r = 0; r < node_->size(); ++r) {
     if (r == rank) continue;
     // Its device will never come to what this one waits for.
-    if (node_->refused(rank, r).load(std::memory_order_acquire))
+    if (node_->concerns(node_->refused(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " could not launch its part of this operation, or of another one of the group, on its device");
     // A rank that gave up has let its device go on with whatever was there, and told so before. Until this
     // device has ended, it may yet turn out whom that rank waited for.
-    if (ended && node_->failed(rank, r).load(std::memory_order_acquire))
+    if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " has given up this operation or an earlier one of the group");
   }

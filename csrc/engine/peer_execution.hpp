@@ -26,8 +26,8 @@ namespace mpigdr {
 
 class PeerExecution : public DeviceProgram {
  public:
-  // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all ranks. The
-  // schedule touches no other rank's Input or Output.
+  // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all its ranks.
+  // The schedule touches no other rank's Input or Output.
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
 
@@ -62,6 +62,7 @@ class PeerExecution : public DeviceProgram {
   const SchedulePtr schedule_;
   const Binding binding_;
   const std::shared_ptr<const ipc::DeviceNode> node_;
+  const std::uint64_t use_;
   const int slot_;
   const std::uint64_t generation_;
   const std::uint32_t call_;

@@ -58,6 +58,33 @@ TEST(an_abort_lets_the_device_go_on) {
   world.close();
 }
 
+// The root of a broadcast waits for nobody. What it has ended stands, whatever becomes of its group then.
+TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
+  World world(2);
+  const auto gpus = make_gpus(2);
+  share_staging(world, gpus);
+  const auto broadcast = [&](int r, std::vector<float>& data) {
+    CollectiveCall call = all_reduce(world, r, data);
+    call.spec.collective = Collective::Broadcast;
+    const StreamTarget target = gpus[r]->target(true);
+    IssueOptions options{.name = "broadcast", .channel = Channel::Accelerator};
+    options.stream = &target;
+    return world.ranks[r].group->issue({call}, options);
+  };
+  std::vector<float>&sent = unfreed(1000, 3), &unsent = unfreed(1000, 4);
+  Engine& root = *world.ranks[0].engine;
+  root.wait(*broadcast(0, sent));
+  root.abort(*world.ranks[0].group, "enough");
+  std::vector<float>&got = unfreed(1000, 0), &none = unfreed(1000, 0);
+  world.ranks[1].engine->wait(*broadcast(1, got));
+  CHECK(got == sent);
+  CHECK_THROWS(broadcast(0, unsent), Error, "enough");
+  const OperationPtr second = broadcast(1, none);
+  world.ranks[1].engine->abort(*world.ranks[1].group, "enough as well");
+  CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "enough as well");
+  gpus[1]->device.synchronize_all();
+}
+
 namespace {
 
 // Rank 0's device takes so much of an all_reduce and no more. False: that was all of it, and it went well.

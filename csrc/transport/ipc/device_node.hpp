@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -79,18 +80,24 @@ class DeviceNode {
   Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
-  // By the host of `writer`, before it lets its device go on with an operation that failed.
+  // By the host of `writer`, before it lets its device go on with operations that failed: which uses of the
+  // slots are worth nothing from then on, see concerns().
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
-  // That this rank does. Any thread.
-  void tell_failed() const noexcept {
-    for (int r = 0; r < size_; ++r) failed(r, rank_).store(1, std::memory_order_release);
-  }
-  // By the host of `writer`, when it could not launch an operation, or not all of it: its device will never
-  // come to what others' devices wait for.
+  // By the host of `writer`, when it could not launch an operation, or not all of it: the same, and its
+  // device will never come to what others' devices wait for.
   Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4 + kLanes, writer); }
-  // That this rank could not. Any thread.
-  void tell_refused() const noexcept {
-    for (int r = 0; r < size_; ++r) refused(r, rank_).store(1, std::memory_order_release);
+  // That this rank has failed, or could not. What it has ended well by now is none of that. Any thread.
+  void tell_failed() const noexcept { tell(2 + kLanes); }
+  void tell_refused() const noexcept { tell(4 + kLanes); }
+  // Uses of the slots end in their order: this one and those before it have ended well. Progress role.
+  void note_end(std::uint64_t use) const noexcept {
+    if (use >= ended_well_.load(std::memory_order_relaxed))
+      ended_well_.store(use + 1, std::memory_order_release);
+  }
+  // Whether one of these two words, as its owner finds it, is about use `use`.
+  static bool concerns(const Flag64& word, std::uint64_t use) {
+    const std::uint64_t from = word.load(std::memory_order_acquire);  // 1 more than the first such use
+    return from != 0 && use + 1 >= from;
   }
   // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
@@ -123,6 +130,14 @@ class DeviceNode {
   // By the host of `writer`, when it has unmapped what `owner` shares.
   Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
 
+  void tell(int kind) const noexcept {
+    const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
+    for (int r = 0; r < size_; ++r) {
+      std::uint64_t none = 0;  // what was told first holds for more
+      flag(r, 0, kind, rank_).compare_exchange_strong(none, from, std::memory_order_acq_rel);
+    }
+  }
+
   // By this rank's host, for its own device.
   Flag64& released() const { return flag(rank_, kGraphSlot, 1, rank_); }
 
@@ -154,6 +169,7 @@ class DeviceNode {
   std::vector<std::byte*> staging_;  // by rank, null: not mapped
   const std::unique_ptr<DeviceSegments> group_memory_;
   Line* counts_ = nullptr;  // of the device, behind its staging memory, and then the tables
+  mutable std::atomic<std::uint64_t> ended_well_{0};  // uses of the slots
 };
 
 }  // namespace mpigdr::ipc
