@@ -136,6 +136,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool keeps_polling() const {
     return !options_.oversubscribed && on_device_.load(std::memory_order_relaxed) > 0;
   }
+  // And if they do, it shall nap soon: those that share its core have to get on.
+  bool naps_soon() const { return options_.oversubscribed && on_device_.load(std::memory_order_relaxed) > 0; }
   int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
 
  private:

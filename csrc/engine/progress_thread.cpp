@@ -26,6 +26,9 @@ constexpr microseconds kShortestNap(50);
 constexpr nanoseconds kHandOver = microseconds(20);
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
+// Where ranks share the cores and devices wait: a yield costs the others' time slices there, of which a chain
+// of rounds on several ranks needs many.
+constexpr nanoseconds kCrowdedQuiet = microseconds(200);
 
 nanoseconds read(clockid_t clock) {
   timespec t{};
@@ -115,7 +118,7 @@ void ProgressThread::poll_until_idle() {
       pause *= 2;
     } else if (!moved) {
       // The core goes to the issuer at once if it became ready; its clock then shows it.
-      if (now - last_move > kQuiet) {
+      if (now - last_move > (engine_.naps_soon() ? kCrowdedQuiet : kQuiet)) {
         std::this_thread::sleep_for(kShortestNap);
       } else {
         sched_yield();
