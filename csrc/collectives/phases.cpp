@@ -83,21 +83,21 @@ class PhaseWriter {
     return peers;
   }
 
-  CollectiveSpec among_node(Collective collective, std::uint64_t count) const {
-    CollectiveSpec spec{collective, place_, ranks_};
+  // `elsewhere`: what another phase does of the operation, which is a sum here then.
+  CollectiveSpec part_of(Collective collective, int rank, int size, std::uint64_t count,
+                         ReduceOp elsewhere) const {
+    CollectiveSpec spec{collective, rank, size};
     spec.count = count;
     spec.dtype = spec_.dtype;
-    // The mean is taken where the nodes meet.
-    spec.op = spec_.op == ReduceOp::Avg ? ReduceOp::Sum : spec_.op;
+    spec.op = spec_.op == elsewhere ? ReduceOp::Sum : spec_.op;
     return spec;
   }
+  // The mean is taken where the nodes meet, and the factor is in by then.
+  CollectiveSpec among_node(Collective collective, std::uint64_t count) const {
+    return part_of(collective, place_, ranks_, count, ReduceOp::Avg);
+  }
   CollectiveSpec among_nodes(Collective collective, std::uint64_t count) const {
-    CollectiveSpec spec{collective, node_, nodes_};
-    spec.count = count;
-    spec.dtype = spec_.dtype;
-    // The factor is in by then.
-    spec.op = spec_.op == ReduceOp::PreMulSum ? ReduceOp::Sum : spec_.op;
-    return spec;
+    return part_of(collective, node_, nodes_, count, ReduceOp::PreMulSum);
   }
 
   int add(Phase phase, const SchedulePtr& schedule, const Scattered& where) {
@@ -113,11 +113,7 @@ class PhaseWriter {
     return *find_algorithm(Collective::AllGather, "recursive_doubling");
   }
   int add_between(const Phase& phase, const Scattered& where, const std::vector<int>& peers) {
-    const SchedulePtr own = algorithm(phase.spec).build(phase.spec, between_);
-    const int number = add(phase, own, where);
-    Phase& added = made_.phases[index(number)];
-    added.schedule = among(*added.schedule, peers);
-    return number;
+    return add(phase, among(*algorithm(phase.spec).build(phase.spec, between_), peers), where);
   }
   // The same on all ranks of `number`.
   static std::vector<Pieces> on_all(int number, Pieces pieces) { return {index(number), std::move(pieces)}; }

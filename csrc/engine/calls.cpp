@@ -42,8 +42,10 @@ std::uint64_t bytes_of(const Call& call) {
 
 std::uint64_t largest_buffer(const Call& call) {
   const auto* collective = std::get_if<CollectiveCall>(&call);
-  if (!collective) return bytes_of(call);
-  const CollectiveSpec& spec = collective->spec;
+  return collective ? largest_buffer(collective->spec) : bytes_of(call);
+}
+
+std::uint64_t largest_buffer(const CollectiveSpec& spec) {
   const auto sum = [](const std::vector<std::uint64_t>& counts) {
     return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   };

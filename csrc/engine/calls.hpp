@@ -43,5 +43,6 @@ const CollectiveSpec& spec_of(const Call& call);
 std::uint64_t bytes_of(const Call& call);
 // Bytes of the larger of the two buffers that this rank may touch.
 std::uint64_t largest_buffer(const Call& call);
+std::uint64_t largest_buffer(const CollectiveSpec& spec);
 
 }  // namespace mpigdr

@@ -1,6 +1,5 @@
 #include "engine/device_parts.hpp"
 
-#include <algorithm>
 #include <span>
 
 namespace mpigdr {

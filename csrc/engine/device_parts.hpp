@@ -2,6 +2,7 @@
 // issuing thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -38,9 +38,7 @@ bool Group::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) co
   constexpr std::uint64_t kMostBytes = std::uint64_t{32}
                                        << 30;  // of what goes through staging memory in chunks
   if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level) return false;
-  const bool whole = spec.collective == Collective::AllReduce || spec.collective == Collective::Broadcast;
-  const std::uint64_t count = whole ? spec.count : spec.count * static_cast<unsigned>(size_);
-  return has_phases(spec, *options_.topology) && count * item_size(spec.dtype) <= kMostBytes;
+  return has_phases(spec, *options_.topology) && largest_buffer(spec) <= kMostBytes;
 }
 
 std::shared_ptr<DeviceProgram> Group::make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,

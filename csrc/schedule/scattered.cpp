@@ -99,8 +99,7 @@ class Rewriter {
   }
 
   void write(const Step& step) {
-    if (step.kind == StepKind::Notify) return writer_.notify();
-    if (step.kind == StepKind::Await) return writer_.await(step.peer);
+    if (step.kind == StepKind::Notify || step.kind == StepKind::Await) return writer_.step(step, {});
     const bool has_dst = step.kind != StepKind::Send;
     const std::uint64_t count = has_dst ? step.dst.count : from_.source(step).count;
     for (std::uint64_t at = 0; at < count;) {
@@ -108,19 +107,14 @@ class Rewriter {
       if (has_dst) length = run(step.dst, at);
       for (std::uint32_t k = 0; k < step.source_count; ++k)
         length = std::min(length, run(from_.source(step, k), at));
-      write(step, at, length);
+      Step part = step;
+      if (has_dst) part.dst = cut(step.dst, at, length);
+      std::vector<Slice> sources;
+      for (std::uint32_t k = 0; k < step.source_count; ++k)
+        sources.push_back(cut(from_.source(step, k), at, length));
+      writer_.step(part, sources);
       at += length;
     }
-  }
-  void write(const Step& step, std::uint64_t at, std::uint64_t length) {
-    std::vector<Slice> sources;
-    for (std::uint32_t k = 0; k < step.source_count; ++k)
-      sources.push_back(cut(from_.source(step, k), at, length));
-    if (step.kind == StepKind::Send) return writer_.send(step.peer, sources[0]);
-    const Slice dst = cut(step.dst, at, length);
-    if (step.kind == StepKind::Recv) return writer_.recv(step.peer, dst);
-    if (step.kind == StepKind::Copy) return writer_.copy(dst, sources[0], step.scale);
-    writer_.reduce(dst, sources, step.scale);
   }
 
   const Schedule& from_;

@@ -87,6 +87,23 @@ void ScheduleWriter::await(int peer) {
   append(step, {});
 }
 
+void ScheduleWriter::step(const Step& like, const std::vector<Slice>& sources) {
+  switch (like.kind) {
+    case StepKind::Send:
+      return send(like.peer, sources[0]);
+    case StepKind::Recv:
+      return recv(like.peer, like.dst);
+    case StepKind::Copy:
+      return copy(like.dst, sources[0], like.scale);
+    case StepKind::Reduce:
+      return reduce(like.dst, sources, like.scale);
+    case StepKind::Notify:
+      return notify();
+    case StepKind::Await:
+      return await(like.peer);
+  }
+}
+
 namespace {
 
 Slice reserve(Buffer buffer, std::uint64_t& total, std::uint64_t count) {

@@ -129,6 +129,9 @@ class ScheduleWriter {
   void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
   void notify();
   void await(int peer);
+  // One of these, by `like.kind`: with its peer, dst and scale, and these sources. For who rewrites
+  // schedules.
+  void step(const Step& like, const std::vector<Slice>& sources);
   // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
   Slice scratch(std::uint64_t count);
   Slice staging(std::uint64_t count);

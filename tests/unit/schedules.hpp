@@ -71,26 +71,7 @@ inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edi
         std::vector<mpigdr::Slice> sources;
         for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(from.source(step, k));
         if (!edit(number++, step, sources)) continue;
-        switch (step.kind) {
-          case mpigdr::StepKind::Send:
-            writer.send(step.peer, sources[0]);
-            break;
-          case mpigdr::StepKind::Recv:
-            writer.recv(step.peer, step.dst);
-            break;
-          case mpigdr::StepKind::Copy:
-            writer.copy(step.dst, sources[0], step.scale);
-            break;
-          case mpigdr::StepKind::Reduce:
-            writer.reduce(step.dst, sources, step.scale);
-            break;
-          case mpigdr::StepKind::Notify:
-            writer.notify();
-            break;
-          case mpigdr::StepKind::Await:
-            writer.await(step.peer);
-            break;
-        }
+        writer.step(step, sources);
       }
     }
   }

@@ -63,32 +63,13 @@ class Together {
         writer_.round();
         const Round& round = schedule->rounds[lane.first_round + k];
         for (std::uint32_t s = 0; s < round.step_count; ++s) {
-          const Step& step = schedule->steps[round.first_step + s];
+          Step step = schedule->steps[round.first_step + s];
           std::vector<Slice> sources;
           for (std::uint32_t i = 0; i < step.source_count; ++i)
             sources.push_back(moved(schedule->source(step, i)));
-          const int peer =
-              step.peer >= 0 && phase.inside ? local()[static_cast<std::size_t>(step.peer)] : step.peer;
-          switch (step.kind) {
-            case StepKind::Send:
-              writer_.send(peer, sources[0]);
-              break;
-            case StepKind::Recv:
-              writer_.recv(peer, moved(step.dst));
-              break;
-            case StepKind::Copy:
-              writer_.copy(moved(step.dst), sources[0], step.scale);
-              break;
-            case StepKind::Reduce:
-              writer_.reduce(moved(step.dst), sources, step.scale);
-              break;
-            case StepKind::Notify:
-              writer_.notify();
-              break;
-            case StepKind::Await:
-              writer_.await(peer);
-              break;
-          }
+          step.dst = moved(step.dst);
+          if (step.peer >= 0 && phase.inside) step.peer = local()[static_cast<std::size_t>(step.peer)];
+          writer_.step(step, sources);
         }
       }
   }
