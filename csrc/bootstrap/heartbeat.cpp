@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "common/log.hpp"
@@ -15,10 +14,19 @@ namespace mpigdr {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+namespace {
+
+// A talk that has been stuck for so long is tried over another connection.
+constexpr milliseconds kReconnect(20'000);
+
+struct Superseded {};
+
+}  // namespace
+
 struct Heartbeat::State : std::enable_shared_from_this<State> {
   explicit State(HeartbeatOptions o)
-      : options(std::move(o)), watch(options.watch, [this](const News& news) {
-          if (!stopped()) guarded("news of lost ranks", [&] { options.on_news(news); });
+      : options(std::move(o)), watch(options.watch, [this](const News& news, bool found_here) {
+          if (!stopped()) guarded("news of lost ranks", [&] { options.on_news(news, found_here); });
         }) {}
 
   const HeartbeatOptions options;
@@ -27,13 +35,14 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   mutable std::mutex mutex;  // all below
   std::condition_variable changed;
   bool stopping = false;
-  int running = 2;
-  bool hurry = false;  // the next round with the store shall come at once
-  std::uint64_t rounds = 0;
-  bool connected = false;
-  steady_clock::time_point contact = steady_clock::now();  // when the store last answered
-  std::string lost;                                        // why it never will again
-  std::set<News::Kind> said;                               // of this rank itself
+  int running = 0;                            // threads
+  bool look_soon = false, talk_soon = false;  // the next one shall come at once
+  std::uint64_t looks = 0;                    // that have begun
+  std::uint64_t talks = 0;                    // connections that were tried; the last one counts
+  bool connected = false;                     // the store has answered once
+  steady_clock::time_point tried{};           // when the last talk began
+  steady_clock::time_point contact{};         // when the store last answered
+  std::string lost;                           // why it never will again
 
   // Memory may run out in whatever is called from here, and these threads must go on.
   template <typename F>
@@ -45,72 +54,21 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     }
   }
 
-  bool stopped() const {
-    const std::lock_guard lock(mutex);
-    return stopping;
-  }
-
-  void look() {
-    bool told = false, was_unsure = false;
-    while (!stopped()) {
-      guarded("a look at the processes of this host", [&] {
-        watch.look_around(steady_clock::now());
-        options.on_tick();
-        if (const std::string reason = told ? "" : store_lost(); !reason.empty()) {
-          told = true;
-          options.on_store_lost(reason);
-        }
-      });
-      const bool unsure = watch.unsure();
-      std::unique_lock lock(mutex);
-      if (unsure && !was_unsure) {
-        hurry = true;
-        changed.notify_all();
-      }
-      was_unsure = unsure;
-      changed.wait_for(lock, unsure ? milliseconds(50) : watch.look_pause(), [&] { return stopping; });
-    }
-    end();
-  }
-
-  std::string store_lost() const {
-    const auto silence = options.watch.silence;
-    if (silence.count() == 0) return "";
-    const std::lock_guard lock(mutex);
-    const auto quiet = steady_clock::now() - contact;
-    if (quiet < std::max(silence, 4 * watch.talk_pause())) return "";
-    if (!lost.empty()) return lost;
-    if (!connected) return "";  // it may wait for a name server
-    return "no answer for " +
-           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(quiet).count()) + " s";
-  }
-
-  void talk() {
-    try {
-      const auto store = options.connect();
-      {
-        const std::lock_guard lock(mutex);
-        connected = true;
-        contact = steady_clock::now();
-      }
-      while (!stopped()) {
-        watch.talk(*store, steady_clock::now());
-        if (const auto reason = watch.abort_reason(); reason && !stopped()) options.on_abort(*reason);
-        std::unique_lock lock(mutex);
-        contact = steady_clock::now();
-        ++rounds;
-        changed.notify_all();
-        changed.wait_for(lock, watch.talk_pause(), [&] { return stopping || hurry; });
-        hurry = false;
-      }
-    } catch (const std::exception& e) {
-      const std::string text = e.what();
+  // A thread of its own, which holds this object to its end.
+  void start(const char* name, void (State::*body)()) {
+    {
       const std::lock_guard lock(mutex);
-      lost = text.substr(0, text.find('\n'));  // torch adds a stack
-      if (lost.empty()) lost = "an error without a message";
-      changed.notify_all();
+      ++running;
     }
-    end();
+    try {
+      quiet_thread(name, [self = shared_from_this(), body] {
+        (self.get()->*body)();
+        self->end();
+      }).detach();
+    } catch (...) {
+      end();
+      throw;
+    }
   }
 
   void end() {
@@ -118,37 +76,189 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     --running;
     changed.notify_all();
   }
+
+  bool stopped() const {
+    const std::lock_guard lock(mutex);
+    return stopping;
+  }
+
+  void look() {
+    bool told = false, was_quiet = false;
+    auto before = steady_clock::now();
+    while (!stopped()) {
+      const auto now = steady_clock::now();
+      {
+        const std::lock_guard lock(mutex);
+        ++looks;
+        // This process itself did not run: what the store did meanwhile is not known.
+        if (now - before > 4 * watch.look_pause() + milliseconds(2000)) contact = std::max(contact, now);
+      }
+      before = now;
+      guarded("a look at the processes of this host", [&] {
+        watch.look_around(now);
+        options.on_tick();
+        if (watch.speaks() && !watch.published()) {
+          const std::lock_guard lock(mutex);
+          talk_soon = true;
+        }
+        if (!watch.speaks()) return;
+        if (const std::string reason = told ? "" : store_lost(); !reason.empty()) {
+          told = true;
+          if (const std::string text = options.on_store_lost(reason); !text.empty()) watch.lose_others(text);
+        }
+        const bool quiet = !told && silence_of_store() > PeerWatch::kReport;
+        if (quiet && !was_quiet) options.on_store_quiet(no_answer());
+        was_quiet = quiet;
+        if (!told && wants_talk(now)) start("mpigdr-beat", &State::talk);
+      });
+      std::unique_lock lock(mutex);
+      changed.notify_all();  // talk_soon, and whoever counts the looks
+      changed.wait_for(lock, watch.look_pause(), [&] { return stopping || look_soon; });
+      look_soon = false;
+    }
+  }
+
+  // With the first time that this rank speaks, and when the talk so far is stuck.
+  bool wants_talk(steady_clock::time_point now) {
+    const std::lock_guard lock(mutex);
+    if (talks > 0 && (now - contact < kReconnect || now - tried < kReconnect)) return false;
+    if (talks == 0) contact = now;  // the silence is counted from here
+    ++talks;
+    tried = now;
+    return true;
+  }
+
+  steady_clock::duration silence_of_store() const {
+    const std::lock_guard lock(mutex);
+    if (!connected || talks == 0) return {};  // it may wait for a name server
+    return steady_clock::now() - contact;
+  }
+
+  std::string no_answer() const {
+    return "no answer for " +
+           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(silence_of_store()).count()) +
+           " s";
+  }
+
+  std::string store_lost() const {
+    {
+      const std::lock_guard lock(mutex);
+      if (!lost.empty()) return lost;
+    }
+    const auto silence = options.watch.silence;
+    return silence.count() > 0 && silence_of_store() > std::max(silence, 4 * watch.talk_pause()) ? no_answer()
+                                                                                                 : "";
+  }
+
+  // One round, unless another thread has taken over: what this one has been stuck in is then of no account.
+  // A KvStore of which each call may end so, because PeerWatch::talk() is only on one thread at a time.
+  class Current : public KvStore {
+    template <typename F>
+    auto ask(F&& call) {
+      check_current();
+      auto answer = call();
+      const std::unique_lock lock = check_current();
+      state_.contact = steady_clock::now();
+      state_.connected = true;
+      return answer;
+    }
+    // Also orders what this thread has done to the watch before what the next one does.
+    std::unique_lock<std::mutex> check_current() {
+      std::unique_lock lock(state_.mutex);
+      if (state_.talks != talk_) throw Superseded();
+      return lock;
+    }
+
+   public:
+    Current(State& state, std::unique_ptr<KvStore> store, std::uint64_t talk)
+        : state_(state), store_(std::move(store)), talk_(talk) {}
+    void set(const std::string& key, const std::string& value) override {
+      ask([&] {
+        store_->set(key, value);
+        return 0;
+      });
+    }
+    std::optional<std::string> try_get(const std::string& key) override {
+      return ask([&] { return store_->try_get(key); });
+    }
+    std::int64_t add(const std::string& key, std::int64_t amount) override {
+      return ask([&] { return store_->add(key, amount); });
+    }
+    bool check(const std::string& key) override {
+      return ask([&] { return store_->check(key); });
+    }
+    std::unique_ptr<KvStore> clone() override { return store_->clone(); }
+
+   private:
+    State& state_;
+    const std::unique_ptr<KvStore> store_;
+    const std::uint64_t talk_;
+  };
+
+  void talk() {
+    std::uint64_t mine;
+    {
+      const std::lock_guard lock(mutex);
+      mine = talks;
+    }
+    try {
+      Current store(*this, options.connect(), mine);
+      while (!stopped()) {
+        watch.talk(store, steady_clock::now());
+        std::unique_lock lock(mutex);
+        changed.notify_all();
+        changed.wait_for(lock, watch.talk_pause(), [&] { return stopping || talk_soon; });
+        talk_soon = false;
+      }
+    } catch (const Superseded&) {
+    } catch (const std::exception& e) {
+      const std::string text = e.what();
+      const std::lock_guard lock(mutex);
+      if (talks != mine) return;
+      lost = text.substr(0, text.find('\n'));  // torch adds a stack
+      if (lost.empty()) lost = "an error without a message";
+      changed.notify_all();
+    }
+  }
 };
 
 Heartbeat::Heartbeat(HeartbeatOptions options) : state_(std::make_shared<State>(std::move(options))) {
-  quiet_thread("mpigdr-look", [state = state_] { state->look(); }).detach();
-  try {
-    quiet_thread("mpigdr-beat", [state = state_] { state->talk(); }).detach();
-  } catch (...) {
-    state_->end();
-    stop(milliseconds(1000));
-    throw;
+  state_->start("mpigdr-look", &State::look);
+}
+
+void Heartbeat::say(News news, milliseconds patience) {
+  State& s = *state_;
+  s.watch.say(std::move(news));
+  if (!s.watch.has_peers_elsewhere()) return;
+  if (patience.count() == 0) return look_soon();
+  std::unique_lock lock(s.mutex);
+  // A look that begins now finds whether another rank of this host speaks: it has read the news, or will.
+  const std::uint64_t enough = s.looks + 2;
+  const auto until = steady_clock::now() + patience;
+  while (!s.stopping && s.lost.empty() && (s.looks < enough || (s.watch.speaks() && !s.watch.published()))) {
+    s.look_soon = s.talk_soon = true;
+    s.changed.notify_all();
+    if (s.changed.wait_until(lock, std::min(until, steady_clock::now() + milliseconds(20))) ==
+            std::cv_status::timeout &&
+        steady_clock::now() > until)
+      return;
   }
 }
 
-void Heartbeat::leave(News news, milliseconds patience) {
-  std::unique_lock lock(state_->mutex);
-  if (state_->stopping || !state_->lost.empty() || !state_->said.insert(news.kind).second) return;
-  state_->watch.leave(std::move(news));
-  // The round that may be running has taken its news already.
-  const std::uint64_t enough = state_->rounds + 2;
-  const auto until = steady_clock::now() + patience;
-  while (state_->rounds < enough && !state_->stopping && state_->lost.empty()) {
-    state_->hurry = true;
-    state_->changed.notify_all();
-    if (state_->changed.wait_until(lock, until) == std::cv_status::timeout) return;
-  }
+void Heartbeat::look_soon() {
+  const std::lock_guard lock(state_->mutex);
+  state_->look_soon = true;
+  state_->changed.notify_all();
 }
 
 std::string Heartbeat::missing() const { return state_->watch.missing(); }
 
 std::string Heartbeat::lost_among(const std::vector<int>& ranks, bool or_left) const {
   return state_->watch.lost_among(ranks, or_left);
+}
+
+std::string Heartbeat::quiet_among(const std::vector<int>& ranks) const {
+  return state_->watch.quiet_among(ranks);
 }
 
 std::string Heartbeat::store_lost() const { return state_->store_lost(); }

@@ -1,9 +1,12 @@
 // The threads that drive a PeerWatch, and what happens when the store is lost.
 //
-// Two threads, because a call to the store may hang: one looks at the processes of this host and calls
-// `on_tick`, one talks to the store over a connection of its own. They take no signals, no lock of Python's,
-// and never call MPI. A store that fails or does not answer for `silence` is lost: with it all news of other
-// hosts. That is told once, through on_store_lost, on the thread that looks around; never if silence is 0.
+// One thread looks at the processes and boards of this host and calls `on_tick`. Where this rank speaks for
+// its host another one talks to the store, over a connection of its own, because a call to the store may
+// hang; if it does, a third one tries another connection, since a network that comes back may be slow to
+// revive an old one. They take no signals, no lock of Python's, and never call MPI.
+//
+// The store is lost with the process that serves it (an error), or if it does not answer for `silence`. With
+// it goes all news of other hosts, so that their ranks count as lost, unless on_store_lost says otherwise.
 // Losing it harms nobody who stays on one host.
 #pragma once
 
@@ -18,11 +21,12 @@ namespace mpigdr {
 
 struct HeartbeatOptions {
   PeerWatchOptions watch;
-  std::function<std::unique_ptr<KvStore>()> connect;  // called once, on the thread that talks
-  std::function<void(const News&)> on_news;
-  std::function<void(const std::string&)> on_store_lost;  // the reason
-  std::function<void(const std::string&)> on_abort;       // what stands at the abort key; within a round
-  std::function<void()> on_tick;                          // some times a second
+  std::function<std::unique_ptr<KvStore>()> connect;  // called on the threads that talk
+  PeerWatch::OnNews on_news;
+  std::function<void(const std::string&)> on_store_quiet;  // it does not answer, and may yet
+  // With the reason, once. The sentence with which all ranks on other hosts are given up; "": they are not.
+  std::function<std::string(const std::string&)> on_store_lost;
+  std::function<void()> on_tick;  // some times a second
 };
 
 // All members are thread-safe, but for the constructor and stop().
@@ -33,12 +37,15 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // Tells the others what PeerWatch::leave() says, and waits until that stands in the store, or for
-  // `patience`. Each kind once; later calls do nothing.
-  void leave(News news, std::chrono::milliseconds patience);
+  // PeerWatch::say(), and waits until it is certain that other hosts will hear of it, or for `patience`.
+  void say(News news, std::chrono::milliseconds patience);
+
+  // The next look, and with it the next on_tick, comes at once.
+  void look_soon();
 
   std::string missing() const;
   std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
+  std::string quiet_among(const std::vector<int>& ranks) const;
 
   // Why there is no news from the store any more, or "".
   std::string store_lost() const;

@@ -1,7 +1,8 @@
 // The key-value store that ranks meet over before MPI works. torch/ adapts c10d::Store to it.
 //
-// Threads: one KvStore is used by one thread at a time; another thread takes a clone(), because a call may
-// sit on the connection (and its lock) for long. Any call may throw: the server may be gone.
+// Thread-safe; calls on one connection follow each other, so that a call that hangs keeps the others waiting: a
+// thread that must not wait takes a clone(). A connection is not free, though: the server may look up each
+// one's name, and answers nobody meanwhile. Any call may throw: the server may be gone.
 #pragma once
 
 #include <cstdint>

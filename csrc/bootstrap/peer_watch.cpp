@@ -2,271 +2,344 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "bootstrap/rendezvous.hpp"
 #include "common/error.hpp"
+#include "common/log.hpp"
 #include "common/rank_list.hpp"
 
 namespace mpigdr {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
-std::string seconds(std::chrono::steady_clock::duration time) {
+// A speaker that is stopped is stood in for after so long, before anybody takes its domain for silent.
+constexpr milliseconds kStandIn(2000);
+
+std::string seconds(steady_clock::duration time) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(time).count());
   return text;
 }
 
-std::string serialise(const News& news) {
-  std::vector<std::string> fields = {std::to_string(static_cast<int>(news.kind)), news.text,
-                                     news.meets_again ? "1" : "0", news.details};
-  for (const int rank : news.ranks) fields.push_back(std::to_string(rank));
-  return pack(fields);
+// Longer than any pause: this process itself did not run (the whole job was stopped, or the machine is
+// overloaded), and knows nothing of that time.
+bool slept(PeerWatch::Time before, PeerWatch::Time now, milliseconds pause) {
+  return before != PeerWatch::Time{} && now - before > 4 * pause + milliseconds(2000);
 }
 
-// Nothing of what the store says is trusted further than that it names ranks of this job.
-// Nothing: it is no news of ours.
-std::optional<News> parse(const std::string& text, int size) {
-  std::vector<std::string> fields;
-  try {
-    fields = unpack(text);
-  } catch (const Error&) {
-  }
-  if (fields.size() < 4) return std::nullopt;
-  News news;
-  news.kind = fields[0] == "0" ? News::Kind::Ended : fields[0] == "1" ? News::Kind::Silent : News::Kind::Left;
-  news.text = fields[1];
-  news.meets_again = fields[2] == "1";
-  news.details = fields[3];
-  for (std::size_t i = 4; i < fields.size(); ++i) {
-    const int rank = std::atoi(fields[i].c_str());
-    if (rank >= 0 && rank < size) news.ranks.push_back(rank);
-  }
-  return news;
+bool is_about_life(News::Kind kind) {
+  return kind == News::Kind::Ended || kind == News::Kind::Silent || kind == News::Kind::Left;
 }
 
 }  // namespace
 
-PeerWatch::PeerWatch(PeerWatchOptions options, std::function<void(const News&)> on_news)
-    : options_(std::move(options)), on_news_(std::move(on_news)) {
+PeerWatch::PeerWatch(PeerWatchOptions options, OnNews on_news)
+    : options_(std::move(options)), on_news_(std::move(on_news)), read_from_(options_.processes.size(), 0) {
   const auto& all = options_.processes;
-  std::map<std::uint64_t, std::vector<int>> domains;
-  std::vector<std::uint64_t> order;
+  std::map<std::uint64_t, std::size_t> places;
   for (int r = 0; r < static_cast<int>(all.size()); ++r) {
     // A rank that nobody can look at stands alone.
     const std::uint64_t domain = all[r].domain ? all[r].domain : ~static_cast<std::uint64_t>(r);
-    auto& ranks = domains[domain];
-    if (ranks.empty()) order.push_back(domain);
-    ranks.push_back(r);
+    const auto [place, first] = places.emplace(domain, domains_.size());
+    if (first) domains_.emplace_back();
+    domains_[place->second].push_back(r);
+    if (r == options_.rank) domain_ = place->second;
   }
-  for (const std::uint64_t domain : order)
-    ring_.insert(ring_.end(), domains[domain].begin(), domains[domain].end());
-  position_ = static_cast<int>(std::find(ring_.begin(), ring_.end(), options_.rank) - ring_.begin());
-  for (const int r : ring_) {
-    elsewhere_ |= far(r);
-    if (r != options_.rank && !far(r)) neighbours_.push_back(r);
-  }
-}
-
-bool PeerWatch::far(int rank) const {
-  const ProcessId& mine = options_.processes[options_.rank];
-  return rank != options_.rank && (mine.domain == 0 || options_.processes[rank].domain != mine.domain);
 }
 
 milliseconds PeerWatch::talk_pause() const {
-  return std::max(milliseconds(1000), milliseconds(3 * options_.processes.size()));
+  return std::max(milliseconds(500), milliseconds(4 * domains_.size()));
 }
 
 milliseconds PeerWatch::look_pause() const {
-  return std::max(milliseconds(400), milliseconds(4 * neighbours_.size()));  // a look takes some 10 us
+  // A look at one takes some 10 us.
+  const std::size_t here = domains_.empty() ? 0 : domains_[domain_].size();
+  return std::max(milliseconds(250), milliseconds(4 * here));
 }
 
-void PeerWatch::tell(const News& news, bool publish) {
+PeerWatch::Key PeerWatch::key_of(const News& news) {
+  return {news.kind, news.ranks.front(), is_about_life(news.kind) ? "" : news.details};
+}
+
+bool PeerWatch::keep_new(News& news) {
+  if (!is_about_life(news.kind)) {
+    if (!seen_.insert(key_of(news)).second) return false;
+    for (const int r : news.ranks) {
+      if (news.kind == News::Kind::Quiet) quiet_.insert_or_assign(r, news);
+      if (news.kind == News::Kind::Back) quiet_.erase(r);
+    }
+    return true;
+  }
+  std::erase_if(news.ranks, [&](int r) {
+    const auto found = known_.find(r);
+    // What somebody who left had said before may still be under way when its process ends.
+    return found != known_.end() && (found->second.kind != News::Kind::Left || news.kind == News::Kind::Left);
+  });
+  if (news.ranks.empty()) return false;
+  // That its process has ended since is no reason to forget why it left.
+  if (const auto found = known_.find(news.ranks.front()); news.ranks.size() == 1 &&
+                                                          news.kind == News::Kind::Ended &&
+                                                          found != known_.end() && !found->second.meets_again)
+    news.text = found->second.text + "; its process has ended";
+  return true;
+}
+
+void PeerWatch::learn(const News& news, Source source) {
   const std::lock_guard telling(telling_);
   News fresh = news;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(fresh.ranks, [&](int r) {
-      const auto found = known_.find(r);
-      // What somebody who left had sent before may still be under way when its process ends.
-      return found != known_.end() &&
-             (found->second.kind != News::Kind::Left || news.kind == News::Kind::Left);
-    });
-    if (fresh.ranks.empty()) return;
-    // That its process has ended since is no reason to forget why it left.
-    if (const auto found = known_.find(fresh.ranks.front());
-        fresh.ranks.size() == 1 && fresh.kind == News::Kind::Ended && found != known_.end() &&
-        !found->second.meets_again)
-      fresh.text = found->second.text + "; its process has ended";
-    if (publish) outbox_.push_back(fresh);
-    // The end of a process that had said goodbye and was waiting for the others: they know already what it
-    // did not take part in. Only the last meeting has to know.
-    const auto expected = [&](int r) {
-      const auto found = known_.find(r);
-      return found != known_.end() && found->second.meets_again;
-    };
-    std::vector<int> told;
-    for (const int r : fresh.ranks)
-      if (!expected(r)) told.push_back(r);
-    for (const int r : fresh.ranks)
-      if (known_.insert_or_assign(r, fresh).second) order_.push_back(r);
-    fresh.ranks = std::move(told);
+    if (source == Source::Relayed) forget_published({news});
+    if (!keep_new(fresh)) return;
+    if (source != Source::Relayed && has_peers_elsewhere()) unpublished_.push_back(fresh);
+    if (is_about_life(fresh.kind)) {
+      // The end of a process that had said goodbye and was waiting for the others: they know already what it
+      // did not take part in. Only the last meeting has to know.
+      std::vector<int> told;
+      for (const int r : fresh.ranks) {
+        const auto found = known_.find(r);
+        if (found == known_.end() || !found->second.meets_again) told.push_back(r);
+        if (known_.insert_or_assign(r, fresh).second) order_.push_back(r);
+        quiet_.erase(r);
+      }
+      fresh.ranks = std::move(told);
+    }
   }
-  if (!fresh.ranks.empty()) on_news_(fresh);
+  // Of a process that has ended every rank here reads the last words by itself, before it is told of the end.
+  const bool seen_by_all = news.kind == News::Kind::Ended && news.ranks.front() != options_.rank;
+  if (source == Source::Relayed || (source == Source::Found && !seen_by_all))
+    post(news, source == Source::Relayed);
+  if (!fresh.ranks.empty()) on_news_(fresh, source == Source::Found);
+}
+
+void PeerWatch::forget_published(const std::vector<News>& all) {
+  for (const News& news : all)
+    std::erase_if(unpublished_, [key = key_of(news)](const News& other) { return key_of(other) == key; });
+}
+
+void PeerWatch::say(News news) {
+  news.ranks = {options_.rank};
+  learn(news, Source::Found);
+}
+
+void PeerWatch::post(const News& news, bool relayed) {
+  if (!options_.boards || !options_.boards->own) return;
+  if (!options_.boards->own->post(pack({options_.prefix, relayed ? "relayed" : "own", serialise(news)})))
+    log(LogLevel::Warn, "ALIVE", "no room to tell the ranks of this host: ", news.text);
+}
+
+void PeerWatch::read_board(int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  if (!options_.boards || at >= options_.boards->peers.size() || !options_.boards->peers[at]) return;
+  for (const std::string& text : options_.boards->peers[at]->read(read_from_[at])) {
+    std::vector<std::string> fields;
+    try {
+      fields = unpack(text);
+    } catch (const Error&) {
+      continue;
+    }
+    if (fields.size() != 3 || fields[0] != options_.prefix) continue;  // of another generation
+    if (const auto news = parse_news(fields[2], static_cast<int>(options_.processes.size())))
+      learn(*news, fields[1] == "relayed" ? Source::Relayed : Source::Heard);
+  }
+}
+
+std::vector<int> PeerWatch::left_of(const std::vector<int>& ranks) const {
+  std::vector<int> left;
+  const std::lock_guard lock(mutex_);
+  for (const int r : ranks)
+    if (!known_.contains(r)) left.push_back(r);
+  return left;
+}
+
+std::vector<int> PeerWatch::quiet_of(const std::vector<int>& ranks, bool quiet) const {
+  std::vector<int> found;
+  const std::string here = std::to_string(domain_) + ":";
+  const std::lock_guard lock(mutex_);
+  for (const int r : ranks) {
+    const auto known = quiet_.find(r);
+    // Who has said that it is quiet says that it is back.
+    if (quiet ? known != quiet_.end() && known->second.details.starts_with(here) : known == quiet_.end())
+      found.push_back(r);
+  }
+  return found;
+}
+
+bool PeerWatch::is_lowest(Time now) const {
+  for (const int r : left_of(domains_[domain_])) {
+    if (r >= options_.rank) break;
+    const auto stopped = stopped_.find(r);
+    if (stopped == stopped_.end() || now - stopped->second <= kStandIn) return false;
+  }
+  return true;
+}
+
+std::string PeerWatch::whom(const std::vector<int>& ranks) const {
+  const ProcessId& first = options_.processes[ranks.front()];
+  return ranks.size() == 1 ? describe(ranks.front(), first) + " has"
+                           : "ranks " + rank_list(ranks) + " (host " + first.host + ") have";
+}
+
+std::string PeerWatch::given_up() const {
+  const bool never = options_.silence.count() == 0;
+  return never ? "; nobody is given up for that (MPI_GDR_HEARTBEAT=0)"
+               : "; the job waits " + seconds(options_.silence) + " before it gives up (MPI_GDR_HEARTBEAT)";
 }
 
 void PeerWatch::look_around(Time now) {
-  const bool resumed = looked_ != Time{} && now - looked_ > 4 * look_pause() + milliseconds(2000);
+  if (slept(looked_, now, look_pause())) stopped_.clear();
   looked_ = now;
-  // This process itself did not run for a while (the whole job was stopped, or the machine is overloaded).
-  if (resumed) stopped_.clear();
-  for (const int r : neighbours_) {
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = known_.find(r);
-      if (found != known_.end() && found->second.kind == News::Kind::Ended) continue;
-    }
-    const ProcessId& process = options_.processes[r];
-    const ProcessState state = options_.probe(process);
-    const std::string seen = ", seen by rank " + std::to_string(options_.rank) + " on the same host";
-    if (state == ProcessState::Ended) {
-      if (may_have_left(r, now)) continue;
-      tell({News::Kind::Ended, {r}, describe(r, process) + " is gone: its process has ended" + seen}, true);
-    } else if (state != ProcessState::Stopped) {
-      stopped_.erase(r);  // in a debugger: whoever uses it wants the job to stay
-    } else if (options_.silence.count() > 0) {
-      const Time since = stopped_.emplace(r, now).first->second;
-      if (now - since > options_.silence)
-        tell({News::Kind::Silent,
-              {r},
-              describe(r, process) + " has not been heard of for " + seconds(now - since) +
-                  ": its process is stopped (by SIGSTOP or job control)" + seen},
-             true);
-    }
+  for (const int r : domains_[domain_])
+    if (r != options_.rank) look_at_peer(r, now);
+  lowest_ = is_lowest(now);
+  speaks_.store(lowest_ && has_peers_elsewhere(), std::memory_order_release);
+}
+
+void PeerWatch::look_at_peer(int rank, Time now) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(rank);
+    if (found != known_.end() && found->second.kind == News::Kind::Ended) return;
+  }
+  const ProcessId& process = options_.processes[rank];
+  const ProcessState state = options_.probe(process);
+  read_board(rank);  // after the probe: of a process that has ended these are its last words
+  if (state == ProcessState::Ended) {
+    learn({News::Kind::Ended,
+           {rank},
+           describe(rank, process) + " is gone: its process has ended, seen by rank " +
+               std::to_string(options_.rank) + " on the same host"},
+          Source::Found);
+  } else if (state != ProcessState::Stopped) {
+    // In a debugger: whoever uses it wants the job to stay.
+    stopped_.erase(rank);
+    if (lowest_) tell_back(quiet_of({rank}, true), " runs again");
+  } else {
+    const Time since = stopped_.emplace(rank, now).first->second;
+    if (lowest_) tell_stopped(rank, describe(rank, process), now - since);
   }
 }
 
-// Before it ended it may have said goodbye. That stands in the store then, and the next round that begins
-// reads it, if the store answers.
-bool PeerWatch::may_have_left(int rank, Time now) {
-  const std::lock_guard lock(mutex_);
-  const auto [seen, first] = ended_.try_emplace(rank, Sighting{now, rounds_begun_ + 1});
-  const bool unsure =
-      !known_.contains(rank) && rounds_ended_ < seen->second.round && now - seen->second.when < kHearOut;
-  if (!unsure) ended_.erase(seen);
-  return unsure;
-}
-
-bool PeerWatch::unsure() const {
-  const std::lock_guard lock(mutex_);
-  return !ended_.empty();
-}
-
-int PeerWatch::next_left(int position, int step) const {
-  const int size = static_cast<int>(ring_.size());
-  const std::lock_guard lock(mutex_);
-  for (int i = 1; i < size; ++i) {
-    const int r = ring_[((position + i * step) % size + size) % size];
-    if (!known_.contains(r)) return r;
+void PeerWatch::tell_stopped(int rank, const std::string& who, steady_clock::duration since) {
+  const std::string text = who + " has not been heard of for " + seconds(since) +
+                           ": its process is stopped (by SIGSTOP or job control), seen by rank " +
+                           std::to_string(options_.rank) + " on the same host";
+  if (options_.silence.count() > 0 && since > options_.silence) {
+    learn({News::Kind::Silent, {rank}, text}, Source::Found);
+  } else if (since > kReport && !quiet_of({rank}, false).empty()) {
+    News news{News::Kind::Quiet, {rank}, text + given_up()};
+    news.details =
+        std::to_string(domain_) + ":" + std::to_string(options_.rank) + "." + std::to_string(++times_quiet_);
+    learn(news, Source::Found);
   }
-  return -1;
+}
+
+void PeerWatch::tell_back(const std::vector<int>& ranks, const std::string& text) {
+  if (ranks.empty()) return;
+  News news{News::Kind::Back, ranks, ""};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = quiet_.find(ranks.front());
+    if (found == quiet_.end()) return;
+    news.details = found->second.details;
+  }
+  std::string who = whom(ranks);
+  who.resize(who.rfind(' '));  // without "has"
+  news.text = who + text;
+  learn(news, Source::Found);
 }
 
 void PeerWatch::beat(KvStore& store, Time now) {
-  const auto key = [&](int r) { return options_.prefix + "/beat/" + std::to_string(r); };
-  const bool first = talked_ == Time{};  // says that this rank has begun, whether watched or not
-  if (const int before = next_left(position_, -1); first || (before >= 0 && far(before)))
-    store.add(key(options_.rank), 1);
-  const int next = next_left(position_, 1);
-  if (next < 0 || !far(next)) return;
+  const auto key = [&](std::size_t domain) { return options_.prefix + "/beat/" + std::to_string(domain); };
+  store.add(key(domain_), 1);
+  std::size_t next = domain_;
+  std::vector<int> ranks;
+  for (std::size_t i = 1; i < domains_.size() && ranks.empty(); ++i) {
+    next = (domain_ + i) % domains_.size();
+    ranks = left_of(domains_[next]);
+  }
+  if (ranks.empty()) return;
   const std::int64_t count = store.add(key(next), 0);
-  // A new one to watch has to learn first that it is watched. After a pause of our own nothing is known.
-  // Ranks may begin far apart in time: who has not begun is not silent.
-  const bool resumed = talked_ != Time{} && now - talked_ > 4 * talk_pause() + milliseconds(2000);
-  if (next != watched_ || count != last_beat_ || count == 0 || resumed) heard_ = now;
+  // Domains may begin far apart in time: one that has not begun is not silent.
+  const bool heard = next == watched_ && count != last_beat_;
+  if (next != watched_ || heard || count == 0 || slept(talked_, now, talk_pause())) heard_ = now;
   watched_ = next;
   last_beat_ = count;
-  const auto silence = std::max(options_.silence, 4 * talk_pause());
-  if (options_.silence.count() == 0 || now - heard_ <= silence) return;
-  News news{News::Kind::Silent, {}, ""};
+  if (heard)
+    return tell_back(quiet_of(ranks, true), ranks.size() == 1 ? " is heard of again" : " are heard of again");
+  const auto since = now - heard_;
+  const std::string text = " not been heard of for " + seconds(since) +
+                           ": the host or the network to it is down, or all of it is stopped; seen by " +
+                           describe(options_.rank, options_.processes[options_.rank]);
+  if (options_.silence.count() > 0 && since > std::max(options_.silence, 4 * talk_pause()))
+    return learn({News::Kind::Silent, ranks, whom(ranks) + text}, Source::Found);
+  ranks = quiet_of(ranks, false);
+  if (since <= std::max(kReport, 4 * talk_pause()) || ranks.empty()) return;
+  News news{News::Kind::Quiet, ranks, whom(ranks) + text + given_up()};
+  news.details = std::to_string(domain_) + ":" + std::to_string(options_.rank) + "-" + std::to_string(count) +
+                 "." + std::to_string(next);
+  learn(news, Source::Found);
+}
+
+void PeerWatch::read(KvStore& store, Time now) {
+  const std::string list = options_.prefix + "/news";
+  const std::int64_t items = std::min<std::int64_t>(store.add(list, 0), kMaxItems);
+  while (read_ < items) {
+    const auto item = store.try_get(list + "/" + std::to_string(read_ + 1));
+    if (!item) {
+      if (hole_ == Time{}) hole_ = now;
+      if (now - hole_ < kHole) return;
+    }
+    hole_ = Time{};
+    ++read_;
+    std::vector<std::string> all;
+    try {
+      if (item) all = unpack(*item);
+    } catch (const Error&) {  // it is none of ours
+    }
+    for (const std::string& text : all)
+      if (const auto news = parse_news(text, static_cast<int>(options_.processes.size())))
+        learn(*news, Source::Relayed);
+  }
+}
+
+void PeerWatch::publish(KvStore& store) {
+  std::vector<News> all;
   {
     const std::lock_guard lock(mutex_);
-    for (const int r : ring_)
-      if (options_.processes[r].domain == options_.processes[next].domain && !known_.contains(r) &&
-          (r == next || options_.processes[r].domain != 0))
-        news.ranks.push_back(r);
+    all = unpublished_;
   }
-  news.text = (news.ranks.size() == 1 ? describe(next, options_.processes[next]) + " has"
-                                      : "ranks " + rank_list(news.ranks) + " (host " +
-                                            options_.processes[next].host + ") have") +
-              " not been heard of for " + seconds(now - heard_) +
-              ": the host or the network to it is down, or all of it is stopped; seen by " +
-              describe(options_.rank, options_.processes[options_.rank]);
-  tell(news, true);
-}
-
-void PeerWatch::publish(KvStore& store, const News& news) {
-  // All ranks of a host see the same: one of them tells.
-  const char* kind = news.kind == News::Kind::Left ? "/left/" : "/gone/";
-  if (store.add(options_.prefix + kind + std::to_string(news.ranks.front()), 1) != 1) return;
-  // Half of the list is kept for losses.
-  if (news.kind == News::Kind::Left && store.add(options_.prefix + "/news", 0) >= kMaxNews / 2) return;
-  const std::int64_t item = store.add(options_.prefix + "/news", 1);
-  if (item <= kMaxNews) store.set(options_.prefix + "/news/" + std::to_string(item), serialise(news));
-}
-
-void PeerWatch::read(KvStore& store) {
-  while (read_ < kMaxNews) {
-    const auto key = [&](int item) { return options_.prefix + "/news/" + std::to_string(item); };
-    const auto item = store.try_get(key(read_ + 1));
-    if (!item) {
-      // Whoever had taken this number may have died before it wrote.
-      if (++misses_ % 8 == 0 && store.check(key(read_ + 2))) ++read_;
-      return;
-    }
-    ++read_;
-    if (const auto news = parse(*item, static_cast<int>(options_.processes.size()))) tell(*news, false);
-  }
+  if (all.empty()) return;
+  std::vector<std::string> texts;
+  for (const News& news : all) texts.push_back(serialise(news));
+  const std::string list = options_.prefix + "/news";
+  const std::int64_t item = store.add(list, 1);
+  if (item <= kMaxItems) store.set(list + "/" + std::to_string(item), pack(texts));
+  const std::lock_guard lock(mutex_);
+  forget_published(all);
 }
 
 void PeerWatch::talk(KvStore& store, Time now) {
-  std::uint64_t round;
-  {
-    const std::lock_guard lock(mutex_);
-    round = ++rounds_begun_;
-  }
-  if (elsewhere_) beat(store, now);
-  std::vector<News> out;
-  {
-    const std::lock_guard lock(mutex_);
-    out.swap(outbox_);
-  }
-  for (const News& news : out) publish(store, news);
-  read(store);
+  beat(store, now);
+  read(store, now);
+  publish(store);
   talked_ = now;
-  {
-    const std::lock_guard lock(mutex_);
-    rounds_ended_ = round;
-  }
-  if (options_.abort_key.empty()) return;
-  if (auto reason = store.try_get(options_.abort_key)) {
-    const std::lock_guard lock(mutex_);
-    abort_reason_ = std::move(reason);
-  }
 }
 
-void PeerWatch::leave(News news) {
-  const std::lock_guard lock(mutex_);
-  news.ranks = {options_.rank};
-  outbox_.push_back(std::move(news));
+void PeerWatch::lose_others(const std::string& text) {
+  std::vector<int> others;
+  for (std::size_t d = 0; d < domains_.size(); ++d)
+    if (d != domain_)
+      for (const int r : left_of(domains_[d])) others.push_back(r);
+  if (!others.empty()) learn({News::Kind::Silent, others, text}, Source::Found);
 }
 
-std::optional<std::string> PeerWatch::abort_reason() const {
+bool PeerWatch::published() const {
   const std::lock_guard lock(mutex_);
-  return abort_reason_;
+  return unpublished_.empty();
 }
 
 std::string PeerWatch::missing() const {
@@ -284,6 +357,13 @@ std::string PeerWatch::lost_among(const std::vector<int>& ranks, bool or_left) c
     if (const News& news = known_.at(r);
         (or_left || news.kind != News::Kind::Left) && std::find(ranks.begin(), ranks.end(), r) != ranks.end())
       return news.text;
+  return "";
+}
+
+std::string PeerWatch::quiet_among(const std::vector<int>& ranks) const {
+  const std::lock_guard lock(mutex_);
+  for (const int r : ranks)
+    if (const auto found = quiet_.find(r); found != quiet_.end()) return found->second.text;
   return "";
 }
 

@@ -1,131 +1,142 @@
 // Who of the job is still there: the rules, without threads. Heartbeat (heartbeat.hpp) drives them.
 //
-// Ranks of one domain (a host, see ProcessId) look at each other's processes in /proc: definite and quick. A
-// process that has ended is told at once, one that is stopped after `silence`. Between domains there are
-// beats: the ranks stand in a ring, ordered by domain, and each watches the next one that is left. Only where
-// that is in another domain a beat is needed, a counter in the store; so each host sends one and reads one,
-// however many ranks it has. A beat that stays away for `silence` tells of the whole domain, since the loss
-// of a single process had been told from inside.
+// Ranks of one domain (a host, see ProcessId) look at each other's processes in /proc and read each other's
+// boards: that is definite and quick, and needs nobody else. A process that has ended is told at once. One
+// that is stopped, or a domain that is not heard of, may come back: it is reported after kReport and given up
+// after `silence`.
 //
-// Whoever finds something publishes it as the next item of one list in the store, which all ranks read. The
-// first item about a rank counts. The list is short (kMaxNews): a job that has lost so many ranks is lost,
-// and a store server must not be drowned by its end.
+// The lowest rank of a domain that runs speaks for it with the store, and so with other domains: it beats (a
+// counter), watches the beat of the next domain of a ring, publishes what its domain knows and posts on its
+// own board what others have published. If it ends, or is stopped, the next one takes its place: every rank
+// of a domain knows what the domain has to say, and what stands in the store is not said twice. So a job has
+// one connection for each host, and none if it has one host.
 //
-// A rank that leaves says so itself (News::Kind::Left), with what the others need to know of it. Whoever
-// finds its process ended hears that first.
+// What is published is one list that all speakers read, in items of one or several news. The first news about
+// a rank counts. The list is bounded (kMaxItems).
 //
 // Threads: look_around() and talk() may run at the same time, each on one thread; everything else from any
-// thread. The callback comes from either of the two, one at a time, with no lock of PeerWatch's but that one
-// held.
+// thread. The callback comes from any of them, one at a time, with no lock of PeerWatch's but that one held.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "bootstrap/board.hpp"
 #include "bootstrap/kv_store.hpp"
+#include "bootstrap/news.hpp"
 #include "bootstrap/process_id.hpp"
 
 namespace mpigdr {
 
-struct News {
-  enum class Kind {
-    Ended,   // the process is gone
-    Silent,  // stopped, or not heard of: it may come back, but the job goes on without it
-    Left     // it said goodbye
-  };
-  Kind kind = Kind::Left;
-  std::vector<int> ranks;
-  std::string text;          // a sentence that names ranks, hosts, pids and how it was found
-  bool meets_again = false;  // Left: it waits for the others before it ends MPI
-  std::string details;       // Left: for whoever knows what groups are; opaque here
-};
-
 struct PeerWatchOptions {
   int rank = 0;
-  std::vector<ProcessId> processes;  // by rank
-  std::string prefix;                // of all keys: unique per job and attempt, and per store
-  std::string abort_key;  // "" or a key whose appearance ends the job, with its value as the reason
-  std::chrono::milliseconds silence{0};  // 0: silence and stopped processes are no news
+  std::vector<ProcessId> processes;      // by rank
+  std::shared_ptr<Boards> boards;        // null: the ranks of a domain hear each other's ends only
+  std::string prefix;                    // of all keys: unique per job and attempt, and per store
+  std::chrono::milliseconds silence{0};  // 0: nobody who may come back is given up
   std::function<ProcessState(const ProcessId&)> probe = look_at;
 };
 
 class PeerWatch {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr int kMaxNews = 64;
-  static constexpr std::chrono::milliseconds kHearOut{2000};  // for a goodbye, if the store does not answer
+  static constexpr std::chrono::milliseconds kReport{10'000};
+  static constexpr int kMaxItems = 4096;
+  // Whoever has taken a place in the list and has not written by then has died.
+  static constexpr std::chrono::milliseconds kHole{3000};
 
-  PeerWatch(PeerWatchOptions options, std::function<void(const News&)> on_news);
+  // `found_here`: this rank is the first to know, so that it, and nobody else, may say so to the user.
+  using OnNews = std::function<void(const News&, bool found_here)>;
+  PeerWatch(PeerWatchOptions options, OnNews on_news);
 
-  // One look at the processes of this domain.
+  // One look at the processes and boards of this domain.
   void look_around(Time now);
-  // The last look found a process that has ended, and may have said goodbye before: the next one tells, once
-  // a round with the store has come between.
-  bool unsure() const;
-  // One round with the store: publishes, beats, watches the next domain, reads the list. About two requests.
-  // Throws what the store throws.
+  // Since the last look this rank speaks for its domain, and there is another one: talk() is to be called.
+  bool speaks() const { return speaks_.load(std::memory_order_acquire); }
+  // One round with the store: beats, watches the next domain, reads the list, publishes. About four requests.
+  // Throws what the store throws, and may then be called again with another connection.
   void talk(KvStore& store, Time now);
-  // Publishes at the next talk() that this rank leaves (Kind::Left), or that it goes without having met the
-  // others as it had said (Kind::Ended). Each once.
-  void leave(News news);
-  // What stands at the abort key, once talk() has seen it.
-  std::optional<std::string> abort_reason() const;
+  // About this rank itself. The ranks of its domain can read it when this returns, those of others once a
+  // speaker has published it. Each news once.
+  void say(News news);
+  // Nothing will be heard of other domains any more: gives up all their ranks with this sentence.
+  void lose_others(const std::string& text);
+  // All that is known to this domain stands in the store, or there is no other domain.
+  bool published() const;
 
   // A rank that will not come to a last meeting: the sentence about it, or "".
   std::string missing() const;
   // What was heard first of any of these ranks, but for those that merely left (unless `or_left`); or "".
   std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
-  bool has_peers_here() const { return !neighbours_.empty(); }
-  bool has_peers_elsewhere() const { return elsewhere_; }
+  // What is known of any of these that may come back, or "".
+  std::string quiet_among(const std::vector<int>& ranks) const;
+  bool has_peers_elsewhere() const { return domains_.size() > 1; }
 
-  // Pauses that keep all ranks together below 1000 requests a second, and a rank's own looks below 1 % of a
-  // core.
+  // Pauses that keep all speakers together below 1000 requests a second, and a rank's own looks below 1 % of
+  // a core.
   std::chrono::milliseconds talk_pause() const;
   std::chrono::milliseconds look_pause() const;
 
  private:
-  struct Sighting {
-    Time when;
-    std::uint64_t round;  // the first with the store that begins later
+  enum class Source : std::uint8_t {
+    Found,   // by this rank
+    Heard,   // from a rank of this domain
+    Relayed  // stands in the store
   };
-  bool may_have_left(int rank, Time now);
-  void tell(const News& news, bool publish);
+  // Equal for equal news.
+  using Key = std::tuple<News::Kind, int, std::string>;
+  static Key key_of(const News& news);
+  void forget_published(const std::vector<News>& all);  // with mutex_ held
+
+  void learn(const News& news, Source source);
+  bool keep_new(News& news);  // what is new of it, and shall be told; with mutex_ held
+  void post(const News& news, bool relayed);
+  void read_board(int rank);
+  void look_at_peer(int rank, Time now);
+  void tell_stopped(int rank, const std::string& who, std::chrono::steady_clock::duration since);
+  void tell_back(const std::vector<int>& ranks, const std::string& text);
+  bool is_lowest(Time now) const;
   void beat(KvStore& store, Time now);
-  void publish(KvStore& store, const News& news);
-  void read(KvStore& store);
-  int next_left(int position, int step) const;  // in the ring, from a position on; the rank
-  bool far(int rank) const;
+  void publish(KvStore& store);
+  void read(KvStore& store, Time now);
+  std::string whom(const std::vector<int>& ranks) const;
+  std::string given_up() const;  // when, for a message
+  std::vector<int> left_of(const std::vector<int>& ranks) const;
+  std::vector<int> quiet_of(const std::vector<int>& ranks, bool quiet) const;
 
   const PeerWatchOptions options_;
-  const std::function<void(const News&)> on_news_;
-  std::vector<int> ring_;        // ranks, by domain
-  int position_ = 0;             // of this rank in the ring
-  std::vector<int> neighbours_;  // other ranks of this domain
-  bool elsewhere_ = false;       // some rank is in another domain
+  const OnNews on_news_;
+  std::vector<std::vector<int>> domains_;  // ranks, ascending; domains by their lowest rank
+  std::size_t domain_ = 0;                 // of this rank
+  std::atomic<bool> speaks_{false};
 
-  std::mutex telling_;        // held during the callback: one at a time
-  mutable std::mutex mutex_;  // all below, down to the line
-  std::map<int, News> known_;
-  std::vector<int> order_;  // ranks of known_, the first loss first: later ones may be its consequence
-  std::vector<News> outbox_;
-  std::optional<std::string> abort_reason_;
-  std::map<int, Sighting> ended_;  // of whom it is not told yet
-  std::uint64_t rounds_begun_ = 0, rounds_ended_ = 0;
+  std::mutex telling_;             // held during the callback: one at a time
+  mutable std::mutex mutex_;       // all below, down to the line
+  std::map<int, News> known_;      // of ranks that are lost, or left
+  std::vector<int> order_;         // of known_, the first first: later ones may be its consequence
+  std::map<int, News> quiet_;      // who may come back
+  std::set<Key> seen_;             // news that is not about a rank's life
+  std::vector<News> unpublished_;  // in the order in which it was learnt
   // --- of look_around()
   Time looked_{};
-  std::map<int, Time> stopped_;  // since when
+  bool lowest_ = false;  // of those of this domain that run, this is the lowest rank
+  int times_quiet_ = 0;
+  std::map<int, Time> stopped_;         // since when
+  std::vector<std::size_t> read_from_;  // by rank: place on its board
   // --- of talk()
-  int read_ = 0;         // items of the list
-  unsigned misses_ = 0;  // looks at the next one that was not there
+  int read_ = 0;  // items of the list
+  Time hole_{};   // since when the next item is missing that has been announced
   Time talked_{};
-  int watched_ = -1;
+  std::size_t watched_ = 0;
   std::int64_t last_beat_ = -1;
   Time heard_{};
 };

@@ -75,7 +75,7 @@ void shield_pmi_from_forks(int fd) {
   if (first) ::pthread_atfork(nullptr, nullptr, shield_in_child);
 }
 
-PmiServer& PmiServer::start(std::unique_ptr<KvStore> store, PmiServerOptions options) {
+PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions options) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     fail(ErrorCode::System, "socketpair for the PMI server: ", std::strerror(errno));
@@ -87,13 +87,18 @@ PmiServer& PmiServer::start(std::unique_ptr<KvStore> store, PmiServerOptions opt
   return *server;
 }
 
-PmiServer::PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, int client, int server)
+PmiServer::PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int client, int server)
     : store_(std::move(store)),
       options_(std::move(options)),
       client_(client),
       server_(server),
       pid_(::getpid()) {
   if (options_.process_mapping) values_["PMI_process_mapping"] = *options_.process_mapping;
+}
+
+void PmiServer::on_abort(std::function<void(const std::string&)> announce) {
+  const std::lock_guard lock(announce_mutex_);
+  announce_ = std::move(announce);
 }
 
 void PmiServer::finish_at_exit() {
@@ -218,7 +223,10 @@ void PmiServer::abort_job(const std::string& line) {
   auto noted = std::make_shared<std::promise<void>>();
   quiet_thread("mpigdr-abort", [this, text, noted] {
     try {
-      store_->set(options_.abort_key, text);
+      std::unique_lock lock(announce_mutex_);
+      const auto announce = announce_;
+      lock.unlock();
+      announce ? announce(text) : store_->set(options_.abort_key, text);
     } catch (const std::exception&) {
     }
     noted->set_value();

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,7 +32,7 @@ struct PmiServerOptions {
   int size = 1;
   std::string prefix;     // of all store keys: unique per job and attempt
   std::string kvsname;    // unique per job on its nodes: MPICH names shared memory after it
-  std::string abort_key;  // set when MPI_Abort is called on some rank
+  std::string abort_key;  // set when MPI_Abort is called inside MPI_Init on some rank
   std::optional<std::string> process_mapping;
   Deadline init_deadline;                   // for barriers inside MPI_Init: beyond it the process ends
   std::chrono::milliseconds later_timeout;  // for those of MPI_Finalize: beyond it they are answered as done
@@ -40,15 +41,17 @@ struct PmiServerOptions {
 class PmiServer {
  public:
   // Starts the thread. Throws System. One per process.
-  static PmiServer& start(std::unique_ptr<KvStore> store, PmiServerOptions options);
+  static PmiServer& start(std::shared_ptr<KvStore> store, PmiServerOptions options);
 
   int client_fd() const { return client_; }
   // MPI_Init has returned: from now on a barrier that a dead peer or a dead store makes impossible is
   // answered as done, because MPICH would end the process over it in MPI_Finalize.
   void init_finished() { in_init_.store(false, std::memory_order_release); }
+  // From now on, MPI_Abort tells the other ranks by this call, in place of the store. Any thread.
+  void on_abort(std::function<void(const std::string&)> announce);
 
  private:
-  PmiServer(std::unique_ptr<KvStore> store, PmiServerOptions options, int client, int server);
+  PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int client, int server);
   void serve();
   std::string answer(const std::string& line);
   void put(const std::string& line);
@@ -59,11 +62,13 @@ class PmiServer {
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
-  const std::unique_ptr<KvStore> store_;
+  const std::shared_ptr<KvStore> store_;
   const PmiServerOptions options_;
   const int client_, server_;
   const pid_t pid_;  // a forked child inherits the exit handler, but not the thread
   std::mutex busy_;  // held while a command is carried out
+  std::mutex announce_mutex_;
+  std::function<void(const std::string&)> announce_;  // under announce_mutex_
   std::map<std::string, std::string> values_;
   std::vector<std::string> fresh_;  // key, value, key, value: put since the last barrier
   int barriers_ = 0;

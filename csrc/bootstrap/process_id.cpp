@@ -16,6 +16,7 @@ namespace {
 
 struct Stat {
   char state = '?';
+  std::int64_t parent = 0;
   std::uint64_t started = 0;
 };
 
@@ -35,10 +36,12 @@ std::optional<Stat> read_stat(std::int64_t pid) {
   if (!at || at[1] != ' ') return Stat{};
   Stat stat;
   stat.state = at[2];
-  constexpr int kState = 3, kStartTime = 22;  // as proc(5) numbers the fields
+  constexpr int kState = 3, kParent = 4, kStartTime = 22;  // as proc(5) numbers the fields
   at += 2;
-  for (int field = kState; at && field < kStartTime; ++field)
+  for (int field = kState; at && field < kStartTime; ++field) {
+    if (field == kParent) stat.parent = std::strtoll(at, nullptr, 10);
     if ((at = std::strchr(at, ' '))) ++at;
+  }
   if (at) stat.started = std::strtoull(at, nullptr, 10);
   return stat;
 }
@@ -67,6 +70,16 @@ ProcessId own_process() {
   char pids[128] = "";
   if (::readlink("/proc/self/ns/pid", pids, sizeof pids - 1) > 0) own.domain = hash(host_identity() + pids);
   return own;
+}
+
+std::int64_t parent_of(std::int64_t pid) {
+  const auto stat = read_stat(pid);
+  return stat ? stat->parent : 0;
+}
+
+std::uint64_t started_at(std::int64_t pid) {
+  const auto stat = read_stat(pid);
+  return stat ? stat->started : 0;
 }
 
 std::string describe(int rank, const ProcessId& process) {

@@ -19,6 +19,10 @@ struct ProcessId {
 // Of this process. domain is 0 where /proc does not show it.
 ProcessId own_process();
 
+// Of a process that /proc shows, else 0: its parent's pid, and ProcessId::started.
+std::int64_t parent_of(std::int64_t pid);
+std::uint64_t started_at(std::int64_t pid);
+
 // "rank 3 (host n7, pid 4711)"
 std::string describe(int rank, const ProcessId& process);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <thread>
 
 #include "common/error.hpp"
@@ -41,7 +42,7 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
   const microseconds longest(std::max(5'000, 50 * size));
   microseconds pause(100);
   while (!store.check(all)) {
-    if (poll) poll();
+    poll();
     const auto now = steady_clock::now();
     if (now >= deadline) {
       const auto missing = absent_ranks(store, prefix, size);
@@ -72,12 +73,23 @@ std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, i
   if (size < 1 || rank < 0 || rank >= size)
     fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': rank=", rank, " is not in 0..", size - 1);
   if (size == 1) return {blob};
+  std::exception_ptr raised;  // by `poll`
   try {
-    return meet(store, prefix, rank, size, blob, deadline, poll);
+    return meet(store, prefix, rank, size, blob, deadline, [&] {
+      try {
+        if (poll) poll();
+      } catch (...) {
+        raised = std::current_exception();
+        throw;
+      }
+    });
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
-    fail(ErrorCode::System, "rendezvous '", prefix, "' on rank ", rank, ": the store failed: ", e.what());
+    if (raised) std::rethrow_exception(raised);
+    const std::string text = e.what();  // torch adds a stack
+    fail(ErrorCode::System, "rendezvous '", prefix, "' on rank ", rank,
+         ": the store failed: ", text.substr(0, text.find('\n')));
   }
 }
 

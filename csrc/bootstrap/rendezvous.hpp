@@ -16,7 +16,7 @@ using Deadline = std::chrono::steady_clock::time_point;
 
 // `prefix` names this one meeting: it must never be used twice. Element r of the result is rank r's blob.
 // Throws Timeout naming the ranks that did not arrive, InvalidUsage if the prefix was used before, System if
-// the store fails. `poll` is called while this rank waits, and may throw an Error to end that.
+// the store fails. `poll` is called while this rank waits, and may throw to end that.
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
                                     const std::string& blob, Deadline deadline,
                                     const std::function<void()>& poll = {});

@@ -91,9 +91,12 @@ std::vector<Row> make_rows() {
   rows.push_back(row("MPI_GDR_TIMEOUT", "", "seconds > 0",
                      "deadline of every operation (default: the group's timeout)",
                      [](Env& e, R r, S v) { e.timeout_seconds = parse_seconds(r, v); }));
-  rows.push_back(row("MPI_GDR_HEARTBEAT", "10", "seconds >= 0",
+  rows.push_back(row("MPI_GDR_HEARTBEAT", "300", "seconds >= 0",
                      "silence of a rank after which it counts as lost; 0: never",
                      [](Env& e, R r, S v) { e.heartbeat_seconds = v == "0" ? 0 : parse_seconds(r, v); }));
+  rows.push_back(row("MPI_GDR_ORPHAN_GRACE", "60", "seconds >= 0",
+                     "how long a rank stays when its torchrun agent has ended; 0: to its own end",
+                     [](Env& e, R r, S v) { e.orphan_seconds = v == "0" ? 0 : parse_seconds(r, v); }));
   rows.push_back(
       row("MPI_GDR_BOOTSTRAP", "auto", "auto, launcher or store", "how MPI starts", [](Env& e, R r, S v) {
         e.bootstrap = parse_choice<BootstrapMode>(r, v,

@@ -35,8 +35,11 @@ class Env {
   // given.
   std::optional<double> timeout_seconds;
   // MPI_GDR_HEARTBEAT: seconds after which a rank that is stopped, or whose host is silent, counts as lost;
-  // 0: never. Processes that have ended are always noticed.
-  double heartbeat_seconds = 10;
+  // 0: never. It is reported after 10 s. Processes that have ended are always noticed at once.
+  double heartbeat_seconds = 300;
+  // MPI_GDR_ORPHAN_GRACE: seconds after which a rank ends when the torchrun agent that started it has ended;
+  // 0: never.
+  double orphan_seconds = 60;
   // MPI_GDR_BOOTSTRAP=auto|launcher|store: how MPI starts, see docs/bootstrap.md.
   BootstrapMode bootstrap = BootstrapMode::Auto;
   // MPI_GDR_MASTER_ADDR: the address that rank 0 announces under an MPI launcher when MASTER_ADDR is not set.

@@ -10,6 +10,9 @@ namespace {
 
 std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
 
+// The question takes the GIL, which another thread may hold for some milliseconds.
+constexpr std::chrono::milliseconds kAskEvery(200);
+
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) {
@@ -189,6 +192,7 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
   if (trace()) trace()->enter(operation->traced.load(std::memory_order_relaxed));
   Group& group = operation->group();
   std::exception_ptr error;
+  Others others = Others::Unaware;
   try {
     if (operation->finished()) {
       error = operation->error();  // a waiter gave up while the role was elsewhere
@@ -203,6 +207,7 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, timeout_text(*operation, Waiting::ForPeers, peers));
     } else if (const std::string left = group.unreachable(*operation, now); !left.empty()) {
+      others = Others::Know;
       fail(ErrorCode::Remote, operation->describe(), ": ", left);
     } else {
       return false;
@@ -215,7 +220,7 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
       const std::string lost = options_.explain ? options_.explain(group) : "";
       text = operation->describe() + ": " + (lost.empty() ? text : lost + "; " + text);
     }
-    error = fail_group(*operation, e.code(), text);
+    error = fail_group(*operation, e.code(), text, others);
   } catch (const std::bad_alloc&) {
     release_memory_reserve();
     error = fail_group(*operation, ErrorCode::System, operation->describe() + ": " + kNoMemoryForRecords);
@@ -262,23 +267,33 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
   return true;
 }
 
-void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience) {
+void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience,
+                  Interrupt interrupt) {
   const std::shared_ptr<Engine> self = shared_from_this();
+  std::exception_ptr interruption;
   {
     const Counted waiter(operation.waiters), caller(callers_);
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(options_.oversubscribed, crowding_);
+    auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       shm::Doorbell bell;
       try_pass(&operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
-      if (operation.group().failed() || stopped_.load(std::memory_order_acquire))
+      const auto now = Clock::now();
+      if (operation.group().failed() || stopped_.load(std::memory_order_acquire)) {
         give_up(operation, ErrorCode::Aborted);
-      else if (Clock::now() > deadline)
+      } else if (now > deadline) {
         give_up(operation, ErrorCode::Timeout);
+      } else if (interrupt && now > next_question) {
+        next_question = now + kAskEvery;
+        if ((interruption = interrupt()))
+          abort(operation.group(), "the program was interrupted while it waited for " + operation.describe());
+      }
     }
   }
+  if (interruption) std::rethrow_exception(interruption);
   if (operation.error()) std::rethrow_exception(operation.error());
   operation.release_buffers();
 }

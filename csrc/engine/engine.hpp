@@ -21,6 +21,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -56,6 +57,8 @@ struct EngineOptions {
   // What is known of lost members of a group, or "": asked when the transport reports an error, since a
   // library says which of its calls failed, but not that the peer is dead. Called with the progress role.
   std::function<std::string(const Group&)> explain;
+  // Which member may be stopped or cut off, or "": asked when an operation has timed out, as above.
+  std::function<std::string(const Group&)> quiet;
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -70,8 +73,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Makes progress until `operation` is finished; throws its error. At its deadline, or `patience` from now
   // if that comes first, the operation and its group fail with Timeout. Releases the operation's buffers on
-  // success.
-  void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {});
+  // success. `interrupt` is asked now and then, on this thread: an exception aborts the group and is thrown.
+  using Interrupt = std::exception_ptr (*)();
+  void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {},
+            Interrupt interrupt = nullptr);
 
   // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
   // nap.
@@ -164,7 +169,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
-  static std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers);
+  std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) const;
   // The first failure of a group: notes it in the flight log, writes the log to its file and returns `text`
   // with the file's name added. `pending`: whom the operation waits for; null: not known.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
@@ -174,7 +179,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // With the role: ends an operation with an error and leaks what a peer may still write to.
   void fail_operation(const OperationPtr& operation, std::exception_ptr error);
   // The error with which `operation` ends after a first failure of its group.
-  std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text);
+  std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text,
+                                Others others = Others::Unaware);
   void note_end(Operation& operation, const std::exception_ptr& error);
   // With the role, when a pass could not go on for want of memory: ends everything that is outstanding.
   void fail_for_want_of_memory() noexcept;

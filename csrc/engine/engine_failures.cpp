@@ -24,7 +24,8 @@ std::exception_ptr make_error(ErrorCode code, const std::string& text) {
 
 }  // namespace
 
-std::string Engine::timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) {
+std::string Engine::timeout_text(const Operation& operation, Waiting waiting,
+                                 const std::vector<int>& peers) const {
   std::ostringstream text;
   const OperationInfo& info = operation.info();
   using Seconds = std::chrono::duration<double>;
@@ -41,6 +42,8 @@ std::string Engine::timeout_text(const Operation& operation, Waiting waiting, co
   } else {
     text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
   }
+  const std::string quiet = options_.quiet ? options_.quiet(operation.group()) : "";
+  if (!quiet.empty()) text << "; " << quiet;
   return text.str();
 }
 
@@ -55,12 +58,12 @@ void Engine::end_overdue(Clock::time_point now) {
   }
 }
 
-std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text) {
+std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text, Others others) {
   Group& group = operation.group();
   if (!group.failed()) {
     const std::vector<int> pending = operation.pending_peers();
     text = tell_failure(operation, std::move(text), &pending);
-    group.fail_with("the group failed earlier: " + text, code);
+    group.fail_with("the group failed earlier: " + text, code, false, others);
   }
   return make_error(code, text);
 }
@@ -155,7 +158,7 @@ void Engine::lose(const std::vector<Group*>& groups, const std::string& reason) 
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
     const std::string text = reason + write_flight_log(names + ": " + reason);
-    for (Group* group : well) group->fail_with(text, ErrorCode::Remote);
+    for (Group* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
   }
   for (Group* group : groups) end_background(group, group->failure());
 }

@@ -10,7 +10,7 @@ namespace mpigdr {
 namespace {
 
 // What a member sent before it left may still be under way for so long.
-constexpr std::chrono::seconds kDepartureGrace(2);
+constexpr std::chrono::seconds kDepartureGrace(1);
 
 void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
   static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
@@ -88,7 +88,7 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   if (node && (failed() || captured_on_.load(std::memory_order_acquire))) keep_for_good(std::move(node));
 }
 
-void Group::fail_with(std::string_view reason, ErrorCode code, bool refused) noexcept {
+void Group::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
   std::function<void()> told;
   {
     std::lock_guard lock(failure_mutex_);
@@ -106,6 +106,7 @@ void Group::fail_with(std::string_view reason, ErrorCode code, bool refused) noe
     told.swap(on_failure_);
   }
   if (told) told();
+  if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
 }
 
 void Group::release_replays() const noexcept {

@@ -62,6 +62,8 @@ struct IssueOptions {
   std::uint64_t item_size = 1;  // bytes
 };
 
+class Group;
+
 struct GroupOptions {
   std::string name;
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
@@ -76,7 +78,12 @@ struct GroupOptions {
   bool is_default = false;   // torch's default group
   std::string uid;           // equal on all members, of no other group of the job
   std::vector<int> members;  // ranks of the world, by rank of the group; empty: 0..size-1
+  // Told of the first failure, unless the other ranks know of it already. From any thread; must not wait.
+  std::function<void(const Group&, const std::string& reason)> on_failed;
 };
+
+// Whether the other ranks of a group know why it has failed on this one.
+enum class Others : bool { Unaware, Know };
 
 class Group : public std::enable_shared_from_this<Group> {
  public:
@@ -138,7 +145,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // The first failure counts. Later operations throw it; running ones are ended by the engine.
   // `refused`: since this rank could not begin an operation that the others carry out.
-  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted, bool refused = false) noexcept;
+  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted, bool refused = false,
+                 Others others = Others::Unaware) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   // What kind of failure it was. Only after failed().

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sstream>
 #include <thread>
 #include <utility>
 
+#include "bootstrap/agent.hpp"
+#include "bootstrap/heartbeat.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
@@ -32,36 +35,48 @@ constexpr std::size_t kFieldsPerGroup = 1 + kChannelCount;
 
 }  // namespace
 
+void Liveness::end_generation() {
+  const auto before = heartbeat();
+  if (!before) return;
+  // Some may still be in the generation before: to them this rank has left it, not fallen silent.
+  News news;
+  news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has begun a new process group";
+  news.meets_again = true;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& fields : closed_) news.details += fields;
+  }
+  before->say(std::move(news), milliseconds(500));
+  before->stop(milliseconds(1000));
+  const std::lock_guard lock(mutex_);
+  heartbeat_.reset();
+  closed_.clear();
+  left_.clear();
+}
+
 void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect) {
-  if (mpi::size() == 1) return;
+  if (!agent_) agent_ = torchrun_agent();
+  if (mpi::size() == 1 && !agent_) return;
   HeartbeatOptions options;
   options.watch.rank = mpi::rank();
   options.watch.processes = mpi::processes();
+  options.watch.boards = mpi::boards();
   options.watch.prefix = prefix;
-  options.watch.abort_key = mpi::abort_key();
   options.watch.silence = milliseconds(static_cast<std::int64_t>(Env::get().heartbeat_seconds * 1e3));
   options.connect = std::move(connect);
-  options.on_news = [this](const News& news) { on_news(news); };
-  options.on_store_lost = [this](const std::string& reason) { on_store_lost(reason); };
-  options.on_abort = [](const std::string& text) { end_process(1, text + "; ending this process, too"); };
+  options.on_news = [this](const News& news, bool found_here) { on_news(news, found_here); };
+  options.on_store_quiet = [](const std::string& reason) {
+    log(LogLevel::Warn, "ALIVE", "the store of the job: ", reason,
+        "; the process that hosts it, rank 0 or torchrun's agent, is stopped or cannot be reached");
+  };
+  options.on_store_lost = [this](const std::string& reason) { return on_store_lost(reason); };
   options.on_tick = [this] { on_tick(); };
-  if (const auto before = heartbeat()) {
-    // Some may still be in the generation before: to them this rank has left it, not fallen silent.
-    News news;
-    news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has begun a new process group";
-    news.meets_again = true;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const std::string& fields : closed_) news.details += fields;
-    }
-    before->leave(std::move(news), milliseconds(500));
-    before->stop(milliseconds(1000));
-  }
   auto started = std::make_shared<Heartbeat>(std::move(options));
+  mpi::on_abort([this](const std::string& text) {
+    if (const auto watch = heartbeat()) watch->say({News::Kind::Aborted, {}, text}, milliseconds(1500));
+  });
   const std::lock_guard lock(mutex_);
-  heartbeat_.swap(started);  // the one before ends after the lock does
-  closed_.clear();
-  left_.clear();
+  heartbeat_ = std::move(started);
 }
 
 std::shared_ptr<Heartbeat> Liveness::heartbeat() const {
@@ -110,11 +125,24 @@ std::string Liveness::lost_among(const std::vector<int>& ranks, bool or_left) co
   return watch ? watch->lost_among(ranks, or_left) : "";
 }
 
-std::string Liveness::explain(const Group& group) const {
-  std::vector<int> members;
-  for (const Open& open : open_groups())
-    if (open.group.get() == &group) members = open.members;
-  return explain(members);
+std::vector<int> Liveness::members_of(const Group& group) const {
+  for (Open& open : open_groups())
+    if (open.group.get() == &group) return std::move(open.members);
+  return {};
+}
+
+std::string Liveness::explain(const Group& group) const { return explain(members_of(group)); }
+
+std::string Liveness::quiet(const Group& group) const {
+  const auto watch = heartbeat();
+  if (!watch) return "";
+  const std::vector<int> members = members_of(group);
+  const auto& all = mpi::processes();
+  for (const int r : members)  // what the heartbeat finds a while later
+    if (r != mpi::rank() && all[r].domain != 0 && all[r].domain == all[mpi::rank()].domain &&
+        look_at(all[r]) == ProcessState::Stopped)
+      return describe(r, all[r]) + " is stopped (by SIGSTOP or job control)";
+  return watch->quiet_among(members);
 }
 
 std::string Liveness::explain(const std::vector<int>& members) const {
@@ -138,37 +166,50 @@ std::string Liveness::missing() const {
   return watch ? watch->missing() : "";
 }
 
-void Liveness::on_news(const News& news) {
-  // Of a stopped process nothing else may tell: whoever waits in torch's own store calls gets no error.
-  log(news.kind == News::Kind::Silent ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
-  if (ending_.load(std::memory_order_acquire)) return;
+void Liveness::on_news(const News& news, bool found_here) {
   const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
-  if (news.kind != News::Kind::Left) mpi::mark_failed();  // MPI_Finalize would wait for it
-  if (news.kind == News::Kind::Left) {
-    unpack(news.details);  // throws if it is no news of ours
+  // Of a stopped process nothing else may tell: whoever waits in torch's own store calls gets no error. One
+  // rank says it for all.
+  const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
+  const bool loud = found_here && (may_return || news.kind == News::Kind::Silent);
+  log(loud ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
+  if (ending_.load(std::memory_order_acquire) || may_return) return;
+  if (news.kind == News::Kind::Aborted) {
+    if (self) return;
+    end_process(1, news.text + "; ending this process, too");
+  }
+  if (news.kind == News::Kind::Ended || news.kind == News::Kind::Silent) return lose(news);
+  if (self) return;
+  unpack(news.details);  // throws if it is no news of ours
+  {
     const std::lock_guard lock(mutex_);
     left_.push_back(news);
   }
+  bool concerned = false;
+  for (const Open& open : open_groups()) concerned |= depart(open, news) && !open.group->failed();
+  // Also where nothing of the group is under way here: a launcher may end this process any moment.
+  if (concerned && !news.meets_again) write_flight_log(news.text);
+}
+
+void Liveness::lose(const News& news) {
+  mpi::mark_failed();  // MPI_Finalize would wait for it
+  const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
   const std::vector<Open> open_now = open_groups();
   std::vector<Group*> lost;
-  for (const Open& open : open_now) {
-    if (news.kind == News::Kind::Left) {
-      depart(open, news);
-      continue;
-    }
-    const bool concerned = std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
-      return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
-    });
-    if (concerned) lost.push_back(open.group.get());
-  }
+  for (const Open& open : open_now)
+    if (std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
+          return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
+        }))
+      lost.push_back(open.group.get());
   if (!lost.empty())  // the process has one engine
     open_now.front().engine->lose(lost,
                                   self ? "the other ranks go on without this one: " + news.text : news.text);
 }
 
 // Told twice (by opened() and on_news() at once) is as good as once.
-void Liveness::depart(const Open& open, const News& news) {
+bool Liveness::depart(const Open& open, const News& news) {
   const std::vector<std::string> reached = unpack(news.details);
+  bool concerned = false;
   for (const int rank : news.ranks) {
     const auto member = std::find(open.members.begin(), open.members.end(), rank);
     if (member == open.members.end()) continue;
@@ -181,35 +222,95 @@ void Liveness::depart(const Open& open, const News& news) {
       for (int c = 0; c < kChannelCount; ++c)
         departure.sequences[c] = std::strtoull(reached[i + 1 + c].c_str(), nullptr, 10);
       open.group->depart(std::move(departure));
+      concerned = true;
     }
+  }
+  return concerned;
+}
+
+void Liveness::write_flight_log(const std::string& reason) {
+  const std::vector<Open> open = open_groups();
+  const auto writer = open.empty() ? nullptr : open.front().engine->flight();
+  if (writer && !writer->path().empty()) writer->write(reason, milliseconds(500));
+}
+
+// Told by the thread that looks around: the caller may hold locks of the group and of the engine.
+void Liveness::failed(const Group& group, const std::string& reason) noexcept {
+  try {
+    const auto watch = heartbeat();
+    if (!watch || ending_.load(std::memory_order_acquire)) return;
+    {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back({&group, group.outstanding(), reason});
+      told_ = Clock::now();
+    }
+    watch->look_soon();
+  } catch (const std::exception& e) {
+    log_fatal(std::string("the other ranks could not be told of a failed group: ") + e.what());
   }
 }
 
-void Liveness::on_store_lost(const std::string& reason) {
-  if (ending_.load(std::memory_order_acquire)) return;
-  const std::string text =
-      "the store of the job is gone (" + reason +
-      "): the process that hosts it, rank 0 or torchrun's agent, has ended or cannot be reached";
-  const auto& all = mpi::processes();
-  const std::uint64_t here = all[mpi::rank()].domain;
-  const std::vector<Open> open_now = open_groups();
-  std::vector<Group*> lost;
-  for (const Open& open : open_now) {
-    // Of ranks on this host the other thread knows better.
-    if (here != 0 &&
-        std::all_of(open.members.begin(), open.members.end(), [&](int r) { return all[r].domain == here; }))
-      continue;
-    lost.push_back(open.group.get());
+void Liveness::tell_failures() {
+  std::vector<Failure> failures;
+  {
+    const std::lock_guard lock(mutex_);
+    failures.swap(failures_);
   }
-  if (!lost.empty()) {
-    mpi::mark_failed();
-    open_now.front().engine->lose(lost, text + ", and nothing is heard of the ranks on other hosts");
+  if (failures.empty()) return;
+  const auto watch = heartbeat();
+  for (const Open& open : open_groups())
+    for (const Failure& failure : failures) {
+      if (failure.group != open.group.get()) continue;
+      News news{News::Kind::Failed, {}, ""};
+      news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " takes no part in group " +
+                  open.group->name() + " any more: " + failure.reason;
+      news.details = reached(*open.engine, *open.group, open.key, failure.unfinished);
+      watch->say(std::move(news), milliseconds(0));
+    }
+}
+
+std::string Liveness::unsettled() const {
+  for (const Open& open : open_groups())
+    if (open.group->failed()) return "group " + open.group->name() + ": " + open.group->failure();
+  return "";
+}
+
+std::string Liveness::on_store_lost(const std::string& reason) {
+  if (ending_.load(std::memory_order_acquire)) return "";
+  const auto watch = heartbeat();
+  const std::string server = "the store of the job is gone (" + reason + ")";
+  // Rank 0, which may serve it, has ended in good order: then nobody is lost.
+  if (watch && watch->lost_among({0}).empty() && !watch->lost_among({0}, true).empty()) {
+    log(LogLevel::Warn, "ALIVE", server,
+        " since rank 0 has left: of the ranks on other hosts nothing more is heard");
+    return "";
   }
-  if (!lost.empty() || log_enabled(LogLevel::Info))
-    log(LogLevel::Warn, "ALIVE", text, "; ", lost.size(), " group(s) with ranks on other hosts fail");
+  return server +
+         ": the process that hosts it, rank 0 or torchrun's agent, has ended or cannot be reached, and "
+         "nothing is "
+         "heard of the ranks on other hosts";
+}
+
+void Liveness::watch_agent() {
+  const double grace = Env::get().orphan_seconds;
+  if (!agent_ || grace == 0 || ending_.load(std::memory_order_acquire)) return;
+  const auto now = Clock::now();
+  const std::string ended =
+      "torchrun's agent (pid " + std::to_string(agent_->pid) + "), which started this rank, has ended";
+  if (orphaned_ == Clock::time_point{}) {
+    if (look_at(*agent_) != ProcessState::Ended) return;
+    orphaned_ = now;
+    std::ostringstream text;
+    text << ended << ": this rank ends in " << grace << " s (MPI_GDR_ORPHAN_GRACE)";
+    log(LogLevel::Warn, "ALIVE", text.str());
+  } else if (now - orphaned_ > std::chrono::duration<double>(grace)) {
+    end_process(kExitOrphan, ended + last_words(ended) + ". Ending this process");
+  }
 }
 
 void Liveness::on_tick() {
+  watch_agent();
+  tell_failures();
   const std::lock_guard lock(mutex_);
   if (blocking_.empty() || !heartbeat_) return;
   const auto now = Clock::now();
@@ -244,10 +345,15 @@ Liveness::Blocking::~Blocking() {
   liveness_.blocking_.remove(this);
 }
 
-std::string Liveness::reached(Engine& engine, const Group& group, const std::string& key) const {
+std::string Liveness::reached(Engine& engine, const Group& group, const std::string& key,
+                              int unfinished) const {
   std::vector<std::string> fields = {key};
-  for (int c = 0; c < kChannelCount; ++c)
-    fields.push_back(std::to_string(engine.first_unfinished(group, static_cast<Channel>(c))));
+  for (int c = 0; c < kChannelCount; ++c) {
+    const std::uint64_t next = group.sequence(static_cast<Channel>(c));
+    const std::uint64_t ended = next - std::min<std::uint64_t>(next, static_cast<std::uint64_t>(unfinished));
+    fields.push_back(
+        std::to_string(std::min(ended, engine.first_unfinished(group, static_cast<Channel>(c)))));
+  }
   return pack(fields);
 }
 
@@ -270,7 +376,24 @@ void Liveness::farewell(bool meets_again, milliseconds patience) {
     news = farewell_;
   }
   news.meets_again = meets_again;
-  if (watch) watch->leave(std::move(news), patience);
+  if (watch) watch->say(std::move(news), patience);
+  const std::lock_guard lock(mutex_);
+  if (!meets_again && told_ == Clock::time_point{}) told_ = Clock::now();
+}
+
+void Liveness::linger() const {
+  // A look of theirs, a round with the store between hosts, and the writing.
+  const auto& all = mpi::processes();
+  const bool one_host = std::all_of(all.begin(), all.end(), [&](const ProcessId& p) {
+    return p.domain != 0 && p.domain == all[mpi::rank()].domain;
+  });
+  Clock::time_point told;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!heartbeat_ || told_ == Clock::time_point{}) return;
+    told = told_;
+  }
+  std::this_thread::sleep_until(told + (one_host ? milliseconds(600) : milliseconds(1500)));
 }
 
 void Liveness::give_up(milliseconds patience) {
@@ -278,7 +401,7 @@ void Liveness::give_up(milliseconds patience) {
   if (!watch) return;
   News news{News::Kind::Ended, {}, ""};
   news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has ended without MPI_Finalize";
-  watch->leave(std::move(news), patience);
+  watch->say(std::move(news), patience);
 }
 
 void Liveness::stop(milliseconds patience) {

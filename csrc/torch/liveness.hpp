@@ -1,12 +1,12 @@
-// The groups of this process, who is in them, and what happens to them when a rank is lost or leaves
-// (bootstrap/heartbeat finds out).
+// The groups of this process, who is in them, and what happens to them when a rank is lost, leaves, or gives
+// a group up (bootstrap/heartbeat finds out and tells).
 //
 // A member whose process has ended, or that is silent for too long: every group that has it fails, with a
-// sentence that names it; groups without it go on. A member that leaves says how far it took part in each
-// group: later operations of those groups fail, earlier ones may still end well.
+// sentence that names it; groups without it go on. A member that leaves, or whose group has failed, says how
+// far it took part: later operations of that group fail, earlier ones may still end well.
 //
-// Threads: all members from any thread; begin() and stop() from one at a time. No lock is held while a peer,
-// the store or the engine is waited for.
+// Threads: all members from any thread; begin(), end_generation() and stop() from one at a time. No lock is
+// held while a peer, the store or the engine is waited for.
 #pragma once
 
 #include <atomic>
@@ -16,23 +16,38 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "bootstrap/heartbeat.hpp"
+#include "bootstrap/kv_store.hpp"
+#include "bootstrap/news.hpp"
+#include "bootstrap/process_id.hpp"
 #include "engine/engine.hpp"
+
+namespace mpigdr {
+class Heartbeat;
+}
 
 namespace mpigdr::torch_binding {
 
 class Liveness {
  public:
-  // Watches the ranks of mpi::processes() over this store, from now on. `prefix` of the keys: unique per
-  // generation. MPI is initialised.
+  // Watches the ranks of mpi::processes(), and the agent that started this one, from now on; other hosts over
+  // this store. `prefix` of the keys: unique per generation. MPI is initialised.
   void begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect);
+
+  // The others are told that this rank goes on in another generation, and the watching stops until begin().
+  void end_generation();
 
   // `members` are torch's global ranks, by rank in the group; `key` is equal on all of them and used once.
   void opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members, std::string key);
+  // The program has destroyed or aborted it.
   void closed(const Group& group);
+  // It has failed on this rank, for a reason that the others do not know: they are told. Does not wait.
+  void failed(const Group& group, const std::string& reason) noexcept;
+  // The failure of a group that the program has neither destroyed nor aborted since, or "".
+  std::string unsettled() const;
 
   // What has become of one of these ranks, or "".
   // `or_left`: also of those that merely left, and so will not come to anything new.
@@ -40,6 +55,8 @@ class Liveness {
   // The same of the members of a group that has met an error, with a look at the processes of this host now.
   std::string explain(const Group& group) const;
   std::string explain(const std::vector<int>& members) const;
+  // Which of the members may be stopped or cut off, and may come back; or "".
+  std::string quiet(const Group& group) const;
 
   // While it lives, a call that cannot be interrupted waits for these ranks (none: for the store of the job,
   // which rank 0 may serve). If one of them is lost, or at the deadline, it may never return: after a grace
@@ -67,6 +84,9 @@ class Liveness {
   // Sends it, waiting at most so long. `meets_again`: this rank waits for the others before it ends MPI.
   // Once.
   void farewell(bool meets_again, std::chrono::milliseconds patience);
+  // After a failure: waits until the others have had the time to hear of it and to write their flight logs,
+  // because a launcher may end them when this process ends.
+  void linger() const;
   // After a farewell that said so: it does not wait any longer.
   void give_up(std::chrono::milliseconds patience);
   // A rank for which a last meeting would wait in vain: the sentence, or "".
@@ -87,23 +107,40 @@ class Liveness {
     std::vector<int> members;
     std::string key;
   };
+  struct Failure {
+    const Group* group;
+    int unfinished;  // operations of the group, then
+    std::string reason;
+  };
   std::vector<Open> open_groups() const;
+  std::vector<int> members_of(const Group& group) const;
   std::shared_ptr<Heartbeat> heartbeat() const;
-  void on_news(const News& news);
-  static void depart(const Open& open, const News& news);
-  void on_store_lost(const std::string& reason);
+  void on_news(const News& news, bool found_here);
+  void lose(const News& news);
+  // True if the news speaks of this group.
+  static bool depart(const Open& open, const News& news);
+  void write_flight_log(const std::string& reason);
+  std::string on_store_lost(const std::string& reason);
   void on_tick();
+  void watch_agent();
+  void tell_failures();
   static std::string missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now);
-  std::string reached(Engine& engine, const Group& group, const std::string& key) const;
+  // `unfinished`: so many operations of the group are, also those that only a caller carries.
+  std::string reached(Engine& engine, const Group& group, const std::string& key, int unfinished = 0) const;
 
   mutable std::mutex mutex_;  // all below
   std::shared_ptr<Heartbeat> heartbeat_;
   std::vector<Entry> groups_;
   std::deque<std::string> closed_;  // how far this rank took part in groups it has closed, the last ones
   std::list<Blocking*> blocking_;
+  std::vector<Failure> failures_;  // of which the others are still to be told
   News farewell_;
-  std::deque<News> left_;  // goodbyes of this generation: a group that they speak of may not be open yet
+  std::deque<News> left_;  // of this generation, who left what: a group of that may not be open yet
+  std::chrono::steady_clock::time_point told_{};  // when this rank last told of a failure
   std::atomic<bool> ending_{false};
+  // --- of the thread that looks around
+  std::optional<ProcessId> agent_;
+  std::chrono::steady_clock::time_point orphaned_{};
 };
 
 }  // namespace mpigdr::torch_binding

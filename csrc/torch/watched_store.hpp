@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "bootstrap/kv_store.hpp"
 #include "torch/liveness.hpp"
-#include "torch/store.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -13,31 +13,32 @@ class WatchedStore : public KvStore {
  public:
   // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
   // the store or of rank 0, which may serve it, ends the process (Liveness::Blocking).
-  WatchedStore(C10dStore store, Liveness& liveness, std::string what, Clock::time_point deadline)
+  WatchedStore(std::shared_ptr<KvStore> store, Liveness& liveness, std::string what,
+               Clock::time_point deadline)
       : store_(std::move(store)), liveness_(liveness), what_(std::move(what)), deadline_(deadline) {}
 
   void set(const std::string& key, const std::string& value) override {
     const auto call = watch();
-    store_.set(key, value);
+    store_->set(key, value);
   }
   std::optional<std::string> try_get(const std::string& key) override {
     const auto call = watch();
-    return store_.try_get(key);
+    return store_->try_get(key);
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override {
     const auto call = watch();
-    return store_.add(key, amount);
+    return store_->add(key, amount);
   }
   bool check(const std::string& key) override {
     const auto call = watch();
-    return store_.check(key);
+    return store_->check(key);
   }
-  std::unique_ptr<KvStore> clone() override { return store_.clone(); }
+  std::unique_ptr<KvStore> clone() override { return store_->clone(); }
 
  private:
   Liveness::Blocking watch() { return {liveness_, "a call to the job's store for " + what_, {}, deadline_}; }
 
-  C10dStore store_;
+  const std::shared_ptr<KvStore> store_;
   Liveness& liveness_;
   const std::string what_;
   const Clock::time_point deadline_;

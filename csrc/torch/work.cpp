@@ -10,6 +10,7 @@
 #include "common/error.hpp"
 #include "torch/device_failure.hpp"
 #include "torch/errors.hpp"
+#include "torch/signals.hpp"
 #include "torch/world.hpp"
 
 namespace mpigdr::torch_binding {
@@ -161,7 +162,8 @@ bool MpiWork::wait(std::chrono::milliseconds timeout) {
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
   op.heard.store(true, std::memory_order_release);
   try {
-    engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout));
+    engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout),
+                 pending_interrupt);
   } catch (const Error&) {
     // settle() translates what the operation ended with; all waiters see the same.
   }

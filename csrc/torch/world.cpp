@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 
@@ -12,10 +13,12 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/exit_status.hpp"
 #include "common/log.hpp"
 #include "device/host/isa.hpp"
 #include "torch/flight.hpp"
 #include "torch/member.hpp"
+#include "torch/signals.hpp"
 #include "torch/store.hpp"
 #include "transport/mpi/runtime.hpp"
 
@@ -38,6 +41,22 @@ void skip_other_exit_handlers() {
       [](int status, void*) {
         unlink_mpich_shared_memory();
         ::_exit(status);
+      },
+      nullptr);
+}
+
+// Launchers and batch systems know a job by its status only.
+void end_with_failure(const std::string& failure) {
+  static std::string text;
+  text = failure;
+  ::on_exit(
+      [](int status, void*) {
+        if (status != 0) return;
+        log_fatal("the program ends with status 0, but it has taken no notice of a failure (" + text +
+                  "): ending with status " + std::to_string(kExitGroupFailed) +
+                  ". Call destroy_process_group or abort after a failure that is no error of the job");
+        std::fflush(nullptr);
+        ::_exit(kExitGroupFailed);
       },
       nullptr);
 }
@@ -74,43 +93,38 @@ std::string World::key_prefix() const {
 }
 
 void World::begin_generation(c10::intrusive_ptr<c10d::Store> store) {
-  // A connection of our own, because a blocking get of the user holds the lock of his. One for all groups:
-  // each clone of a TCPStore looks up the server's address backwards, which takes seconds where no name
-  // server answers.
-  auto own = store->clone();
+  // Over the connection that is there: the server of a TCPStore looks up each client's name, one after the
+  // other, which takes seconds where no name server answers. No call of ours waits in the store for a peer.
   std::lock_guard lock(mutex_);
-  default_store_ = std::move(store);
-  store_ = std::move(own);
+  store_ = std::make_shared<C10dStore>(std::move(store));
   ++generation_;
   times_made_.clear();
 }
 
-void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout) {
-  std::unique_ptr<C10dStore> store;
-  std::string key;
+void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation) {
+  mpi::RuntimeOptions options;
   {
     std::lock_guard lock(mutex_);
-    if (store_) store = std::make_unique<C10dStore>(store_);
-    key = key_prefix();
+    options.store = store_;
+    options.key = key_prefix();
   }
   set_log_rank(rank, size);
   host::selected_isa();  // a wrong MPI_GDR_SIMD is told before MPI starts
   const bool first = !mpi::initialized();
-  mpi::RuntimeOptions options;
   options.rank = rank;
   options.size = size;
   options.bootstrap = Env::get().bootstrap;
-  options.store = store.get();
-  options.key = key;
   options.rendezvous_timeout = timeout;
   options.init_timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
+  options.poll = check_interrupt;
   mpi::initialize(options);
   if (first) warn_of_unknown_variables();
+  if (!first && begins_generation) mpi::renumber(options);
 }
 
 void World::initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
   check_process();
-  start_mpi(rank, size, timeout);
+  start_mpi(rank, size, timeout, false);
 }
 
 void World::start_engine(const std::vector<Member>& members, int rank, int size) {
@@ -128,6 +142,7 @@ void World::start_engine(const std::vector<Member>& members, int rank, int size)
   options.flight = make_flight_writer(members[0].job, rank, size);
   options.trace = trace_;
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
+  options.quiet = [this](const Group& group) { return liveness_.quiet(group); };
   engine_ = Engine::create(options);
   set_last_words([flight = options.flight, trace = trace_](const std::string& reason) -> std::string {
     std::string told;
@@ -208,7 +223,9 @@ void World::finalize(const std::string& failure) noexcept {
   using std::chrono::milliseconds;
   const bool orderly = open_groups_.load(std::memory_order_relaxed) == 0;
   bool stuck = false;
+  std::string unsettled;
   try {
+    unsettled = liveness_.unsettled();
     if (!failure.empty()) mpi::mark_failed();
     Engine* engine;
     std::unique_ptr<FlightSignal> flight_signal;
@@ -244,8 +261,10 @@ void World::finalize(const std::string& failure) noexcept {
     return liveness_.missing();
   });
   if (told && !finalized) liveness_.give_up(milliseconds(500));
+  liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (stuck) skip_other_exit_handlers();
+  if (!unsettled.empty()) end_with_failure(unsettled);  // the later handler runs first
 }
 
 }  // namespace mpigdr::torch_binding

@@ -78,7 +78,8 @@ class World {
   World();
   std::string key_prefix() const;  // of the keys of this generation; with mutex_ held
   void begin_generation(c10::intrusive_ptr<c10d::Store> store);
-  void start_mpi(int rank, int size, std::chrono::milliseconds timeout);
+  // `begins_generation`: of a default group, or the first one; its ranks may stand in another order.
+  void start_mpi(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation);
   // Of the process, made at the first call.
   std::shared_ptr<Trace> trace(int rank, int size);
   void write_trace(const char* reason) noexcept;
@@ -91,8 +92,7 @@ class World {
   std::shared_ptr<Trace> trace_;  // made before the engine; null: none
   // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
   // exit.
-  c10::intrusive_ptr<c10d::Store> default_store_;
-  c10::intrusive_ptr<c10d::Store> store_;       // our own connection to it
+  std::shared_ptr<KvStore> store_;
   int generation_ = -1;                         // how many default groups this process has had
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
   std::atomic<bool> finalized_{false};

@@ -9,6 +9,7 @@
 #include "engine/selection_source.hpp"
 #include "torch/member.hpp"
 #include "torch/memory.hpp"
+#include "torch/signals.hpp"
 #include "torch/store.hpp"
 #include "torch/watched_store.hpp"
 #include "torch/world.hpp"
@@ -81,18 +82,20 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     std::lock_guard lock(mutex_);
     need_generation = is_default || !store_;
   }
-  if (need_generation) begin_generation(is_default || !job.store ? options.store : job.store);
-  start_mpi(world_rank, world_size, timeout);
+  if (need_generation) {
+    liveness_.end_generation();
+    begin_generation(is_default || !job.store ? options.store : job.store);
+  }
+  start_mpi(world_rank, world_size, timeout, need_generation);
   if (need_generation) {
     std::string key;
-    c10::intrusive_ptr<c10d::Store> shared;
+    std::shared_ptr<KvStore> shared;
     {
       std::lock_guard lock(mutex_);
       key = key_prefix() + "/alive";
       shared = store_;
     }
-    // Connected on the thread that uses it: a connection may take seconds.
-    liveness_.begin(key, [shared] { return C10dStore(shared).clone(); });
+    liveness_.begin(key, [shared] { return shared->clone(); });
   }
 
   std::vector<int> members(options.global_ranks_in_group.begin(), options.global_ranks_in_group.end());
@@ -112,12 +115,12 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     std::lock_guard lock(mutex_);
     times = times_made_[members]++;
     prefix = key_prefix() + "/group/" + std::to_string(hash(members)) + "/" + std::to_string(times);
-    store =
-        std::make_unique<WatchedStore>(C10dStore(store_), liveness_, "group " + options.group_id, deadline);
+    store = std::make_unique<WatchedStore>(store_, liveness_, "group " + options.group_id, deadline);
   }
   auto segment = make_segment(members);
   const Member own = this_member(planner->settings(), segment ? segment->ticket() : "");
   const auto all_there = [&] {
+    check_interrupt();
     if (const std::string lost = liveness_.lost_among(members, true); !lost.empty())
       fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost);
   };
@@ -130,9 +133,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
     // The store failed: does it, because its host or a member has ended?
     const std::string lost = liveness_.explain(members);
     if (lost.empty()) throw;
-    const std::string text = e.what();
-    fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost, "; ",
-         text.substr(0, text.find('\n')));  // torch adds a stack
+    fail(ErrorCode::Remote, "group ", options.group_id, " cannot be made: ", lost, "; ", e.what());
   }
   std::vector<Member> met;
   for (const std::string& blob : blobs) met.push_back(unpacked_member(blob));
@@ -175,6 +176,9 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   group.is_default = is_default;
   group.uid = prefix;
   group.members = members;
+  group.on_failed = [this](const Group& failed, const std::string& reason) {
+    liveness_.failed(failed, reason);
+  };
   if (node && node->reach() != Reach::None) group.node = std::move(node);
   // An MPI may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
   if (!group.node && !on_one_node(members))

@@ -89,15 +89,20 @@ struct Beating {
     o.watch.rank = rank;
     o.watch.processes = processes;
     o.watch.prefix = "job";
-    o.watch.abort_key = "abort";
     o.watch.silence = silence;
     o.watch.probe = [dead](const ProcessId&) {
       return dead && *dead ? ProcessState::Ended : ProcessState::Runs;
     };
-    o.connect = [&store] { return store.clone(); };
-    o.on_news = [this](const News& news) { put(news.text); };
-    o.on_store_lost = [this](const std::string& text) { put("store: " + text); };
-    o.on_abort = [this](const std::string& text) { put("abort: " + text); };
+    o.connect = [&store, this] {
+      ++connections;
+      return store.clone();
+    };
+    o.on_news = [this](const News& news, bool) { put(news.text); };
+    o.on_store_quiet = [this](const std::string& text) { put("quiet store: " + text); };
+    o.on_store_lost = [this](const std::string& text) {
+      put("store: " + text);
+      return gives_up ? "gives up" : "";
+    };
     o.on_tick = [this] { ++ticks; };
     heartbeat = std::make_unique<Heartbeat>(o);
   }
@@ -108,13 +113,14 @@ struct Beating {
   }
   bool hears(const std::string& text) {
     std::unique_lock lock(mutex);
-    return changed.wait_for(lock, 40s, [&] { return all.find(text) != std::string::npos; });
+    return changed.wait_for(lock, 50s, [&] { return all.find(text) != std::string::npos; });
   }
   std::mutex mutex;
   std::condition_variable changed;
   std::string all;
-  std::atomic<int> ticks{0};
-  std::unique_ptr<Heartbeat> heartbeat;
+  std::atomic<bool> gives_up{true};
+  std::atomic<int> ticks{0}, connections{0};
+  std::unique_ptr<Heartbeat> heartbeat;  // last: its threads use what stands above
 };
 
 }  // namespace
@@ -127,33 +133,60 @@ TEST(heartbeats_tell_each_other) {
   dead = true;  // rank 2, which has no heartbeat here
   CHECK(zero.hears("rank 2 (host b, pid 3) is gone") && one.hears("rank 2"));
   CHECK(zero.heartbeat->lost_among({2}) != "" && zero.ticks > 0);
+  CHECK(zero.connections == 1 && one.connections == 1);
   News news;
   news.text = "rank 1 has left";
-  one.heartbeat->leave(news, 5s);
-  one.heartbeat->leave(news, 5s);  // once
+  one.heartbeat->say(news, 5s);
+  one.heartbeat->say(news, 5s);  // once
   CHECK(zero.hears("rank 1 has left") && zero.heartbeat->missing() != "");
-  store.set("abort", "by rank 7");
-  CHECK(zero.hears("abort: by rank 7"));
+}
+
+TEST(a_rank_that_does_not_speak_has_no_connection) {
+  MemoryStore store;
+  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"a", 1, 2, 1}, {"b", 2, 3, 1}};
+  Beating one(store, 1, processes, nullptr);
+  while (one.ticks < 5) std::this_thread::sleep_for(10ms);
+  one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // whoever speaks will read it
+  CHECK(one.connections == 0);
 }
 
 TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
   const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
   MemoryStore broken, hanging;
   {
-    Beating one(broken, 0, processes, nullptr, 100ms);
+    Beating one(broken, 0, processes, nullptr);
     broken.break_down();
-    CHECK(one.hears("store: connection reset"));
-    one.heartbeat->leave({}, 5s);  // nobody can be told
+    CHECK(one.hears("store: connection reset") && one.hears("gives up"));
+    CHECK(one.heartbeat->lost_among({1}) == "gives up");
+    one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can be told
   }
   {
-    Beating one(hanging, 0, processes, nullptr, 100ms);
+    Beating one(hanging, 0, processes, nullptr, 12s);
+    while (one.connections == 0) std::this_thread::sleep_for(10ms);
+    std::this_thread::sleep_for(50ms);  // the first answers
+    one.gives_up = false;
     hanging.hang();
-    CHECK(one.hears("store: no answer for"));
-    one.heartbeat->leave({}, 50ms);
+    CHECK(one.hears("quiet store: no answer for 10 s") && one.hears("\nstore: no answer for 12 s"));
+    CHECK(one.heartbeat->lost_among({1}).empty());
+    one.heartbeat->say({News::Kind::Left, {}, "left"}, 50ms);
     one.heartbeat->stop(50ms);
   }
   hanging.hang(false);  // the thread that was left behind wakes up, and calls nobody
   std::this_thread::sleep_for(100ms);
+}
+
+TEST(a_talk_that_is_stuck_is_tried_over_another_connection) {
+  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
+  MemoryStore hanging;
+  Beating one(hanging, 0, processes, nullptr, 300s);
+  while (hanging.requests() == 0) std::this_thread::sleep_for(10ms);
+  hanging.hang();
+  for (int i = 0; i < 3000 && one.connections < 2; ++i) std::this_thread::sleep_for(10ms);
+  CHECK(one.connections == 2);
+  hanging.hang(false);  // both come back, and the later one goes on
+  const int before = hanging.requests();
+  for (int i = 0; i < 1000 && hanging.requests() < before + 10; ++i) std::this_thread::sleep_for(10ms);
+  CHECK(hanging.requests() >= before + 10);
 }
 
 UNIT_MAIN()

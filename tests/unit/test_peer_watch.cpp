@@ -1,5 +1,6 @@
 // Who is still there: the rules of PeerWatch under a clock of the test's.
 #include "bootstrap/peer_watch.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
 
@@ -10,37 +11,61 @@ namespace {
 
 // Ranks on hosts, whose processes are in the state that the test says; one clock.
 struct Job {
-  explicit Job(std::vector<int> hosts, std::chrono::milliseconds silence = 10s) {
-    for (int r = 0; r < static_cast<int>(hosts.size()); ++r)
+  explicit Job(std::vector<int> hosts, std::chrono::milliseconds silence = 300s) {
+    const int size = static_cast<int>(hosts.size());
+    for (int r = 0; r < size; ++r)
       processes.push_back(
           {"h" + std::to_string(hosts[r]), static_cast<std::uint64_t>(hosts[r] + 1), 100 + r, 1});
     states.assign(hosts.size(), ProcessState::Runs);
     heard.resize(hosts.size());
+    found.resize(hosts.size());
     silent.assign(hosts.size(), false);
-    for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
+    std::vector<std::shared_ptr<Boards>> boards(hosts.size());
+    for (auto& b : boards) {
+      b = std::make_shared<Boards>();
+      b->own = std::make_unique<Board>();
+    }
+    for (int r = 0; r < size; ++r)
+      for (int other = 0; other < size; ++other)
+        boards[r]->peers.push_back(other != r && hosts[other] == hosts[r]
+                                       ? BoardReader::open(boards[other]->own->ticket())
+                                       : nullptr);
+    for (int r = 0; r < size; ++r) {
       PeerWatchOptions o;
       o.rank = r;
       o.processes = processes;
+      o.boards = boards[r];
       o.prefix = "job";
-      o.abort_key = "abort";
       o.silence = silence;
       o.probe = [this](const ProcessId& p) { return states[p.pid - 100]; };
-      watches.push_back(
-          std::make_unique<PeerWatch>(o, [this, r](const News& news) { heard[r].push_back(news); }));
+      watches.push_back(std::make_unique<PeerWatch>(o, [this, r](const News& news, bool found_here) {
+        heard[r].push_back(news);
+        if (found_here) found[r].push_back(news);
+      }));
     }
   }
-  // A second in which everybody looks and talks, but for those whose processes do not run or whose host is
-  // cut off.
+  // A second in which everybody looks, speakers talk, and everybody looks again, but for those whose
+  // processes do not run or whose host is cut off.
   void second() {
     now += 1s;
-    for (std::size_t r = 0; r < watches.size(); ++r) {
-      if (states[r] != ProcessState::Runs) continue;
-      watches[r]->look_around(now);
-      if (!silent[r]) watches[r]->talk(store, now);
-    }
+    look();
+    for (std::size_t r = 0; r < watches.size(); ++r)
+      if (states[r] == ProcessState::Runs && watches[r]->speaks() && !silent[r]) watches[r]->talk(store, now);
+    look();
+  }
+  void look() {
+    for (std::size_t r = 0; r < watches.size(); ++r)
+      if (states[r] == ProcessState::Runs) watches[r]->look_around(now);
   }
   void seconds(int n) {
     while (n-- > 0) second();
+  }
+  // What a rank has heard, less what it says itself.
+  std::vector<News> of_kind(int rank, News::Kind kind) const {
+    std::vector<News> all;
+    for (const News& news : heard[rank])
+      if (news.kind == kind) all.push_back(news);
+    return all;
   }
 
   MemoryStore store;
@@ -48,9 +73,18 @@ struct Job {
   std::vector<ProcessId> processes;
   std::vector<ProcessState> states;
   std::vector<bool> silent;
-  std::vector<std::vector<News>> heard;
+  std::vector<std::vector<News>> heard, found;
   std::vector<std::unique_ptr<PeerWatch>> watches;
 };
+
+News goodbye(int rank, bool meets_again = false) {
+  News news;
+  news.text = "rank " + std::to_string(rank) + " has left";
+  news.meets_again = meets_again;
+  return news;
+}
+
+using Kind = News::Kind;
 
 }  // namespace
 
@@ -58,19 +92,27 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
   Job job({0, 0, 0, 0, 1, 1, 1, 1});
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
-  // Per rank and second: the list, the abort key; every eighth time the item after; per host: one beat sent,
-  // one read. Once per rank: a first beat.
-  CHECK(job.store.requests() <= 1000 * (8 * 2 + 8 / 8 + 2 * 2) + 8);
+  // Per host and round: a beat sent, one read, the length of the list.
+  CHECK(job.store.requests() <= 1000 * 2 * 3);
   CHECK(job.watches[0]->missing().empty());
+}
+
+TEST(a_job_on_one_host_does_not_need_the_store) {
+  Job job({0, 0, 0});
+  job.seconds(3);
+  job.watches[2]->say(goodbye(2));
+  job.states[1] = ProcessState::Ended;
+  job.seconds(3);
+  CHECK(job.store.requests() == 0 && job.watches[0]->published());
+  CHECK(job.of_kind(0, Kind::Left).size() == 1 && job.of_kind(0, Kind::Ended).size() == 1);
 }
 
 TEST(requests_of_large_jobs_stay_below_a_thousand_a_second) {
   for (const int size : {2, 300, 2048, 20000}) {
     PeerWatchOptions o;
-    for (int r = 0; r < size; ++r) o.processes.push_back({"h", static_cast<std::uint64_t>(r / 64 + 1), r, 1});
-    PeerWatch watch(o, [](const News&) {});
-    CHECK(3000.0 * size / watch.talk_pause().count() <= 1000.0 * 1.001 || watch.talk_pause() == 1s);
-    CHECK(3000.0 * size / watch.talk_pause().count() <= 1001.0);
+    for (int r = 0; r < size; ++r) o.processes.push_back({"h", static_cast<std::uint64_t>(r + 1), r, 1});
+    PeerWatch watch(o, [](const News&, bool) {});
+    CHECK(3000.0 * size / watch.talk_pause().count() <= 1001.0 || watch.talk_pause() == 500ms);
   }
 }
 
@@ -80,7 +122,7 @@ TEST(an_ended_process_is_told_at_once_and_once) {
   job.states[1] = ProcessState::Ended;
   job.seconds(2);
   for (const int r : {0, 2, 3, 4}) {
-    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == News::Kind::Ended);
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == Kind::Ended);
     CHECK(job.heard[r][0].ranks == std::vector<int>{1});
     CHECK(job.heard[r][0].text ==
           "rank 1 (host h0, pid 101) is gone: its process has ended, seen by rank 0 on the same host");
@@ -91,75 +133,140 @@ TEST(an_ended_process_is_told_at_once_and_once) {
   CHECK(job.watches[4]->missing().find("rank 1") == 0);
 }
 
-TEST(a_host_that_falls_silent_is_told_as_a_whole) {
+TEST(a_silent_host_is_reported_once_and_given_up_later) {
   Job job({0, 0, 1, 1, 1, 2});
   job.seconds(3);
   for (const int r : {2, 3, 4}) job.silent[r] = true;
   job.seconds(9);
   CHECK(job.heard[0].empty());
-  job.seconds(4);
+  job.seconds(100);
   for (const int r : {0, 1, 5}) {
-    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == News::Kind::Silent);
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == Kind::Quiet);
     CHECK(job.heard[r][0].ranks == (std::vector<int>{2, 3, 4}));
     CHECK(job.heard[r][0].text.find("ranks 2, 3, 4 (host h1) have not been heard of for 1") == 0);
+    CHECK(job.watches[r]->quiet_among({3}) == job.heard[r][0].text);
+    CHECK(job.watches[r]->lost_among({3}).empty());
   }
-  // It comes back, and learns that it was given up.
+  // One rank says it for all.
+  CHECK(job.found[0].size() + job.found[1].size() + job.found[5].size() == 1);
+  job.seconds(200);
+  for (const int r : {0, 1, 5}) {
+    CHECK(job.heard[r].size() == 2 && job.heard[r][1].kind == Kind::Silent);
+    CHECK(job.watches[r]->quiet_among({3}).empty() && !job.watches[r]->lost_among({3}).empty());
+  }
+  // It comes back too late, and learns that it was given up.
   for (const int r : {2, 3, 4}) job.silent[r] = false;
   job.seconds(2);
-  CHECK(job.heard[2].size() == 1 && job.heard[2][0].ranks == (std::vector<int>{2, 3, 4}));
+  for (const int r : {2, 3, 4})
+    CHECK(job.heard[r].back().kind == Kind::Silent &&
+          job.heard[r].back().ranks == (std::vector<int>{2, 3, 4}));
+}
+
+TEST(a_host_that_was_cut_off_comes_back) {
+  Job job({0, 0, 1, 1});
+  job.seconds(3);
+  for (int time = 1; time <= 2; ++time) {
+    job.silent[2] = job.silent[3] = true;
+    job.seconds(240);
+    CHECK(!job.watches[0]->quiet_among({2}).empty());
+    job.silent[2] = job.silent[3] = false;
+    job.seconds(3);
+    for (const int r : {0, 1}) {
+      CHECK(job.heard[r].size() == static_cast<std::size_t>(2 * time));
+      CHECK(job.heard[r].back().kind == Kind::Back);
+      CHECK(job.heard[r].back().text == "ranks 2, 3 (host h1) are heard of again");
+      CHECK(job.watches[r]->quiet_among({2}).empty() && job.watches[r]->missing().empty());
+    }
+  }
 }
 
 TEST(two_hosts_in_a_row_may_fall_silent) {
-  Job job({0, 1, 2, 3});
+  Job job({0, 1, 2, 3}, 20s);
   job.seconds(3);
   job.silent[1] = job.silent[2] = true;
-  job.seconds(40);
-  CHECK(job.heard[0].size() == 2 && job.heard[3].size() == 2);
+  job.seconds(60);
   CHECK(job.watches[3]->lost_among({1}) != "" && job.watches[3]->lost_among({2}) != "");
+  CHECK(job.watches[0]->lost_among({1}) != "" && job.watches[0]->lost_among({2}) != "");
   CHECK(job.watches[3]->lost_among({0, 3}).empty());
 }
 
-TEST(who_sends_the_beat_of_a_host_may_end) {
+TEST(another_rank_speaks_when_the_speaker_ends) {
   Job job({0, 0, 1, 1});
   job.seconds(3);
-  job.states[2] = ProcessState::Ended;  // rank 1 watched it
+  CHECK(job.watches[2]->speaks() && !job.watches[3]->speaks());
+  job.states[2] = ProcessState::Ended;  // what it had to say is said by rank 3
   job.seconds(60);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].ranks == std::vector<int>{2});
-  CHECK(job.heard[3].size() == 1);
+  CHECK(job.watches[3]->speaks());
+  for (const int r : {0, 1, 3})
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].ranks == std::vector<int>{2});
 }
 
-TEST(a_stopped_process_is_told_after_the_silence_only) {
+TEST(another_rank_speaks_while_the_speaker_is_stopped) {
+  Job job({0, 0, 1, 1});
+  job.seconds(3);
+  job.states[2] = ProcessState::Stopped;
+  job.seconds(60);  // host 1 as a whole is not taken for silent
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Quiet);
+  CHECK(job.heard[0][0].ranks == std::vector<int>{2});
+  CHECK(job.heard[0][0].text.find("its process is stopped") != std::string::npos);
+  job.states[2] = ProcessState::Runs;
+  job.seconds(3);
+  CHECK(!job.watches[3]->speaks());
+  CHECK(job.heard[0].size() == 2 && job.heard[0][1].text == "rank 2 (host h1, pid 102) runs again");
+}
+
+TEST(what_the_last_speaker_had_not_published_is_published_by_the_next) {
+  Job job({0, 0, 1, 1});
+  job.seconds(3);
+  job.silent[2] = true;  // it is killed before its next talk
+  job.watches[2]->say(goodbye(2));
+  job.second();
+  job.states[2] = ProcessState::Ended;
+  job.seconds(3);
+  CHECK(job.of_kind(0, Kind::Left).size() == 1 && job.of_kind(0, Kind::Ended).size() == 1);
+  // Nothing is said twice.
+  CHECK(job.store.add("job/news", 0) <= 2);
+}
+
+TEST(a_stopped_process_is_given_up_after_the_silence_only) {
   Job job({0, 0, 1});
   job.seconds(3);
   job.states[1] = ProcessState::Stopped;
   job.seconds(9);
   CHECK(job.heard[0].empty() && job.heard[2].empty());
+  job.seconds(280);
+  for (const int r : {0, 2}) CHECK(job.heard[r].size() == 1 && job.heard[r][0].kind == Kind::Quiet);
   job.states[1] = ProcessState::Runs;  // in time
   job.seconds(20);
-  CHECK(job.heard[0].empty());
+  for (const int r : {0, 2}) CHECK(job.heard[r].size() == 2 && job.heard[r][1].kind == Kind::Back);
   job.states[1] = ProcessState::Stopped;
-  job.seconds(13);
-  CHECK(job.heard[2].size() == 1 && job.heard[2][0].kind == News::Kind::Silent);
-  CHECK(job.heard[2][0].text.find("its process is stopped") != std::string::npos);
+  job.seconds(303);
+  for (const int r : {0, 2}) {
+    CHECK(job.heard[r].size() == 4 && job.heard[r][3].kind == Kind::Silent);
+    CHECK(job.heard[r][3].text.find("its process is stopped") != std::string::npos);
+  }
   job.states[1] = ProcessState::Runs;
   job.seconds(2);
-  CHECK(job.heard[1].size() == 1 && job.heard[1][0].ranks == std::vector<int>{1});
+  CHECK(job.heard[1].back().kind == Kind::Silent && job.heard[1].back().ranks == std::vector<int>{1});
 }
 
-TEST(without_a_heartbeat_only_ends_are_told) {
+TEST(without_a_heartbeat_only_ends_are_believed) {
   Job job({0, 0, 1, 2}, 0ms);
   job.seconds(3);
   job.states[1] = ProcessState::Stopped;
   job.silent[2] = true;
   job.seconds(10000);
-  CHECK(job.heard[0].empty() && job.heard[3].empty());
+  for (const int r : {0, 3}) {
+    CHECK(job.heard[r].size() == 2 && job.of_kind(r, Kind::Quiet).size() == 2);
+    CHECK(job.watches[r]->missing().empty());
+  }
   job.states[1] = ProcessState::Ended;
   job.seconds(2);
-  CHECK(job.heard[0].size() == 1 && job.heard[3].size() == 1);
+  CHECK(job.of_kind(0, Kind::Ended).size() == 1 && job.of_kind(3, Kind::Ended).size() == 1);
 }
 
 TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
-  Job job({0, 0, 1, 1});
+  Job job({0, 0, 1, 1}, 20s);
   job.seconds(3);
   for (auto& state : job.states) state = ProcessState::Stopped;
   job.seconds(100);
@@ -175,81 +282,73 @@ TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
 TEST(who_leaves_is_told_and_may_end_later) {
   Job job({0, 1});
   job.seconds(2);
-  News news;
-  news.text = "rank 1 has left";
-  news.meets_again = true;
+  News news = goodbye(1, true);
   news.details = std::string("\0x", 2);
-  job.watches[1]->leave(news);
+  job.watches[1]->say(news);
+  CHECK(!job.watches[1]->published());
   job.seconds(2);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Left);
+  CHECK(job.watches[1]->published());
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Left);
   CHECK(job.heard[0][0].details == std::string("\0x", 2) && job.heard[0][0].ranks == std::vector<int>{1});
   CHECK(job.watches[0]->missing().empty() && job.watches[0]->lost_among({1}).empty());
 
   Job other({0, 0});
-  news.meets_again = false;
-  other.watches[1]->leave(news);
+  other.watches[1]->say(goodbye(1));
+  other.watches[1]->say(goodbye(1));  // once
   other.seconds(2);
   CHECK(other.watches[0]->missing() == "rank 1 has left");
   other.states[1] = ProcessState::Ended;
   other.seconds(1);
-  CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == News::Kind::Ended);
+  CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == Kind::Ended);
   CHECK(other.heard[0][1].text == "rank 1 has left; its process has ended");
 }
 
 TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) {
   Job job({0, 0});
-  News news;
-  news.text = "rank 1 has left";
-  news.meets_again = true;
-  job.watches[1]->leave(news);
+  job.watches[1]->say(goodbye(1, true));
   job.seconds(2);
   job.states[1] = ProcessState::Ended;
   job.seconds(2);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Left);
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Left);
   CHECK(job.watches[0]->missing().find("is gone") != std::string::npos);
 }
 
 TEST(a_goodbye_is_heard_before_the_end_of_the_process) {
-  Job job({0, 0, 0});
+  Job job({0, 0, 0, 1});
   job.seconds(2);
-  News news;
-  news.text = "rank 1 has left";
-  job.watches[1]->leave(news);
-  job.watches[1]->talk(job.store, job.now);
+  job.watches[1]->say(goodbye(1));
   job.states[1] = ProcessState::Ended;
-  job.watches[0]->look_around(job.now);  // before the next round with the store
-  CHECK(job.heard[0].empty() && job.watches[0]->unsure());
   job.seconds(2);
-  CHECK(!job.watches[0]->unsure());
-  for (const int r : {0, 2}) {
-    CHECK(job.heard[r].size() == 2 && job.heard[r][0].kind == News::Kind::Left);
-    CHECK(job.heard[r][1].kind == News::Kind::Ended);
+  for (const int r : {0, 2, 3}) {
+    CHECK(job.heard[r].size() == 2 && job.heard[r][0].kind == Kind::Left);
+    CHECK(job.heard[r][1].kind == Kind::Ended);
   }
 }
 
-TEST(an_ended_process_is_told_where_the_store_does_not_answer) {
-  Job job({0, 0});
+TEST(a_failed_group_is_told_and_its_rank_lives_on) {
+  Job job({0, 0, 1});
   job.seconds(2);
-  job.silent[0] = true;
-  job.states[1] = ProcessState::Ended;
-  job.seconds(2);
-  CHECK(job.heard[0].empty());
-  job.second();
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Ended);
+  News news{Kind::Failed, {}, "rank 1 takes no part in group 0 any more"};
+  news.details = "group 0";
+  job.watches[1]->say(news);
+  news.details = "group 1";
+  job.watches[1]->say(news);
+  job.watches[1]->say(news);
+  job.seconds(3);
+  for (const int r : {0, 2}) CHECK(job.heard[r].size() == 2 && job.heard[r][1].details == "group 1");
+  CHECK(job.watches[0]->missing().empty() && job.watches[0]->lost_among({1}, true).empty());
 }
 
 TEST(who_gives_up_the_last_meeting_is_missing) {
   Job job({0, 1});
   job.seconds(2);
-  News news;
-  news.text = "rank 1 has left";
-  news.meets_again = true;
-  job.watches[1]->leave(news);
+  News news = goodbye(1, true);
+  job.watches[1]->say(news);
   job.seconds(2);
   CHECK(job.watches[0]->missing().empty());
-  news.kind = News::Kind::Ended;
+  news.kind = Kind::Ended;
   news.text = "rank 1 has given up";
-  job.watches[1]->leave(news);
+  job.watches[1]->say(news);
   job.seconds(2);
   CHECK(job.watches[0]->missing() == "rank 1 has given up");
   CHECK(job.heard[0].size() == 1);  // only the last meeting has to know
@@ -258,59 +357,63 @@ TEST(who_gives_up_the_last_meeting_is_missing) {
 TEST(a_debugger_is_no_loss) {
   Job job({0, 0});
   job.states[1] = ProcessState::Traced;
-  job.seconds(100);
+  job.seconds(1000);
   CHECK(job.heard[0].empty());
 }
 
 TEST(who_has_not_begun_is_not_silent) {
-  Job job({0, 1, 2});
+  Job job({0, 1, 2}, 20s);
   job.silent[1] = true;
   job.seconds(60);
   CHECK(job.heard[0].empty() && job.heard[2].empty());
   job.silent[1] = false;
   job.seconds(5);
   job.silent[1] = true;
-  job.seconds(20);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == News::Kind::Silent);
+  job.seconds(30);
+  CHECK(job.of_kind(0, Kind::Silent).size() == 1);
+}
+
+TEST(ranks_elsewhere_are_given_up_together) {
+  Job job({0, 0, 1, 2});
+  job.seconds(2);
+  job.watches[0]->lose_others("the store is gone");
+  job.look();
+  for (const int r : {0, 1}) {
+    CHECK(job.heard[r].size() == 1 && job.heard[r][0].ranks == (std::vector<int>{2, 3}));
+    CHECK(job.watches[r]->lost_among({2}) == "the store is gone" &&
+          job.watches[r]->lost_among({0, 1}).empty());
+  }
 }
 
 TEST(news_that_was_never_written_does_not_hide_the_next) {
   Job job({0, 1, 2});
   job.store.add("job/news", 1);  // its author died
   job.seconds(2);
-  News news;
-  news.text = "rank 1 has left";
-  job.watches[1]->leave(news);
+  job.watches[1]->say(goodbye(1));
   job.seconds(20);
   CHECK(job.heard[0].size() == 1 && job.heard[2].size() == 1);
 }
 
-TEST(the_list_is_bounded_and_malformed_news_is_passed_over) {
+TEST(all_goodbyes_of_a_large_job_are_heard) {
   std::vector<int> hosts;
-  for (int r = 0; r < 200; ++r) hosts.push_back(r);
+  for (int r = 0; r < 200; ++r) hosts.push_back(r / 4);
   Job job(hosts);
-  News news;
-  news.text = "left";
-  for (int r = 1; r < 200; ++r) job.watches[r]->leave(news);
-  job.seconds(1);
-  job.second();
-  CHECK(job.heard[0].size() == PeerWatch::kMaxNews / 2);  // the other half is for losses
-  Job other({0, 1});
-  other.store.add("job/news", 2);
-  other.store.set("job/news/1", "4:what");
-  other.store.set("job/news/2", "what");
-  other.watches[1]->leave(news);
-  other.seconds(2);
-  CHECK(other.heard[0].size() == 1 && other.heard[0][0].text == "left");
+  for (int r = 1; r < 200; ++r) job.watches[r]->say(goodbye(r));
+  job.seconds(3);
+  CHECK(job.of_kind(0, Kind::Left).size() == 199);
+  CHECK(job.store.add("job/news", 0) == 50);
 }
 
-TEST(the_abort_key_is_seen) {
+TEST(what_is_no_news_is_passed_over) {
   Job job({0, 1});
+  job.store.add("job/news", 4);
+  job.store.set("job/news/1", "4:what");
+  job.store.set("job/news/2", "what");
+  job.store.set("job/news/3", pack({pack({"0", "text", "0", "", "7"}), pack({"9", "text", "0", "", "1"})}));
+  job.store.set("job/news/4", pack({pack({"0", "text", "0", "", "1x"}), pack({"0", "text", "0", ""})}));
+  job.watches[1]->say(goodbye(1));
   job.seconds(2);
-  CHECK(!job.watches[0]->abort_reason());
-  job.store.set("abort", "rank 1 called MPI_Abort");
-  job.second();
-  CHECK(job.watches[0]->abort_reason() == "rank 1 called MPI_Abort");
+  CHECK(job.heard[0].size() == 1 && job.heard[0][0].text == "rank 1 has left");
 }
 
 UNIT_MAIN()

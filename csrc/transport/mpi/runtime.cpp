@@ -61,7 +61,8 @@ std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& 
     return all;
   }
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
-  for (const auto& text : rendezvous(*o.store, o.key + "/start", o.rank, o.size, serialise(mine), deadline))
+  for (const auto& text :
+       rendezvous(*o.store, o.key + "/start", o.rank, o.size, serialise(mine), deadline, o.poll))
     all.push_back(parse_proposal(text));
   return all;
 }
@@ -77,8 +78,8 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
   p.process_mapping = process_mapping(nodes);
   p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
   p.later_timeout = std::chrono::seconds(10);
-  state().abort_key = p.abort_key;
-  PmiServer& server = PmiServer::start(o.store->clone(), std::move(p));
+  PmiServer& server = PmiServer::start(o.store, std::move(p));
+  state().pmi = &server;
   ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
   ::setenv("PMI_RANK", std::to_string(o.rank).c_str(), 1);
   ::setenv("PMI_SIZE", std::to_string(o.size).c_str(), 1);
@@ -125,10 +126,10 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
 
-  std::shared_ptr<KvStore> store = o.store ? o.store->clone() : nullptr;
   std::vector<ProcessId> processes;
   for (const Proposal& p : all) processes.push_back(p.process);
-  auto at_deadline = [store, processes, rank = o.rank, key = o.key + "/up", size = o.size]() -> std::string {
+  auto at_deadline = [store = o.store, processes, rank = o.rank, key = o.key + "/up",
+                      size = o.size]() -> std::string {
     unlink_mpich_shared_memory();
     if (!store) return "a single rank";
     std::string text = find_lost(processes, rank, true);
@@ -172,6 +173,7 @@ std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::str
   const auto look = [&] {
     if (steady_clock::now() < next_look) return;
     next_look = steady_clock::now() + kLookEvery;
+    if (o.poll) o.poll();
     if (const std::string lost = find_lost(processes, o.rank, false); !lost.empty())
       fail(ErrorCode::Remote, "after MPI_Init: ", lost);
   };
@@ -223,6 +225,7 @@ void exchange_processes() {
     char host[64];
     std::uint64_t domain, started;
     std::int64_t pid;
+    Board::Ticket board;
   };
   static_assert(std::is_trivially_copyable_v<Record>);
   RuntimeState& s = state();
@@ -232,15 +235,30 @@ void exchange_processes() {
   mine.domain = own.domain;
   mine.started = own.started;
   mine.pid = own.pid;
+  if (!s.boards) {
+    s.boards = std::make_shared<Boards>();
+    s.boards->own = std::make_unique<Board>();
+  }
+  mine.board = s.boards->own->ticket();
   std::vector<Record> all(static_cast<std::size_t>(s.size));
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
         "MPI_Allgather");
   s.processes.clear();
-  for (const Record& r : all) s.processes.push_back({r.host, r.domain, r.pid, r.started});
+  s.boards->peers.clear();
+  for (const Record& r : all) {
+    s.processes.push_back({r.host, r.domain, r.pid, r.started});
+    const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
+    s.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
+    if (here && !s.boards->peers.back())
+      report(s.rank, "cannot read what " +
+                         describe(static_cast<int>(s.processes.size()) - 1, s.processes.back()) +
+                         " has to say: its failures are noticed at deadlines only");
+  }
 }
 
 void build_base(const RuntimeOptions& o) {
   RuntimeState& s = state();
+  if (s.base != MPI_COMM_NULL) check(MPI_Comm_free(&s.base), "MPI_Comm_free");
   // Ordered by torch's rank, whatever the launcher's order was.
   MPI_Comm node = MPI_COMM_NULL;
   check(MPI_Comm_split(MPI_COMM_WORLD, 0, o.rank, &s.base), "MPI_Comm_split");
@@ -276,9 +294,9 @@ void check_again(const RuntimeOptions& o) {
     fail(ErrorCode::InvalidUsage,
          "this process was forked from one that uses MPI, and MPI does not survive a fork. Start ",
          "it with torch.multiprocessing.spawn (or the 'spawn' start method)");
-  if (o.rank != s.rank || o.size != s.size)
-    fail(ErrorCode::InvalidUsage, "MPI was started in this process as rank ", s.rank, " of ", s.size,
-         " and cannot be started again as rank ", o.rank, " of ", o.size, "; use a new process");
+  if (o.size != s.size)
+    fail(ErrorCode::InvalidUsage, "MPI was started in this process for ", s.size,
+         " rank(s) and cannot be started again for world_size=", o.size, "; use new processes");
 }
 
 }  // namespace
@@ -333,13 +351,34 @@ void initialize(const RuntimeOptions& o) {
   s.ready.store(true, std::memory_order_release);
 }
 
+void renumber(const RuntimeOptions& o) {
+  RuntimeState& s = state();
+  check_again(o);
+  if (o.size == 1 || !o.store) return;
+  const auto deadline = steady_clock::now() + o.rendezvous_timeout;
+  const std::vector<std::string> before =
+      rendezvous(*o.store, o.key + "/again", o.rank, o.size, std::to_string(s.rank), deadline, o.poll);
+  bool moved = false;
+  for (std::size_t r = 0; r < before.size(); ++r) moved |= before[r] != std::to_string(r);
+  if (!moved) return;
+  // The old numbers are of no use to find out who is missing, but their processes are.
+  const auto lost = [processes = s.processes, rank = s.rank] { return find_lost(processes, rank, false); };
+  Watchdog guard("set-up of communicators for another order of ranks", steady_clock::now() + o.init_timeout,
+                 o.rank, {}, lost);
+  s.rank = o.rank;
+  build_base(o);
+}
+
 bool initialized() { return state().ready.load(std::memory_order_acquire); }
 
 int rank() { return state().rank; }
 int size() { return state().size; }
 const std::vector<int>& node_of_rank() { return state().node_of_rank; }
 const std::vector<ProcessId>& processes() { return state().processes; }
-const std::string& abort_key() { return state().abort_key; }
+const std::shared_ptr<Boards>& boards() { return state().boards; }
+void on_abort(std::function<void(const std::string&)> announce) {
+  if (state().pmi) state().pmi->on_abort(std::move(announce));
+}
 
 MPI_Comm base_communicator() {
   if (!initialized()) fail(ErrorCode::InvalidUsage, "MPI is not started yet; call initialize() first");

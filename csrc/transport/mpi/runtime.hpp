@@ -7,9 +7,11 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "bootstrap/board.hpp"
 #include "bootstrap/kv_store.hpp"
 #include "bootstrap/launch_mode.hpp"
 #include "bootstrap/process_id.hpp"
@@ -20,21 +22,27 @@ struct RuntimeOptions {
   int rank = 0;  // torch's
   int size = 1;
   BootstrapMode bootstrap = BootstrapMode::Auto;
-  KvStore* store = nullptr;  // borrowed for the call; may be null under an MPI launcher and for size 1
+  std::shared_ptr<KvStore> store;  // may be null under an MPI launcher and for size 1
   // Prefix of all store keys. Unique per attempt: run id, restart count and how often a default group was
   // created.
   std::string key;
+  std::function<void()> poll;  // called while this rank waits for others, and may throw to end that
   std::chrono::milliseconds rendezvous_timeout{1'800'000};  // until all ranks have come to initialize()
   std::chrono::milliseconds init_timeout{300'000};          // for MPI_Init and the set-up after it
   std::chrono::milliseconds finalize_timeout{60'000};       // see finalize()
 };
 
 // Starts MPI, or checks and takes over the one that another library started: thread level, size, order of
-// ranks. Called again, it only checks rank and size. Throws Timeout naming ranks that did not come;
+// ranks. Called again, it only checks the size. Throws Timeout naming ranks that did not come;
 // InvalidUsage, Remote or System saying what to change. What goes wrong inside MPI_Init cannot be thrown: the
 // process then ends with kExitStuck (or MPI's own code) and says why.
 void initialize(const RuntimeOptions& options);
 bool initialized();
+
+// In a process that has initialised MPI, before a world of the same size whose ranks may stand in another
+// order: all of them come here. Nobody asks for rank(), processes() or boards() meanwhile. Throws as
+// initialize() does.
+void renumber(const RuntimeOptions& options);
 
 // For an atexit hook. Calls MPI_Finalize if initialize() had started MPI, nothing failed, this is no forked
 // child, and all ranks come here in time: within finalize_timeout (under a launcher: rendezvous_timeout,
@@ -55,9 +63,10 @@ int size();
 const std::vector<int>& node_of_rank();
 // Which process each rank is. After initialize().
 const std::vector<ProcessId>& processes();
-// The key of the store at which MPI_Abort of a rank leaves its message, where no launcher ends the others;
-// else "". After initialize().
-const std::string& abort_key();
+// Of this host. After initialize(); null where it has one rank, or shares no memory.
+const std::shared_ptr<Boards>& boards();
+// How MPI_Abort of this rank tells the others, where no launcher ends them. After initialize().
+void on_abort(std::function<void(const std::string&)> announce);
 
 // For `mpi-gdr info` and error messages. Fields that need an initialised MPI are empty or -1 before it.
 struct RuntimeInfo {

@@ -6,9 +6,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "bootstrap/board.hpp"
+#include "bootstrap/pmi_server.hpp"
 #include "bootstrap/process_id.hpp"
 
 namespace mpigdr::mpi {
@@ -18,7 +21,8 @@ struct RuntimeState {
   int rank = -1, size = -1;
   std::vector<int> node_of_rank;
   std::vector<ProcessId> processes;
-  std::string abort_key;
+  std::shared_ptr<Boards> boards;
+  PmiServer* pmi = nullptr;  // that started this MPI; null: a launcher did
   std::string bootstrap;
   pid_t pid = 0;  // that initialised MPI: a forked child has another
   bool started_by_us = false;
