@@ -112,10 +112,11 @@ def _wrap_env_rendezvous() -> None:
         return
 
     def env_rendezvous(url, *args, **kwargs):
-        from . import gpu_share
+        from . import descriptors, gpu_share
         from .rendezvous import env_handler
 
         gpu_share.check()
+        descriptors.prepare(os.environ)
         return env_handler(original, url, *args, **kwargs)
 
     env_rendezvous._mpi_gdr = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -127,5 +128,10 @@ def mpiexec() -> str:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that stays free until a job listens there: below those that the kernel gives to whoever asks for
+    any, such as the listeners of MPI libraries, which would answer a store's clients by hanging up."""
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, below)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

@@ -7,6 +7,7 @@ import datetime
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,8 +22,9 @@ CASE = sys.argv[1]
 SECONDS = 4
 
 
-def init():
-    dist.init_process_group("cpu:mpi-gdr,simgpu:mpi-gdr", timeout=datetime.timedelta(seconds=60))
+def init(**more):
+    seconds = datetime.timedelta(seconds=60)
+    dist.init_process_group("cpu:mpi-gdr,simgpu:mpi-gdr", timeout=seconds, **more)
 
 
 def ones(count=20_000):
@@ -191,7 +193,8 @@ if CASE == "again":
         simgpu.synchronize()
         assert tensor.sum().item() == 20_000 * size, tensor
         assert strided.sum().item() == 10_000 * size
-        os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
-        init()
+        # Of no port that nobody has reserved: another program may listen there.
+        store = dist.FileStore(f"{tempfile.gettempdir()}/again-{pids[0]}-{i}", size)
+        init(store=store, rank=rank, world_size=size)
     dist.destroy_process_group()
     sys.exit(0)
