@@ -109,7 +109,9 @@ void PeerWatch::learn(const News& news, Source source) {
     }
   }
   // Of a process that has ended every rank here reads the last words by itself, before it is told of the end.
-  const bool seen_by_all = news.kind == News::Kind::Ended && news.ranks.front() != options_.rank;
+  const auto& here = domains_[domain_];
+  const bool seen_by_all = news.kind == News::Kind::Ended && news.ranks.front() != options_.rank &&
+                           std::find(here.begin(), here.end(), news.ranks.front()) != here.end();
   if (source == Source::Relayed || (source == Source::Found && !seen_by_all))
     post(news, source == Source::Relayed);
   if (!fresh.ranks.empty()) on_news_(fresh, source == Source::Found);
@@ -264,6 +266,8 @@ void PeerWatch::beat(KvStore& store, Time now) {
   if (ranks.empty()) return;
   const std::int64_t count = store.add(key(next), 0);
   // Domains may begin far apart in time: one that has not begun is not silent.
+  if (next != watched_) to_lifeline_.reset();
+  hold_lifeline(store, next, now);
   const bool heard = next == watched_ && count != last_beat_;
   if (next != watched_ || heard || count == 0 || slept(talked_, now, talk_pause())) heard_ = now;
   watched_ = next;
@@ -282,6 +286,42 @@ void PeerWatch::beat(KvStore& store, Time now) {
   news.details = std::to_string(domain_) + ":" + std::to_string(options_.rank) + "-" + std::to_string(count) +
                  "." + std::to_string(next);
   learn(news, Source::Found);
+}
+
+void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
+  const auto key = [&](std::size_t d) { return options_.prefix + "/lifeline/" + std::to_string(d); };
+  if (!lifeline_) {
+    try {
+      lifeline_ = std::make_unique<Lifeline>();
+    } catch (const Error& error) {  // without it, the next host misses this rank after `silence`
+      log(LogLevel::Info, "ALIVE", error.what());
+      return;
+    }
+    store.set(key(domain_), pack({std::to_string(options_.rank), lifeline_->address()}));
+  }
+  if (!to_lifeline_) {
+    const auto text = store.try_get(key(domain));
+    if (!text) return;
+    std::vector<std::string> fields;
+    try {
+      fields = unpack(*text);
+    } catch (const Error&) {
+    }
+    for (const int r : left_of(domains_[domain]))
+      if (fields.size() == 2 && fields[0] == std::to_string(r)) {
+        at_lifeline_ = r;
+        to_lifeline_ = std::make_unique<LifelineWatch>(fields[1]);
+      }
+  }
+  if (!to_lifeline_ || to_lifeline_->look() != LifelineWatch::State::Ended) return;
+  read(store, now);  // what it had to say before
+  to_lifeline_.reset();
+  learn({News::Kind::Ended,
+         {at_lifeline_},
+         describe(at_lifeline_, options_.processes[at_lifeline_]) +
+             " is gone: its process has ended, noticed by " +
+             describe(options_.rank, options_.processes[options_.rank])},
+        Source::Found);
 }
 
 void PeerWatch::read(KvStore& store, Time now) {

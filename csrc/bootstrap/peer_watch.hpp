@@ -5,6 +5,9 @@
 // that is stopped, or a domain that is not heard of, may come back: it is reported after kReport and given up
 // after `silence`.
 //
+// A process that has ended is told at once between domains, too: the next speaker is at the other end of a
+// lifeline.
+//
 // The lowest rank of a domain that runs speaks for it with the store, and so with other domains: it beats (a
 // counter), watches the beat of the next domain of a ring, publishes what its domain knows and posts on its
 // own board what others have published. If it ends, or is stopped, the next one takes its place: every rank
@@ -32,6 +35,7 @@
 
 #include "bootstrap/board.hpp"
 #include "bootstrap/kv_store.hpp"
+#include "bootstrap/lifeline.hpp"
 #include "bootstrap/news.hpp"
 #include "bootstrap/process_id.hpp"
 
@@ -107,6 +111,7 @@ class PeerWatch {
   bool is_lowest(Time now) const;
   void beat(KvStore& store, Time now);
   void publish(KvStore& store);
+  void hold_lifeline(KvStore& store, std::size_t domain, Time now);
   void read(KvStore& store, Time now);
   std::string whom(const std::vector<int>& ranks) const;
   std::string given_up() const;  // when, for a message
@@ -139,6 +144,9 @@ class PeerWatch {
   std::size_t watched_ = 0;
   std::int64_t last_beat_ = -1;
   Time heard_{};
+  std::unique_ptr<Lifeline> lifeline_;          // of this rank
+  std::unique_ptr<LifelineWatch> to_lifeline_;  // of the speaker of the next domain; null: not known
+  int at_lifeline_ = -1;                        // which rank that is
 };
 
 }  // namespace mpigdr
