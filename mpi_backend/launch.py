@@ -245,37 +245,33 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     `script`: to name in commands.
     """
     placement = detect(env)
-    told = " and ".join(
-        f"{name}={value}" for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None
-    )
-    names = " ".join(word.split("=")[0] for word in told.split(" and "))
-    run = f"`mpi-gdr run -n {{}} {script}`"
     if placement is not None:
         if (rank, size) == (str(placement.rank), str(placement.size)):
             return None
         ranks = "1 rank" if placement.size == 1 else f"{placement.size} ranks"
+        told, unset = _told(rank, size)
+        own = "" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own"
         return (
-            f"{told} is set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
-            f"`unset {names}` before the launcher"
-            + ("" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own")
+            f"{told} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
+            f"{unset} before the launcher{own}"
         )
     if rank is not None and size is not None:
         return None
-    if told:
-        count = size if size is not None and size.isdecimal() else "N"
+    run = f"`mpi-gdr run -n {{}} {script}`"
+    if rank is not None or size is not None:
+        told, unset = _told(rank, size)
         return (
-            f"{told} is set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher tells the "
-            f"rest: `unset {names}` for one rank alone, or start all ranks with {run.format(count)}"
+            f"{told} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher tells the rest: "
+            f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
         )
     found = traces(env)
     if not found:
         return None
-    allocations = [name for name in found if name in ALLOCATIONS]
-    if allocations and not any(_is_rank_trace(name) for name in found):
+    # A batch script has SLURM_PROCID as well, see in_slurm_step().
+    if all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found):
         return (
-            f"{allocations[0]} says that this is a batch system's allocation, and no launcher started this "
-            f"process: {run.format(1)} for one rank, {run.format('N')} or the launcher of the batch system "
-            "for more"
+            f"{found[0]} says that this is a batch system's allocation, and no launcher started this "
+            f"process: {run.format(1)} for one rank, {run.format('N')} or the batch system's launcher for more"
         )
     return (
         f"a launcher left {', '.join(found[:4])} in the environment, which do not tell mpi-gdr this rank and "
@@ -284,6 +280,8 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     )
 
 
-def _is_rank_trace(name: str) -> bool:
-    # A batch script has Slurm's SLURM_PROCID and SLURM_STEP_ID as well, see in_slurm_step().
-    return name not in ALLOCATIONS and not name.startswith(("SLURM_", "FLUX_"))
+def _told(rank: str | None, size: str | None) -> tuple[str, str]:
+    """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without what is None."""
+    given = [(name, value) for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None]
+    told = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")
+    return told, f"`unset {' '.join(name for name, _ in given)}`"
