@@ -271,7 +271,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     if all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found):
         return (
             f"{found[0]} says that this is a batch system's allocation, and no launcher started this "
-            f"process: {run.format(1)} for one rank, {run.format('N')} or the batch system's launcher for more"
+            f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"
         )
     return (
         f"a launcher left {', '.join(found[:4])} in the environment, which do not tell mpi-gdr this rank and "

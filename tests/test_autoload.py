@@ -1,5 +1,6 @@
 """What `import torch` does with this package installed, and the parts of the rendezvous that need no MPI."""
 
+import importlib
 import json
 import os
 import socket
@@ -62,6 +63,11 @@ def test_import_by_hand_where_autoloading_is_off(before):
     assert "MPI-GDR" not in in_fresh_python(TORCH_DEVICE_BACKEND_AUTOLOAD="0")["plugins"]
     report = in_fresh_python(before, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "MPI-GDR" in report["plugins"] and report["wrapped"] and not report["extension"]
+
+
+def test_the_name_on_the_index_is_not_that_of_the_module():
+    with pytest.raises(ImportError, match="imported as mpi_backend: `import mpi_backend`"):
+        importlib.import_module("mpi_gdr")
 
 
 def test_registering_twice_changes_nothing():

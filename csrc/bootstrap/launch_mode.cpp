@@ -142,7 +142,7 @@ std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const
   const std::string ranks = "these " + std::to_string(size) + " ranks", mpi = "(" + mpi_version + ")";
   std::string text =
       found.empty() ? "no launcher that this MPI can use " + mpi + " started " + ranks
-      : !pmi_descriptor_is_open()
+      : !has("OMPI_COMM_WORLD_RANK") && !pmi_descriptor_is_open()
           ? "the launcher's connection (PMI_FD) is closed here: a rank started this process, or a wrapper did"
           : ranks + " were started by " + found + ", which cannot start the MPI that mpi-gdr uses " + mpi;
   text += ". " + own_launch_command(size);
@@ -244,8 +244,8 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   if (size == 1) return Bootstrap::Singleton;
   if (const std::string found = launcher_in_environment();
       family == MpiFamily::OpenMpi && !found.empty() && !elastic)
-    fail(ErrorCode::InvalidUsage, "mpi-gdr was built for Open MPI here, and these ", size,
-         " ranks were started by ", found, ", which cannot start it. ", own_launch_command(size));
+    fail(ErrorCode::InvalidUsage, "this build is for Open MPI, and these ", size, " ranks were started by ",
+         found, ", which cannot start it. ", own_launch_command(size));
   if (family == MpiFamily::OpenMpi)
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
          " ranks were ",
