@@ -96,7 +96,8 @@ def agreed(env: launch.Environment) -> Meeting | None:
         address, job = first_node_of_slurm(env, placement)
     if not address or not job:
         return None
-    digest = hashlib.sha256(job.encode()).hexdigest()
+    # With the secret of the launch, if there is one, no other user can guess the key of the job.
+    digest = hashlib.sha256(f"{job} {env.get('MPI_GDR_SECRET', '')}".encode()).hexdigest()
     port = FIRST_PORT + int(digest[:8], 16) % PORTS
     return Meeting(env.get("MPI_GDR_MASTER_ADDR") or address, port, digest)
 

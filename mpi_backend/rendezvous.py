@@ -38,10 +38,13 @@ def env_handler(
     launch.fill_environment(os.environ, lone_rank=True)
     told = told_ranks(url, os.environ)
     missing = meeting.address_is_missing(os.environ)
+    ranks = ranks_of_launcher(url, os.environ)
+    alone = False
     if is_for_us():
         check_ranks(*told, missing)
-    ranks = ranks_of_launcher(url, os.environ)
-    alone = ranks is None and told in ((None, None), ("0", "1")) and is_for_us()
+        alone = ranks is None and told in ((None, None), ("0", "1"))
+        if told == (None, None):
+            say_alone()
     if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
         return
@@ -49,7 +52,9 @@ def env_handler(
 
     timeout = default_pg_timeout if timeout is None else timeout
     if ranks is None:
-        yield (meet_nobody(told == (None, None), timeout), 0, 1)
+        store, (port, address) = open_store(True, 1, timeout)
+        meeting.publish(os.environ, address, port)
+        yield (store, 0, 1)
     else:
         yield (meet(*ranks, timeout), *ranks)
     raise RuntimeError("this env:// cannot be used for a second rendezvous of the same process group")
@@ -104,27 +109,26 @@ def is_for_us() -> bool:
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
     """Raises ValueError with the cure where variables of another job, or of none, would mislead torch."""
-    script = Path(sys.argv[0]).name
-    problem = launch.objection(os.environ, rank, size, script if script.endswith(".py") else "script.py")
+    problem = launch.objection(os.environ, rank, size, name_of_script())
     # Ranks of the user's own under a launcher are fine if he says where they meet.
     if problem is not None and (address_is_missing or None in (rank, size)):
         raise ValueError(f"mpi-gdr: {problem}")
 
 
-def meet_nobody(tell: bool, timeout: timedelta) -> Any:
-    """The store of a world of one rank."""
-    if tell:
-        script = Path(sys.argv[0]).name or "script.py"
-        print(
-            "mpi-gdr: no launcher: a world of one rank; start N ranks with "
-            f"`mpi-gdr run -n N {script if script.endswith('.py') else 'script.py'}`",
-            file=sys.stderr,
-        )
+def say_alone() -> None:
+    """Makes this process, which nothing tells a rank, a world of its own."""
+    print(
+        "mpi-gdr: no launcher: a world of one rank; start N ranks with "
+        f"`mpi-gdr run -n N {name_of_script()}`",
+        file=sys.stderr,
+    )
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")):
         os.environ.setdefault(name, value)
-    store, (port, address) = open_store(True, 1, timeout)
-    meeting.publish(os.environ, address, port)
-    return store
+
+
+def name_of_script() -> str:
+    name = Path(sys.argv[0]).name
+    return name if name.endswith(".py") else "script.py"
 
 
 # ---- at the settled address -------------------------------------------------------------------------------

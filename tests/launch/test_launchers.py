@@ -124,11 +124,15 @@ def test_one_rank_in_an_allocation_is_told_what_to_type():
 
 def test_other_spellings_of_the_name():
     """And what is no business of ours: one rank alone of another backend."""
-    output = processes.run([processes.sys.executable, PROGRAMS / "spellings.py"]).expect(0)
+    port = str(processes.free_port())
+    command = [processes.sys.executable, PROGRAMS / "spellings.py"]
+    output = processes.run(command, RANK_0_PORT=port).expect(0)
     assert output.splitlines() == [
         "gloo: environment variable RANK expected, but not set",
         *(f"{name}: mpi-gdr" for name in ("mpi_gdr", "MPI_GDR", "mpigdr")),
         "cpu:mpi_gdr: cpu:mpi_gdr",
+        "mpi-gdr: no launcher: a world of one rank; start N ranks with `mpi-gdr run -n N spellings.py`",
+        "address given: 1",
     ]
 
 
