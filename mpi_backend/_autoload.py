@@ -2,7 +2,7 @@
 
 torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import
 torch` for every program on the machine, so nothing leaves this file. The hook never loads the extension,
-never touches MPI or a GPU, and costs about half a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
+never touches MPI or a GPU, and costs about a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
 ask which GPUs there are). It runs in agents, compile workers and DataLoader workers too.
 """
 
