@@ -2,7 +2,7 @@
 
 torch calls `autoload` through the entry-point group torch.backends. An exception here would break `import
 torch` for every program on the machine, so nothing leaves this file. The hook never loads the extension,
-never touches MPI or a GPU, and costs about half a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
+never touches MPI or a GPU, and costs about a millisecond (more where MPI_GDR_RANKS_PER_GPU makes it
 ask which GPUs there are). It runs in agents, compile workers and DataLoader workers too.
 """
 
@@ -41,10 +41,12 @@ def register() -> None:
 
 
 def _prepare() -> None:
-    from . import gpu_share, launch
+    from . import gpu_share, launch, meeting
 
     launch.fill_environment(os.environ)
+    meeting.offer(os.environ)
     _wrap_env_rendezvous()
+    _accept_other_spellings()
     if (problem := gpu_share.settle_or_remember(os.environ)) is not None:
         warnings.warn(f"mpi-gdr: {problem}", stacklevel=4)  # init_process_group raises it
 
@@ -100,6 +102,13 @@ def _create(dist_backend_opts, pg_options):
     from ._creator import create
 
     return create(dist_backend_opts, pg_options)
+
+
+def _accept_other_spellings() -> None:
+    """torch looks a backend's name up among the attributes of this class, in capitals."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is not None:
+        module.Backend.MPI_GDR = module.Backend.MPIGDR = NAME
 
 
 def _wrap_env_rendezvous() -> None:

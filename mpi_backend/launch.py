@@ -42,6 +42,7 @@ class Launcher(NamedTuple):
     local_rank: tuple[str, ...] = ()
     local_size: tuple[str, ...] | Callable[[Environment], int | None] = ()
     applies: Callable[[Environment], bool] = _always
+    job: tuple[str, ...] = ()  # variables that name the job to its ranks on one node; see meeting.py
 
     def read(self, env: Environment) -> Placement | None:
         """The placement that this launcher's variables describe; None where they are absent or make no
@@ -69,7 +70,7 @@ def _has_any(*prefixes: str) -> Callable[[Environment], bool]:
     return lambda env: any(name.startswith(prefixes) for name in env)
 
 
-def _in_slurm_step(env: Environment) -> bool:
+def in_slurm_step(env: Environment) -> bool:
     """True only in a task of `srun`. In a batch script and in an interactive shell Slurm sets SLURM_PROCID=0
     and SLURM_NTASKS=N as well, though one process runs: to believe them would make it wait for the others for
     ever."""
@@ -91,8 +92,27 @@ def _slurm_local_size(env: Environment) -> int | None:
     return _first_number(env, ("SLURM_NTASKS_PER_NODE",))
 
 
+def _flux_local_size(env: Environment) -> int | None:
+    """Flux tells it only where the job has one node."""
+    return _first_number(env, ("FLUX_JOB_SIZE",)) if env.get("FLUX_JOB_NNODES") == "1" else None
+
+
 _HYDRA = dict(
-    rank=("PMI_RANK",), size=("PMI_SIZE",), local_rank=("MPI_LOCALRANKID",), local_size=("MPI_LOCALNRANKS",)
+    rank=("PMI_RANK",),
+    size=("PMI_SIZE",),
+    local_rank=("MPI_LOCALRANKID",),
+    local_size=("MPI_LOCALNRANKS",),
+    job=("PMI_FD",),
+)
+
+# A batch system has given this process nodes.
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID", "PE_HOSTFILE")
+# What launchers tell their processes, known to the table below or not. Left out is what users and containers
+# export: OMPI_MCA_*, PMIX_MCA_*, PMIX_VERSION, PALS_FANOUT, HYDRA_FULL_ERROR (of another package), ...
+_TRACE = re.compile(
+    r"PMI_|PMIX_(RANK|NAMESPACE|ID|SERVER_)|OMPI_(COMM_WORLD|WORLD|UNIVERSE)_|PRTE_LAUNCHED$|MPI_LOCAL|HYDI_"
+    r"|HYDRA_BSTRAP_|(MV2|MVP)_COMM_WORLD_|MPISPAWN_|MPIRUN_|PALS_(APID|RANKID|NODEID)|ALPS_APP_"
+    r"|FLUX_(JOB|TASK)_|SLURM_(PROCID$|STEP)|JSM_NAMESPACE_|PMGR_|MP_CHILD$|LAMRANK$"
 )
 
 # The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun:
@@ -105,6 +125,7 @@ LAUNCHERS = (
         size=("OMPI_COMM_WORLD_SIZE",),
         local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
         local_size=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+        job=("PMIX_NAMESPACE", "PMIX_SERVER_URI2"),
     ),
     Launcher(
         "MVAPICH2 mpirun_rsh",
@@ -112,6 +133,7 @@ LAUNCHERS = (
         size=("MV2_COMM_WORLD_SIZE",),
         local_rank=("MV2_COMM_WORLD_LOCAL_RANK",),
         local_size=("MV2_COMM_WORLD_LOCAL_SIZE",),
+        job=("PMI_PORT",),
     ),
     Launcher(
         "MVAPICH mpirun_rsh",
@@ -120,6 +142,7 @@ LAUNCHERS = (
         local_rank=("MVP_COMM_WORLD_LOCAL_RANK",),
         local_size=("MVP_COMM_WORLD_LOCAL_SIZE",),
         applies=_has_any("MVP_COMM_WORLD_"),
+        job=("PMI_PORT",),
     ),
     Launcher(
         "PALS mpiexec",
@@ -127,12 +150,15 @@ LAUNCHERS = (
         size=("PMI_SIZE", "PALS_SIZE"),
         local_rank=("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
         local_size=("PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE"),
+        job=("PALS_APID",),
     ),
     Launcher(
         "Flux",
         rank=("FLUX_TASK_RANK",),
         size=("FLUX_JOB_SIZE",),
         local_rank=("FLUX_TASK_LOCAL_ID",),
+        local_size=_flux_local_size,
+        job=("FLUX_JOB_ID",),
     ),
     Launcher("Intel mpirun", **_HYDRA, applies=_has_any("HYDRA_BSTRAP_", "I_MPI_HYDRA_")),
     Launcher("Hydra mpiexec", **_HYDRA),
@@ -143,6 +169,7 @@ LAUNCHERS = (
         local_rank=("MPI_LOCALRANKID",),
         local_size=("MPI_LOCALNRANKS",),
         applies=lambda env: "PMI_PORT" in env,
+        job=("PMI_PORT",),
     ),
     Launcher(
         "Slurm srun",
@@ -150,7 +177,8 @@ LAUNCHERS = (
         size=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"),
         local_rank=("SLURM_LOCALID",),
         local_size=_slurm_local_size,
-        applies=_in_slurm_step,
+        applies=in_slurm_step,
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
     ),
 )
 
@@ -203,3 +231,57 @@ def fill_environment(env: MutableMapping[str, str], *, lone_rank: bool = False) 
     placement = detect(env)
     if placement is not None and (placement.size > 1 or lone_rank):
         env.update(rank_variables(env))
+
+
+def traces(env: Environment) -> list[str]:
+    """Variables that a launcher or a batch system has left in `env`, in order of name."""
+    return sorted(name for name in env if _TRACE.match(name) or name in ALLOCATIONS)
+
+
+def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
+    """What keeps this process from being the rank that torch was told, and the cure; None if nothing does.
+
+    `rank`, `size`: as torch has them, by argument or by RANK and WORLD_SIZE; None where it has none.
+    `script`: to name in commands.
+    """
+    placement = detect(env)
+    if placement is not None:
+        if (rank, size) == (str(placement.rank), str(placement.size)):
+            return None
+        ranks = "1 rank" if placement.size == 1 else f"{placement.size} ranks"
+        told, unset = _told(rank, size)
+        own = "" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own"
+        return (
+            f"{told} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
+            f"{unset} before the launcher{own}"
+        )
+    if rank is not None and size is not None:
+        return None
+    run = f"`mpi-gdr run -n {{}} {script}`"
+    if rank is not None or size is not None:
+        told, unset = _told(rank, size)
+        return (
+            f"{told} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher tells the rest: "
+            f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
+        )
+    found = traces(env)
+    if not found:
+        return None
+    # A batch script has SLURM_PROCID as well, see in_slurm_step().
+    if all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found):
+        return (
+            f"{found[0]} says that this is a batch system's allocation, and no launcher started this "
+            f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"
+        )
+    return (
+        f"a launcher left {', '.join(found[:4])} in the environment, which do not tell mpi-gdr this rank and "
+        f"the number of ranks: start with {run.format('N')} ({run.format(1)} for one rank alone), or set "
+        "RANK and WORLD_SIZE in each rank"
+    )
+
+
+def _told(rank: str | None, size: str | None) -> tuple[str, str]:
+    """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without what is None."""
+    given = [(name, value) for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None]
+    told = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")
+    return told, f"`unset {' '.join(name for name, _ in given)}`"

@@ -1,24 +1,32 @@
-"""The env:// rendezvous without MASTER_ADDR and MASTER_PORT, for ranks that an MPI launcher started.
+"""The env:// rendezvous for ranks that an MPI launcher started, and for one rank alone.
 
-mpirun tells a process its rank and size, but no address that all can reach. MPI itself is the way out: it
-connects the ranks with what its launcher gave it. Rank 0 opens a store on a port that the kernel picks and
-broadcasts, over MPI, where to find it. In every other case torch's own handler runs, unchanged.
+mpirun tells a process its rank and size, but no address. MPI itself is the way out: it connects the ranks
+with what its launcher gave it. Rank 0 opens a store, on the port that meeting.py has settled where that is
+known and free, and broadcasts over MPI where it is. Where this MPI cannot use the launcher that was taken,
+the ranks meet at the settled address instead. In every other case torch's own handler runs, unchanged.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
-from . import launch
+from . import launch, meeting
 
 PROBE_SECONDS = 5.0
-_published: tuple[str, str] | None = None  # MASTER_ADDR and MASTER_PORT as this file set them
+KEY_SECONDS = 10.0  # rank 0 sets it at once when it listens
+JOB_KEY = "mpi-gdr/job"
+_store: Any = None  # of the job, where its ranks met at the settled address
+_times_met = 0
 
 
 def env_handler(
@@ -28,20 +36,50 @@ def env_handler(
     if timeout is not None:
         kwargs["timeout"] = timeout
     launch.fill_environment(os.environ, lone_rank=True)
+    told = told_ranks(url, os.environ)
+    missing = meeting.address_is_missing(os.environ)
     ranks = ranks_of_launcher(url, os.environ)
-    if ranks is None or not address_is_missing(os.environ):
+    alone = False
+    if is_for_us():
+        check_ranks(*told, missing)
+        alone = ranks is None and told in ((None, None), ("0", "1"))
+        if told == (None, None):
+            say_alone()
+    if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
         return
     from torch.distributed.constants import default_pg_timeout
 
+    timeout = default_pg_timeout if timeout is None else timeout
+    if ranks is None:
+        store, (port, address) = open_store(True, 1, timeout)
+        meeting.publish(os.environ, address, port)
+        yield (store, 0, 1)
+    else:
+        yield (meet(*ranks, timeout), *ranks)
+    raise RuntimeError("this env:// cannot be used for a second rendezvous of the same process group")
+
+
+def meet(rank: int, size: int, timeout: timedelta) -> Any:
+    """The store of the ranks that a launcher started: over MPI if that can start, else as settled."""
     from ._creator import load_extension, select_accelerator
 
-    timeout = default_pg_timeout if timeout is None else timeout
-    select_accelerator(os.environ)
     extension = load_extension()
-    extension.init_mpi_from_launcher(*ranks, timeout.total_seconds())
-    yield (create_store(extension, *ranks, timeout), *ranks)
-    raise RuntimeError("env:// over MPI cannot be used for a second rendezvous of the same process group")
+    problem = " ".join(extension.objection_to_launcher(size).split())
+    where = meeting.offered(os.environ)
+    if problem and where is None:
+        raise RuntimeError(f"mpi-gdr: {problem}")
+    if problem:
+        return meet_as_settled(where, rank, size, timeout)
+    select_accelerator(os.environ)
+    extension.init_mpi_from_launcher(rank, size, timeout.total_seconds())
+    return create_store(extension, rank, size, timeout)
+
+
+def told_ranks(url: str, env: launch.Environment) -> tuple[str | None, str | None]:
+    """(rank, size) that torch was given, by argument or variable."""
+    query = dict(parse_qsl(urlparse(url).query))
+    return query.get("rank", env.get("RANK")), query.get("world_size", env.get("WORLD_SIZE"))
 
 
 def ranks_of_launcher(url: str, env: launch.Environment) -> tuple[int, int] | None:
@@ -49,24 +87,96 @@ def ranks_of_launcher(url: str, env: launch.Environment) -> tuple[int, int] | No
     placement = launch.detect(env)
     if placement is None:
         return None
-    query = dict(parse_qsl(urlparse(url).query))
-    rank = query.get("rank", env.get("RANK"))
-    size = query.get("world_size", env.get("WORLD_SIZE"))
-    agrees = (rank, size) == (str(placement.rank), str(placement.size))
+    agrees = told_ranks(url, env) == (str(placement.rank), str(placement.size))
     return (placement.rank, placement.size) if agrees else None
 
 
-def address_is_missing(env: launch.Environment) -> bool:
-    """True where the user gave no full address. One that we set ourselves is stale by the next call: the port
-    of the first store is closed, or still open with the keys of a group that is gone."""
-    return not (user_value(env, "MASTER_ADDR") and user_value(env, "MASTER_PORT"))
+def is_for_us() -> bool:
+    """Whether init_process_group was asked for this backend. torch does not tell its handlers; the frame of
+    the caller does."""
+    from torch.distributed import Backend
+
+    from ._autoload import NAME
+
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "init_process_group" and "backend" in frame.f_locals:
+            words = re.split("[:,]", str(frame.f_locals["backend"]))
+            return NAME in (Backend(word) for word in words)
+        frame = frame.f_back
+    return False
+
+
+def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
+    """Raises ValueError with the cure where variables of another job, or of none, would mislead torch."""
+    problem = launch.objection(os.environ, rank, size, name_of_script())
+    # Ranks of the user's own under a launcher are fine if he says where they meet.
+    if problem is not None and (address_is_missing or None in (rank, size)):
+        raise ValueError(f"mpi-gdr: {problem}")
+
+
+def say_alone() -> None:
+    """Makes this process, which nothing tells a rank, a world of its own."""
+    print(
+        "mpi-gdr: no launcher: a world of one rank; start N ranks with "
+        f"`mpi-gdr run -n N {name_of_script()}`",
+        file=sys.stderr,
+    )
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")):
+        os.environ.setdefault(name, value)
+
+
+def name_of_script() -> str:
+    name = Path(sys.argv[0]).name
+    return name if name.endswith(".py") else "script.py"
+
+
+# ---- at the settled address -------------------------------------------------------------------------------
+
+
+def meet_as_settled(where: meeting.Meeting, rank: int, size: int, timeout: timedelta) -> Any:
+    """The store at an address that each rank has worked out by itself. It is asked for the key of the job:
+    another program's store may have the port. One store serves all process groups of the job."""
+    global _store, _times_met
+    from torch.distributed import PrefixStore
+
+    if _store is None:
+        _store = serve_job(where, size, timeout) if rank == 0 else join_job(where, size, timeout)
+    _times_met += 1
+    return PrefixStore(f"mpi-gdr/{_times_met}", _store)
+
+
+def serve_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
+    try:
+        listener = open_listener(where.address == meeting.LOOPBACK, where.port)
+    except OSError as error:
+        raise RuntimeError(
+            f"mpi-gdr: rank 0 cannot listen on port {where.port}, on which the ranks of this job have "
+            f"settled ({error.strerror}): set MASTER_ADDR and MASTER_PORT for all ranks"
+        ) from error
+    store = store_on(listener, size, timeout)
+    store.set(JOB_KEY, where.job)
+    return store
+
+
+def join_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
+    store = client_store(where.address, where.port, size, timeout)
+    deadline = time.monotonic() + KEY_SECONDS
+    while not store.check([JOB_KEY]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if not store.check([JOB_KEY]) or store.get(JOB_KEY) != where.job.encode():
+        raise RuntimeError(
+            f"mpi-gdr: the store at {where.address}, port {where.port}, is another job's: set MASTER_ADDR "
+            "and MASTER_PORT for all ranks of this one"
+        )
+    return store
+
+
+# ---- over MPI ---------------------------------------------------------------------------------------------
 
 
 def create_store(extension: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """The TCPStore of the job, with MASTER_ADDR and MASTER_PORT set to where this rank reaches it."""
-    global _published
-    from torch.distributed import TCPStore
-
     store, message = None, b""
     if rank == 0:
         try:
@@ -81,15 +191,8 @@ def create_store(extension: Any, rank: int, size: int, timeout: timedelta) -> An
         address = addresses[0]
     else:
         address = first_reachable(addresses, int(port_text))
-        store = TCPStore(
-            address,
-            int(port_text),
-            size,
-            is_master=False,
-            timeout=timeout,
-            wait_for_workers=False,
-        )
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = _published = (address, port_text)
+        store = client_store(address, int(port_text), size, timeout)
+    meeting.publish(os.environ, address, port_text)
     return store
 
 
@@ -99,16 +202,34 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[Any, l
 
     Listening comes first: had the others to be told before, another program could take the port in between.
     """
+    settled = meeting.offered(os.environ)
+    own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), meeting.user_value(os.environ, "MASTER_ADDR")]
+    fixed = next((address for address in own if address), "")
+    port = int(meeting.user_value(os.environ, "MASTER_PORT") or 0)
+    first = fixed or (settled.address if settled else meeting.LOOPBACK if single_node else "")
+    loopback_only = not fixed and first == meeting.LOOPBACK
+    try:
+        listener = open_listener(loopback_only, port or (settled.port if settled else 0))
+    except OSError:
+        if port or settled is None:
+            raise
+        listener = open_listener(loopback_only, 0)
+        print(
+            f"mpi-gdr: port {settled.port}, the MASTER_PORT of this job so far, is taken by another program; "
+            f"MASTER_PORT is now {listener.getsockname()[1]}",
+            file=sys.stderr,
+        )
+    store = store_on(listener, size, timeout)
+    others = [] if fixed or loopback_only else node_addresses()
+    return store, [str(store.port), *dict.fromkeys([first, *others] if first else others)]
+
+
+def store_on(listener: socket.socket, size: int, timeout: timedelta) -> Any:
     from torch.distributed import TCPStore
 
-    fixed = user_value(os.environ, "MPI_GDR_MASTER_ADDR") or user_value(os.environ, "MASTER_ADDR")
-    port = int(user_value(os.environ, "MASTER_PORT") or 0)
-    loopback_only = single_node and not fixed
-    listener = open_listener(loopback_only, port)
-    port = listener.getsockname()[1]
-    store = TCPStore(
+    return TCPStore(
         "127.0.0.1",
-        port,
+        listener.getsockname()[1],
         size,
         is_master=True,
         timeout=timeout,
@@ -116,8 +237,12 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[Any, l
         multi_tenant=True,
         master_listen_fd=listener.detach(),  # the store owns the descriptor from here
     )
-    addresses = [fixed] if fixed else ["127.0.0.1"] if loopback_only else node_addresses()
-    return store, [str(port), *addresses]
+
+
+def client_store(address: str, port: int, size: int, timeout: timedelta) -> Any:
+    from torch.distributed import TCPStore
+
+    return TCPStore(address, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
 
 
 def open_listener(loopback_only: bool, port: int) -> socket.socket:
@@ -130,12 +255,6 @@ def open_listener(loopback_only: bool, port: int) -> socket.socket:
                 ("", port), family=socket.AF_INET6, backlog=socket.SOMAXCONN, dualstack_ipv6=True
             )
     return socket.create_server(("", port), backlog=socket.SOMAXCONN)
-
-
-def user_value(env: launch.Environment, name: str) -> str:
-    """A variable as the user set it; "" if it is missing or comes from an earlier rendezvous of ours."""
-    value = env.get(name, "")
-    return "" if _published is not None and value in _published else value
 
 
 def node_addresses() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -19,14 +20,26 @@ from typing import NamedTuple, NoReturn
 
 from . import gpu_share, mps
 from ._creator import build_info
+from .launch import ALLOCATIONS
 
 EPILOG = """\
 PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words after it are its own arguments.
 Options of the launcher itself go before a `--`:
   mpi-gdr run -n 4 -genv UCX_TLS tcp,self -- train.py --lr 1e-3
 """
-OPTIONS_WITH_VALUE = ("-n", "-np", "--hostfile", "--ranks-per-node", "--ranks-per-gpu", "--mpiexec")
-ALLOCATIONS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_URI", "COBALT_JOBID")
+# Each with the names that other launchers have for it.
+RANKS = ("-n", "-np", "--np")
+RANKS_PER_NODE = (
+    *("--ranks-per-node", "--nproc-per-node", "--nproc_per_node", "--ppn", "-ppn"),
+    *("--npernode", "-npernode"),
+)
+OPTIONS_WITH_VALUE = (*RANKS, *RANKS_PER_NODE, "--hostfile", "--ranks-per-gpu", "--mpiexec")
+HINTS = {
+    "-N": "means nodes to srun and ranks per node to Open MPI: say --ranks-per-node K",
+    "--nnodes": "is told by --hostfile, or by the batch system",
+    "--nodes": "is told by --hostfile, or by the batch system",
+}
+SECRET = "MPI_GDR_SECRET"
 
 
 class Host(NamedTuple):
@@ -48,6 +61,11 @@ def main(argv: list[str]) -> int:
             hosts = read_hostfile(Path(options.hostfile).read_text())
         except OSError as error:
             return complain(f"--hostfile {options.hostfile}: {error.strerror}", 2)
+    if options.n is None:
+        nodes = number_of_nodes(hosts, os.environ)
+        if nodes is None:
+            return complain("-n is missing, and nothing tells how many nodes this allocation has", 2)
+        options.n = nodes * options.ranks_per_node
     if hosts is None and any(name in os.environ for name in ALLOCATIONS):
         print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
         fullest = options.ranks_per_node or average_per_node(options.n, os.environ)
@@ -66,6 +84,9 @@ def main(argv: list[str]) -> int:
     added = added_variables(os.environ, options.n, fullest, len(os.sched_getaffinity(0)))
     if options.ranks_per_gpu:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
+    # The ranks know each other's messages by it. In the environment, since all users can read command lines.
+    if not os.environ.get(SECRET):
+        added[SECRET] = secrets.token_hex(32)
     command = [
         mpiexec,
         *launcher_arguments(is_open_mpi(mpiexec), options, [*added, *os.environ]),
@@ -107,11 +128,17 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "-np", type=positive, metavar="N", help="number of ranks")
+    parser.add_argument(*RANKS, dest="n", type=positive, metavar="N", help="number of ranks")
     parser.add_argument(
         "--hostfile", metavar="FILE", help="nodes, one per line: `node`, `node:4`, `node slots=4`"
     )
-    parser.add_argument("--ranks-per-node", type=positive, metavar="K", help="ranks on each node")
+    parser.add_argument(
+        *RANKS_PER_NODE,
+        dest="ranks_per_node",
+        type=positive,
+        metavar="K",
+        help="ranks on each node; without -n, on all nodes",
+    )
     parser.add_argument("--ranks-per-gpu", type=positive, metavar="K", help="ranks that share each GPU")
     parser.add_argument("--mps", action="store_true", help="with an MPS daemon for these GPUs, on one node")
     parser.add_argument("--mpiexec", metavar="PATH", type=executable, help="use this launcher instead")
@@ -121,6 +148,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     if rest and rest[0] == "--":
         rest = rest[1:]
     elif rest and rest[0].startswith("-") and rest[0] != "-m":
+        if "--" not in rest and (hint := HINTS.get(re.sub(r"[=\d].*", "", rest[0]))) is not None:
+            parser.error(f"{rest[0]} {hint}")
         if "--" not in rest:
             parser.error(
                 f"{rest[0]} is none of its options; options for the launcher itself need a -- after them"
@@ -129,7 +158,7 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
         launcher_options, rest = rest[:cut], rest[cut + 1 :]
     if not rest or rest == ["-m"]:
         parser.error("a program is missing")
-    if options.n is None:
+    if options.n is None and options.ranks_per_node is None:
         parser.error("-n is missing")
     return options, launcher_options, rest
 
@@ -260,11 +289,21 @@ def place(size: int, hosts: list[Host] | None, ranks_per_node: int | None) -> di
     return {name: count for name, count in counts.items() if count}
 
 
+def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | None:
+    """None in an allocation that does not tell."""
+    if hosts:
+        return len({host.name for host in hosts})
+    if not any(name in env for name in ALLOCATIONS):
+        return 1
+    nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", ""))
+    return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else None
+
+
 def average_per_node(size: int, env: Mapping[str, str]) -> int:
     """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
     for it."""
-    nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", ""))
-    return -(-size // int(nodes)) if nodes.isdecimal() and int(nodes) > 0 else 1
+    nodes = number_of_nodes(None, env) if any(name in env for name in ALLOCATIONS) else None
+    return -(-size // nodes) if nodes else 1
 
 
 def other_nodes(

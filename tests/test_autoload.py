@@ -1,5 +1,6 @@
 """What `import torch` does with this package installed, and the parts of the rendezvous that need no MPI."""
 
+import importlib
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from mpi_backend import _autoload, _creator, rendezvous
+from mpi_backend import _autoload, _creator, meeting, rendezvous
 
 REPORT = """
 import json, os, sys, warnings
@@ -62,6 +63,11 @@ def test_import_by_hand_where_autoloading_is_off(before):
     assert "MPI-GDR" not in in_fresh_python(TORCH_DEVICE_BACKEND_AUTOLOAD="0")["plugins"]
     report = in_fresh_python(before, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert "MPI-GDR" in report["plugins"] and report["wrapped"] and not report["extension"]
+
+
+def test_the_name_on_the_index_is_not_that_of_the_module():
+    with pytest.raises(ImportError, match="imported as mpi_backend: `import mpi_backend`"):
+        importlib.import_module("mpi_gdr")
 
 
 def test_registering_twice_changes_nothing():
@@ -141,19 +147,35 @@ def test_only_the_ranks_of_the_launcher_meet_over_mpi(url, env, expected):
     assert rendezvous.ranks_of_launcher(url, env) == expected
 
 
-def test_an_address_of_ours_counts_as_missing(monkeypatch):
+@pytest.fixture
+def nothing_settled(monkeypatch):
+    """As in a process that has just begun."""
+    for name in ("MPI_GDR_MASTER_ADDR", *meeting.NAMES):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(meeting, "_left", None)
+    monkeypatch.setattr(meeting, "_filled", frozenset())
+    monkeypatch.setattr(meeting, "_offered", None)
+
+
+def test_an_address_of_ours_counts_as_missing(nothing_settled):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711"}
-    assert not rendezvous.address_is_missing(env)
-    assert rendezvous.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
-    monkeypatch.setattr(rendezvous, "_published", ("127.0.0.1", "4711"))
-    assert rendezvous.address_is_missing(env)
-    assert not rendezvous.address_is_missing({"MASTER_ADDR": "node7", "MASTER_PORT": "29500"})
+    assert not meeting.address_is_missing(env)
+    assert meeting.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
+    meeting.publish(env, "127.0.0.1", "4711")
+    assert meeting.address_is_missing(env)
+    for changed in ({"MASTER_ADDR": "node7", "MASTER_PORT": "29500"}, {**env, "MASTER_PORT": "29500"}):
+        assert not meeting.address_is_missing(changed)
+
+
+def test_an_address_that_the_user_gave_stays_his(nothing_settled):
+    env = {"MASTER_ADDR": "node7"}
+    meeting.publish(env, "10.0.0.7", "4711")
+    assert meeting.user_value(env, "MASTER_PORT") == ""
+    assert meeting.user_value(env, "MASTER_ADDR") == "10.0.0.7"
 
 
 @pytest.mark.parametrize("single_node", [True, False])
-def test_a_store_that_others_reach(monkeypatch, single_node):
-    for name in ("MPI_GDR_MASTER_ADDR", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_store_that_others_reach(nothing_settled, single_node):
     timeout = timedelta(seconds=30)
     store, (port, *addresses) = rendezvous.open_store(single_node, 2, timeout)
     assert (addresses == ["127.0.0.1"]) == single_node
@@ -163,7 +185,7 @@ def test_a_store_that_others_reach(monkeypatch, single_node):
     assert client.get("key") == b"value"
 
 
-def test_the_address_and_port_that_the_user_fixed(monkeypatch):
+def test_the_address_and_port_that_the_user_fixed(nothing_settled, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         free = probe.getsockname()[1]
     monkeypatch.setenv("MPI_GDR_MASTER_ADDR", "127.0.0.1")

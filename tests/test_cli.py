@@ -3,6 +3,7 @@ scripts."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,35 @@ def test_where_our_options_end(argv, n, launcher_options, program):
     assert (options.n, for_launcher, rest) == (n, launcher_options, program)
 
 
+@pytest.mark.parametrize("name", ["--np", "-np", "-n"])
+@pytest.mark.parametrize("per_node", ["--ppn", "-ppn", "--nproc-per-node", "--nproc_per_node", "-npernode"])
+def test_names_that_other_launchers_have(name, per_node):
+    options, for_launcher, rest = run.parse([name, "4", per_node, "2", "x.py", "--np", "7"])
+    assert (options.n, options.ranks_per_node) == (4, 2)
+    assert (for_launcher, rest) == ([], ["x.py", "--np", "7"])
+    assert run.parse([f"{per_node}=2", "x.py"])[0].ranks_per_node == 2
+
+
+@pytest.mark.parametrize(
+    ("hosts", "allocation", "ranks"),
+    [
+        ("", {}, "3"),
+        ("a\nb\n", {}, "6"),
+        ("", {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}, "12"),
+        ("", {"PBS_JOBID": "7"}, None),
+    ],
+)
+def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, clean_env, tmp_path, hosts, allocation, ranks):
+    (tmp_path / "hosts").write_text(hosts)
+    arguments = ["--hostfile", str(tmp_path / "hosts")] if hosts else []
+    arguments += ["--nproc-per-node", "3", "--mpiexec", launcher("HYDRA"), "/bin/true"]
+    result = mpi_gdr("run", *arguments, env={**clean_env, **allocation})
+    if ranks is None:
+        assert result.returncode == 2 and "-n is missing, and nothing tells how many nodes" in result.stderr
+    else:
+        assert result.stdout.split()[:2] == ["-n", ranks]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -105,6 +135,9 @@ def test_where_our_options_end(argv, n, launcher_options, program):
         (["-n", "0", "x.py"], "'0' is not a number of at least 1"),
         (["-n", "two", "x.py"], "'two' is not a number"),
         (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
+        (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: say --ranks-per-node"),
+        (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
+        (["--nnodes=2", "x.py"], "--nnodes=2 is told by --hostfile"),
         (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
     ],
 )
@@ -159,7 +192,20 @@ def test_open_mpi_spelling(launcher, clean_env, tmp_path, version):
     words = result.stdout.split()
     assert words[:7] == ["-n", "4", "--hostfile", "hosts", "--map-by", "ppr:2:node", "--oversubscribe"]
     assert words[-1] == "/bin/true"
-    assert sorted(words[7:-1]) == ["-x", "-x", "MPI_GDR_DEBUG", "OMP_NUM_THREADS"]
+    assert sorted(words[7:-1]) == ["-x", "-x", "-x", "MPI_GDR_DEBUG", "MPI_GDR_SECRET", "OMP_NUM_THREADS"]
+
+
+def test_a_secret_of_the_launch_in_the_environment_alone(launcher, clean_env):
+    """The launcher shows its command line and its environment."""
+    mpiexec = launcher("mpirun (Open MPI) 5.0.11", 'printf "%s\n" "$MPI_GDR_SECRET" "$*"')
+    found = []
+    for env in (clean_env, clean_env, {**clean_env, "MPI_GDR_SECRET": "the user's"}):
+        result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
+        secret, words = result.stdout.splitlines()
+        assert "-x MPI_GDR_SECRET" in words and secret not in words + result.stderr
+        found.append(secret)
+    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in found[:2])
+    assert found[0] != found[1] and found[2] == "the user's"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The launcher table: which variables torch gets, from which launcher, and when none at all."""
 
+import re
+
 import pytest
 
 from mpi_backend import launch
@@ -200,3 +202,63 @@ def test_one_rank_is_filled_only_on_request():
         "LOCAL_RANK": "0",
         "LOCAL_WORLD_SIZE": "1",
     }
+
+
+# ---- what keeps a process from being a rank ---------------------------------------------------------------
+
+BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
+
+
+@pytest.mark.parametrize(
+    ("env", "rank", "size", "expected"),
+    [
+        (HYDRA, "3", "4", None),
+        ({}, None, None, None),
+        ({}, "1", "2", None),
+        ({"TORCHELASTIC_RUN_ID": "job", **HYDRA}, "1", "2", None),
+        (
+            HYDRA,
+            None,
+            "8",
+            "WORLD_SIZE=8 is set, but Hydra mpiexec started 4 ranks .* rank 3: `unset WORLD_S",
+        ),
+        (HYDRA, "0", None, "RANK=0 is set, but Hydra mpiexec .* this is rank 3: `unset RANK` before"),
+        (HYDRA, "0", "4", "RANK=0 and WORLD_SIZE=4 are set, but .*`unset RANK WORLD_SIZE`.*set MASTER_ADDR"),
+        (
+            {},
+            None,
+            "4",
+            "WORLD_SIZE=4 is set without RANK.* for one rank alone, or .*`mpi-gdr run -n 4 x.py`",
+        ),
+        ({}, "0", None, "RANK=0 is set without WORLD_SIZE.*`unset RANK` for one .*`mpi-gdr run -n N x.py`"),
+        (BATCH_SCRIPT, None, None, "^SLURM_JOB_ID says .* allocation.*`mpi-gdr run -n 1 x.py` for one rank"),
+        ({"PBS_JOBID": "7"}, None, None, "^PBS_JOBID says .* allocation"),
+        ({"PMI_ID": "1", "PMI_PORT": "a:1"}, None, None, "a launcher left PMI_ID, PMI_PORT in the environ"),
+        (
+            {"JSM_NAMESPACE_RANK": "1"},
+            None,
+            None,
+            "a launcher left JSM_NAMESPACE_RANK .*mpi-gdr run -n N x.py",
+        ),
+        ({**BATCH_SCRIPT, "PMIX_RANK": "1"}, None, None, "a launcher left PMIX_RANK, SLURM_JOB_ID"),
+    ],
+)
+def test_the_cure_is_named(env, rank, size, expected):
+    found = launch.objection(env, rank, size, "x.py")
+    if expected is None:
+        assert found is None
+    else:
+        assert re.search(expected, found), found
+
+
+@pytest.mark.parametrize(
+    "name", ["OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "PMIX_VERSION", "HYDRA_FULL_ERROR", "SLURM_CONF"]
+)
+def test_what_users_export_is_no_trace_of_a_launcher(name):
+    assert launch.traces({name: "1"}) == []
+
+
+def test_flux_tells_the_ranks_of_a_node_where_there_is_one():
+    env = {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "3"}
+    assert "LOCAL_WORLD_SIZE" not in launch.rank_variables(env)
+    assert launch.rank_variables({**env, "FLUX_JOB_NNODES": "1"})["LOCAL_WORLD_SIZE"] == "4"

@@ -42,6 +42,23 @@ std::string launch_command(int size) {
   return "`mpirun -n " + n + " python script.py` or `mpi-gdr run -n " + n + " script.py`";
 }
 
+// Whose traces this process has, whatever its MPI; "" if there are none.
+std::string launcher_in_environment() {
+  if (has("OMPI_COMM_WORLD_RANK")) return "the mpirun of Open MPI";
+  if ((has("PMI_RANK") || has("PMI_ID")) && !has("SLURM_PROCID"))
+    return std::string("the ") + pmi_launcher_name() + " of an MPI of the MPICH family";
+  if (has("SLURM_PROCID")) return "srun with a --mpi that this MPI does not speak";
+  return has("PMIX_NAMESPACE") ? "a PMIx launcher" : "";
+}
+
+// In words that hold for either family: a plain `mpirun` may be the wrong one again.
+std::string own_launch_command(int size) {
+  const std::string n = std::to_string(size);
+  std::string text = "Start with `mpi-gdr run -n " + n + " script.py`, which takes the launcher of this MPI";
+  if (has("SLURM_PROCID")) text += ", or with `srun --mpi=pmix` or `--mpi=pmi2`";
+  return text;
+}
+
 std::string describe(const std::optional<Launcher>& launcher) {
   if (!launcher) return "none";
   return launcher->name + " (rank " + std::to_string(launcher->rank) + ", size " +
@@ -112,6 +129,25 @@ std::optional<Launcher> find_launcher(MpiFamily family) {
   if (cray && number("SLURM_PROCID") >= 0 && has("SLURM_STEP_NUM_TASKS"))
     return Launcher{"srun (Cray PMI)", number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS")};
   return std::nullopt;
+}
+
+std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
+                                  int size) {
+  const std::string settle = "set MASTER_ADDR and MASTER_PORT to rank 0's host and a free port there";
+  if (size == 1) return "";
+  if (request == BootstrapMode::Store) return "MPI_GDR_BOOTSTRAP=store needs a store: " + settle;
+  const auto launcher = find_launcher(family);
+  if (launcher && (launcher->size == -1 || launcher->size == size)) return "";
+  const std::string found = launcher_in_environment();
+  const std::string ranks = "these " + std::to_string(size) + " ranks", mpi = "(" + mpi_version + ")";
+  std::string text =
+      found.empty() ? "no launcher that this MPI can use " + mpi + " started " + ranks
+      : !has("OMPI_COMM_WORLD_RANK") && !pmi_descriptor_is_open()
+          ? "the launcher's connection (PMI_FD) is closed here: a rank started this process, or a wrapper did"
+          : ranks + " were started by " + found + ", which cannot start the MPI that mpi-gdr uses " + mpi;
+  text += ". " + own_launch_command(size);
+  if (family == MpiFamily::Mpich) text += ", or " + settle + ": MPI then starts over torch's store";
+  return text;
 }
 
 Proposal propose(MpiFamily family, BootstrapMode request) {
@@ -206,6 +242,10 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   }
   if (request == BootstrapMode::Auto && covered && !elastic) return Bootstrap::Launcher;
   if (size == 1) return Bootstrap::Singleton;
+  if (const std::string found = launcher_in_environment();
+      family == MpiFamily::OpenMpi && !found.empty() && !elastic)
+    fail(ErrorCode::InvalidUsage, "this build is for Open MPI, and these ", size, " ranks were started by ",
+         found, ", which cannot start it. ", own_launch_command(size));
   if (family == MpiFamily::OpenMpi)
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
          " ranks were ",

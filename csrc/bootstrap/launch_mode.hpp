@@ -36,6 +36,11 @@ struct Launcher {
 };
 std::optional<Launcher> find_launcher(MpiFamily family);
 
+// Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can. Reads the
+// environment. `mpi_version`: the first line of the library's version.
+std::string objection_to_launcher(MpiFamily family, BootstrapMode request, const std::string& mpi_version,
+                                  int size);
+
 struct Proposal {
   std::string error;  // this rank cannot go on, and why; all ranks then raise
   BootstrapMode request = BootstrapMode::Auto;

@@ -218,6 +218,15 @@ PYBIND11_MODULE(_C, m) {
       py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
       "Initialises MPI in a process that an MPI launcher started, without a store.");
   m.def(
+      "objection_to_launcher",
+      [](int size) {
+        return with_torch_errors([&] {
+          return objection_to_launcher(mpi::family(), Env::get().bootstrap, mpi::info().mpi_version, size);
+        });
+      },
+      py::arg("size"),
+      "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
+  m.def(
       "broadcast_bytes",
       [](const py::bytes& data, int root) {
         std::string text = data;

@@ -8,6 +8,10 @@ from support import processes, shared_memory
 
 PROGRAMS = Path(__file__).parent / "programs"
 PLAIN = PROGRAMS / "plain.py"
+SETTLED = PROGRAMS / "settled.py"
+LIKE_OPEN_MPI = [processes.sys.executable, PROGRAMS / "like_open_mpi.py"]
+# The shell stays between launcher and rank.
+IN_A_SHELL = ["sh", "-c", '"$0" "$@"; exit $?', processes.sys.executable]
 
 
 def launched(launcher, size):
@@ -30,6 +34,11 @@ def no_shared_memory_left():
         yield
 
 
+def settled(output):
+    """(rank, address and port before, and after init_process_group) of each rank."""
+    return sorted(re.findall(r"rank (\d+) of \d+: before (\S+), after (\S+)", output))
+
+
 def finished_ranks(output):
     return sorted(re.findall(r"rank (\d+) of \d+ is done", output))
 
@@ -45,6 +54,91 @@ def test_unedited_program(launcher):
 def test_spawn(tmp_path):
     command = [processes.sys.executable, PROGRAMS / "spawned.py", "2", f"file://{tmp_path}/meeting", "-1"]
     assert finished_ranks(processes.run(command).expect(0)) == ["0", "1"]
+
+
+@pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec, a shell", "mpi-gdr run", "like Open MPI's mpirun"])
+def test_address_and_port_are_settled_before_init(launcher):
+    """Not by a word between the ranks: a shell between launcher and rank changes nothing. The last launcher
+    cannot start this MPI, which then starts over the store at that address."""
+    command = {
+        "mpiexec": [*launched("mpiexec", 2), SETTLED],
+        "mpiexec, a shell": [*launched("mpiexec", 2)[:3], *IN_A_SHELL, SETTLED],
+        "mpi-gdr run": [*launched("mpi-gdr run", 2), SETTLED],
+        "like Open MPI's mpirun": [*LIKE_OPEN_MPI, 2, 1, SETTLED],
+    }[launcher]
+    found = settled(processes.run(command).expect(0))
+    assert [rank for rank, *_ in found] == ["0", "1"]
+    assert len({pair for _, *pairs in found for pair in pairs}) == 1, found
+    assert re.fullmatch(r"127\.0\.0\.1:2\d{4}", found[0][1]), found
+
+
+def test_a_port_that_is_taken_is_replaced():
+    output = processes.run([*launched("mpiexec", 2), SETTLED, "--taken"]).expect(0)
+    before, after = ({found[i] for found in settled(output)} for i in (1, 2))
+    assert len(before) == len(after) == 1 and before != after
+    port = before.pop().rpartition(":")[2]
+    assert output.count(f"port {port}, the MASTER_PORT of this job so far, is taken by another program") == 1
+
+
+def test_a_port_that_is_taken_where_mpi_cannot_tell_another():
+    result = processes.run([*LIKE_OPEN_MPI, 2, 1, SETTLED, "--taken"])
+    assert result.status == 1, result.tail()
+    assert re.search(r"rank 0 cannot listen on port 2\d{4}.*set MASTER_ADDR and MASTER_PORT", result.output)
+
+
+def test_the_wrong_launcher_on_several_hosts_is_named():
+    result = processes.run([*LIKE_OPEN_MPI, 2, 2, PLAIN])
+    assert result.status == 1, result.tail()
+    assert re.search(
+        r"these 2 ranks were started by the mpirun of Open MPI, which cannot start the MPI that mpi-gdr uses "
+        r"\(MPICH Version.*Start with `mpi-gdr run -n 2 script\.py`.*set MASTER_ADDR",
+        result.output,
+    ), result.tail()
+
+
+@pytest.mark.parametrize("stale", [{"WORLD_SIZE": "4"}, {"RANK": "0"}, {"RANK": "0", "WORLD_SIZE": "1"}])
+def test_stale_variables_are_named(stale):
+    result = processes.run([*launched("mpiexec", 2), PLAIN], **stale)
+    assert result.status not in (None, 0), result.tail()
+    told = " and ".join(f"{name}={value}" for name, value in stale.items())
+    verb = "are" if len(stale) > 1 else "is"
+    assert f"{told} {verb} set, but Hydra mpiexec started 2 ranks and this is rank" in result.output, (
+        result.tail()
+    )
+    assert f"`unset {' '.join(stale)}` before the launcher" in result.output
+
+
+def test_one_rank_alone_says_so():
+    output = processes.run([processes.sys.executable, PLAIN]).expect(0)
+    assert output == (
+        "mpi-gdr: no launcher: a world of one rank; start N ranks with `mpi-gdr run -n N plain.py`\n"
+        "rank 0 of 1 is done\n"
+    )
+
+
+def test_one_rank_in_an_allocation_is_told_what_to_type():
+    output = processes.run([processes.sys.executable, PLAIN], SLURM_JOB_ID="7").expect(1)
+    assert "SLURM_JOB_ID says that this is a batch system's allocation" in output
+    assert "`mpi-gdr run -n 1 plain.py` for one rank" in output
+
+
+def test_other_spellings_of_the_name():
+    """And what is no business of ours: one rank alone of another backend."""
+    port = str(processes.free_port())
+    command = [processes.sys.executable, PROGRAMS / "spellings.py"]
+    output = processes.run(command, RANK_0_PORT=port).expect(0)
+    assert output.splitlines() == [
+        "gloo: environment variable RANK expected, but not set",
+        *(f"{name}: mpi-gdr" for name in ("mpi_gdr", "MPI_GDR", "mpigdr")),
+        "cpu:mpi_gdr: cpu:mpi_gdr",
+        "mpi-gdr: no launcher: a world of one rank; start N ranks with `mpi-gdr run -n N spellings.py`",
+        "address given: 1",
+    ]
+
+
+def test_the_secret_of_a_launch():
+    output = processes.run([*launched("mpi-gdr run", 2), PROGRAMS / "secret.py"]).expect(0)
+    assert output.count("64 digits, 1 secret(s), on a command line: False") == 2, output
 
 
 def test_rank_that_never_starts_is_named(tmp_path):

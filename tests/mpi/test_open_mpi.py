@@ -1,4 +1,7 @@
-"""Open MPI without its launcher: the error names the command to use, at once and on every rank."""
+"""Open MPI without its launcher: the error names the command to use, at once and on every rank. And its
+launcher with another MPI."""
+
+import re
 
 import pytest
 from libraries import LIBRARIES
@@ -27,3 +30,24 @@ def test_error_names_the_command(tmp_path, launcher):
     for result in results:
         assert result.status == 1, result.tail()
         assert ERROR.format(cause) in result.output and COMMAND in result.output, result.tail()
+
+
+def test_the_launcher_of_another_mpi_is_named():
+    """Hydra's, of the MPICH that the plain build has."""
+    result = processes.run(
+        [processes.mpiexec(), "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **ENVIRONMENT
+    )
+    assert result.status not in (None, 0), result.tail()
+    assert (
+        "this build is for Open MPI, and these 2 ranks were started by the mpiexec of an MPI of the "
+        "MPICH family, which cannot start it. Start with `mpi-gdr run -n 2 script.py`"
+    ) in result.output, result.tail()
+
+
+def test_its_launcher_with_a_build_for_another_mpi():
+    """One host: the ranks know where to meet, and the other MPI starts over the store."""
+    library = LIBRARIES["openmpi"]
+    command = [library.folder / library.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "settled.py"]
+    output = processes.run(command, **dict(library.variables)).expect(0)
+    found = re.findall(r"rank \d of 2: before (\S+), after (\S+)", output)
+    assert len(found) == 2 and len({pair for pairs in found for pair in pairs}) == 1, output

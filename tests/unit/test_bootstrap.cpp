@@ -209,8 +209,16 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("PMI_SIZE", "4", 1);
   CHECK(find_launcher(MpiFamily::Mpich)->rank == 1 && find_launcher(MpiFamily::Mpich)->size == 4);
   CHECK(!find_launcher(MpiFamily::OpenMpi));
+  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4) == "");
+  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Store, "v", 4)
+            .starts_with("MPI_GDR_BOOTSTRAP=store needs"));
+  CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error,
+               "started by the mpiexec of an MPI of the MPICH family, which cannot start it. Start with "
+               "`mpi-gdr run -n 2");
   setenv("PMI_FD", "987", 1);  // a descriptor that was not inherited
   CHECK(!find_launcher(MpiFamily::Mpich));
+  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "v", 4)
+            .starts_with("the launcher's connection (PMI_FD) is closed here"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
   CHECK(find_launcher(MpiFamily::Mpich)->rank == 3);
@@ -218,6 +226,12 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   CHECK(!find_launcher(MpiFamily::Mpich));  // its daemon cannot start this MPI
   CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 2);
+  CHECK(objection_to_launcher(MpiFamily::OpenMpi, BootstrapMode::Auto, "v", 4) == "");
+  const std::string wrong = objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 4);
+  for (const char* part : {"these 4 ranks were started by the mpirun of Open MPI", "(MPICH 5)",
+                           "`mpi-gdr run -n 4 script.py`", "set MASTER_ADDR and MASTER_PORT"})
+    CHECK(wrong.find(part) != std::string::npos);
+  CHECK(objection_to_launcher(MpiFamily::Mpich, BootstrapMode::Auto, "MPICH 5", 1) == "");
   setenv("RDMAV_FORK_SAFE", "0", 1);
   set_fork_safe_environment();
   CHECK(std::string(getenv("RDMAV_FORK_SAFE")) == "0" && std::string(getenv("IBV_FORK_SAFE")) == "1");

@@ -326,7 +326,7 @@ void initialize(const RuntimeOptions& o) {
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
     fail(ErrorCode::InvalidUsage, "world_size=", o.size,
-         " needs a store, because no MPI launcher started these ranks");
+         " needs a store: ", objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
 
   s.pid = ::getpid();
   s.rank = o.rank;

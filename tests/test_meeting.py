@@ -1,0 +1,208 @@
+"""Where the ranks of a job meet: what each rank works out by itself, and what if another program is there."""
+
+import os
+import socket
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+
+from mpi_backend import launch, meeting, rendezvous
+
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-node-17@1",
+    "PMIX_SERVER_URI2": "prterun-node-17@0.0;tcp4://127.0.0.1:36801",
+}
+PMI_PORT = {"PMI_PORT": "node:37115", "WORLD_SIZE": "2", "MPI_LOCALNRANKS": "2"}
+PALS = {"PALS_APID": "c3a9-11", "PMI_SIZE": "2", "PMI_LOCAL_SIZE": "2"}
+FLUX = {"FLUX_JOB_ID": "f3K", "FLUX_JOB_SIZE": "2", "FLUX_JOB_NNODES": "1"}
+SLURM = {
+    "SLURM_JOB_ID": "81",
+    "SLURM_STEP_ID": "3",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "2",
+    "SLURM_STEP_NODELIST": "node7",
+    "SLURM_NODEID": "0",
+}
+SLURM_NODES = {
+    **SLURM,
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_NODELIST": "rack[1-2]n[03-07,9],login2",
+}
+RANKS = {  # the variables that differ between the ranks
+    "OMPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    "PMI_PORT": ("PMI_ID", "MPI_LOCALRANKID"),
+    "PALS": ("PALS_RANKID", "PALS_LOCAL_RANKID"),
+    "FLUX": ("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID"),
+    "SLURM": ("SLURM_PROCID", "SLURM_LOCALID"),
+    "PMI_FD": ("PMI_RANK", "MPI_LOCALRANKID"),
+}
+
+
+def rank_of(job, rank, **changes):
+    """The environment of one rank, after `import torch` has set RANK and the like."""
+    kind = next(name for name in RANKS if any(key.startswith(name) for key in job))
+    env = {**dict.fromkeys(RANKS[kind], str(rank)), **job, **changes}
+    launch.fill_environment(env)
+    return env
+
+
+@pytest.fixture(autouse=True)
+def nothing_settled(monkeypatch):
+    """As in a process that has just begun."""
+    for name in ("MPI_GDR_MASTER_ADDR", *meeting.NAMES):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (("_left", None), ("_filled", frozenset()), ("_offered", None)):
+        monkeypatch.setattr(meeting, name, value)
+
+
+# ---- what all ranks know ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("job", "other", "address"),
+    [
+        (OPEN_MPI, {"PMIX_NAMESPACE": "prterun-node-18@1"}, "127.0.0.1"),
+        (OPEN_MPI, {"PMIX_SERVER_URI2": "prterun-node-17@0.0;tcp4://127.0.0.1:36802"}, "127.0.0.1"),
+        (PMI_PORT, {"PMI_PORT": "node:37116"}, "127.0.0.1"),
+        (PALS, {"PALS_APID": "c3a9-12"}, "127.0.0.1"),
+        (FLUX, {"FLUX_JOB_ID": "f3L"}, "127.0.0.1"),
+        (SLURM, {"SLURM_JOB_ID": "82"}, "127.0.0.1"),
+        (SLURM, {"SLURM_STEP_ID": "4"}, "127.0.0.1"),
+        (SLURM_NODES, {"SLURM_STEP_ID": "4"}, "rack1n03"),
+    ],
+)
+def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
+    first, second = (meeting.agreed(rank_of(job, rank)) for rank in (0, 1))
+    assert first == second and first.address == address
+    assert meeting.FIRST_PORT <= first.port < meeting.FIRST_PORT + meeting.PORTS
+    assert meeting.agreed(rank_of({**job, **other}, 0)).job != first.job
+
+
+@pytest.mark.parametrize(
+    ("job", "changes"),
+    [
+        (OPEN_MPI, {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}),  # several hosts
+        (OPEN_MPI, {"PMIX_NAMESPACE": ""}),
+        (OPEN_MPI, {"RANK": "1"}),  # ranks of the user's own
+        (SLURM_NODES, {"SLURM_DISTRIBUTION": "arbitrary"}),  # rank 0 may be on any of them
+        (SLURM_NODES, {"SLURM_STEP_NODELIST": ""}),
+        (SLURM_NODES, {"MPI_LOCALNRANKS": "1"}),  # the step of Hydra's daemons
+    ],
+)
+def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
+    assert meeting.agreed(rank_of(job, 0, **changes)) is None
+
+
+def test_one_rank_alone_needs_no_meeting():
+    alone = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    assert meeting.agreed(rank_of(alone, 0)) is None
+
+
+def test_hydras_proxy_is_known_by_the_socket_that_it_made():
+    """Also behind a shell. Another process with the same variables has another end of another socket."""
+    code = "import os, mpi_backend.meeting as m; print(m.process_behind(os.environ['PMI_FD']))"
+    commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
+    ends = socket.socketpair()
+    fd = ends[1].fileno()
+    found = {
+        subprocess.run(
+            command,
+            env={**os.environ, "PMI_FD": str(fd)},
+            pass_fds=[fd],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout.strip()
+        for command in commands
+    }
+    with open("/proc/self/stat") as file:
+        started = file.read().rpartition(")")[2].split()[19]
+    assert found == {f"{os.getpid()} {started}"}
+    job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "PMI_FD": str(fd)}
+    assert meeting.agreed(rank_of(job, 0)) == meeting.agreed(rank_of(job, 1)) is not None
+    assert [meeting.process_behind(text) for text in ("", "x", "987654")] == [""] * 3
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # not a socket of that kind
+        assert meeting.process_behind(str(listener.fileno())) == ""
+
+
+# ---- what is set ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"MASTER_ADDR": "node7"}, {"MASTER_PORT": "4711"}, {"MASTER_ADDR": "node7", "MASTER_PORT": "4711"}],
+)
+def test_what_the_user_gave_is_kept(given):
+    env = rank_of(OPEN_MPI, 0, **given)
+    agreed = meeting.agreed(env)
+    meeting.offer(env)
+    assert env["MASTER_ADDR"] == given.get("MASTER_ADDR", agreed.address)
+    assert env["MASTER_PORT"] == given.get("MASTER_PORT", str(agreed.port))
+    assert meeting.address_is_missing(env) == (len(given) < 2)
+    assert {name: meeting.user_value(env, name) for name in given} == given
+    where = meeting.offered(env)
+    assert where == (None if len(given) == 2 else (env["MASTER_ADDR"], int(env["MASTER_PORT"]), agreed.job))
+    env["MASTER_PORT"] = "4712"  # a script that has a mind of its own
+    assert meeting.offered(env) is None and not meeting.address_is_missing(env)
+
+
+def test_a_port_that_is_no_number_is_left_to_torch():
+    env = rank_of(OPEN_MPI, 0, MASTER_PORT="x")
+    meeting.offer(env)
+    assert env["MASTER_PORT"] == "x" and "MASTER_ADDR" not in env
+
+
+# ---- the store --------------------------------------------------------------------------------------------
+
+SECONDS = timedelta(seconds=30)
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """This process is a rank of a job; returns where its ranks meet."""
+    env = rank_of(OPEN_MPI, 0, PMIX_NAMESPACE=f"test-{os.getpid()}@1")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    for name in meeting.NAMES:
+        monkeypatch.setenv(name, "")  # undone after the test, whatever is set
+        monkeypatch.delenv(name)
+    meeting.offer(os.environ)
+    return meeting.offered(os.environ)
+
+
+def test_the_store_is_where_the_program_was_told(offered, capfd):
+    _, lines = rendezvous.open_store(True, 2, SECONDS)
+    assert lines == [str(offered.port), "127.0.0.1"]
+    assert capfd.readouterr().err == ""
+
+
+def test_another_port_where_that_one_is_taken(offered, capfd):
+    with socket.create_server(("127.0.0.1", offered.port)):
+        _, (port, address) = rendezvous.open_store(True, 2, SECONDS)
+    assert port != str(offered.port) and address == "127.0.0.1"
+    assert f"port {offered.port}, the MASTER_PORT of this job so far, is taken" in capfd.readouterr().err
+
+
+def test_a_job_is_known_by_its_key(offered):
+    store = rendezvous.serve_job(offered, 2, SECONDS)
+    store.set("key", "value")
+    assert rendezvous.join_job(offered, 2, SECONDS).get("key") == b"value"
+    with pytest.raises(RuntimeError, match=f"port {offered.port}, is another job's: set MASTER_ADDR"):
+        rendezvous.join_job(offered._replace(job="another"), 2, SECONDS)
+
+
+def test_a_store_without_the_key_is_not_joined(offered, monkeypatch):
+    monkeypatch.setattr(rendezvous, "KEY_SECONDS", 0.1)
+    stranger = dist.TCPStore("127.0.0.1", offered.port, None, True, SECONDS, wait_for_workers=False)
+    with pytest.raises(RuntimeError, match="is another job's"):
+        rendezvous.join_job(offered, 2, SECONDS)
+    assert stranger.num_keys() <= 1  # what TCPStore counts its clients with
+    with pytest.raises(RuntimeError, match=f"rank 0 cannot listen on port {offered.port}"):
+        rendezvous.serve_job(offered, 2, SECONDS)
