@@ -170,6 +170,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error(f"-o {options.op}: torch.distributed refuses it on -d {options.datatype}")
     if options.plot and len(options.collectives) > 1:
         parser.error("--plot draws one collective")
+    if options.plot:
+        job.require_matplotlib(parser, "--plot")
     if options.compare is None and options.rounds is not None:
         parser.error("--rounds needs --compare")
     if options.compare is not None:
