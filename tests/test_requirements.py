@@ -1,4 +1,4 @@
-"""torch is all that the commands need: they run where everything else that the tests bring is missing, and what
+"""torch is all that the commands need: they run where nothing else is installed of what the tests bring. What
 draws or saves with another package says so before it begins."""
 
 import re

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Ranks:
-    """Who we are among the processes. One process alone has no process group, unless it `always` wants one."""
+    """Who we are among the processes; one alone has no process group, unless it `always` wants one."""
 
     def __init__(self, backend: str, device: str, always: bool = False) -> None:
         alone = "RANK" not in os.environ  # torch's launcher sets it, `import torch` under an MPI launcher
