@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
+from ._creator import build_info
 from ._version import __version__
 
 COMMANDS = {
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"mpi-gdr {__version__}")
+        print(f"mpi-gdr {__version__}, commit {build_info().get('commit') or 'unknown'}")
         return 0
     if argv[0] not in COMMANDS:
         expected = ", ".join(COMMANDS)
