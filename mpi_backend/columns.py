@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
 
 
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
@@ -17,3 +21,29 @@ def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequen
         return "  ".join(padded).rstrip()
 
     return [line(heads), line(["-" * width for width in widths]), *map(line, rows)]
+
+
+def for_screen(lines: Iterable[str]) -> list[str]:
+    """Lines of Markdown, its tables in columns if they go to a terminal."""
+    if not sys.stdout.isatty():
+        return list(lines)
+    return from_markdown(lines, shutil.get_terminal_size().columns)
+
+
+def from_markdown(lines: Iterable[str], width: int) -> list[str]:
+    """Tables as columns; where they are wider than the terminal, medians without "(least..largest)"."""
+    shown: list[str] = []
+    for is_table, part in itertools.groupby(lines, lambda line: line.startswith("|")):
+        if not is_table:
+            shown += part
+            continue
+        heads, alignment, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in part)
+        numbers = [i for i, mark in enumerate(alignment) if mark.endswith(":")]
+        table = columns(heads, rows, numbers)
+        if len(table[1]) > width:
+            table = columns(
+                heads, [[re.sub(r" \(\S+\.\.\S+\)$", "", cell) for cell in row] for row in rows], numbers
+            )
+            table.append("Medians; --json FILE has the least and the largest too.")
+        shown += table
+    return shown
