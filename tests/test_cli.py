@@ -69,6 +69,14 @@ def test_no_command_is_an_error(capsys):
     assert "usage: mpi-gdr" in capsys.readouterr().out
 
 
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [*MPI_GDR, "info", "--all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.wait(timeout=120) == 1
+        assert process.stderr.read() == ""
+
+
 def test_run_does_not_wait_for_torch():
     code = "import sys, mpi_backend.cli, mpi_backend.run; sys.exit('torch' in sys.modules)"
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}

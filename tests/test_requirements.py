@@ -51,6 +51,7 @@ def test_a_benchmark_needs_torch_alone(bare):
 def test_the_other_commands_need_torch_alone(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(
