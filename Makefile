@@ -1,10 +1,13 @@
 # From nothing to a trained model, or to all tests passed, in a local .venv:
-#   make train   the main job: the GPT example on 2 ranks
-#   make test    all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
+#   make train      the main job: the GPT example on 2 ranks
+#   make test       all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
-#   make bench   what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
-#   make soak    a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
-# docs/install.md explains the variables below, for another torch or another MPI.
+#   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
+#   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
+#   make package    only builds and installs into .venv
+#   make lint       ruff and clang-format
+#   make clean      removes what was built; make distclean: .venv too
+# docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
@@ -17,11 +20,15 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: train test test-full pytest bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
 	if [ -t 1 ]; then bar="--progress bar"; fi; $(BIN)/mpi-gdr run -n $(RANKS) examples/gpt/train.py $$bar $(ARGS)
+
+# The comment that this file begins with.
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 # The C++ tests first: pytest has the last word.
 test: unit
@@ -51,16 +58,19 @@ tools: $(VENV)/.tools
 $(VENV)/.tools: requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "mpi-gdr needs Python 3.10 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+	@echo "Installing the tools of requirements.txt into $(VENV): a minute or two, once."
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	touch $@
 
 torch: $(VENV)/.torch
 
 $(VENV)/.torch: $(VENV)/.tools
+	@echo "Downloading $(TORCH) into $(VENV), once: some minutes. docs/install.md tells how to take the CPU build."
 	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
 	touch $@
 
 $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
+	@echo "Compiling the extension: several minutes the first time, later only what has changed."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
 

@@ -22,14 +22,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
 
+ROOT = Path(__file__).resolve().parent
+OLDEST_SETUPTOOLS = 77  # the first that knows a licence by its SPDX name
 OLDEST_TORCH = (2, 11)
+OLDEST_CMAKE = (3, 18)
+OLDEST_CMAKE_OF_CUDA = (3, 26)
 OLDEST_CUDA = 12  # the first nvcc that knows C++20
 CUDA_ARCHITECTURES = ["80", "90"]
 INSTALL = "pip install --no-build-isolation ."
+TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
 # Beside the extension, if there is a toolkit of CUDA.
@@ -47,6 +53,62 @@ def find_program(name: str) -> str | None:
     """Path of a program: beside this Python first (a venv need not be activated), then on PATH."""
     beside = Path(sys.executable).parent / name
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
+
+
+def check_setuptools() -> None:
+    """Before setup() reads pyproject.toml: an older one calls it wrong."""
+    if int(setuptools.__version__.split(".")[0]) < OLDEST_SETUPTOOLS:
+        give_up(f"setuptools {setuptools.__version__} is too old: `{TOOLS}`, then `{INSTALL}`.")
+
+
+def check_python() -> str:
+    """The folder of Python.h."""
+    folder = sysconfig.get_path("include")
+    if not Path(folder, "Python.h").exists():
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        give_up(
+            f"there is no Python.h in {folder}: install the headers of this Python, in most systems the "
+            f"package python{version}-dev or python{version}-devel."
+        )
+    return folder
+
+
+@dataclass
+class CMake:
+    path: str
+    version: tuple[int, int]
+
+
+def find_cmake() -> CMake:
+    path = find_program("cmake")
+    if not path:
+        give_up(f"CMake is not found beside this Python or on PATH: `{TOOLS}`, then `{INSTALL}`.")
+    said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"version (\d+)\.(\d+)", said)
+    if not found:
+        give_up(f"{path} is no CMake that works: `{TOOLS}`, then `{INSTALL}`.")
+    version = (int(found[1]), int(found[2]))
+    if version < OLDEST_CMAKE:
+        give_up(f"{path} is CMake {found[1]}.{found[2]}, which is too old: `{TOOLS}`, then `{INSTALL}`.")
+    return CMake(path, version)
+
+
+def first_line(command: list[str]) -> str | None:
+    """Of what it prints; None where it fails."""
+    try:
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return None
+    return result.stdout.partition("\n")[0].strip() if result.returncode == 0 else None
+
+
+def commit() -> str | None:
+    """Of the checkout that is built, "+changes" behind it where files differ from it; None: it is none."""
+    if not (ROOT / ".git").exists():  # not that of a folder above
+        return None
+    found = first_line(["git", "rev-parse", "HEAD"])
+    changed = first_line(["git", "status", "--porcelain", "--untracked-files=no"])
+    return f"{found}+changes" if found and changed else found
 
 
 # ---- torch ------------------------------------------------------------------------------------------------
@@ -282,7 +344,7 @@ def check_nvcc(nvcc: str, architectures: list[str]) -> str:
     return f"{version[1]}.{version[2]}"
 
 
-def find_cuda() -> Cuda | None:
+def find_cuda(cmake: CMake) -> Cuda | None:
     """What to build the CUDA library with; None: it is not built. MPI_GDR_BUILD_CUDA=auto|on|off."""
     asked = os.environ.get("MPI_GDR_BUILD_CUDA", "").strip().lower() or "auto"
     if asked not in ("auto", "on", "off"):
@@ -291,15 +353,22 @@ def find_cuda() -> Cuda | None:
         return None
     architectures = cuda_architectures()
     nvcc = find_nvcc()
-    if nvcc:
+    if nvcc and cmake.version < OLDEST_CMAKE_OF_CUDA:
+        problem = (
+            f"{cmake.path} is CMake {cmake.version[0]}.{cmake.version[1]}, and CUDA needs 3.26: `{TOOLS}`"
+        )
+    elif nvcc:
         try:
             return Cuda(nvcc, check_nvcc(nvcc, architectures), architectures)
         except ValueError as error:
             problem = str(error)
     else:
-        problem = "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH or in /usr/local/cuda"
+        problem = (
+            "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH or in /usr/local/cuda: install the "
+            f"toolkit of CUDA {OLDEST_CUDA} or newer for it"
+        )
     if asked == "on":
-        give_up(f"MPI_GDR_BUILD_CUDA=on, but {problem}: install the toolkit of CUDA {OLDEST_CUDA} or newer.")
+        give_up(f"MPI_GDR_BUILD_CUDA=on, but {problem}.")
     print(f"mpi-gdr: without CUDA: {problem}.", file=sys.stderr)
     return None
 
@@ -311,26 +380,21 @@ class CMakeBuild(build_ext):
     """Configures and builds in build/, which is kept: only what changed is compiled again."""
 
     def build_extension(self, ext: Extension) -> None:
+        cmake = find_cmake()
         settings: dict[str, object] = {
             "PACKAGE_VERSION": self.distribution.get_version(),
-            "PYTHON_INCLUDE_DIR": sysconfig.get_path("include"),
+            "PYTHON_INCLUDE_DIR": check_python(),
             "PYTHON_MODULE_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
             **torch_settings(),
             **mpi_settings(),
         }
-        cuda = find_cuda()
+        cuda = find_cuda(cmake)
         settings["NVCC"] = cuda.nvcc if cuda else ""
         settings["CUDA_ARCHITECTURES"] = cuda.architectures if cuda else CUDA_ARCHITECTURES
-        cmake = find_program("cmake")
-        if not cmake:
-            give_up(
-                "CMake is not found beside this Python or on PATH: `pip install cmake ninja`, then try again."
-            )
         ninja = find_program("ninja")
-        source = Path(__file__).resolve().parent
-        folder = source / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
-        discard_moved_cache(folder, source)
-        configure = [cmake, "-S", str(source), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
+        folder = ROOT / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
+        discard_moved_cache(folder, ROOT)
+        configure = [cmake.path, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
         if ninja:
             configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         else:
@@ -340,7 +404,10 @@ class CMakeBuild(build_ext):
             configure.append(f"-DMPI_GDR_{name}={text}")
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
         targets = ["_C", "mpi_gdr_cuda"] if cuda else ["_C"]
-        for command in (configure, [cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets]):
+        for command in (
+            configure,
+            [cmake.path, "--build", str(folder), "--parallel", jobs, "--target", *targets],
+        ):
             if subprocess.call(command) != 0:
                 give_up(f"the build failed at `{shlex.join(command[:4])} ...`: its first error is above.")
         target = Path(self.get_ext_fullpath(ext.name))
@@ -356,6 +423,8 @@ class CMakeBuild(build_ext):
             "mpiexec": settings["MPIEXEC"],
             "mpi_library_dirs": settings["MPI_RPATHS"] or settings["MPI_LIBRARY_DIRS"],
             "cuda": cuda.record() if cuda else None,
+            "commit": commit(),
+            "compiler": compiler_of(folder),
         }
         (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
 
@@ -376,6 +445,12 @@ def replace_file(source: Path, target: Path) -> None:
     fresh = target.with_name(target.name + ".new")
     shutil.copy2(source, fresh)
     os.replace(fresh, target)
+
+
+def compiler_of(folder: Path) -> str | None:
+    """What the compiler that CMake took says of itself."""
+    found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", (folder / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return first_line([found[1], "--version"]) if found else None
 
 
 def discard_moved_cache(folder: Path, source: Path) -> None:
@@ -403,9 +478,19 @@ def requirements() -> list[str]:
     return [f"torch=={major}.{minor}.*"]
 
 
+def long_description() -> str:
+    """README.md for where its pages and pictures are not beside it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"^!\[[^\]]*\]\([^)]*\)\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]*)\]\((?!https?:)([^)]*)\)", r"\1 (`\2`)", text)
+
+
 if __name__ == "__main__":
+    check_setuptools()
     setup(
         ext_modules=[Extension("mpi_backend._C", sources=[])],
         cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo},
         install_requires=requirements(),
+        long_description=long_description(),
+        long_description_content_type="text/markdown",
     )

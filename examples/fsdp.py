@@ -1,10 +1,11 @@
 """Train the GPT of examples/gpt with FSDP2: each rank holds a part of the parameters, gradients and moments.
 
     mpi-gdr run -n 2 fsdp.py     mpirun -n 2 python fsdp.py     torchrun --nproc-per-node 2 fsdp.py
+    python fsdp.py               one rank alone
 
 Nothing is particular to mpi-gdr but the default of --backend. Checkpoints are written by
 torch.distributed.checkpoint while training goes on; --resume takes the last one, on any number of ranks.
-Leaves log.jsonl and the folders checkpoint-N in --out.
+Leaves log.jsonl and the folders checkpoint-N in --out. Needs NumPy.
 """
 
 import argparse
@@ -23,7 +24,7 @@ sys.path.append(str(Path(__file__).parent / "gpt"))
 from data import VOCAB_SIZE, load, train_batch, val_batches
 from model import GPT, GPTConfig
 from ranks import Ranks
-from report import Log, Progressbar
+from report import Log, Progressbar, missing
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--backend", default="mpi-gdr")
@@ -44,10 +45,10 @@ parser.add_argument("--learning-rate", type=float, default=1e-3)
 parser.add_argument("--seed", type=int, default=1337)
 parser.add_argument("--text-bytes", type=int, default=4_000_000)
 args = parser.parse_args()
+if missing("numpy"):
+    sys.exit("fsdp.py: torch's checkpoints need NumPy, which is not installed: pip install numpy")
 
-ranks = Ranks(args.backend, args.device)
-if not ranks.distributed:
-    sys.exit("fsdp.py needs a launcher: mpi-gdr run -n 2 fsdp.py, or torchrun --nproc-per-node 1 fsdp.py")
+ranks = Ranks(args.backend, args.device, always=True)  # FSDP needs a group, also of one rank
 sharing = {
     "batch_size": args.batch_size,
     "block_size": args.block_size,

@@ -17,11 +17,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from mpi_backend.columns import columns
 from mpi_backend.gpu_share import visible_gpus
 
 TRAIN = Path(__file__).parent / "gpt" / "train.py"
 sys.path.append(str(TRAIN.parent))
-from report import curve, read_log  # noqa: E402
+from report import curve, missing, read_log  # noqa: E402
 
 # Nothing but training: no validation in between, no samples of the communication, a record every few steps.
 SETTINGS = {
@@ -136,6 +137,8 @@ def main() -> int:
         raise SystemExit("ranks_per_gpu.py: no GPU is visible here; --device cpu runs the ranks on cores")
     if args.warm_up + SETTINGS["log-every"] >= args.iterations:
         raise SystemExit(f"--iterations {args.iterations}: expected more than --warm-up {args.warm_up} and 5")
+    if missing("matplotlib"):
+        print("matplotlib is not installed, so there will be no throughput.png (pip install matplotlib)")
     args.out.mkdir(parents=True, exist_ok=True)
     jobs = contenders(args)
     runs: dict[str, list[dict]] = {name: [] for name in jobs}
@@ -154,25 +157,13 @@ def main() -> int:
         f"{difference:.2g}, tolerance {TOLERANCE[args.device]:g}: {'they agree' if agree else 'THEY DIFFER'}"
     )
     lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|", *(f"| {' | '.join(cells(row))} |" for row in rows)]
-    try:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(*heads)
-        for row in rows:
-            table.add_row(*cells(row))
-        Console().print(table)
-    except ImportError:
-        print("\n".join(lines))
-    print(verdict)
+    print("\n".join([*columns(heads, [cells(row) for row in rows], numbers=(1, 2)), verdict]))
     (args.out / "results.md").write_text("\n".join([*lines, "", verdict, ""]))
     report = {"device": args.device, "gpus": gpus, "backend": args.backend, "options": extra, "rows": rows}
     report |= {"largest_difference": difference, "agree": agree}
     (args.out / "results.json").write_text(json.dumps(report, indent=1) + "\n")
-    try:
+    if not missing("matplotlib"):
         plot(rows, args.out / "throughput.png")
-    except ImportError:
-        print("no throughput.png: it needs matplotlib")
     return 0 if agree else 1
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import warnings
 
+from ._creator import build_info
 from ._version import __version__
 
 COMMANDS = {
@@ -30,10 +33,17 @@ def main(argv: list[str] | None = None) -> int:
         print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":
-        print(f"mpi-gdr {__version__}")
+        print(f"mpi-gdr {__version__}, commit {build_info().get('commit') or 'unknown'}")
         return 0
     if argv[0] not in COMMANDS:
         expected = ", ".join(COMMANDS)
         print(f"mpi-gdr: unknown command {argv[0]!r}, expected one of {expected}", file=sys.stderr)
         return 2
-    return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's: no command needs it
+    try:
+        status = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read it has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -8,9 +8,10 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import launch
+from . import host, launch
 from ._version import __version__
 
 # What is shown of the selection table: (nodes as the extension calls them, for people).
@@ -46,14 +47,15 @@ NEIGHBOURS = (
 
 
 def main(argv: list[str]) -> int:
-    """Prints on rank 0 only. Status 1 where the extension cannot be loaded; the rest is shown all the
-    same."""
+    """Prints on rank 0 only. Status 1 where the extension cannot be loaded or a value is bad; the rest is
+    shown all the same."""
     parser = argparse.ArgumentParser(prog="mpi-gdr info", description="Show what a bug report needs.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
         "--init", action="store_true", help="start MPI, to show the thread level that it grants"
     )
-    parser.add_argument("--size", type=int, metavar="N", help="show the algorithms for N ranks")
+    parser.add_argument("--all", action="store_true", help="also variables at their defaults, and algorithms")
+    parser.add_argument("--size", type=int, metavar="N", help="also the algorithms for N ranks")
     parser.add_argument(
         "--table",
         action="store_true",
@@ -67,8 +69,9 @@ def main(argv: list[str]) -> int:
         return show_table(first=placement is None or placement.rank == 0)
     report = collect(placement, options.init, options.size)
     if placement is None or placement.rank == 0:
-        print(json.dumps(report, indent=2) if options.json else as_text(report), flush=True)
-    return 1 if "error" in report["extension"] else 0
+        shown = as_text(report, options.all, options.all or options.size is not None)
+        print(json.dumps(report, indent=2) if options.json else shown, flush=True)
+    return 1 if report["errors"] or "error" in report["extension"] else 0
 
 
 def collect(placement: launch.Placement | None, init: bool, size: int | None) -> dict[str, Any]:
@@ -82,8 +85,12 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
     size = size or (placement.size if placement else 2)
     report: dict[str, Any] = {
         "mpi_gdr": __version__,
+        "commit": record.get("commit"),
+        "errors": [],
+        "warnings": [],
         "python": f"{platform.python_version()} ({sys.executable})",
-        "platform": f"{platform.platform()}, {len(os.sched_getaffinity(0))} cores",
+        "platform": platform.platform(),
+        "host": host.facts(),
         "torch": {
             "version": torch.__version__,
             "cuda": torch.version.cuda,
@@ -96,11 +103,12 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             "size": placement.size if placement else None,
             "mpiexec": find_mpiexec(record),
         },
-        "extension": {"mpicc": record.get("mpicc")},
+        "extension": {"mpicc": record.get("mpicc"), "compiler": record.get("compiler")},
         "accelerator": accelerator(torch, bool(record.get("cuda"))),
         "kernels": {},
         "cuda": cuda_build(record),
         "mpi": {},
+        "network": None,
         "messages": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
@@ -108,21 +116,57 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
     }
     try:
         extension = load_extension()
-        report["extension"]["path"] = extension.__file__
-        if init:
-            rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
-            extension.init_mpi_from_launcher(*rank_and_size, 60.0)
-        report["mpi"] = dict(extension.mpi_info())
+    except ImportError as error:
+        report["extension"]["error"] = str(error)
+        return report
+    report["extension"]["path"] = extension.__file__
+    for problem in extension.env_problems():
+        if problem["bad"]:  # taken out, or no other could be read
+            del os.environ[problem["name"]]
+            report["errors"].append(f"{problem['message']}; below as if it were not set")
+        else:
+            report["warnings"].append(problem["message"])
+
+    def part(ask: Callable[[], None]) -> None:
+        try:
+            ask()
+        except (RuntimeError, ValueError) as error:
+            report["errors"].append(str(error))
+
+    def kernels() -> None:
         selected, available = extension.kernels()
         report["kernels"] = {"selected": selected, "available": available}
-        report["cuda"] |= cuda_found(extension.cuda_info())
+
+    def variables() -> None:
         report["variables"] = [dict(row) for row in extension.env_table()]
         report["messages"] = message_paths(report["variables"])
+
+    def algorithms() -> None:
         for name, (nodes, _) in TABLES.items():
             report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, nodes)]
-    except (ImportError, RuntimeError, ValueError) as error:
-        report["extension"]["error"] = str(error)
+
+    if init:
+        rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
+        part(lambda: extension.init_mpi_from_launcher(*rank_and_size, 60.0))
+    report["mpi"] = dict(extension.mpi_info())
+    report["network"] = network(report["mpi"]["device"], os.environ)
+    part(kernels)
+    part(lambda: report["cuda"].update(cuda_found(extension.cuda_info())))
+    part(variables)
+    part(algorithms)
     return report
+
+
+def network(device: str, env: Mapping[str, str]) -> str | None:
+    """The module of MPICH that talks to the network. `device`: what the library says it was built with, such
+    as "ch4:ucx ofi"; the first is taken unless the variable names another. None: not known."""
+    modules = device.partition(":")[2].replace(",", " ").split()
+    asked = env.get("MPIR_CVAR_CH4_NETMOD")
+    if asked:
+        return f"{asked} (MPIR_CVAR_CH4_NETMOD)"
+    if not modules:
+        return None
+    return modules[0] if len(modules) == 1 else f"{modules[0]} (the first of {', '.join(modules)})"
 
 
 def show_table(first: bool) -> int:
@@ -173,32 +217,118 @@ def message_paths(variables: list[dict[str, Any]]) -> dict[str, str]:
     return {"on_one_node": "MPI" if by_mpi else "shared memory", "on_several": "MPI"}
 
 
-def as_text(report: dict[str, Any]) -> str:
-    lines: list[str] = []
-    for key, value in report.items():
-        if key in ("variables", "environment", "algorithms"):
-            continue
-        if isinstance(value, dict):
-            lines.append(f"{key}:")
-            known = {name: "-" if item in (None, "", -1, []) else item for name, item in value.items()}
-            known = {n: ", ".join(item) if isinstance(item, list) else item for n, item in known.items()}
-            lines += [f"  {name:<16} {item}" for name, item in known.items()]
-        else:
-            lines.append(f"{key}: {value}")
-    lines += ["variables in force (* = set by the user):"]
-    for row in report["variables"]:
-        mark = " " if row["source"] == "default" else "*"
-        lines.append(f" {mark}{row['name']:<32} {row['value'] or '-'}")
-    lines += ["environment:"]
+def as_text(report: dict[str, Any], everything: bool = False, algorithms: bool = False) -> str:
+    """Fits a screen, unless `everything` shows variables at their defaults, and `algorithms` the tables."""
+    lines = [f"mpi-gdr {report['mpi_gdr']}, commit {report['commit'] or 'unknown'}"]
+    error = report["extension"].get("error")
+    lines += [f"ERROR: {text}" for text in ([error] if error else []) + report["errors"]]
+    lines += [f"warning: {text}" for text in report["warnings"]]
+    lines += [f"{name:<13}{text}" for name, text in rows_of(report) if text]
+    shown = [row for row in report["variables"] if everything or row["source"] != "default"]
+    if shown:
+        lines.append(
+            "variables (* = set by the user)" if everything else "variables that are set (--all: all of them)"
+        )
+    for row in shown:
+        mark = "*" if everything and row["source"] != "default" else " "
+        lines.append(f" {mark}{row['name']:<32} {variable_text(row)}")
+    if report["environment"]:
+        lines.append("environment")
     lines += [f"  {name}={value}" for name, value in report["environment"].items()]
+    lines += algorithm_lines(report["algorithms"]) if algorithms else []
+    return "\n".join(lines)
+
+
+def rows_of(report: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """(name, text) of each line; without text there is nothing to say."""
+    of_host, torch, mpi = report["host"], report["torch"], report["mpi"]
+    limits = {name: host.size_text(size) for name, size in of_host["limits"].items()}
+    files = of_host["limits"]["open_files"]
+    memory = {name: host.size_text(size) for name, size in of_host["shared_memory"].items()}
+    kernels = ""
+    if found := report["kernels"]:
+        kernels = f"; kernels {found['selected']} (of {', '.join(found['available'])})"
+    rows = [
+        ("python", report["python"]),
+        ("platform", report["platform"]),
+        ("cpu", f"{of_host['cpu']}, {of_host['cores']} cores{kernels}"),
+        (
+            "memory",
+            f"{host.size_text(of_host['memory'])}; /dev/shm {memory['size']}, {memory['free']} of it free",
+        ),
+        (
+            "limits",
+            f"open files {'unlimited' if files is None else files}, locked memory {limits['locked_memory']}, "
+            f"core files {limits['core_files']}",
+        ),
+        ("torch", torch_text(torch)),
+        ("extension", report["extension"].get("path")),
+        ("compiler", report["extension"]["compiler"]),
+        ("mpicc", report["extension"]["mpicc"]),
+        ("launcher", launcher_text(report["launcher"])),
+    ]
+    if mpi:
+        rows += [
+            ("mpi", f"{' '.join(mpi['library'].split())} ({mpi['abi']}, MPI {mpi['mpi_version']})"),
+            ("libmpi", mpi["library_path"]),
+            ("network", report["network"] or "not known"),
+            ("started mpi", started_text(mpi)),
+        ]
+    if messages := report["messages"]:
+        rows.append(
+            ("messages", f"{messages['on_one_node']} on one node, {messages['on_several']} on several")
+        )
+    accelerator, cuda = report["accelerator"], report["cuda"]
+    if accelerator["type"]:
+        text = f"{accelerator['count']} x {accelerator['type']}: {accelerator['path']}"
+        rows.append(("accelerator", text))
+    library = f"built {cuda['built']}" if cuda["built"] else "not built"
+    rows.append(("cuda", "; ".join(filter(None, [library, *cuda["devices"], cuda["problem"]]))))
+    origins = {row["origin"] for name in TABLES for row in report["algorithms"][name]}
+    if origins:
+        rows.append(("algorithms", f"{', '.join(sorted(origins))} table (--size N shows them for N ranks)"))
+    return rows
+
+
+def torch_text(torch: dict[str, Any]) -> str:
+    devices = [f"{name} {torch[name]}" for name in ("cuda", "hip") if torch[name]]
+    return f"{torch['version']} (built for {torch['built_for']}), {', '.join(devices) or 'no accelerator'}"
+
+
+def launcher_text(launcher: dict[str, Any]) -> str:
+    by = launcher["started_by"]
+    started = f"{by}, rank {launcher['rank']} of {launcher['size']}" if by else "none started this process"
+    return f"{started}; `mpi-gdr run` takes {launcher['mpiexec']}"
+
+
+def started_text(mpi: dict[str, Any]) -> str | None:
+    """What is known once MPI has started (--init)."""
+    if not mpi["thread_level"]:
+        return None
+    return (
+        f"thread level {mpi['thread_level']}, by {mpi['bootstrap'] or mpi['initialized_by']}, "
+        f"node {mpi['node']} of {mpi['nodes']} ({mpi['processor']}), {mpi['ranks_on_node']} ranks there"
+    )
+
+
+def variable_text(row: dict[str, Any]) -> str:
+    value = row["value"]
+    if row["name"].endswith(("_BYTES", "_MEMORY")) and value.isdecimal() and int(value) >= 1024:
+        return f"{value} ({host.size_text(int(value))})"
+    return value or "-"
+
+
+def algorithm_lines(algorithms: dict[str, Any]) -> list[str]:
+    lines = []
     for name, (_, where) in TABLES.items():
-        lines += [f"algorithms for {report['algorithms']['size']} ranks {where}:"]
-        for row in report["algorithms"][name]:
+        lines += [f"algorithms for {algorithms['size']} ranks {where}"]
+        for row in algorithms[name]:
             upper = row["to_bytes"]
-            upto = f"to {upper} B" if upper is not None and 0 <= upper < 2**63 - 1 else "and more"
-            text = f"  {row['collective']:<24} from {row['from_bytes']} B {upto}: {row['algorithm']}"
+            upto = f"to {host.size_text(upper)}" if upper is not None and upper < 2**63 - 1 else "and more"
+            sizes = f"from {host.size_text(row['from_bytes'])} {upto}"
+            text = f"  {row['collective']:<24} {sizes}: {row['algorithm']}"
             if leaders := row.get("leaders"):  # what the row asks for; a smaller node has fewer
                 text += f", {leaders} leader{'s' if leaders > 1 else ''}"
             source = row.get("origin", "built-in")
             lines.append(text if source == "built-in" else f"{text} ({source})")
-    return "\n".join(lines)
+    return lines

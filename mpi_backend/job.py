@@ -6,6 +6,7 @@ torch is imported late, so that the command line answers at once.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import socket
 import warnings
@@ -55,6 +56,12 @@ def without_ranks(argv: list[str]) -> list[str]:
         elif not (word.startswith("--ranks=") or (word.startswith("-n") and word[2:].isdecimal())):
             kept.append(word)
     return kept
+
+
+def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
+    """Before anything is measured: a picture is drawn last."""
+    if importlib.util.find_spec("matplotlib") is None:
+        parser.error(f"{what} draws with matplotlib, which is not installed: pip install matplotlib")
 
 
 def quiet_renamed_calls() -> None:

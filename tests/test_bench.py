@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.command import mpi_gdr
 
-from mpi_backend import bench, selftest
+from mpi_backend import bench, columns, selftest
 from mpi_backend.bench import compare, ddp, device, limit, options, overhead, overlap, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 from mpi_backend.bench.side_by_side import own_options
@@ -68,6 +68,48 @@ def check_rows(found, missing):
         [0] if found["collective"] == "barrier" else [size // block * block for size in (64, 4096, 262144)]
     )
     assert [row["bytes"] for row in found["rows"]] == expected
+
+
+def test_a_table_of_markdown_in_columns_as_wide_as_the_terminal():
+    lines = [
+        "caption",
+        "",
+        "| bytes | MPI us |",
+        "|--:|---|",
+        "| 8 | 1.5 (1..2) |",
+        "| 64 | N/A |",
+        "",
+        "end",
+    ]
+    assert columns.from_markdown(lines, 80) == [
+        "caption",
+        "",
+        "bytes  MPI us",
+        "-----  ----------",
+        "    8  1.5 (1..2)",
+        "   64  N/A",
+        "",
+        "end",
+    ]
+    narrow = columns.from_markdown(lines, 16)
+    assert narrow[2:6] == ["bytes  MPI us", "-----  ------", "    8  1.5", "   64  N/A"]
+    assert "--json" in narrow[6]
+
+
+def test_a_rank_has_one_device(capsys):
+    parser = options.parser_of_command()
+    options.check_options(parser, parser.parse_args(["all_reduce", "-g", "1"]))
+    with pytest.raises(SystemExit):
+        options.check_options(parser, parser.parse_args(["all_reduce", "-g", "2"]))
+    assert "-g 2: a rank has one device" in capsys.readouterr().err
+
+
+def test_ddp_of_an_installed_package_says_what_it_needs(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(ddp, "EXAMPLE", tmp_path / "model.py")
+    for main, argv in ((ddp.main, []), (suite.main, ["--only", "ddp", "--out", str(tmp_path / "out")])):
+        with pytest.raises(SystemExit):
+            main(argv, None)
+        assert "checkout of mpi-gdr" in capsys.readouterr().err
 
 
 def test_mpi_is_left_out_where_it_has_no_such_reduction():

@@ -3,6 +3,7 @@ but a two-line program."""
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,52 @@ def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):
     assert cache.exists()
 
 
+# ---- CMake and Python -------------------------------------------------------------------------------------
+
+
+def cmake_in(folder, says):
+    """A folder for PATH with a program of this name."""
+    folder.mkdir()
+    script(folder / "cmake", f"echo '{says}'")
+    return folder
+
+
+@pytest.fixture
+def only_path(monkeypatch, tmp_path):
+    """Programs are looked for in this folder alone."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    return lambda folder: monkeypatch.setenv(
+        "PATH", f"{folder}:/bin:/usr/bin" if folder.exists() else str(folder)
+    )
+
+
+def test_without_cmake(build, only_path, tmp_path):
+    only_path(tmp_path / "empty")
+    text = sentence(build.find_cmake)
+    assert 'pip install "setuptools>=77" "cmake>=3.26" ninja' in text
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [("cmake version 3.16.3", "CMake 3.16, which is too old"), ("no", "no CMake that works")],
+)
+def test_a_cmake_that_is_of_no_use(build, only_path, tmp_path, says, told):
+    only_path(cmake_in(tmp_path / "bin", says))
+    text = sentence(build.find_cmake)
+    assert told in text and "pip install" in text
+
+
+def test_an_old_setuptools(build, monkeypatch):
+    monkeypatch.setattr(build.setuptools, "__version__", "65.5.0")
+    assert 'setuptools 65.5.0 is too old: `pip install "setuptools>=77"' in sentence(build.check_setuptools)
+
+
+def test_a_python_without_headers(build, monkeypatch, tmp_path):
+    monkeypatch.setattr(build.sysconfig, "get_path", lambda name: str(tmp_path))
+    text = sentence(build.check_python)
+    assert f"no Python.h in {tmp_path}" in text and "-dev" in text
+
+
 # ---- CUDA -------------------------------------------------------------------------------------------------
 
 
@@ -206,7 +253,22 @@ def nvcc_in(folder, version="13.0", status=0):
 def test_cuda_may_be_refused(build, no_cuda, tmp_path):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
-    assert build.find_cuda() is None
+    assert build.find_cuda(new_cmake(build)) is None
+
+
+def new_cmake(build):
+    return build.CMake("cmake", build.OLDEST_CMAKE_OF_CUDA)
+
+
+def test_an_old_cmake_leaves_cuda_out_and_goes_on(build, no_cuda, tmp_path, capsys):
+    """That of Debian 12."""
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    cmake = build.CMake("/usr/bin/cmake", (3, 25))
+    assert build.find_cuda(cmake) is None
+    said = capsys.readouterr().err
+    assert "without CUDA: /usr/bin/cmake is CMake 3.25" in said and "pip install" in said
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    assert "CMake 3.25, and CUDA needs 3.26" in sentence(lambda: build.find_cuda(cmake))
 
 
 def test_the_places_of_nvcc_in_order(build, no_cuda, tmp_path):
@@ -221,9 +283,9 @@ def test_the_places_of_nvcc_in_order(build, no_cuda, tmp_path):
 
 def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(build, no_cuda):
     no_cuda.setattr(build, "find_nvcc", lambda: None)
-    assert build.find_cuda() is None
+    assert build.find_cuda(new_cmake(build)) is None
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    assert "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in sentence(build.find_cuda)
+    assert "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in sentence(lambda: build.find_cuda(new_cmake(build)))
 
 
 @pytest.mark.parametrize(
@@ -232,16 +294,16 @@ def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(buil
 )
 def test_an_nvcc_that_is_of_no_use(build, no_cuda, tmp_path, version, status, says):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
-    assert build.find_cuda() is None
+    assert build.find_cuda(new_cmake(build)) is None
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    assert says in sentence(build.find_cuda)
+    assert says in sentence(lambda: build.find_cuda(new_cmake(build)))
 
 
 def test_an_nvcc_that_works(build, no_cuda, tmp_path):
     nvcc = nvcc_in(tmp_path / "bin")
     no_cuda.setenv("CUDACXX", nvcc)
     no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "90;80")
-    cuda = build.find_cuda()
+    cuda = build.find_cuda(new_cmake(build))
     assert cuda == build.Cuda(nvcc, "13.0", ["80", "90"])
     assert cuda.record() == {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}
 
@@ -251,4 +313,64 @@ def test_an_nvcc_that_works(build, no_cuda, tmp_path):
 )
 def test_settings_of_cuda_that_are_none(build, no_cuda, name, value):
     no_cuda.setenv(name, value)
-    assert f"{name}={value} is not valid" in sentence(build.find_cuda)
+    assert f"{name}={value} is not valid" in sentence(lambda: build.find_cuda(new_cmake(build)))
+
+
+# ---- what is shipped --------------------------------------------------------------------------------------
+
+# Of the repository, not of the package.
+NOT_SHIPPED = (".ci/", ".github/", ".gitignore")
+
+
+def egg_info(folder):
+    """What setuptools makes of setup.py, pyproject.toml and MANIFEST.in."""
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    return folder / "mpi_gdr.egg-info"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a checkout")
+def test_a_source_distribution_has_all_files_of_the_repository(tmp_path):
+    listed = (egg_info(tmp_path) / "SOURCES.txt").read_text().splitlines()
+    shipped = {os.path.normpath(name) for name in listed if not name.startswith(str(tmp_path))}
+    git = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    tracked = {name for name in git.stdout.splitlines() if not name.startswith(NOT_SHIPPED)}
+    assert tracked - shipped == set()
+    assert {
+        name for name in shipped - tracked if "_build_info" in name or name.endswith((".so", ".pyc"))
+    } == set()
+
+
+def test_the_metadata_names_licence_authors_and_a_readme_without_relative_links(tmp_path):
+    text = (egg_info(tmp_path) / "PKG-INFO").read_text()
+    head, readme = text.split("\n\n", 1)
+    for line in (
+        "License-Expression: BSD-3-Clause",
+        "License-File: LICENSE",
+        "Author: The mpi-gdr authors",
+        "Description-Content-Type: text/markdown",
+    ):
+        assert line in head.splitlines()
+    assert readme.startswith("# mpi-gdr")
+    assert re.findall(r"\]\((?!https?:)", readme) == []
+    assert "installing (`docs/install.md`)" in readme
+
+
+def test_the_commit_of_a_checkout(build, monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    assert build.commit() is None
+
+    def git(*arguments):
+        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        subprocess.run(
+            ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, timeout=60
+        )
+
+    git("init")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-m", "1")
+    found = build.commit()
+    assert re.fullmatch("[0-9a-f]{40}", found)
+    (tmp_path / "file").write_text("2")
+    assert build.commit() == f"{found}+changes"

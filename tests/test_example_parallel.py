@@ -36,6 +36,10 @@ def test_fsdp(tmp_path):
     resumed = losses(mpi_gdr_run(3, "fsdp.py"), tmp_path / "whole", "--resume", *arguments)
     assert resumed == pytest.approx(whole, abs=1e-4)
     assert (tmp_path / "whole" / "checkpoint-6" / ".metadata").exists()
+    # On one process that no launcher has started.
+    shutil.rmtree(tmp_path / "whole" / "checkpoint-6")
+    command = [sys.executable, EXAMPLES / "fsdp.py"]
+    assert losses(command, tmp_path / "whole", "--resume", *arguments) == pytest.approx(whole, abs=1e-4)
 
 
 def test_parallel3d(tmp_path):

@@ -4,8 +4,8 @@
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
 // multiport message-passing systems", IEEE TPDS 1997.
 //
-// For blocks of equal size only. Evenness is not equal knowledge on all ranks (DESIGN section 3), so that the
-// table never chooses it: it runs where the user promises even splits by naming it.
+// For blocks of equal size only. No rank knows whether the splits of the others are even, so that the table
+// never chooses it: it runs where the user promises even splits by naming it.
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 

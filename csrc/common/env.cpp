@@ -112,7 +112,7 @@ std::vector<Row> make_rows() {
                      [](Env& e, R r, S v) { e.ranks_per_gpu = parse_int(r, v, 0, 1000); }));
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
-    rows.push_back(row(Env::algorithm_variable(collective), "", "a name listed by `mpi-gdr info`",
+    rows.push_back(row(Env::algorithm_variable(collective), "", "a name listed in docs/algorithms.md",
                        "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
                        [c](Env& e, R, S v) { e.algorithm[c] = v; }));
   }

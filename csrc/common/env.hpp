@@ -1,6 +1,6 @@
 // Every MPI_GDR_* variable, in one place. Read once, at the first get(); immutable and thread-safe
 // afterwards. A bad value is an Error(InvalidUsage) that names the variable; an unknown MPI_GDR_* name is
-// reported by unknown_variables() with the nearest known one, and warned about once per process.
+// reported by unknown_variables() with the nearest known one, and warned about by rank 0.
 #pragma once
 
 #include <csignal>

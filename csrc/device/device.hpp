@@ -1,5 +1,5 @@
 // What the engine asks of a memory space: kernels on host memory, and for devices with streams the means to
-// join a device program to a host program by flags (DESIGN section 5).
+// join a device program to a host program by flags (docs/device.md).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// A schedule on the memory of a device with streams, which the transport can reach (DESIGN section 5).
+// A schedule on the memory of a device with streams, which the transport can reach.
 //
 // The schedule is split per lane: Copy and Reduce form the device program, submitted as a whole by launch();
 // Send and Recv form the host program, carried by advance(). Counters in flags join them: a round of one side

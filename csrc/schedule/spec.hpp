@@ -12,7 +12,7 @@
 namespace mpigdr {
 
 // All fields but `rank`, `send_counts` and `recv_counts` are equal on all ranks of the group, and only those
-// may choose the algorithm (DESIGN section 3).
+// may choose the algorithm: ranks that chose by what they alone know would run different ones.
 //
 // `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer

@@ -3,7 +3,9 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "common/env.hpp"
@@ -52,6 +54,7 @@ py::dict mpi_info() {
   d["library_path"] = info.mpi_path;
   d["abi"] = info.abi;
   d["mpi_version"] = info.standard;
+  d["device"] = info.device;
   d["thread_level"] = info.thread_level;
   d["processor"] = info.processor;
   d["initialized_by"] = info.initialized_by;
@@ -110,6 +113,27 @@ py::list env_table() {
     table.append(row);
   }
   return table;
+}
+
+// What is wrong with the variables of the environment, each looked at alone: {"name", "message", "bad"}. Not
+// bad: only unknown.
+py::list env_problems() {
+  py::list problems;
+  const auto add = [&](const std::string& name, const std::string& message, bool bad) {
+    py::dict problem;
+    problem["name"] = name;
+    problem["message"] = message;
+    problem["bad"] = bad;
+    problems.append(problem);
+  };
+  for (const Env::Variable& known : Env([](const char*) { return nullptr; }).table()) try {
+      (void)Env([&](const char* name) { return known.name == name ? std::getenv(name) : nullptr; });
+    } catch (const Error& error) {
+      add(known.name, error.what(), true);
+    }
+  for (const auto& [unknown, nearest] : Env::unknown_variables(environ))
+    add(unknown, unknown + " is not a variable of mpi-gdr; did you mean " + nearest + "?", false);
+  return problems;
 }
 
 // Data movement is planned in bytes, whatever the type.
@@ -300,6 +324,10 @@ PYBIND11_MODULE(_C, m) {
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none). Loads the library, starts no device.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
+  m.def(
+      "env_problems", &env_problems,
+      "Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown: dicts of "
+      "`name`, `message` and `bad`.");
   m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
         "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "

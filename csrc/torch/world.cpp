@@ -118,7 +118,7 @@ void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout, boo
   options.init_timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
   options.poll = check_interrupt;
   mpi::initialize(options);
-  if (first) warn_of_unknown_variables();
+  if (first && rank == 0) warn_of_unknown_variables();  // most often they are the same on all
   if (!first && begins_generation) mpi::renumber(options);
 }
 

@@ -7,7 +7,7 @@ import argparse
 import math
 from pathlib import Path
 
-from report import curve, label, plot, read_log
+from report import curve, label, missing, plot, read_log
 
 
 def compare(a: list[dict], b: list[dict]) -> tuple[float, str, int]:
@@ -36,6 +36,8 @@ def main() -> int:
     parser.add_argument("--tolerance", type=float, default=1e-3, help="nats (default %(default)s)")
     parser.add_argument("--partial", action="store_true", help="compare only what both logs have")
     args = parser.parse_args()
+    if args.plot and missing("matplotlib"):
+        parser.error("--plot draws with matplotlib, which is not installed: pip install matplotlib")
 
     a, b = read_log(args.a), read_log(args.b)
     for path, log in ((args.a, a), (args.b, b)):

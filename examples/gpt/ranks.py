@@ -9,10 +9,11 @@ from torch import Tensor
 
 
 class Ranks:
-    """Who we are among the processes; a process without a launcher is alone and has no process group."""
+    """Who we are among the processes; one alone has no process group, unless it `always` wants one."""
 
-    def __init__(self, backend: str, device: str) -> None:
-        self.distributed = "RANK" in os.environ
+    def __init__(self, backend: str, device: str, always: bool = False) -> None:
+        alone = "RANK" not in os.environ  # torch's launcher sets it, `import torch` under an MPI launcher
+        self.distributed = always or not alone
         self.rank = int(os.environ.get("RANK", 0))
         self.size = int(os.environ.get("WORLD_SIZE", 1))
         local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -27,7 +28,9 @@ class Ranks:
             if "OMP_NUM_THREADS" not in os.environ:  # else every rank would start a thread for every core
                 neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
                 torch.set_num_threads(max(1, (os.cpu_count() or 1) // neighbours))
-        if self.distributed:
+        if self.distributed and alone:
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        elif self.distributed:
             dist.init_process_group(backend)
 
     def gather(self, data: Tensor) -> list[Tensor]:

@@ -4,20 +4,30 @@ A log holds one JSON object a line. "kind" is "run" (first line: backend, ranks,
 (iteration and loss in nats a character), "end" (last line: totals). Only rank 0 makes these objects.
 """
 
+import importlib.util
 import json
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+def missing(*names: str) -> list[str]:
+    """Those of the packages that are not installed."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 class Progressbar:
-    """A bar on a terminal, plain lines elsewhere. Modes: "auto", "bar" (even into a pipe), "plain"."""
+    """A bar on a terminal that rich can use, plain lines elsewhere. Modes: "auto", "bar" (even into a pipe),
+    "plain"."""
 
     def __init__(self, mode: str, total: int, done: int) -> None:
+        self._bar = None
+        if mode == "plain" or missing("rich"):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
         console = Console(force_terminal=True if mode == "bar" else None, highlight=False, soft_wrap=True)
-        self._bar, self._total = None, total
-        if mode == "bar" or (mode == "auto" and console.is_terminal):
+        self._total = total
+        if mode == "bar" or console.is_terminal:
             columns = (BarColumn(bar_width=10), TaskProgressColumn(), TextColumn("{task.fields[state]}"))
             self._bar = Progress(*columns, TimeRemainingColumn(), console=console)
             self._task = self._bar.add_task("train", total=total, completed=done, state="")

@@ -5,11 +5,13 @@
 
 Nothing here is particular to mpi-gdr but the default of --backend: with `--backend gloo` the same seeds and
 the same batches give the same curve. The batch size counts all ranks together, so that their number does not
-change the curve either (with dropout it does). Leaves log.jsonl, loss.png and checkpoint.pt in --out.
+change the curve either (with dropout it does). Leaves log.jsonl, loss.png and checkpoint.pt in --out. Needs
+torch alone; without matplotlib there is no loss.png, without rich no progress bar.
 """
 
 import argparse
 import contextlib
+import ctypes
 import hashlib
 import math
 import os
@@ -24,7 +26,7 @@ import torch.distributed as dist
 from data import VOCAB_SIZE, Text, load, train_batch, val_batches
 from model import GPT, GPTConfig
 from ranks import Ranks
-from report import Log, Progressbar, plot, read_log
+from report import Log, Progressbar, missing, plot, read_log
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -190,7 +192,8 @@ class Trainer:
         """SHA-256 over the bits of all parameters, of every rank."""
         digest = hashlib.sha256()
         for parameter in self.raw_model.parameters():
-            digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy())
+            data = parameter.detach().cpu().contiguous()
+            digest.update(ctypes.string_at(data.data_ptr(), data.nbytes))  # numpy() needs NumPy
         parts = self.ranks.gather(torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
         return [bytes(part.tolist()).hex() for part in parts]
 
@@ -220,6 +223,8 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
                   "torch": torch.__version__, "settings": asdict(settings)}  # fmt: skip
         log = Log(args.out / "log.jsonl", header, begin if args.resume else None)
         bar = Progressbar(args.progress, settings.iterations, begin)
+        if missing("matplotlib"):
+            bar.line("matplotlib is not installed, so there will be no loss.png (pip install matplotlib)")
         parameters = sum(p.numel() for p in trainer.raw_model.parameters())
         bar.line(f"{parameters:,} parameters; {len(text.train):,} characters to train on, {len(text.val):,} "
                  f"held out; {ranks.backend}, {ranks.size} ranks, {ranks.device.type}")  # fmt: skip
@@ -260,13 +265,16 @@ def train(ranks: Ranks, args: argparse.Namespace, settings: Settings) -> bool:
         bar.finish()
         log.write("end", settings.iterations, parameters=hashes, equal=equal, exposed_ms=median_ms(exposed))
         log.close()
-        plot([read_log(args.out / "log.jsonl")], args.out / "loss.png")
+        written = ["log.jsonl"]
+        if not missing("matplotlib"):
+            plot([read_log(args.out / "log.jsonl")], args.out / "loss.png")
+            written.append("loss.png")
         if equal:
             print(f"parameters: bitwise equal on all {ranks.size} ranks, SHA-256 {hashes[0]}")
         else:
             lines = [f"rank {rank}: SHA-256 {digest}" for rank, digest in enumerate(hashes)]
             print("parameters: DIFFERENT", *lines, sep="\n  ")
-        print(f"wrote log.jsonl, loss.png and checkpoint.pt in {args.out}", flush=True)
+        print(f"wrote {', '.join(written)} and checkpoint.pt in {args.out}", flush=True)
     return equal
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..columns import for_screen
 from .jobs import NAMES, conditions, interleave
 from .options import CONTENDERS, COPIED
 
@@ -29,7 +30,7 @@ def main(options: argparse.Namespace, ranks: int) -> int:
         print(written)
     else:
         for found in comparisons:
-            print("\n".join([*markdown(found, options.format == "percentiles"), ""]))
+            print("\n".join([*for_screen(markdown(found, options.format == "percentiles")), ""]))
         if options.json:
             Path(options.json).write_text(written + "\n")
     if options.plot:

@@ -43,9 +43,16 @@ def command() -> Command:
 
 def main(argv: list[str], ranks: int | None) -> int:
     made = command()
-    if not EXAMPLE.exists():
-        made.parser.error(f"expected the model of the example at {EXAMPLE}: run this in a checkout")
+    require_example(made.parser)
     return made.main(argv, ranks, run_rank, markdown)
+
+
+def require_example(parser: argparse.ArgumentParser) -> None:
+    if not EXAMPLE.exists():
+        parser.error(
+            "ddp trains the model of examples/gpt, which an installed package does not have: run "
+            "`python -m mpi_backend bench -n 2 ddp` in a checkout of mpi-gdr that `make package` has built"
+        )
 
 
 def model_of_example() -> Any:

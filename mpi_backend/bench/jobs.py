@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import job, selftest
+from .. import host, job, selftest
 
 NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo", "mpi": "MPI", "fake": "fake"}
 
@@ -60,18 +60,9 @@ def conditions(report: Mapping[str, Any]) -> dict[str, Any]:
     """Of this machine, for the head of a table."""
     return {
         "cores": len(os.sched_getaffinity(0)),
-        "cpu": _cpu_model(),
+        "cpu": host.cpu_model(),
         "load_average": os.getloadavg()[0],
         "torch": report["torch"],
         "library": report.get("library"),
         "gpu": report.get("gpu"),
     }
-
-
-def _cpu_model() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else os.uname().machine

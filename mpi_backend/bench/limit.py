@@ -7,6 +7,7 @@ without any communication. docs/bench.md has the definition for the reader of th
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
@@ -19,14 +20,20 @@ from .collectives import KINDS
 from .options import REWRITE_BYTES
 
 
+def everyones(what: str, mine: Any) -> list[Any]:
+    """What each rank says of itself. Once for each `what`. Not all_gather_object, which needs NumPy."""
+    store = dist.distributed_c10d._get_default_store()
+    keys = [f"mpi_gdr_bench/{what}/{rank}" for rank in range(dist.get_world_size())]
+    store.set(keys[dist.get_rank()], json.dumps(mine))
+    return [json.loads(text) for text in store.multi_get(keys)]
+
+
 class Limit:
     """Made by all ranks of a job on one node together; needs torch.distributed's default group."""
 
     def __init__(self, rank: int, size: int) -> None:
-        affinities: list[Any] = [None] * size
-        dist.all_gather_object(affinities, os.sched_getaffinity(0))
         self.rank, self.size = rank, size
-        self.active = min(size, len(set().union(*affinities)))
+        self.active = min(size, len(set().union(*everyones("cores", sorted(os.sched_getaffinity(0))))))
         self._group = dist.new_group(range(self.active)) if self.active < size else None
         self._store = dist.distributed_c10d._get_default_store()
         self._times: dict[tuple[bool, int], float] = {}
@@ -87,12 +94,11 @@ class DeviceLimit:
         self.bandwidth = speed.item()
 
     @staticmethod
-    def applies(size: int, device: torch.device) -> bool:
+    def applies(device: torch.device) -> bool:
         """Whether all ranks are on the same device."""
-        uuids: list[Any] = [None] * size
         properties = torch.get_device_module(device).get_device_properties(device)
-        dist.all_gather_object(uuids, (os.uname().nodename, str(getattr(properties, "uuid", device))))
-        return len(set(uuids)) == 1
+        found = everyones("device", [os.uname().nodename, str(getattr(properties, "uuid", device))])
+        return all(each == found[0] for each in found)
 
     def time(self, collective: str, total: int, in_place: bool, iterations: int) -> float | None:
         """Microseconds; None below the size from which buffers are rewritten."""

@@ -107,6 +107,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("-n", "--iters", type=job.positive, metavar="N", help=counts)
     add("-w", "--warmup_iters", type=int, metavar="N", help="calls before them (default: 500, 100 or 5)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
+    add("-g", "--ngpus", type=int, default=1, metavar="1", help="of nccl-tests; a rank has one device here")
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
     add("--device", default="cpu", help="device type of the tensors (default: cpu)")
     add("--memory", choices=("ordinary", "group"), default="ordinary", help="where CPU buffers are: see docs")
@@ -154,6 +155,10 @@ def size_list(text: str) -> list[int]:
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.stepfactor < 2:
         parser.error(f"-f {options.stepfactor} is less than 2")
+    if options.ngpus != 1:
+        parser.error(
+            f"-g {options.ngpus}: a rank has one device here; -n before the collective starts more ranks"
+        )
     if options.sizes is not None and min(options.sizes) < 1:
         parser.error(f"--sizes {','.join(map(str, options.sizes))}: expected at least 1 byte each")
     if options.minbytes < 1 or options.minbytes > options.maxbytes:
@@ -170,6 +175,8 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         parser.error(f"-o {options.op}: torch.distributed refuses it on -d {options.datatype}")
     if options.plot and len(options.collectives) > 1:
         parser.error("--plot draws one collective")
+    if options.plot:
+        job.require_matplotlib(parser, "--plot")
     if options.compare is None and options.rounds is not None:
         parser.error("--rounds needs --compare")
     if options.compare is not None:

@@ -93,7 +93,7 @@ def limit_of(options: argparse.Namespace, ranks: Any) -> Limit | DeviceLimit | N
         return None
     if ranks.device.type == "cpu":
         return Limit(ranks.rank, ranks.size) if ranks.summary()["nodes"] == 1 else None
-    if DeviceLimit.applies(ranks.size, ranks.device):
+    if DeviceLimit.applies(ranks.device):
         return DeviceLimit(ranks.rank, ranks.size, ranks.device)
     return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import job
+from ..columns import for_screen
 
 Reports = Mapping[str, Sequence[Mapping[str, Any]]]  # contender -> the report of each round
 
@@ -73,7 +74,7 @@ class Command:
             if options.json == "-":
                 print(json.dumps(found))
             else:
-                print("\n".join(markdown(found)))
+                print("\n".join(for_screen(markdown(found))))
                 if options.json:
                     Path(options.json).write_text(json.dumps(found) + "\n")
             return 0

@@ -59,6 +59,10 @@ def main(argv: list[str], ranks: int | None) -> int:
     if ranks is not None:
         parser.error(f"-n {ranks}: the suite runs on 2 and on 4 ranks, leave -n out")
     require_no_launcher(parser, 2)
+    if "all_reduce" in parts:
+        job.require_matplotlib(parser, "--only all_reduce")
+    if "ddp" in parts:
+        ddp.require_example(parser)
     options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {"comparisons": [], "others": {}}
     page: list[str] = []

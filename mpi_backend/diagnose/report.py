@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..columns import columns
 from .compare import Finding, Job, call_text, lateness, ranks_text
 
 SHOWN_RANKS = 64
@@ -33,26 +34,8 @@ def _rows(job: Job) -> list[list[str]]:
 HEADERS = ["rank", "process", "log written because", "first failed or last operation", "state", "late/ms"]
 
 
-def _print_table(rows: list[list[str]]) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:  # rich is for looks
-        widths = [max(map(len, column)) for column in zip(HEADERS, *rows, strict=True)]
-        for row in [HEADERS, *rows]:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        return
-    from rich.text import Text
-
-    table = Table(*HEADERS)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    # As wide on a pipe as on a terminal.
-    Console(width=132).print(table)
-
-
 def print_report(job: Job, found: list[Finding]) -> None:
-    _print_table(_rows(job))
+    print("\n".join(columns(HEADERS, _rows(job), numbers=(0, 5))))
     if len(job.dumps) > SHOWN_RANKS:
         print(f"{len(job.dumps) - SHOWN_RANKS} more ranks are not shown.")
     if job.missing:

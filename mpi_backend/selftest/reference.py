@@ -7,6 +7,7 @@ bound is derived in docs/selftest.md. Integers and data movement are always exac
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 from typing import NamedTuple
@@ -109,7 +110,7 @@ def reduced(inputs: list[torch.Tensor], op: str, pattern: str) -> Expected:
 def bits(tensor: torch.Tensor) -> bytes:
     """The bytes of a tensor. Minus zero and NaN payloads count: equal results are equal bits."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return ctypes.string_at(flat.data_ptr(), flat.nbytes) if flat.numel() else b""
 
 
 def compare(got: torch.Tensor, expected: Expected) -> tuple[Mismatch | None, float]:

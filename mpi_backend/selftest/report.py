@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 from .. import job
+from ..columns import columns
 
 MOST_SHOWN = 20
 
 
 def as_text(report: dict[str, Any]) -> str:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=None)
-    table.add_column("operation", no_wrap=True)
-    table.add_column("cases", justify="right")
-    table.add_column("largest error / bound", justify="right")
-    table.add_column("result")
+    heads = ("operation", "cases", "largest error / bound", "result")
+    rows = []
     for row in report["operations"]:
         worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
         result = "ok" if row["ok"] else "not run" if row.get("not_run") else describe_failure(row)
-        table.add_row(row["operation"], str(row["cases"]), "" if row.get("not_run") else worst, result)
-    # Not to the terminal: under a launcher the output is a pipe, and other programs read it.
-    console = Console(file=io.StringIO(), width=100, color_system=None)
-    console.print(table)
+        rows.append((row["operation"], str(row["cases"]), "" if row.get("not_run") else worst, result))
     lines = [*job.summary_lines(report["info"]), f"tensors on {report['device']}"]
     lines += [f"forced by {name}: {value}" for name, value in report["forced"].items()]
-    lines.append(console.file.getvalue().rstrip())
+    lines += columns(heads, rows, numbers=(1, 2))
     failures = [failure for row in report["operations"] for failure in row["failures"]]
     lines += [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
     if len(failures) > MOST_SHOWN:

@@ -51,8 +51,9 @@ def test_aborts_and_timeouts_of_groups():
 PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
 
 
-def test_unknown_variable_warns_once_with_the_nearest_name():
-    output = processes.run(PLAIN, MPI_GDR_TIMEOUTS="3").expect(0)
+def test_unknown_variable_warns_once_a_job_with_the_nearest_name():
+    command = [*processes.MPI_GDR_RUN, "-n", "3", str(PROGRAMS / "plain.py")]
+    output = processes.run(command, MPI_GDR_TIMEOUTS="3").expect(0)
     assert re.findall(r"MPI_GDR_TIMEOUTS is not a variable of mpi-gdr; did you mean (\w+)\?", output) == [
         "MPI_GDR_TIMEOUT"
     ]

@@ -10,16 +10,20 @@ import sys
 LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE", "MASTER_")
 
 
-def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python -m MODULE ARGUMENTS` with one thread per rank and these variables added to the
-    environment."""
+def clean_environment(**variables: str) -> dict[str, str]:
+    """That of a login shell, with one thread per rank and these variables added."""
     env = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHER_VARIABLES, "MPI_GDR_"))}
+    return {**env, "OMP_NUM_THREADS": "1", **variables}
+
+
+def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m MODULE ARGUMENTS` in a clean_environment()."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**env, "OMP_NUM_THREADS": "1", **variables},
+        env=clean_environment(**variables),
         check=False,
     )
 

@@ -291,7 +291,7 @@ TEST(costs_of_the_algorithms_of_many_steps) {
   }
 }
 
-// DESIGN promise 6, and more than that: the same order of reduction under another name.
+// docs/algorithms.md promises equal bits; this is more: the same order of reduction under another name.
 TEST(rabenseifner_rounds_like_recursive_doubling) {
   for (const int p : {2, 3, 7, 8, 12, 33}) {
     const CollectiveSpec spec = make(Collective::AllReduce, p, 97);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "common/error.hpp"
 #include "transport/mpi/mpi_check.hpp"
@@ -30,15 +32,32 @@ bool mpi_is_finalized() {
   return flag != 0;
 }
 
-std::string library_version() {
+namespace {
+
+// All lines, with spaces for tabs.
+std::string library_text() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);
-  std::string line(text);
-  line = line.substr(0, line.find('\n'));
-  for (char& c : line)
-    if (c == '\t') c = ' ';
-  return line;
+  std::string lines(text);
+  std::replace(lines.begin(), lines.end(), '\t', ' ');
+  return lines;
+}
+
+// The rest of the line that begins so, without the spaces around it; empty: there is none.
+std::string line_after(const std::string& lines, std::string_view head) {
+  std::size_t begin = lines.find(head);
+  if (begin == std::string::npos) return {};
+  begin = lines.find_first_not_of(' ', begin + head.size());
+  const std::size_t end = lines.find('\n', begin);
+  return begin == std::string::npos || begin == end ? "" : lines.substr(begin, end - begin);
+}
+
+}  // namespace
+
+std::string library_version() {
+  const std::string lines = library_text();
+  return lines.substr(0, lines.find('\n'));
 }
 
 const char* thread_level_name(int level) {
@@ -66,6 +85,7 @@ RuntimeInfo info() {
   i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);
+  i.device = line_after(library_text(), "MPICH Device:");
   i.standard = std::to_string(major) + "." + std::to_string(minor);
   i.finalized = mpi_is_finalized();
   if (mpi_is_initialized() && !i.finalized) {

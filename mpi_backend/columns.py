@@ -1,0 +1,49 @@
+"""A table as plain text, as wide on a pipe as on a terminal."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+
+
+def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
+    """The lines: heads, a rule, the rows. Columns whose index is in `numbers` stand to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.rjust(width) if i in numbers else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    return [line(heads), line(["-" * width for width in widths]), *map(line, rows)]
+
+
+def for_screen(lines: Iterable[str]) -> list[str]:
+    """Lines of Markdown, its tables in columns if they go to a terminal."""
+    if not sys.stdout.isatty():
+        return list(lines)
+    return from_markdown(lines, shutil.get_terminal_size().columns)
+
+
+def from_markdown(lines: Iterable[str], width: int) -> list[str]:
+    """Tables as columns; where they are wider than the terminal, medians without "(least..largest)"."""
+    shown: list[str] = []
+    for is_table, part in itertools.groupby(lines, lambda line: line.startswith("|")):
+        if not is_table:
+            shown += part
+            continue
+        heads, alignment, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in part)
+        numbers = [i for i, mark in enumerate(alignment) if mark.endswith(":")]
+        table = columns(heads, rows, numbers)
+        if len(table[1]) > width:
+            table = columns(
+                heads, [[re.sub(r" \(\S+\.\.\S+\)$", "", cell) for cell in row] for row in rows], numbers
+            )
+            table.append("Medians; --json FILE has the least and the largest too.")
+        shown += table
+    return shown

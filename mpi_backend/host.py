@@ -1,0 +1,55 @@
+"""What this machine gives a rank: the processor, memory, limits of the process."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import Any
+
+
+def cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else os.uname().machine
+
+
+def facts() -> dict[str, Any]:
+    """Sizes are bytes. A limit of None is none; what cannot be found out is "not known"."""
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "shared_memory": shared_memory(),
+        "limits": {
+            "open_files": limit(resource.RLIMIT_NOFILE),
+            "locked_memory": limit(resource.RLIMIT_MEMLOCK),
+            "core_files": limit(resource.RLIMIT_CORE),
+        },
+    }
+
+
+def shared_memory() -> dict[str, Any]:
+    """Of /dev/shm, where MPI libraries keep theirs."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return {"size": "not known", "free": "not known"}
+    return {"size": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+
+
+def limit(what: int) -> int | None:
+    soft, _ = resource.getrlimit(what)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def size_text(size: int | str | None) -> str:
+    """1073741824: "1 GiB"."""
+    if not isinstance(size, int):
+        return size or "unlimited"
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):.4g} {unit}"
+    return f"{size} B"

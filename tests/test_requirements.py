@@ -1,0 +1,103 @@
+"""torch is all that the commands need: they run where nothing else is installed of what the tests bring. What
+draws or saves with another package says so before it begins."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from setuptools.config.pyprojecttoml import load_file
+from support.command import clean_environment, mpi_gdr
+
+ROOT = Path(__file__).parents[1]
+EXTRAS = load_file(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
+
+
+def names(requirements):
+    return {re.split(r"[\s<>=!~;\[]", line)[0] for line in requirements if line and not line.startswith("#")}
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """Variables of a Python in which only torch can be imported of what `make` installs."""
+    others = names(line for extra in EXTRAS.values() for line in extra) | {"mpi4py"}
+    blocked = sorted(name.replace("-", "_") for name in others)
+    text = "import sys\n" + "".join(f"sys.modules[{name!r}] = None\n" for name in blocked)
+    (tmp_path / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_make_installs_what_the_extras_name():
+    installed = names((ROOT / "requirements.txt").read_text().splitlines())
+    assert set(EXTRAS) == {"bench", "examples", "test"}
+    for extra in EXTRAS.values():
+        assert names(extra) <= installed
+
+
+def test_the_self_test_needs_torch_alone(bare):
+    result = mpi_gdr("selftest", "-n", "2", "--quick", **bare)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "mpi-gdr selftest: passed" in result.stdout
+
+
+def test_a_benchmark_needs_torch_alone(bare):
+    result = mpi_gdr("bench", "-n", "2", "all_reduce", "--sizes", "8,64K", "-n", "2", "-w", "1", **bare)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Out of bounds values : 0 OK" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help")])
+def test_the_other_commands_need_torch_alone(arguments, bare):
+    result = mpi_gdr(*arguments, **bare)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bench", "-n", "2", "all_reduce", "--plot", "x.png"),
+        ("bench", "-n", "2", "all_reduce", "--compare", "mpi", "--plot", "x.png"),
+        ("bench", "suite"),
+    ],
+)
+def test_what_draws_says_so_before_it_measures(arguments, bare):
+    result = mpi_gdr(*arguments, **bare)
+    assert result.returncode == 2
+    assert result.stderr.count("pip install matplotlib") == 1
+    assert result.stdout == ""
+
+
+def example(name, *arguments, **variables):
+    """Of one process, without a launcher."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=clean_environment(**variables),
+        check=False,
+    )
+
+
+def test_training_says_first_that_there_will_be_no_picture(bare, tmp_path):
+    arguments = ("--preset=tiny", "--device=cpu", "--iterations=2", f"--out={tmp_path / 'out'}")
+    result = example("gpt/train.py", *arguments, **bare)
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = result.stdout.splitlines()
+    assert "pip install matplotlib" in lines[0]
+    assert lines[-1].startswith("wrote log.jsonl and checkpoint.pt in ")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("fsdp.py", (), "pip install numpy"),
+        ("gpt/compare.py", ("a", "b", "--plot", "x.png"), "pip install matplotlib"),
+    ],
+)
+def test_examples_say_at_their_start_what_they_lack(name, arguments, says, bare):
+    result = example(name, *arguments, **bare)
+    assert result.returncode != 0
+    assert says in result.stderr.splitlines()[-1]
