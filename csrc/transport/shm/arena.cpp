@@ -181,7 +181,6 @@ std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   view->base_ = base;
   view->bytes_ = bytes;
   if (static_cast<const Header*>(memory)->nonce != nonce) return nullptr;
-  ::madvise(memory, bytes, MADV_DONTDUMP);  // it stands in its owner's core, if anywhere
   known.insert_or_assign(ticket, view);
   return view;
 }
