@@ -8,6 +8,9 @@
 
 namespace mpigdr::shm {
 
+// What a ticket of another process may say: no process has more addresses.
+inline constexpr std::size_t kMostBytes = std::size_t{1} << 56;
+
 struct MemoryFile {
   int file = -1;
   void* memory = nullptr;
