@@ -22,7 +22,9 @@ constexpr char kRefused = '!';
 constexpr std::chrono::seconds kForged(
     2);  // time for the last to arrive to overwrite what somebody else has published
 
+// Not at once: ranks with another secret wait for kForged, and this one may be the store's host.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
+  std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
   fail(ErrorCode::Remote, "rendezvous '", prefix, "': ", why);
 }
 
