@@ -1,5 +1,9 @@
 #include "bootstrap/environment.hpp"
 
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -47,6 +51,21 @@ void set_fork_safe_environment() {
        {"IBV_FORK_SAFE", "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "FI_EFA_FORK_SAFE", "CXI_FORK_SAFE"})
     ::setenv(variable, "1", 0);
 }
+
+bool set_one_host_environment() {
+  if (std::getenv("UCX_NET_DEVICES") || std::getenv("UCX_TLS")) return false;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return false;
+  bool up = false;
+  for (const ifaddrs* a = all; a; a = a->ifa_next)
+    up = up || (std::string_view(a->ifa_name) == "lo" && a->ifa_flags & IFF_UP && a->ifa_addr &&
+                a->ifa_addr->sa_family == AF_INET);
+  ::freeifaddrs(all);
+  if (up) ::setenv("UCX_NET_DEVICES", "lo", 1);
+  return up;
+}
+
+void clear_one_host_environment() { ::unsetenv("UCX_NET_DEVICES"); }
 
 void set_oversubscribed_environment() { ::setenv("MPIR_CVAR_DEVICE_COLLECTIVES", "none", 0); }
 

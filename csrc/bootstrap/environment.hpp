@@ -16,4 +16,11 @@ void set_fork_safe_environment();
 // processor and become 100 times slower then. Values that the user has set stay.
 void set_oversubscribed_environment();
 
+// For jobs of one host: UCX, which would listen at every network interface, keeps to the loopback. Messages
+// inside the host are MPICH's, or go through shared memory, and need no network. False where the loopback is
+// down, or where the user has chosen devices or transports. clear_one_host_environment() follows MPI_Init:
+// programs that this one starts may span hosts.
+bool set_one_host_environment();
+void clear_one_host_environment();
+
 }  // namespace mpigdr

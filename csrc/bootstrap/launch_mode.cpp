@@ -167,7 +167,8 @@ namespace {
 BootstrapMode mode_of(const std::string& text) {
   for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
     if (text == name(mode)) return mode;
-  fail(ErrorCode::Internal, "a proposal with bootstrap mode '", text, "'");
+  fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
+       "', expected auto, launcher or store");
 }
 
 }  // namespace
@@ -182,23 +183,31 @@ std::string serialise(const Proposal& p) {
 }
 
 Proposal parse_proposal(const std::string& text) {
-  const auto f = unpack(text);
-  constexpr std::size_t kFields = 16;
-  if (f.size() != kFields)
-    fail(ErrorCode::Remote, "a rank runs another version of mpi-gdr: its bootstrap record has ", f.size(),
-         " fields, not ", kFields, ". Install the same version on all nodes");
+  constexpr int kMostRanks = 1 << 30;
+  RecordReader record("a rank's bootstrap record (is the same version of mpi-gdr on all nodes?)", text);
   Proposal p;
-  p.error = f[0];
-  p.request = mode_of(f[1]);
-  if (!f[2].empty()) p.launcher = Launcher{f[2], std::stoi(f[3]), std::stoi(f[4])};
-  p.elastic = f[5] == "1";
-  p.initialised = f[6] == "1";
-  p.host = f[7];
-  p.cpus = f[8];
-  p.nonce = f[9];
-  p.mpi_version = f[10];
-  p.process = {f[11], std::stoull(f[12]), std::stoll(f[13]), std::stoull(f[14])};
-  if (!f[15].empty()) p.shared_memory = std::stoull(f[15]);
+  p.error = record.text("error");
+  p.request = mode_of(record.text("bootstrap mode"));
+  Launcher launcher;
+  launcher.name = record.text("launcher");
+  launcher.rank = record.number("launcher's rank", -1, kMostRanks);
+  launcher.size = record.number("launcher's size", -1, kMostRanks);
+  if (!launcher.name.empty()) p.launcher = launcher;
+  p.elastic = record.flag("elastic");
+  p.initialised = record.flag("initialised");
+  p.host = record.text("host");
+  p.cpus = record.text("cpus");
+  p.nonce = record.text("nonce");
+  if (p.nonce.size() > 16 || p.nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
+    fail(ErrorCode::Remote, "a rank's bootstrap record: nonce is '", shown(p.nonce),
+         "', expected up to 16 hexadecimal digits");  // names files and keys
+  p.mpi_version = record.text("MPI's version");
+  p.process.host = record.text("host's name");
+  p.process.domain = record.number<std::uint64_t>("domain");
+  p.process.pid = record.number<std::int64_t>("pid", 0, kMaxPid);
+  p.process.started = record.number<std::uint64_t>("start time");
+  if (!record.blank()) p.shared_memory = record.number<std::uint64_t>("shared memory");
+  record.end();
   return p;
 }
 

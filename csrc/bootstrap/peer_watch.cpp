@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/signed_store.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/rank_list.hpp"
@@ -328,7 +329,13 @@ void PeerWatch::read(KvStore& store, Time now) {
   const std::string list = options_.prefix + "/news";
   const std::int64_t items = std::min<std::int64_t>(store.add(list, 0), kMaxItems);
   while (read_ < items) {
-    const auto item = store.try_get(list + "/" + std::to_string(read_ + 1));
+    std::optional<std::string> item;
+    try {
+      item = store.try_get(list + "/" + std::to_string(read_ + 1));
+    } catch (const BadSignature& e) {  // whose place it is may still write
+      if (!std::exchange(told_forged_, true))
+        log(LogLevel::Warn, "ALIVE", "news that no rank has written is ignored: ", e.what());
+    }
     if (!item) {
       if (hole_ == Time{}) hole_ = now;
       if (now - hole_ < kHole) return;

@@ -138,8 +138,9 @@ class PeerWatch {
   std::map<int, Time> stopped_;         // since when
   std::vector<std::size_t> read_from_;  // by rank: place on its board
   // --- of talk()
-  int read_ = 0;  // items of the list
-  Time hole_{};   // since when the next item is missing that has been announced
+  int read_ = 0;              // items of the list
+  bool told_forged_ = false;  // that there was an item that is not ours
+  Time hole_{};               // since when the next item is missing that has been announced
   Time talked_{};
   std::size_t watched_ = 0;
   std::int64_t last_beat_ = -1;

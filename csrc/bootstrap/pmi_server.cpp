@@ -14,6 +14,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "bootstrap/shared_memory.hpp"
@@ -28,6 +29,7 @@ namespace {
 constexpr std::size_t kMaxLine = 1 << 16;
 // Even on purpose: MPICH cuts long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
 constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
+constexpr std::size_t kMaxKey = 64, kMaxValue = 1024;
 constexpr char kFinalizeAck[] = "cmd=finalize_ack rc=0\n";
 
 // "key=value" out of "cmd=put kvsname=x key=k value=v w"; the last field, `value`, may hold blanks.
@@ -36,6 +38,14 @@ std::string field(const std::string& line, const std::string& key) {
   if (at == std::string::npos) return "";
   at = line.find('=', at) + 1;
   return line.substr(at, key == "value" ? std::string::npos : line.find(' ', at) - at);
+}
+
+// Of another rank. It becomes part of a line to the MPI library: it must not end that line.
+const std::string& checked(const std::string& text, std::size_t most) {
+  if (text.size() > most || text.find_first_of(std::string_view("\n\0", 2)) != std::string::npos)
+    fail(ErrorCode::Remote, "a rank's values for MPI: '", shown(text), "' has ", text.size(),
+         " bytes, expected one line of at most ", most);
+  return text;
 }
 
 // Plain data for the child handler, which may only make system calls.
@@ -185,8 +195,11 @@ void PmiServer::barrier() {
   const std::string key = options_.prefix + "/barrier" + std::to_string(barriers_++);
   try {
     for (const auto& blob : rendezvous(*store_, key, options_.rank, options_.size, pack(fresh_), deadline)) {
-      const auto pairs = unpack(blob);
-      for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) values_[pairs[i]] = pairs[i + 1];
+      RecordReader record("a rank's values for MPI", blob);
+      while (record.more()) {
+        const std::string name = checked(record.text("key"), kMaxKey);
+        values_[name] = checked(record.text("value"), kMaxValue);
+      }
     }
   } catch (const std::exception& e) {
     if (init) {
@@ -203,7 +216,7 @@ void PmiServer::watch_for_abort() {
   try {
     const auto text = store_->try_get(options_.abort_key);
     if (!text) return;
-    report(options_.rank, "another rank called MPI_Abort during MPI_Init: " + *text);
+    report(options_.rank, "another rank called MPI_Abort during MPI_Init: " + shown(*text));
     unlink_mpich_shared_memory();
     ::_exit(1);
   } catch (const std::exception&) {

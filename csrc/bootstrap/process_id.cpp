@@ -14,36 +14,23 @@
 namespace mpigdr {
 namespace {
 
-struct Stat {
-  char state = '?';
-  std::int64_t parent = 0;
-  std::uint64_t started = 0;
-};
-
-// /proc/PID/stat: "pid (name) state ppid ... starttime ...", where the name may hold blanks and brackets.
-// Nothing: there is no such process. state '?': it cannot be read for another reason.
-std::optional<Stat> read_stat(std::int64_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+// The beginning of /proc/PID/<file>. Nothing: there is no such process. "": it cannot be read for another
+// reason.
+std::optional<std::string> read_proc(std::int64_t pid, const char* file) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno == ENOENT ? std::nullopt : std::optional<Stat>(Stat{});
-  char text[1024];
-  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  if (fd < 0) return errno == ENOENT ? std::nullopt : std::optional<std::string>("");
+  char text[4096];
+  const ssize_t got = ::read(fd, text, sizeof text);
   const int error = errno;
   ::close(fd);
-  if (got <= 0) return got < 0 && error == ESRCH ? std::nullopt : std::optional<Stat>(Stat{});
-  text[got] = '\0';
-  const char* at = std::strrchr(text, ')');
-  if (!at || at[1] != ' ') return Stat{};
-  Stat stat;
-  stat.state = at[2];
-  constexpr int kState = 3, kParent = 4, kStartTime = 22;  // as proc(5) numbers the fields
-  at += 2;
-  for (int field = kState; at && field < kStartTime; ++field) {
-    if (field == kParent) stat.parent = std::strtoll(at, nullptr, 10);
-    if ((at = std::strchr(at, ' '))) ++at;
-  }
-  if (at) stat.started = std::strtoull(at, nullptr, 10);
-  return stat;
+  if (got < 0 && error == ESRCH) return std::nullopt;
+  return std::string(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+}
+
+std::optional<ProcessStat> read_stat(std::int64_t pid) {
+  const auto text = read_proc(pid, "stat");
+  return text ? std::optional(parse_process_stat(*text)) : std::nullopt;
 }
 
 std::uint64_t hash(const std::string& text) {  // FNV-1a
@@ -53,6 +40,26 @@ std::uint64_t hash(const std::string& text) {  // FNV-1a
 }
 
 }  // namespace
+
+ProcessStat parse_process_stat(const std::string& text) {
+  ProcessStat stat;
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos || name_end + 2 >= text.size()) return stat;
+  const char* at = text.c_str() + name_end + 2;
+  stat.state = *at;
+  constexpr int kState = 3, kParent = 4, kFlags = 9, kStartTime = 22;  // as proc(5) numbers the fields
+  for (int field = kState; field < kStartTime; ++field) {
+    if (!(at = std::strchr(at, ' '))) return stat;
+    ++at;
+    constexpr unsigned long kSignalled = 0x400;  // PF_SIGNALED in all kernels; a hint, see look_at()
+    if (field + 1 == kParent) stat.parent = std::strtoll(at, nullptr, 10);
+    if (field + 1 == kFlags) stat.signalled = std::strtoul(at, nullptr, 10) & kSignalled;
+  }
+  stat.started = std::strtoull(at, nullptr, 10);
+  return stat;
+}
+
+bool dumps_core(const std::string& status) { return status.find("\nCoreDumping:\t1\n") != std::string::npos; }
 
 ProcessId own_process() {
   ProcessId own;
@@ -92,6 +99,10 @@ ProcessState look_at(const ProcessId& process) {
   if (!stat) return ProcessState::Ended;
   if (stat->state == '?') return ProcessState::Runs;  // no news
   if (stat->started != process.started || stat->state == 'Z' || stat->state == 'X')
+    return ProcessState::Ended;
+  // The dump of much memory takes minutes. Only of one that a signal ends: its status costs more than the
+  // rest of the look.
+  if (stat->signalled && dumps_core(read_proc(process.pid, "status").value_or("")))
     return ProcessState::Ended;
   if (stat->state == 't') return ProcessState::Traced;
   return stat->state == 'T' ? ProcessState::Stopped : ProcessState::Runs;

@@ -30,8 +30,20 @@ enum class ProcessState {
   Runs,
   Stopped,  // by SIGSTOP or job control
   Traced,   // a debugger holds it
-  Ended     // gone, a zombie, or its pid belongs to another process
+  Ended     // gone, a zombie, writing a core dump, or its pid belongs to another process
 };
+
+// What /proc/PID/stat says: "pid (name) state ppid ... starttime ...", where the name may hold blanks and
+// brackets.
+struct ProcessStat {
+  char state = '?';  // it does not say
+  std::int64_t parent = 0;
+  bool signalled = false;  // a signal ends it
+  std::uint64_t started = 0;
+};
+ProcessStat parse_process_stat(const std::string& text);
+// Whether the text of /proc/PID/status is of a process that the kernel is writing a core dump of.
+bool dumps_core(const std::string& status);
 
 // Only for a process whose domain is that of own_process(), and not 0.
 ProcessState look_at(const ProcessId& process);

@@ -1,10 +1,11 @@
 #include "bootstrap/rendezvous.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <exception>
+#include <optional>
 #include <thread>
 
+#include "bootstrap/signed_store.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
 
@@ -15,6 +16,38 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
 std::string rank_key(const std::string& prefix, int rank) { return prefix + "/r" + std::to_string(rank); }
+
+// What the last to arrive publishes where it cannot publish the blobs.
+constexpr char kRefused = '!';
+constexpr std::chrono::seconds kForged(
+    2);  // time for the last to arrive to overwrite what somebody else has published
+
+// Not at once: ranks with another secret wait for kForged, and this one may be the store's host.
+[[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
+  std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
+  fail(ErrorCode::Remote, "rendezvous '", prefix, "': ", why);
+}
+
+// Of all ranks, by the last to arrive; who finds one that is not signed tells the others.
+std::vector<std::string> gather(KvStore& store, const std::string& prefix, int rank, int size) {
+  std::vector<std::string> blobs;
+  for (int r = 0; r < size; ++r) {
+    try {
+      auto value = store.try_get(rank_key(prefix, r));
+      if (!value)
+        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals but none of rank ", r,
+             "; two processes were given the same rank");
+      blobs.push_back(std::move(*value));
+    } catch (const BadSignature&) {
+      const std::string why = "rank " + std::to_string(r) +
+                              "'s record is not signed with the secret that rank " + std::to_string(rank) +
+                              " has: is MPI_GDR_SECRET equal on all ranks?";
+      store.set(prefix + "/all", kRefused + why);
+      refuse(prefix, why);
+    }
+  }
+  return blobs;
+}
 
 std::vector<std::string> meet(KvStore& store, const std::string& prefix, int rank, int size,
                               const std::string& blob, Deadline deadline, const std::function<void()>& poll) {
@@ -27,21 +60,23 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
          size,
          " ranks. The store still holds keys of another attempt; keys must carry run id and restart count");
   if (arrived == size) {
-    std::vector<std::string> blobs;
-    for (int r = 0; r < size; ++r) {
-      auto value = store.try_get(rank_key(prefix, r));
-      if (!value)
-        fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "': ", size, " arrivals but none of rank ", r,
-             "; two processes were given the same rank");
-      blobs.push_back(std::move(*value));
-    }
+    auto blobs = gather(store, prefix, rank, size);
     store.set(all, pack(blobs));
     return blobs;
   }
   // All ranks poll one server: the pause grows with their number, so that they do not drown it.
   const microseconds longest(std::max(5'000, 50 * size));
   microseconds pause(100);
-  while (!store.check(all)) {
+  std::optional<std::string> packed;
+  std::optional<steady_clock::time_point> forged;  // since when something unsigned stands there
+  for (;;) {
+    try {
+      if (store.check(all) && (packed = store.try_get(all))) break;
+    } catch (const BadSignature&) {
+      const auto now = steady_clock::now();
+      if (!forged) forged = now;
+      if (now > *forged + kForged && store.add(prefix + "/n", 0) >= size) throw;
+    }
     poll();
     const auto now = steady_clock::now();
     if (now >= deadline) {
@@ -58,10 +93,11 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     std::this_thread::sleep_for(std::min<steady_clock::duration>(pause, deadline - now));
     pause = std::min(pause * 3 / 2, longest);
   }
-  auto packed = store.try_get(all);
-  if (!packed) fail(ErrorCode::System, "rendezvous '", prefix, "': the store lost key '", all, "'");
-  auto blobs = unpack(*packed);
-  MPIGDR_CHECK(blobs.size() == static_cast<std::size_t>(size));
+  if (packed->starts_with(kRefused)) refuse(prefix, packed->substr(1));
+  RecordReader record("what '" + all + "' of the store holds", *packed);
+  std::vector<std::string> blobs;
+  for (int r = 0; r < size; ++r) blobs.push_back(record.text("a rank's record"));
+  record.end();
   return blobs;
 }
 
@@ -98,28 +134,6 @@ std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int siz
   for (int r = 0; r < size; ++r)
     if (!store.check(rank_key(prefix, r))) missing.push_back(r);
   return missing;
-}
-
-std::string pack(const std::vector<std::string>& fields) {
-  std::string text;
-  for (const auto& field : fields) text += std::to_string(field.size()) + ":" + field;
-  return text;
-}
-
-std::vector<std::string> unpack(const std::string& text) {
-  std::vector<std::string> fields;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    std::size_t length = 0;
-    const std::size_t digits = at;
-    while (at < text.size() && text[at] >= '0' && text[at] <= '9' && at - digits < 12)
-      length = length * 10 + static_cast<std::size_t>(text[at++] - '0');
-    if (at == digits || at >= text.size() || text[at] != ':' || length > text.size() - at - 1)
-      fail(ErrorCode::Internal, "malformed packed text at byte ", at, " of ", text.size());
-    fields.push_back(text.substr(at + 1, length));
-    at += 1 + length;
-  }
-  return fields;
 }
 
 }  // namespace mpigdr

@@ -17,6 +17,7 @@ namespace {
 struct Row {
   std::string name, default_value, allowed, description;
   std::function<void(Env&, const std::string&)> parse;
+  bool secret = false;  // nothing tells its value
 };
 
 [[noreturn]] void bad(const Row& row, const std::string& value) {
@@ -45,6 +46,19 @@ int parse_int(const Row& row, const std::string& value, int low, int high) {
   const long number = std::strtol(value.c_str(), &end, 10);
   if (value.empty() || *end || errno || number < low || number > high) bad(row, value);
   return static_cast<int>(number);
+}
+
+// 64 digits to 32 bytes. What is wrong with others is not told by showing them.
+std::string parse_secret(const Row& row, const std::string& value) {
+  const auto digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+  const auto good = static_cast<std::size_t>(std::count_if(value.begin(), value.end(), digit));
+  if (value.size() != 64 || good != value.size())
+    fail(ErrorCode::InvalidUsage, row.name, " is not valid: expected ", row.allowed, ", and it has ",
+         value.size(), " characters, ", good, " of them hexadecimal digits");
+  std::string bytes;
+  for (std::size_t i = 0; i < value.size(); i += 2)
+    bytes += static_cast<char>(std::strtoul(value.substr(i, 2).c_str(), nullptr, 16));
+  return bytes;
 }
 
 double parse_seconds(const Row& row, const std::string& value) {
@@ -104,6 +118,11 @@ std::vector<Row> make_rows() {
                                                    {"launcher", BootstrapMode::Launcher},
                                                    {"store", BootstrapMode::Store}});
       }));
+  rows.push_back(
+      row("MPI_GDR_SECRET", "", "64 hexadecimal digits",
+          "secret of the launch, equal on all ranks: signs what they tell each other before MPI runs",
+          [](Env& e, R r, S v) { e.secret = parse_secret(r, v); }));
+  rows.back().secret = true;
   rows.push_back(row("MPI_GDR_MASTER_ADDR", "", "a host name or address",
                      "address that rank 0 announces when MASTER_ADDR is not set",
                      [](Env& e, R, S v) { e.master_addr = v; }));
@@ -254,7 +273,11 @@ std::vector<Env::Variable> Env::table() const {
   for (const Row& r : rows()) {
     const char* value = lookup_(r.name.c_str());
     const bool set = value && *value;
-    out.push_back({r.name, r.default_value, r.allowed, r.description, set ? value : r.default_value, set});
+    out.push_back({r.name, r.default_value, r.allowed, r.description,
+                   !set       ? r.default_value
+                   : r.secret ? "(set)"
+                              : value,
+                   set});
   }
   return out;
 }

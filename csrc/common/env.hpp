@@ -42,6 +42,9 @@ class Env {
   double orphan_seconds = 60;
   // MPI_GDR_BOOTSTRAP=auto|launcher|store: how MPI starts, see docs/bootstrap.md.
   BootstrapMode bootstrap = BootstrapMode::Auto;
+  // MPI_GDR_SECRET: 32 bytes, "" if there are none: what ranks tell each other before MPI runs is signed with
+  // it. Equal on all ranks. The only value that is shown to nobody.
+  std::string secret;
   // MPI_GDR_MASTER_ADDR: the address that rank 0 announces under an MPI launcher when MASTER_ADDR is not set.
   // Read by the Python side.
   std::string master_addr;
@@ -106,7 +109,7 @@ class Env {
 
   struct Variable {
     std::string name, default_value, allowed, description;
-    std::string value;  // in force
+    std::string value;  // in force; of a secret "(set)"
     bool from_environment = false;
   };
   // All known variables with what is in force, for `mpi-gdr info` and docs/environment.md.

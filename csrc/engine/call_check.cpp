@@ -34,6 +34,17 @@ void copy_text(char (&to)[N], std::string_view text) {
 
 }  // namespace
 
+void check_received(CallHeader& header, int rank) {
+  header.name[sizeof header.name - 1] = header.dtype[sizeof header.dtype - 1] =
+      header.detail[sizeof header.detail - 1] = 0;
+  for (const CallHeader::Call& call : header.call)
+    if (static_cast<int>(call.collective) >= kCollectiveCount ||
+        static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
+      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
+           static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
+           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
+}
+
 CallHeader::Call agreed_part(const CollectiveSpec& spec) {
   CallHeader::Call call{};
   call.collective = spec.collective;
@@ -106,6 +117,7 @@ bool CallCheck::advance() {
   if (phase_ == Phase::Headers) {
     if (!posted_) exchange(ours_.data(), theirs_.data(), sizeof(CallHeader), false);
     if (!all_arrived()) return false;
+    for (int r = 0; r < size_; ++r) check_received(theirs_[r], r);
     compare_headers();
     ++rounds_done_;
     phase_ = pairs_ ? Phase::Verdicts : Phase::Done;

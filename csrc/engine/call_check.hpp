@@ -43,6 +43,10 @@ struct CallHeader {
   Call call[kCalls];
 };
 
+// Of another rank, so that it can be compared and shown: its texts have an end. Throws Error(Remote) where a
+// number stands for nothing.
+void check_received(CallHeader& header, int rank);
+
 // What all ranks must call alike; the rest of it is zero.
 CallHeader::Call agreed_part(const CollectiveSpec& spec);
 

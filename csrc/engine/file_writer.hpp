@@ -11,6 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/trusted_folder.hpp"
+
 namespace mpigdr {
 
 class FileWriter {
@@ -19,10 +21,10 @@ class FileWriter {
     std::string path;
     std::string problem;  // empty: the file is there
   };
-  // Has replace_file(path, content()) run; `content` on the thread that writes, one file of the process after
-  // the other. Waits for the end of it for `patience` at most; `content` may run later than that.
+  // Has replace_file(path, content(), use) run; `content` on the thread that writes, one file of the process
+  // after the other. Waits for the end of it for `patience` at most; `content` may run later than that.
   Result write(const std::string& path, std::function<std::string()> content,
-               std::chrono::milliseconds patience) const;
+               std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
  private:
   // A write has outlasted somebody's patience, and none has ended since. Shared with the threads that write.
@@ -30,7 +32,7 @@ class FileWriter {
 };
 
 // Puts a file with this content, for the owner only, in the place of what is there in one step: readers never
-// see half of it. Makes folders that are missing. Returns what went wrong, or "". Throws std::bad_alloc.
-std::string replace_file(const std::string& path, const std::string& content);
+// see half of it. Returns what went wrong, or "". Throws std::bad_alloc, and what TrustedFolder throws.
+std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 
 }  // namespace mpigdr

@@ -17,7 +17,7 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
   try {
     return file_.write(
         to, [log = log_, options = options_, reason] { return pickle(log->snapshot(), *options, reason); },
-        patience);
+        patience, wanted.empty() ? options_->use : FolderUse::Named);
   } catch (const std::exception& e) {  // no memory
     return {to, e.what()};
   }

@@ -14,9 +14,10 @@
 namespace mpigdr {
 
 struct FlightWriterOptions {
-  std::string directory;   // made when the first file is written; empty: write() needs a path
-  int rank = 0, size = 1;  // of the world
-  std::string version;     // of this software
+  std::string directory;             // made when the first file is written; empty: write() needs a path
+  int rank = 0, size = 1;            // of the world
+  std::string version;               // of this software
+  FolderUse use = FolderUse::Named;  // of the directory
 };
 
 class FlightWriter {

@@ -81,12 +81,14 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    C10dStore meeting(store);  // the user's connection: other threads of the program may hold it for long
+    const auto meeting =
+        signed_store(store);  // the user's connection: other threads of the program may hold it for long
     std::vector<int> members;
     for (const std::string& blob :
-         rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
-                    std::to_string(world_ranks_[rank_]), Clock::now() + options.timeout))
-      members.push_back(std::stoi(blob));
+         rendezvous(*meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
+                    pack({std::to_string(world_ranks_[rank_])}), Clock::now() + options.timeout))
+      members.push_back(
+          RecordReader("a rank of a merged group", blob).number<int>("rank", 0, mpi::size() - 1));
     return make_child(store, std::move(members), rank, options);
   });
 }

@@ -1,10 +1,9 @@
 #include "torch/flight.hpp"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <ctime>
 
+#include "bootstrap/host.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "engine/trace_file.hpp"
@@ -48,7 +47,7 @@ std::string new_job_name() {
   localtime_r(&now, &local);
   std::strftime(when, sizeof when, "%Y%m%d-%H%M%S", &local);
   const std::string slurm = plain(variable("SLURM_JOB_ID"));
-  return (slurm.empty() ? "" : slurm + "-") + when + "-" + std::to_string(getpid());
+  return (slurm.empty() ? "" : slurm + "-") + when + "-" + random_nonce();
 }
 
 std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size) {
@@ -59,6 +58,7 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
   if (options.directory.empty()) {
     const std::string base = variable("TMPDIR");
     options.directory = (base.empty() ? "/tmp" : base) + "/mpi_gdr_flight_" + plain(job);
+    options.use = FolderUse::Job;
   }
   options.rank = rank;
   options.size = size;

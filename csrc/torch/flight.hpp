@@ -16,7 +16,8 @@ namespace mpigdr::torch_binding {
 // Null if MPI_GDR_FLIGHT_LOG=0. `job`: what tells this job from others on the node, equal on all ranks.
 std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size);
 
-// A name for a job that this process is rank 0 of: "20260131-235959-4711", with Slurm's number in front.
+// A name for a job that this process is rank 0 of: "20260131-235959-<64 random bits>", with Slurm's number in
+// front. Other users of the host cannot guess it.
 std::string new_job_name();
 
 // Null without MPI_GDR_TRACE. Throws InvalidUsage, naming the variable, if the file cannot be written; leaves

@@ -1,29 +1,14 @@
-// What each member brings to the meeting of a new group.
+// What this process brings to the meeting of a new group.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "engine/selection_source.hpp"
+#include "engine/member.hpp"
 
 namespace mpigdr::torch_binding {
 
-struct Member {
-  std::vector<SharedSetting> settings;  // all that chooses its algorithms
-  bool accelerator = false;             // there is one on its host
-  bool served = false;                  // something serves it: its tensors stay where they are
-  bool gpu_aware = false;  // its MPI takes addresses of that, by what it says or MPI_GDR_GPU_AWARE
-  std::string host;        // host_identity()
-  std::string cpus;        // usable_cpus()
-  std::string job;         // the name of the job, if this member's counts
-  std::string ticket;      // of its shm::Segment; empty: it has none
-};
-
 // This process, with `settings` and `ticket`.
 Member this_member(std::vector<SharedSetting> settings, std::string ticket);
-
-// As a blob of the rendezvous.
-std::string packed(const Member& member);
-Member unpacked_member(const std::string& blob);
 
 }  // namespace mpigdr::torch_binding

@@ -96,7 +96,7 @@ void World::begin_generation(c10::intrusive_ptr<c10d::Store> store) {
   // Over the connection that is there: the server of a TCPStore looks up each client's name, one after the
   // other, which takes seconds where no name server answers. No call of ours waits in the store for a peer.
   std::lock_guard lock(mutex_);
-  store_ = std::make_shared<C10dStore>(std::move(store));
+  store_ = signed_store(std::move(store));
   ++generation_;
   times_made_.clear();
 }

@@ -19,13 +19,14 @@
 #include "engine/flight_signal.hpp"
 #include "torch/liveness.hpp"
 
+namespace mpigdr {
+struct Member;
+}
 namespace mpigdr::mpi {
 class GroupTransport;
 }
 
 namespace mpigdr::torch_binding {
-
-struct Member;
 
 // What the creator is told about the job besides c10d's options: needed where the first group that uses this
 // backend is not the default group.

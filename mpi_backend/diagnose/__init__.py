@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from .compare import Job, findings
-from .dumps import PREFIX, BadDump, read_folder
+from .dumps import PREFIX, BadDump, read_folder, strangers
 from .report import print_report
 
 
@@ -31,7 +31,14 @@ def main(argv: list[str]) -> int:
     except (BadDump, OSError) as error:
         print(f"mpi-gdr diagnose: {error}", file=sys.stderr)
         return 2
-    job = Job(dumps, options.patience)
-    found = findings(job)
-    print_report(job, found)
+    for sentence in strangers(options.directory):
+        print(f"mpi-gdr diagnose: {sentence}: what is read here need not be true", file=sys.stderr)
+    try:
+        job = Job(dumps, options.patience)
+        found = findings(job)
+        print_report(job, found)
+    # Plain containers, but not those that a rank writes.
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        print(f"mpi-gdr diagnose: a file is no flight log: {error!r}", file=sys.stderr)
+        return 2
     return 1 if found else 0

@@ -3,8 +3,10 @@ are accepted, so that reading one never runs code."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,13 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_dump(path: Path) -> dict[str, Any]:
     """The top-level dictionary of one file. Raises BadDump."""
     try:
-        with path.open("rb") as file:
+        # Without waiting for whoever would write to a pipe of this name.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise BadDump(f"{path} is no file")
             dump = _PlainUnpickler(file).load()
+    except BadDump:
+        raise
     # A damaged pickle raises almost anything.
     except Exception as error:
         raise BadDump(f"{path} is no flight log: {error}") from error
@@ -36,6 +43,25 @@ def read_dump(path: Path) -> dict[str, Any]:
     if dump.get("backend") != "mpi-gdr":
         raise BadDump(f"{path} is not of backend mpi-gdr: use torchfrtrace")
     return dump
+
+
+def strangers(directory: str) -> list[str]:
+    """Sentences about what other users can have written: the folder itself, and files in it."""
+    folder, user = Path(directory), os.geteuid()
+    told = []
+    status = folder.stat()
+    if status.st_uid != user:
+        told.append(f"{folder} belongs to the user with number {status.st_uid}")
+    elif status.st_mode & stat.S_IWOTH:
+        told.append(f"other users can write to {folder}")
+    others = sorted(
+        path.name for path in folder.iterdir() if path.lstat().st_uid not in (user, status.st_uid)
+    )
+    if others:
+        told.append(
+            f"other users own {', '.join(others[:4])}{', ...' if len(others) > 4 else ''} in {folder}"
+        )
+    return told
 
 
 def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, dict[str, Any]]:

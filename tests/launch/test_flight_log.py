@@ -1,6 +1,7 @@
 """Flight logs of real jobs, read by torch's flight-recorder analyzer and by `mpi-gdr diagnose`."""
 
 import argparse
+import os
 import pickle
 import re
 import shutil
@@ -12,7 +13,7 @@ from torch.distributed.flight_recorder.components.builder import build_db
 from torch.distributed.flight_recorder.components.loader import read_dir
 
 from mpi_backend import diagnose
-from mpi_backend.diagnose.dumps import BadDump, read_dump
+from mpi_backend.diagnose.dumps import BadDump, read_dump, strangers
 
 PROGRAMS = Path(__file__).parent / "programs"
 PREFIX = "mpi_gdr_trace_rank_"
@@ -89,7 +90,7 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
     folders = {re.search(rf"flight log: (\S+)/{PREFIX}\d", output).group(1) for output in outputs}
     assert len(folders) == 1, folders
     folder = Path(folders.pop())
-    assert re.fullmatch(r"mpi_gdr_flight_\d+-\d+-\d+", folder.name) and folder.parent == tmp_path
+    assert re.fullmatch(r"mpi_gdr_flight_\d+-\d+-[0-9a-f]{16}", folder.name) and folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
 
     first_bad = next(c for c in analyze(folder) if not c.pass_check)
@@ -132,3 +133,25 @@ def test_diagnose_refuses_what_is_no_log(tmp_path, capsys):
     bad.write_bytes(pickle.dumps({"entries": [], "backend": "nccl"}))
     with pytest.raises(BadDump, match="use torchfrtrace"):
         read_dump(bad)
+    bad.unlink()
+    os.mkfifo(bad)  # nobody ever writes to it
+    with pytest.raises(BadDump, match="is no file"):
+        read_dump(bad)
+
+
+def test_diagnose_says_what_others_can_have_written(tmp_path, capsys):
+    log = tmp_path / f"{PREFIX}0"
+    log.write_bytes(pickle.dumps({"entries": [], "backend": "mpi-gdr"}))
+    assert strangers(str(tmp_path)) == []
+    tmp_path.chmod(0o1777)
+    assert strangers(str(tmp_path)) == [f"other users can write to {tmp_path}"]
+    if os.geteuid() != 0:
+        pytest.skip("giving a file to another user needs root")
+    os.chown(log, 65534, 65534)
+    assert strangers(str(tmp_path))[1] == f"other users own {log.name} in {tmp_path}"
+    os.chown(tmp_path, 65534, 65534)
+    assert strangers(str(tmp_path)) == [f"{tmp_path} belongs to the user with number 65534"]
+    diagnose.main([str(tmp_path)])
+    assert (
+        "belongs to the user with number 65534: what is read here need not be true" in capsys.readouterr().err
+    )

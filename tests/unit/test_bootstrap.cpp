@@ -189,7 +189,7 @@ TEST(launch_decision) {
 
   auto full = proposal(l1);
   full.error = "e\n";
-  full.nonce = "n";
+  full.nonce = "0a";
   full.initialised = true;
   full.process = {"h", 1ull << 63, 17, 4};
   const Proposal back = parse_proposal(serialise(full));

@@ -1,3 +1,5 @@
+#include <string>
+
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "test.hpp"
@@ -42,6 +44,25 @@ TEST(bad_values_name_the_variable) {
   CHECK_THROWS(one("MPI_GDR_CHUNK_BYTES", "-1"), Error, "MPI_GDR_CHUNK_BYTES=-1");
   CHECK_THROWS(one("MPI_GDR_CHUNK_BYTES", "0"), Error, "MPI_GDR_CHUNK_BYTES=0");
   CHECK_THROWS(one("MPI_GDR_TIMEOUT", "nan"), Error, "MPI_GDR_TIMEOUT=nan");
+}
+
+TEST(the_secret_is_shown_to_nobody) {
+  const std::string digits = "00ffA1b2" + std::string(56, '7');
+  const Env env = one("MPI_GDR_SECRET", digits.c_str());
+  CHECK(env.secret == std::string("\0\xff\xa1\xb2", 4) + std::string(28, '\x77'));
+  for (const Env::Variable& v : env.table()) {
+    CHECK(v.value.find("ffA1") == std::string::npos);
+    if (v.name == "MPI_GDR_SECRET") CHECK(v.value == "(set)" && v.from_environment);
+  }
+  for (const std::string& bad : {digits.substr(1), digits + "0", "g" + digits.substr(1), std::string("0x")}) {
+    CHECK_THROWS(one("MPI_GDR_SECRET", bad.c_str()), Error,
+                 "MPI_GDR_SECRET is not valid: expected 64 hexadecimal");
+    try {
+      one("MPI_GDR_SECRET", bad.c_str());
+    } catch (const Error& e) {
+      CHECK(std::string(e.what()).find("7777") == std::string::npos);
+    }
+  }
 }
 
 TEST(unknown_names_are_reported_with_the_nearest) {

@@ -97,6 +97,11 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
       why = who + " has no device memory to share";
       return false;
     }
+    if (theirs.handle_bytes > theirs.handle.size()) {
+      why = who + "'s handle has " + std::to_string(theirs.handle_bytes) + " bytes, expected at most " +
+            std::to_string(theirs.handle.size());
+      return false;
+    }
     try {
       if (r != rank_) {
         segments_[at] = shm::map_file_of(theirs.pid, theirs.file, segment_bytes_);

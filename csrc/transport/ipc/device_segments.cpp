@@ -78,9 +78,10 @@ void DeviceSegments::map(int r, std::uint64_t use) {
       static_cast<int>(std::min<std::uint64_t>(theirs.count->value.load(std::memory_order_acquire), kMax));
   for (; seen < there; ++seen) {
     const Entry& entry = theirs.entries[seen];
-    if (entry.handle_bytes == 0 || entry.handle_bytes > entry.handle.size()) continue;
+    const std::uint64_t handle_bytes = entry.handle_bytes;  // once: its owner may write
+    if (handle_bytes == 0 || handle_bytes > entry.handle.size()) continue;
     try {
-      void* const base = device_.import_memory({entry.handle.data(), entry.handle_bytes});
+      void* const base = device_.import_memory({entry.handle.data(), handle_bytes});
       std::atomic_ref(own_bases_[r * kMax + seen])
           .store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
     } catch (const Error& error) {

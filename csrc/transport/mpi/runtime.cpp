@@ -1,11 +1,14 @@
 #include "transport/mpi/runtime.hpp"
 
 #include <mpi.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -17,6 +20,7 @@
 #include "bootstrap/process_id.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
+#include "bootstrap/signed_store.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
@@ -116,6 +120,9 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
     set_oversubscribed_environment();
   set_fork_safe_environment();
+  const bool one_host = o.store ? std::count(nodes.begin(), nodes.end(), 0) == o.size
+                                : local_size && std::strtol(local_size, nullptr, 10) == o.size;
+  const bool confined = one_host && family() == MpiFamily::Mpich && set_one_host_environment();
   check_shared_memory(o, nodes, all);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
@@ -153,6 +160,7 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
     // Programs that this one starts are no part of the job.
     for (const char* variable : {"PMI_FD", "PMI_RANK", "PMI_SIZE"}) ::unsetenv(variable);
   }
+  if (confined) clear_one_host_environment();
   check(code, "MPI_Init_thread");
   s.started_by_us = true;
   s.under_launcher = how == Bootstrap::Launcher;
@@ -203,19 +211,20 @@ void verify_world(const RuntimeOptions& o, const std::vector<ProcessId>& process
   std::vector<std::string> all = {pack({std::to_string(size), std::to_string(level)})};
   if (o.size > 1 && o.store) all = meet_after_init(o, all[0], processes, deadline + kGrace);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const auto fields = unpack(all[r]);
-    MPIGDR_CHECK(fields.size() == 2);
-    if (std::stoi(fields[0]) != o.size)
-      fail(ErrorCode::InvalidUsage, "MPI started with ", fields[0], " rank(s) on rank ", r,
+    RecordReader record("a rank's record after MPI_Init", all[r]);
+    const int its_size = record.number<int>("size"), its_level = record.number<int>("thread level");
+    record.end();
+    if (its_size != o.size)
+      fail(ErrorCode::InvalidUsage, "MPI started with ", its_size, " rank(s) on rank ", r,
            ", but torch's world_size is ", o.size, " (bootstrap: ", state().bootstrap,
            ", library: ", library_version(),
            "). This library does not start from the environment it was given: start with `mpirun -n ", o.size,
            " python script.py` of the same MPI, or set MPI_GDR_BOOTSTRAP=",
            state().under_launcher ? "store" : "launcher");
-    if (std::stoi(fields[1]) < MPI_THREAD_MULTIPLE)
-      fail(ErrorCode::InvalidUsage, "MPI gives thread level '", thread_level_name(std::stoi(fields[1])),
-           "' on rank ", r, ", and mpi-gdr needs 'multiple'. Use an MPI that was built with it (",
-           library_version(), "), or unset the variable that lowers it");
+    if (its_level < MPI_THREAD_MULTIPLE)
+      fail(ErrorCode::InvalidUsage, "MPI gives thread level '", thread_level_name(its_level), "' on rank ", r,
+           ", and mpi-gdr needs 'multiple'. Use an MPI that was built with it (", library_version(),
+           "), or unset the variable that lowers it");
   }
 }
 
@@ -245,7 +254,8 @@ void exchange_processes() {
         "MPI_Allgather");
   s.processes.clear();
   s.boards->peers.clear();
-  for (const Record& r : all) {
+  for (Record& r : all) {
+    r.host[sizeof r.host - 1] = '\0';
     s.processes.push_back({r.host, r.domain, r.pid, r.started});
     const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
     s.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
@@ -254,6 +264,16 @@ void exchange_processes() {
                          describe(static_cast<int>(s.processes.size()) - 1, s.processes.back()) +
                          " has to say: its failures are noticed at deadlines only");
   }
+}
+
+// Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
+void begin_session() {
+  const RuntimeState& s = state();
+  char random[32];
+  if (s.rank == 0 && ::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
+  check(MPI_Bcast(random, sizeof random, MPI_BYTE, 0, s.base), "MPI_Bcast");
+  Signer::of_launch().begin_session({random, sizeof random});
 }
 
 void build_base(const RuntimeOptions& o) {
@@ -284,6 +304,7 @@ void build_base(const RuntimeOptions& o) {
   if (const int each = Env::get().ranks_per_node; each > 0)
     for (int r = 0; r < s.size; ++r) s.node_of_rank[static_cast<std::size_t>(r)] = r / each;
   exchange_processes();
+  begin_session();
   // Everybody has attached: the Allgather is through.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }

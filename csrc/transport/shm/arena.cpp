@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdio>
 #include <iterator>
+#include <optional>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/record.hpp"
 #include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
@@ -153,12 +154,38 @@ std::size_t Arena::in_use() const {
 }
 
 std::string Arena::ticket() const {
-  char text[128];
-  std::snprintf(text, sizeof text, "%lld %d %llx %zx %llx", static_cast<long long>(::getpid()), file_,
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(memory_)), bytes_,
-                static_cast<unsigned long long>(nonce_));
-  return text;
+  return pack({std::to_string(::getpid()), std::to_string(file_),
+               std::to_string(reinterpret_cast<std::uintptr_t>(memory_)), std::to_string(bytes_),
+               std::to_string(nonce_)});
 }
+
+namespace {
+
+struct Ticket {
+  std::int64_t pid = 0;
+  int file = -1;
+  std::uint64_t base = 0, nonce = 0;
+  std::size_t bytes = 0;
+};
+
+std::optional<Ticket> parse(const std::string& text) {
+  try {
+    RecordReader record("a rank's group memory", text);
+    Ticket ticket;
+    ticket.pid = record.number<std::int64_t>("pid", 1, kMaxPid);
+    ticket.file = record.number<int>("file", 0);
+    ticket.base = record.number<std::uint64_t>("address");
+    ticket.bytes = record.number<std::size_t>("bytes", kPage, kMostBytes);
+    ticket.nonce = record.number<std::uint64_t>("nonce");
+    record.end();
+    return ticket;
+  } catch (const Error& e) {
+    log(LogLevel::Warn, "INIT", e.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   static std::mutex mutex;
@@ -167,13 +194,9 @@ std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = known.find(ticket); found != known.end())
     if (auto view = found->second.lock()) return view;
-  long long pid;
-  int file;
-  unsigned long long base, nonce;
-  std::size_t bytes;
-  if (std::sscanf(ticket.c_str(), "%lld %d %llx %zx %llx", &pid, &file, &base, &bytes, &nonce) != 5 ||
-      bytes < kPage)
-    return nullptr;
+  const auto parsed = parse(ticket);
+  if (!parsed) return nullptr;
+  const auto& [pid, file, base, nonce, bytes] = *parsed;
   void* memory = map_file_of(pid, file, bytes);
   if (!memory) return nullptr;
   std::shared_ptr<ArenaView> view(new ArenaView);
@@ -181,7 +204,6 @@ std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   view->base_ = base;
   view->bytes_ = bytes;
   if (static_cast<const Header*>(memory)->nonce != nonce) return nullptr;
-  ::madvise(memory, bytes, MADV_DONTDUMP);  // it stands in its owner's core, if anywhere
   known.insert_or_assign(ticket, view);
   return view;
 }

@@ -17,15 +17,28 @@ namespace {
 
 constexpr int kAccess = PROT_READ | PROT_WRITE;
 constexpr int kSharing = MAP_SHARED | MAP_NORESERVE;
+constexpr unsigned kNoExecSeal = 8;  // MFD_NOEXEC_SEAL, of Linux 6.3
+constexpr int kFixedSize = F_SEAL_SHRINK | F_SEAL_GROW;
+
+// The whole file in memory; MAP_FAILED, with errno. Not in core dumps: a dump writes every page of the limit,
+// and reading one that is not in use takes memory for it.
+void* map(int file, std::size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, kAccess, kSharing, file, 0);
+  if (memory != MAP_FAILED) ::madvise(memory, bytes, MADV_DONTDUMP);
+  return memory;
+}
 
 }  // namespace
 
 MemoryFile make_memory_file(std::size_t bytes) {
   MemoryFile made;
-  made.file = ::memfd_create("mpi-gdr", MFD_CLOEXEC);
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  made.file = ::memfd_create("mpi-gdr", kFlags | kNoExecSeal);
+  if (made.file < 0 && errno == EINVAL) made.file = ::memfd_create("mpi-gdr", kFlags);
   if (made.file < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
-  if (::ftruncate(made.file, static_cast<off_t>(bytes)) == 0 && ::fchmod(made.file, 0600) == 0) {
-    made.memory = ::mmap(nullptr, bytes, kAccess, kSharing, made.file, 0);
+  if (::ftruncate(made.file, static_cast<off_t>(bytes)) == 0 && ::fchmod(made.file, 0600) == 0 &&
+      ::fcntl(made.file, F_ADD_SEALS, kFixedSize | F_SEAL_SEAL) == 0) {
+    made.memory = map(made.file, bytes);
     if (made.memory != MAP_FAILED) return made;
   }
   const int error = errno;
@@ -43,9 +56,11 @@ void* map_file_of(std::int64_t pid, int file, std::size_t bytes) {
   const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (opened < 0) return nullptr;
   struct stat status{};
+  const int seals = ::fcntl(opened, F_GET_SEALS);  // -1: it cannot have any
   const bool fits = ::fstat(opened, &status) == 0 && status.st_uid == ::geteuid() &&
-                    static_cast<std::size_t>(status.st_size) == bytes;
-  void* memory = fits ? ::mmap(nullptr, bytes, kAccess, kSharing, opened, 0) : MAP_FAILED;
+                    static_cast<std::size_t>(status.st_size) == bytes && seals != -1 &&
+                    (seals & kFixedSize) == kFixedSize;
+  void* memory = fits ? map(opened, bytes) : MAP_FAILED;
   ::close(opened);
   return memory == MAP_FAILED ? nullptr : memory;
 }

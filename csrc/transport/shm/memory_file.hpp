@@ -1,11 +1,15 @@
 // A file without a name (memfd) that processes of one user map: how it is made, and how another process's is
-// found through /proc/PID/fd. Stateless; thread-safe.
+// found through /proc/PID/fd. It is sealed at its size, since whoever touches pages behind the end of a file
+// that has been cut is killed by SIGBUS; and it stands in no core dump. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 namespace mpigdr::shm {
+
+// What a ticket of another process may say: no process has more addresses.
+inline constexpr std::size_t kMostBytes = std::size_t{1} << 56;
 
 struct MemoryFile {
   int file = -1;
@@ -16,7 +20,7 @@ struct MemoryFile {
 MemoryFile make_memory_file(std::size_t bytes);
 void release(MemoryFile file, std::size_t bytes);
 
-// Maps file `file` of process `pid`, if it is of this user and of exactly this size; else null.
+// Maps file `file` of process `pid`, if it is of this user and of exactly this size, for good; else null.
 void* map_file_of(std::int64_t pid, int file, std::size_t bytes);
 
 // 64 random bits, to tell a file from another one that has got its number.

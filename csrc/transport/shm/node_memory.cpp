@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "common/error.hpp"
+#include "common/log.hpp"
+#include "common/record.hpp"
 #include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
@@ -45,18 +47,24 @@ struct Ticket {
   std::string arena;  // its ticket; "" if it has none
 };
 
-bool parse(const std::string& text, Ticket& ticket) {
-  long long pid;
-  unsigned long long nonce, address;
-  int end = 0;
-  if (std::sscanf(text.c_str(), "%lld %d %llx %llx %zx%n", &pid, &ticket.file, &nonce, &address,
-                  &ticket.message_bytes, &end) != 5)
-    return false;
-  ticket.arena = text.substr(static_cast<std::size_t>(end));
-  ticket.pid = pid;
-  ticket.nonce = nonce;
-  ticket.address = address;
-  return true;
+// Nothing: the rank has none, or it is none.
+std::optional<Ticket> parse(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  try {
+    RecordReader record("a rank's shared memory", text);
+    Ticket ticket;
+    ticket.pid = record.number<std::int64_t>("pid", 1, kMaxPid);
+    ticket.file = record.number<int>("file", 0);
+    ticket.nonce = record.number<std::uint64_t>("nonce");
+    ticket.address = record.number<std::uint64_t>("address");
+    ticket.message_bytes = record.number<std::size_t>("bytes for messages", 0, kMostBytes);
+    ticket.arena = record.text("arena");
+    record.end();
+    return ticket;
+  } catch (const Error& e) {
+    log(LogLevel::Warn, "INIT", e.what());
+    return std::nullopt;
+  }
 }
 
 enum class Direction : std::uint8_t { Read, Write };
@@ -102,12 +110,9 @@ Segment::~Segment() {
 }
 
 std::string Segment::ticket() const {
-  char text[96];
-  std::snprintf(text, sizeof text, "%lld %d %llx %llx %zx", static_cast<long long>(::getpid()), file_,
-                static_cast<unsigned long long>(nonce_),
-                static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)),
-                message_bytes_);
-  return arena_ ? text + (' ' + arena_->ticket()) : text;
+  return pack({std::to_string(::getpid()), std::to_string(file_), std::to_string(nonce_),
+               std::to_string(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)),
+               std::to_string(message_bytes_), arena_ ? arena_->ticket() : ""});
 }
 
 NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, int size)
@@ -132,8 +137,9 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
   bool everything = true;
   message_bytes_ = own_->message_bytes_;
   for (int r = 0; r < size(); ++r) {
-    Ticket ticket;
-    if (!parse(tickets[static_cast<std::size_t>(r)], ticket)) return Reach::None;
+    const auto parsed = parse(tickets[static_cast<std::size_t>(r)]);
+    if (!parsed) return Reach::None;
+    const Ticket& ticket = *parsed;
     Peer& peer = peers_[static_cast<std::size_t>(r)];
     peer.pid = ticket.pid;
     peer.nonce = ticket.nonce;

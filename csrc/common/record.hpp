@@ -1,0 +1,60 @@
+// Records that processes give each other as text: packed fields, read one by one, and hostile until checked.
+//
+//   RecordReader record("a rank's bootstrap record", text);
+//   p.pid = record.number("pid", 1, kMaxPid);
+//   record.end();
+//
+// Every member of the reader throws Error(Remote) that names the record, the field, what stands there and
+// what was expected. Not thread-safe.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace mpigdr {
+
+// Strings of any content as one, and back. unpack() throws Internal on text that pack() did not make.
+std::string pack(const std::vector<std::string>& fields);
+std::vector<std::string> unpack(const std::string& text);
+
+inline constexpr std::int64_t kMaxPid = 1 << 22;  // of Linux
+
+class RecordReader {
+ public:
+  // `what` it is, for messages.
+  RecordReader(std::string what, const std::string& text);
+
+  bool more() const { return at_ < fields_.size(); }
+  std::size_t left() const { return fields_.size() - at_; }
+  const std::string& text(const char* field);
+  bool blank();                  // an empty field is next: passes over it
+  bool flag(const char* field);  // "0" or "1"
+  // A whole decimal number in low..high.
+  template <std::integral T>
+  T number(const char* field, T low = std::numeric_limits<T>::min(), T high = std::numeric_limits<T>::max()) {
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<T>(signed_number(field, low, high));
+    else
+      return static_cast<T>(unsigned_number(field, low, high));
+  }
+  // That there is no further field. Another version of this software may have written more.
+  void end() const;
+
+ private:
+  std::int64_t signed_number(const char* field, std::int64_t low, std::int64_t high);
+  std::uint64_t unsigned_number(const char* field, std::uint64_t low, std::uint64_t high);
+  [[noreturn]] void bad(const char* field, const std::string& found, const std::string& expected) const;
+
+  const std::string what_;
+  std::vector<std::string> fields_;
+  std::size_t at_ = 0;
+};
+
+// For messages: cut, and without what a terminal may take for more than text.
+std::string shown(const std::string& text);
+
+}  // namespace mpigdr

@@ -1,0 +1,83 @@
+#include "common/sha256.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <string>
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kBlock = 64;
+
+constexpr std::uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+using State = std::array<std::uint32_t, 8>;
+
+void compress(State& state, const char* block) {
+  std::uint32_t w[64];
+  for (int i = 0; i < 16; ++i) {
+    w[i] = 0;
+    for (int b = 0; b < 4; ++b) w[i] = w[i] << 8 | static_cast<unsigned char>(block[4 * i + b]);
+  }
+  for (int i = 16; i < 64; ++i) {
+    const std::uint32_t x = w[i - 15], y = w[i - 2];
+    w[i] = w[i - 16] + w[i - 7] + (std::rotr(x, 7) ^ std::rotr(x, 18) ^ x >> 3) +
+           (std::rotr(y, 17) ^ std::rotr(y, 19) ^ y >> 10);
+  }
+  auto [a, b, c, d, e, f, g, h] = state;
+  for (int i = 0; i < 64; ++i) {
+    const std::uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const std::uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const std::uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const std::uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  const State sums = {a, b, c, d, e, f, g, h};
+  for (std::size_t i = 0; i < state.size(); ++i) state[i] += sums[i];
+}
+
+}  // namespace
+
+Digest sha256(std::string_view text) {
+  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  std::size_t at = 0;
+  for (; text.size() - at >= kBlock; at += kBlock) compress(state, text.data() + at);
+  // The end: a bit, zeros up to the last 8 bytes of a block, the length in bits.
+  std::string end(text.substr(at));
+  end += '\x80';
+  end.resize((end.size() + 8 + kBlock - 1) / kBlock * kBlock - 8);
+  for (int shift = 56; shift >= 0; shift -= 8)
+    end += static_cast<char>(static_cast<std::uint64_t>(text.size()) * 8 >> shift);
+  for (at = 0; at < end.size(); at += kBlock) compress(state, end.data() + at);
+  Digest digest;
+  for (std::size_t i = 0; i < digest.size(); ++i)
+    digest[i] = static_cast<std::uint8_t>(state[i / 4] >> (24 - 8 * (i % 4)));
+  return digest;
+}
+
+Digest hmac_sha256(std::string_view key, std::string_view text) {
+  std::string inner(key.size() > kBlock ? bytes_of(sha256(key)) : key);
+  inner.resize(kBlock);
+  std::string outer = inner;
+  for (char& c : inner) c = static_cast<char>(c ^ 0x36);
+  for (char& c : outer) c = static_cast<char>(c ^ 0x5c);
+  return sha256(outer.append(bytes_of(sha256(inner.append(text)))));
+}
+
+bool equal_in_constant_time(const Digest& a, const Digest& b) {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned>(a[i] ^ b[i]);
+  return difference == 0;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,23 @@
+// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104). Plain functions, thread-safe. Some 200 MB/s: for records,
+// not for data.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace mpigdr {
+
+using Digest = std::array<std::uint8_t, 32>;
+
+Digest sha256(std::string_view text);
+Digest hmac_sha256(std::string_view key, std::string_view text);
+
+// Takes equally long wherever they differ.
+bool equal_in_constant_time(const Digest& a, const Digest& b);
+
+inline std::string_view bytes_of(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,107 @@
+"""What others may reach of a job, and what comes of it: its listeners, and its store, which torch serves to
+whoever connects."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from namespaces import Namespaces, hindrance
+from support import processes
+
+HERE = Path(__file__).parent
+SECRET = "5e" * 32
+PUBLIC = "10.231.77.1"
+HOST = (
+    "mount -t tmpfs -o size=1g tmpfs /dev/shm && ip link set lo up"
+    f" && ip link add out0 type veth peer name out1 && ip link set out1 up"
+    f" && ip addr add {PUBLIC}/24 dev out0 && ip link set out0 up"
+)
+
+
+def run_each(
+    script: Path, prefixes: Sequence[Sequence[str]], secrets: Sequence[str]
+) -> list[processes.Result]:
+    """A rank for each of them, without a launcher: words before its command, and its secret or ""."""
+    port = str(processes.free_port())
+    with contextlib.ExitStack() as stack:
+        programs = []
+        for rank, (prefix, secret) in enumerate(zip(prefixes, secrets, strict=True)):
+            env = processes.clean_environment(
+                RANK=str(rank), WORLD_SIZE=str(len(prefixes)), MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+                MPI_GDR_FLIGHT_LOG="0", **({"MPI_GDR_SECRET": secret} if secret else {}),
+            )  # fmt: skip
+            program = processes.Program([*prefix, sys.executable, str(script)], env)
+            programs.append(stack.enter_context(program))
+        return [program.finish(100) for program in programs]
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "none"])
+def test_a_job_of_one_host_listens_on_the_loopback_only(launcher):
+    """On a host with a second network interface. Hydra's own listener and that of torch's store, whose
+    address the program chooses, are left out."""
+    if reason := hindrance():
+        pytest.skip(reason)
+    program = str(HERE / "listeners.py")
+    with Namespaces("onehost", HOST) as host:
+        if launcher == "mpirun":
+            words, env = [*processes.MPI_GDR_RUN, "-n", "2", program], {}
+        else:
+            words = ["sh", "-c", 'RANK=0 "$@" & RANK=1 "$@"; wait', "sh", sys.executable, program]
+            env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29411"}
+        words = [*host.enter(), *words]
+        output = processes.run(words, timeout=100, **env).expect(0)
+    found = [json.loads(line) for line in re.findall(r"^listeners (.*)$", output, re.MULTILINE)]
+    assert len(found) == 2, output
+    addresses = [address for rank in found for address in rank["listeners"]]
+    assert addresses, "MPI listens nowhere: this test shows nothing"
+    assert [a for a in addresses if not a.startswith("127.0.0.1:")] == [], output
+    assert not any(rank["inherited"] for rank in found), "programs that a rank starts may span hosts"
+
+
+@pytest.mark.parametrize("secret", ["", SECRET], ids=["no secret", "secret"])
+def test_an_outsider_of_the_store_neither_ends_nor_steers_a_job(secret):
+    """It writes news of lost ranks, aborts and records of meetings, plain ones and those it has read. One
+    rank is on another host, as far as it knows: ranks of one host do not read the list."""
+    if reason := hindrance():
+        pytest.skip(reason)
+    elsewhere = ["unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
+    results = run_each(HERE / "outsider.py", [[], [], elsewhere], [secret] * 3)
+    output = "\n".join(result.expect(0) for result in results)
+    for rank in range(3):
+        assert f"rank {rank} is well" in output, output
+    told = re.findall("WARN ALIVE news that no rank has written is ignored", output)
+    assert 1 <= len(told) <= 2, output  # by one rank of each host
+    assert secret == "" or secret not in output
+
+
+@pytest.mark.parametrize("secrets", [(SECRET, "", SECRET), ("", SECRET, ""), (SECRET, "77" * 32, SECRET)])
+def test_ranks_with_different_secrets_are_told_so(secrets):
+    results = run_each(HERE / "listeners.py", [[]] * 3, secrets)
+    output = "\n".join(result.output for result in results)
+    assert all(result.status not in (0, None) for result in results), output
+    errors = re.findall(r"^\S*Error: .*is MPI_GDR_SECRET equal on all ranks\?", output, re.MULTILINE)
+    assert len(errors) == 3, output
+    assert SECRET not in output and "77" * 32 not in output
+
+
+def test_the_secret_is_not_shown(tmp_path):
+    output = processes.run([sys.executable, "-m", "mpi_backend", "info"], MPI_GDR_SECRET=SECRET).expect(0)
+    assert re.search(r"MPI_GDR_SECRET\W+\(set\)", output) and SECRET not in output, output
+    text = processes.run_apart(
+        2,
+        HERE / "listeners.py",
+        MPI_GDR_SECRET=SECRET,
+        MPI_GDR_DEBUG="TRACE",
+        MPI_GDR_TRACE=str(tmp_path / "t%r.json"),
+    )
+    assert all("MPI_GDR_SECRET=(set)" in r.expect(0) and SECRET not in r.output for r in text[:1])
+    assert SECRET not in "".join(path.read_text() for path in tmp_path.iterdir())
+    bad = "x" + SECRET[1:]
+    output = processes.run([sys.executable, "-m", "mpi_backend", "info"], MPI_GDR_SECRET=bad).output
+    assert "MPI_GDR_SECRET is not valid: expected 64 hexadecimal digits" in output and bad not in output
