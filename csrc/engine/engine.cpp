@@ -275,7 +275,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     const Counted waiter(operation.waiters), caller(callers_);
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
-    Backoff backoff(options_.oversubscribed, crowding_);
+    Backoff backoff(crowding_);
     auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       shm::Doorbell bell;
@@ -300,7 +300,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
 
 void Engine::wait_all(Group& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
-  Backoff backoff(options_.oversubscribed, crowding_);
+  Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !stopped_.load(std::memory_order_acquire)) {
     const std::vector<OperationPtr> pending = unfinished_of(&group);
     for (const OperationPtr& operation : pending) {

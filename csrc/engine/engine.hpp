@@ -137,12 +137,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
-  // A device may wait for the progress thread: it shall not nap, unless ranks share the cores.
-  bool keeps_polling() const {
-    return !options_.oversubscribed && on_device_.load(std::memory_order_relaxed) > 0;
+  Crowding& crowding() { return crowding_; }
+  // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
+  bool keeps_polling(Clock::time_point now) const {
+    return on_device_.load(std::memory_order_relaxed) > 0 && !crowding_.counted() && !crowding_.slices(now);
   }
-  // And if they do, it shall nap soon: those that share its core have to get on.
-  bool naps_soon() const { return options_.oversubscribed && on_device_.load(std::memory_order_relaxed) > 0; }
+  // And if they are, it shall nap soon: those that share its core have to get on.
+  bool naps_soon(Clock::time_point now) const {
+    return crowding_.slices(now) || (crowding_.counted() && on_device_.load(std::memory_order_relaxed) > 0);
+  }
   int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
 
  private:
@@ -218,7 +221,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<OperationPtr> active_, arrived_, started_;
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
 
-  Crowding crowding_;
+  Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
   std::atomic<int> on_device_{0};  // operations that a device works on

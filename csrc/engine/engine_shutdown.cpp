@@ -16,7 +16,7 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
 
 void Engine::drain(Group& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
-  Backoff backoff(options_.oversubscribed, crowding_);
+  Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle({});
 }
 

@@ -26,14 +26,21 @@ constexpr microseconds kShortestNap(50);
 constexpr nanoseconds kHandOver = microseconds(20);
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
-// Where ranks share the cores and devices wait: a yield costs the others' time slices there, of which a chain
-// of rounds on several ranks needs many.
+// Where others keep the cores for time slices, or ranks share them and devices wait: a yield costs the
+// others' time slices there, of which a chain of rounds on several ranks needs many.
 constexpr nanoseconds kCrowdedQuiet = microseconds(200);
 
 nanoseconds read(clockid_t clock) {
   timespec t{};
   if (clock_gettime(clock, &t) != 0) return nanoseconds(0);  // the thread is gone: it computes no more
   return std::chrono::seconds(t.tv_sec) + nanoseconds(t.tv_nsec);
+}
+
+void rest(const shm::Doorbell& bell, microseconds duration) {
+  if (bell.flag)
+    shm::sleep(bell, duration);
+  else
+    std::this_thread::sleep_for(duration);
 }
 
 clockid_t clock_of_this_thread() {
@@ -107,21 +114,20 @@ void ProgressThread::poll_until_idle() {
     const bool moved = engine_.try_pass(nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
-    if (issuer_computes() && !engine_.keeps_polling()) {
+    if (issuer_computes() && !engine_.keeps_polling(Clock::now())) {
       if (moved) pause = kShortestNap;
       if (now - last_move < kHandOver) continue;  // what it waits for is likely near
       pause = std::min(pause, longest_nap_);
-      if (bell.flag)
-        shm::sleep(bell, pause);
-      else
-        std::this_thread::sleep_for(pause);
+      rest(bell, pause);
       pause *= 2;
     } else if (!moved) {
       // The core goes to the issuer at once if it became ready; its clock then shows it.
-      if (now - last_move > (engine_.naps_soon() ? kCrowdedQuiet : kQuiet)) {
-        std::this_thread::sleep_for(kShortestNap);
+      const auto begin = Clock::now();
+      if (now - last_move > (engine_.naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
+        rest(bell, kShortestNap);
       } else {
         sched_yield();
+        engine_.crowding().yielded(begin, Clock::now());
       }
     }
   }

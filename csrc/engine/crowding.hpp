@@ -1,0 +1,60 @@
+// Whether this process shares its cores with others. Told by a count of ranks and cores at the start, or
+// measured: containers, quotas and other jobs are in no count.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+
+namespace mpigdr {
+
+// One of a process. Thread-safe.
+class Crowding {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // `counted`: more ranks than cores.
+  explicit Crowding(bool counted) : counted_(counted) {}
+  bool counted() const { return counted_; }
+
+  // A yield has lasted from `begin` to `end`.
+  void yielded(Clock::time_point begin, Clock::time_point end) {
+    if (end - begin > kAlone) remember(shared_until_, end + kRemembered);
+    if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
+  }
+  // Somebody else wants the cores.
+  bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
+  // And keeps them for whole time slices.
+  bool slices(Clock::time_point now) const { return before(now, slices_until_); }
+
+  // What a wait begins with. Where cores are shared, spinning is right while the awaited rank runs on another
+  // core at the same time, and lost where it waits for this one: the last waits tell, and one of a few tries
+  // again.
+  bool spins(Clock::time_point now) const {
+    return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
+  }
+  // A wait ended while it spun, or did not.
+  void met() {
+    if (misses_.load(std::memory_order_relaxed) != 0) misses_.store(0, std::memory_order_relaxed);
+  }
+  void missed() { misses_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  using Until = std::atomic<Clock::rep>;  // ticks of Clock
+  static void remember(Until& until, Clock::time_point end) {
+    until.store(end.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  static bool before(Clock::time_point now, const Until& until) {
+    return now.time_since_epoch().count() < until.load(std::memory_order_relaxed);
+  }
+
+  // Longer than a yield to nobody, shorter than two changes of process.
+  static constexpr std::chrono::microseconds kAlone{2};
+  // Shorter than any slice that Linux gives, longer than what a rank does between two waits.
+  static constexpr std::chrono::microseconds kSlice{1000};
+  static constexpr std::chrono::milliseconds kRemembered{20};
+  static constexpr unsigned kTryAgain = 16;
+  const bool counted_;
+  Until shared_until_{0}, slices_until_{0};
+  std::atomic<unsigned> misses_{0};
+};
+
+}  // namespace mpigdr
