@@ -9,6 +9,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/rank_list.hpp"
+#include "common/record.hpp"
 
 namespace mpigdr {
 namespace {
@@ -300,20 +301,19 @@ void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
     }
     store.set(key(domain_), pack({std::to_string(options_.rank), lifeline_->address()}));
   }
-  if (!to_lifeline_) {
-    const auto text = store.try_get(key(domain));
-    if (!text) return;
-    std::vector<std::string> fields;
-    try {
-      fields = unpack(*text);
-    } catch (const Error&) {
+  if (!to_lifeline_) try {
+      const auto text = store.try_get(key(domain));
+      if (!text) return;
+      RecordReader record("a lifeline", *text);
+      const int speaker = record.number<int>("rank", 0);
+      const std::vector<int> left = left_of(domains_[domain]);
+      if (std::find(left.begin(), left.end(), speaker) == left.end())
+        return;  // the next one has yet to write
+      at_lifeline_ = speaker;
+      to_lifeline_ = std::make_unique<LifelineWatch>(record.text("address"));
+    } catch (const Error& error) {  // forged, or of another version
+      log(LogLevel::Info, "ALIVE", error.what());
     }
-    for (const int r : left_of(domains_[domain]))
-      if (fields.size() == 2 && fields[0] == std::to_string(r)) {
-        at_lifeline_ = r;
-        to_lifeline_ = std::make_unique<LifelineWatch>(fields[1]);
-      }
-  }
   if (!to_lifeline_ || to_lifeline_->look() != LifelineWatch::State::Ended) return;
   read(store, now);  // what it had to say before
   to_lifeline_.reset();

@@ -4,6 +4,7 @@
 // Thread-safe. Never throws, never fails the job.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -25,6 +26,8 @@ class FlightWriter {
   FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
 
   const std::shared_ptr<FlightLog>& log() const { return log_; }
+  // Ranks of a later world may stand in another order.
+  void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
   // The file that write() makes by default: "<directory>/mpi_gdr_trace_rank_<rank>".
   std::string path() const;
 
@@ -37,6 +40,7 @@ class FlightWriter {
 
  private:
   const std::shared_ptr<FlightLog> log_;
+  std::atomic<int> rank_;
   const std::shared_ptr<const FlightWriterOptions> options_;
   const FileWriter file_;
 };

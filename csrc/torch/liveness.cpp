@@ -10,12 +10,12 @@
 
 #include "bootstrap/agent.hpp"
 #include "bootstrap/heartbeat.hpp"
-#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
+#include "common/record.hpp"
 #include "transport/mpi/runtime.hpp"
 
 namespace mpigdr::torch_binding {
@@ -220,7 +220,8 @@ bool Liveness::depart(const Open& open, const News& news) {
       departure.text = news.text;
       departure.when = Clock::now();
       for (int c = 0; c < kChannelCount; ++c)
-        departure.sequences[c] = std::strtoull(reached[i + 1 + c].c_str(), nullptr, 10);
+        departure.sequences[c] = RecordReader("how far a rank took part", pack({reached[i + 1 + c]}))
+                                     .number<std::uint64_t>("operations");
       open.group->depart(std::move(departure));
       concerned = true;
     }

@@ -120,6 +120,7 @@ void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout, boo
   mpi::initialize(options);
   if (first && rank == 0) warn_of_unknown_variables();  // most often they are the same on all
   if (!first && begins_generation) mpi::renumber(options);
+  if (const auto log = flight()) log->set_rank(rank);
 }
 
 void World::initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
