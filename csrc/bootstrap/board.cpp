@@ -84,9 +84,10 @@ std::unique_ptr<BoardReader> BoardReader::open(const Board::Ticket& ticket) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0) return nullptr;
   struct stat status{};
+  const int seals = ::fcntl(file, F_GET_SEALS);  // -1: of a file that has none
   const bool fits = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
-                    status.st_size == static_cast<off_t>(Board::kBytes) &&
-                    (::fcntl(file, F_GET_SEALS) & kSizeIsFinal) == kSizeIsFinal;
+                    status.st_size == static_cast<off_t>(Board::kBytes) && seals >= 0 &&
+                    (seals & kSizeIsFinal) == kSizeIsFinal;
   void* const memory =
       fits ? ::mmap(nullptr, Board::kBytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0) : MAP_FAILED;
   ::close(file);

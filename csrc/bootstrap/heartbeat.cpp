@@ -16,8 +16,11 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// A talk that has been stuck for so long is tried over another connection.
+// A talk that has been stuck for so long is tried over another connection, and then ever more rarely.
 constexpr milliseconds kReconnect(20'000);
+constexpr int kMostPending = 3;
+// After a connection has broken: a server that lives has answered another one by then.
+constexpr milliseconds kBroken(1000);
 
 struct Superseded {};
 
@@ -38,11 +41,15 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   int running = 0;                            // threads
   bool look_soon = false, talk_soon = false;  // the next one shall come at once
   std::uint64_t looks = 0;                    // that have begun
-  std::uint64_t talks = 0;                    // connections that were tried; the last one counts
-  bool connected = false;                     // the store has answered once
-  steady_clock::time_point tried{};           // when the last talk began
-  steady_clock::time_point contact{};         // when the store last answered
-  std::string lost;                           // why it never will again
+  // Talks, each with a connection of its own; the one that was answered last counts.
+  std::uint64_t talks = 0, current = 0;  // that have begun; the one that counts, 0: none
+  int pending = 0;                       // that were not answered yet
+  milliseconds patience{0};              // until another one is tried
+  bool connected = false;                // the store has answered once
+  steady_clock::time_point tried{};      // when the last talk began
+  steady_clock::time_point contact{};    // when the store last answered
+  std::string broken;                    // what ended the talk since then
+  steady_clock::time_point broken_at{};
 
   // Memory may run out in whatever is called from here, and these threads must go on.
   template <typename F>
@@ -55,14 +62,14 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   }
 
   // A thread of its own, which holds this object to its end.
-  void start(const char* name, void (State::*body)()) {
+  void start(const char* name, std::function<void(State&)> body) {
     {
       const std::lock_guard lock(mutex);
       ++running;
     }
     try {
-      quiet_thread(name, [self = shared_from_this(), body] {
-        (self.get()->*body)();
+      quiet_thread(name, [self = shared_from_this(), body = std::move(body)] {
+        body(*self);
         self->end();
       }).detach();
     } catch (...) {
@@ -106,10 +113,11 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
           told = true;
           if (const std::string text = options.on_store_lost(reason); !text.empty()) watch.lose_others(text);
         }
-        const bool quiet = !told && silence_of_store() > PeerWatch::kReport;
-        if (quiet && !was_quiet) options.on_store_quiet(no_answer());
-        was_quiet = quiet;
-        if (!told && wants_talk(now)) start("mpigdr-beat", &State::talk);
+        const std::string quiet = told ? "" : store_quiet();
+        if (!quiet.empty() && !was_quiet) options.on_store_quiet(quiet);
+        was_quiet = !quiet.empty();
+        if (const std::uint64_t next = told ? 0 : next_talk(now))
+          start("mpigdr-beat", [next](State& state) { state.talk(next); });
       });
       std::unique_lock lock(mutex);
       changed.notify_all();  // talk_soon, and whoever counts the looks
@@ -118,20 +126,26 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     }
   }
 
-  // With the first time that this rank speaks, and when the talk so far is stuck.
-  bool wants_talk(steady_clock::time_point now) {
+  // The number of a talk that shall begin now: the first one, or because the one that counts is stuck or has
+  // ended; else 0.
+  std::uint64_t next_talk(steady_clock::time_point now) {
     const std::lock_guard lock(mutex);
-    if (talks > 0 && (now - contact < kReconnect || now - tried < kReconnect)) return false;
-    if (talks == 0) contact = now;  // the silence is counted from here
-    ++talks;
+    const milliseconds reconnect = std::max(kReconnect, 4 * watch.talk_pause());
+    if (pending == 0) patience = current == 0 && broken.empty() ? milliseconds(0) : reconnect;
+    const bool lost_it = current == 0 && !broken.empty() && tried < broken_at;
+    if (current != 0 && now - contact < reconnect) return 0;
+    if (talks > 0 && !lost_it && now - tried < patience) return 0;
+    if (pending >= kMostPending) return 0;
+    if (current == 0 && broken.empty() && pending == 0) contact = now;  // the silence is counted from here
+    patience *= 2;
+    ++pending;
     tried = now;
-    return true;
+    return ++talks;
   }
 
   steady_clock::duration silence_of_store() const {
     const std::lock_guard lock(mutex);
-    if (!connected || talks == 0) return {};  // it may wait for a name server
-    return steady_clock::now() - contact;
+    return connected && talks > 0 ? steady_clock::now() - contact : steady_clock::duration{};
   }
 
   std::string no_answer() const {
@@ -140,10 +154,20 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
            " s";
   }
 
+  // Worth a warning, or "".
+  std::string store_quiet() const {
+    {
+      const std::lock_guard lock(mutex);
+      if (!connected) return broken;  // it may wait for a name server
+    }
+    return silence_of_store() > std::max(PeerWatch::kReport, 4 * watch.talk_pause()) ? no_answer() : "";
+  }
+
   std::string store_lost() const {
     {
       const std::lock_guard lock(mutex);
-      if (!lost.empty()) return lost;
+      if (!connected) return "";
+      if (!broken.empty() && steady_clock::now() - broken_at > kBroken) return broken;
     }
     const auto silence = options.watch.silence;
     return silence.count() > 0 && silence_of_store() > std::max(silence, 4 * watch.talk_pause()) ? no_answer()
@@ -159,13 +183,12 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
       auto answer = call();
       const std::unique_lock lock = check_current();
       state_.contact = steady_clock::now();
-      state_.connected = true;
       return answer;
     }
     // Also orders what this thread has done to the watch before what the next one does.
     std::unique_lock<std::mutex> check_current() {
       std::unique_lock lock(state_.mutex);
-      if (state_.talks != talk_) throw Superseded();
+      if (state_.current != talk_) throw Superseded();
       return lock;
     }
 
@@ -195,15 +218,21 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     const std::uint64_t talk_;
   };
 
-  void talk() {
-    std::uint64_t mine;
-    {
-      const std::lock_guard lock(mutex);
-      mine = talks;
-    }
+  void talk(std::uint64_t mine) {
+    bool answered = false;
     try {
-      Current store(*this, options.connect(), mine);
-      while (!stopped()) {
+      auto connection = options.connect();
+      connection->check(options.watch.prefix);
+      {
+        const std::lock_guard lock(mutex);
+        answered = connected = true;
+        --pending;
+        current = mine;
+        contact = steady_clock::now();
+        broken.clear();
+      }
+      Current store(*this, std::move(connection), mine);
+      while (!stopped() && watch.speaks()) {
         watch.talk(store, steady_clock::now());
         std::unique_lock lock(mutex);
         changed.notify_all();
@@ -214,16 +243,21 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
     } catch (const std::exception& e) {
       const std::string text = e.what();
       const std::lock_guard lock(mutex);
-      if (talks != mine) return;
-      lost = text.substr(0, text.find('\n'));  // torch adds a stack
-      if (lost.empty()) lost = "an error without a message";
-      changed.notify_all();
+      if (current == mine || (!answered && current == 0 && broken.empty())) {
+        broken = text.substr(0, text.find('\n'));  // torch adds a stack
+        if (broken.empty()) broken = "an error without a message";
+        broken_at = steady_clock::now();
+      }
     }
+    const std::lock_guard lock(mutex);
+    if (!answered) --pending;
+    if (current == mine) current = 0;
+    changed.notify_all();
   }
 };
 
 Heartbeat::Heartbeat(HeartbeatOptions options) : state_(std::make_shared<State>(std::move(options))) {
-  state_->start("mpigdr-look", &State::look);
+  state_->start("mpigdr-look", [](State& state) { state.look(); });
 }
 
 void Heartbeat::say(News news, milliseconds patience) {
@@ -235,7 +269,8 @@ void Heartbeat::say(News news, milliseconds patience) {
   // A look that begins now finds whether another rank of this host speaks: it has read the news, or will.
   const std::uint64_t enough = s.looks + 2;
   const auto until = steady_clock::now() + patience;
-  while (!s.stopping && s.lost.empty() && (s.looks < enough || (s.watch.speaks() && !s.watch.published()))) {
+  while (!s.stopping && s.broken.empty() &&
+         (s.looks < enough || (s.watch.speaks() && !s.watch.published()))) {
     s.look_soon = s.talk_soon = true;
     s.changed.notify_all();
     if (s.changed.wait_until(lock, std::min(until, steady_clock::now() + milliseconds(20))) ==
@@ -262,6 +297,8 @@ std::string Heartbeat::quiet_among(const std::vector<int>& ranks) const {
 }
 
 std::string Heartbeat::store_lost() const { return state_->store_lost(); }
+
+bool Heartbeat::published() const { return state_->watch.published(); }
 
 void Heartbeat::stop(milliseconds patience) {
   std::unique_lock lock(state_->mutex);

@@ -5,9 +5,9 @@
 // hang; if it does, a third one tries another connection, since a network that comes back may be slow to
 // revive an old one. They take no signals, no lock of Python's, and never call MPI.
 //
-// The store is lost with the process that serves it (an error), or if it does not answer for `silence`. With
-// it goes all news of other hosts, so that their ranks count as lost, unless on_store_lost says otherwise.
-// Losing it harms nobody who stays on one host.
+// The store is lost with the process that serves it (a connection breaks, and no other one comes about at
+// once), or if it does not answer for `silence`. With it goes all news of other hosts, so that their ranks
+// count as lost, unless on_store_lost says otherwise. Losing it harms nobody who stays on one host.
 #pragma once
 
 #include <chrono>
@@ -47,6 +47,8 @@ class Heartbeat {
   std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
   std::string quiet_among(const std::vector<int>& ranks) const;
 
+  // As PeerWatch's.
+  bool published() const;
   // Why there is no news from the store any more, or "".
   std::string store_lost() const;
 

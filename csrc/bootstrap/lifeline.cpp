@@ -4,9 +4,11 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
@@ -79,6 +81,17 @@ Lifeline::Lifeline() : listener_(make_socket()) {
 
 Lifeline::~Lifeline() { ::close(listener_); }
 
+const Lifeline& Lifeline::of_process() {
+  static int listener = -1;  // for the child, which may only make system calls
+  static const Lifeline* const line = [] {
+    const auto* made = new Lifeline;
+    listener = made->listener_;
+    ::pthread_atfork(nullptr, nullptr, [] { ::close(listener); });
+    return made;
+  }();
+  return *line;
+}
+
 std::string Lifeline::address() const {
   sockaddr_in6 own{};
   socklen_t length = sizeof own;
@@ -93,7 +106,14 @@ LifelineWatch::LifelineWatch(const std::string& address) {
   int port = 0;
   words >> port;
   if (port <= 0 || port > 0xffff) return;
-  for (std::string word; words >> word && addresses_.size() < kMostAddresses;) {
+  // An address that this host has, too, such as a bridge's, would lead back to it.
+  const std::vector<std::string> own = own_addresses();
+  std::vector<std::string> all, others;
+  for (std::string word; words >> word && all.size() < kMostAddresses;) {
+    all.push_back(word);
+    if (std::find(own.begin(), own.end(), word) == own.end()) others.push_back(word);
+  }
+  for (const std::string& word : others.empty() ? all : others) {  // all: containers of one host share it
     Address to;
     to.address.sin6_family = AF_INET6;
     to.address.sin6_port = htons(static_cast<std::uint16_t>(port));

@@ -18,6 +18,8 @@ namespace mpigdr {
 class Lifeline {
  public:
   Lifeline();  // throws System
+  // The one of this process, which only its end closes: a forked child does not keep it. Throws System.
+  static const Lifeline& of_process();
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;

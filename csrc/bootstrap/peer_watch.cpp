@@ -63,7 +63,7 @@ milliseconds PeerWatch::look_pause() const {
 }
 
 PeerWatch::Key PeerWatch::key_of(const News& news) {
-  return {news.kind, news.ranks.front(), is_about_life(news.kind) ? "" : news.details};
+  return {news.kind, news.ranks, is_about_life(news.kind) ? "" : news.details};
 }
 
 bool PeerWatch::keep_new(News& news) {
@@ -131,7 +131,12 @@ void PeerWatch::say(News news) {
 
 void PeerWatch::post(const News& news, bool relayed) {
   if (!options_.boards || !options_.boards->own) return;
-  if (!options_.boards->own->post(pack({options_.prefix, relayed ? "relayed" : "own", serialise(news)})))
+  const auto posted = [&](const News& what) {
+    return options_.boards->own->post(pack({options_.prefix, relayed ? "relayed" : "own", serialise(what)}));
+  };
+  News short_news = news;
+  short_news.details.clear();  // of very many groups
+  if (!posted(news) && (!is_about_life(news.kind) || !posted(short_news)))
     log(LogLevel::Warn, "ALIVE", "no room to tell the ranks of this host: ", news.text);
 }
 
@@ -269,8 +274,9 @@ void PeerWatch::beat(KvStore& store, Time now) {
   const std::int64_t count = store.add(key(next), 0);
   // Domains may begin far apart in time: one that has not begun is not silent.
   if (next != watched_) to_lifeline_.reset();
-  hold_lifeline(store, next, now);
   const bool heard = next == watched_ && count != last_beat_;
+  if (heard || next != watched_) speaker_ended_ = Time{};
+  hold_lifeline(store, next, now);
   if (next != watched_ || heard || count == 0 || slept(talked_, now, talk_pause())) heard_ = now;
   watched_ = next;
   last_beat_ = count;
@@ -280,7 +286,10 @@ void PeerWatch::beat(KvStore& store, Time now) {
   const std::string text = " not been heard of for " + seconds(since) +
                            ": the host or the network to it is down, or all of it is stopped; seen by " +
                            describe(options_.rank, options_.processes[options_.rank]);
-  if (options_.silence.count() > 0 && since > std::max(options_.silence, 4 * talk_pause()))
+  // A host that says that its speaker has ended is not suspended: another rank would speak for it by now.
+  const bool deserted =
+      speaker_ended_ != Time{} && now - speaker_ended_ > std::max(kReport, 4 * talk_pause());
+  if (deserted || (options_.silence.count() > 0 && since > std::max(options_.silence, 4 * talk_pause())))
     return learn({News::Kind::Silent, ranks, whom(ranks) + text}, Source::Found);
   ranks = quiet_of(ranks, false);
   if (since <= std::max(kReport, 4 * talk_pause()) || ranks.empty()) return;
@@ -292,14 +301,13 @@ void PeerWatch::beat(KvStore& store, Time now) {
 
 void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
   const auto key = [&](std::size_t d) { return options_.prefix + "/lifeline/" + std::to_string(d); };
-  if (!lifeline_) {
+  if (!offers_lifeline_) {
+    offers_lifeline_ = true;
     try {
-      lifeline_ = std::make_unique<Lifeline>();
+      store.set(key(domain_), pack({std::to_string(options_.rank), Lifeline::of_process().address()}));
     } catch (const Error& error) {  // without it, the next host misses this rank after `silence`
       log(LogLevel::Info, "ALIVE", error.what());
-      return;
     }
-    store.set(key(domain_), pack({std::to_string(options_.rank), lifeline_->address()}));
   }
   if (!to_lifeline_) try {
       const auto text = store.try_get(key(domain));
@@ -316,7 +324,10 @@ void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
     }
   if (!to_lifeline_ || to_lifeline_->look() != LifelineWatch::State::Ended) return;
   read(store, now);  // what it had to say before
+  if (hole_ != Time{}) return;
   to_lifeline_.reset();
+  speaker_ended_ = now;
+  if (left_of({at_lifeline_}).empty()) return;
   learn({News::Kind::Ended,
          {at_lifeline_},
          describe(at_lifeline_, options_.processes[at_lifeline_]) +

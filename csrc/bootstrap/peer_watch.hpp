@@ -97,7 +97,7 @@ class PeerWatch {
     Relayed  // stands in the store
   };
   // Equal for equal news.
-  using Key = std::tuple<News::Kind, int, std::string>;
+  using Key = std::tuple<News::Kind, std::vector<int>, std::string>;
   static Key key_of(const News& news);
   void forget_published(const std::vector<News>& all);  // with mutex_ held
 
@@ -145,9 +145,10 @@ class PeerWatch {
   std::size_t watched_ = 0;
   std::int64_t last_beat_ = -1;
   Time heard_{};
-  std::unique_ptr<Lifeline> lifeline_;          // of this rank
+  bool offers_lifeline_ = false;                // this process's
   std::unique_ptr<LifelineWatch> to_lifeline_;  // of the speaker of the next domain; null: not known
   int at_lifeline_ = -1;                        // which rank that is
+  Time speaker_ended_{};                        // that rank has, and nobody has spoken since
 };
 
 }  // namespace mpigdr

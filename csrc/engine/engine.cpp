@@ -206,9 +206,9 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
     } else if (now > operation->info().deadline) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, timeout_text(*operation, Waiting::ForPeers, peers));
-    } else if (const std::string left = group.unreachable(*operation, now); !left.empty()) {
-      others = Others::Know;
-      fail(ErrorCode::Remote, operation->describe(), ": ", left);
+    } else if (const auto left = group.unreachable(*operation, now)) {
+      others = left->failed ? Others::Know : Others::Unaware;
+      fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
     } else {
       return false;
     }

@@ -120,21 +120,21 @@ void Group::depart(Departure departure) {
   departed_.store(true, std::memory_order_release);
 }
 
-std::string Group::unreachable(const Operation& operation, Clock::time_point now) const {
-  if (!departed_.load(std::memory_order_acquire)) return "";
+std::optional<Group::Departure> Group::unreachable(const Operation& operation, Clock::time_point now) const {
+  if (!departed_.load(std::memory_order_acquire)) return std::nullopt;
   const OperationInfo& info = operation.info();
   std::lock_guard lock(failure_mutex_);
   for (const Departure& departure : departures_) {
     if (info.channel == Channel::PointToPoint) {
       const std::vector<int> peers = operation.pending_peers();
       if (now - std::max(departure.when, operation.started_at()) > kDepartureGrace &&
-          std::find(peers.begin(), peers.end(), departure.rank) != peers.end())
-        return departure.text;
+          (departure.failed || std::find(peers.begin(), peers.end(), departure.rank) != peers.end()))
+        return departure;
     } else if (info.sequence + info.sequences > departure.sequences[static_cast<int>(info.channel)]) {
-      return departure.text;
+      return departure;
     }
   }
-  return "";
+  return std::nullopt;
 }
 
 std::string Group::failure() const {

@@ -163,12 +163,15 @@ class Group : public std::enable_shared_from_this<Group> {
     std::string text;
     std::array<std::uint64_t, kChannelCount> sequences{};  // per channel, the first that it takes no part in
     std::chrono::steady_clock::time_point when;
+    // Not in good order: all members hear of it and give the group up, so that messages between them are not
+    // waited for either.
+    bool failed = false;
   };
   void depart(Departure departure);
 
   // --- for Engine ---
-  // Why this operation, which has not ended, never will; or "". With the progress role.
-  std::string unreachable(const Operation& operation, Clock::time_point now) const;
+  // Because of whom this operation, which has not ended, never will. With the progress role.
+  std::optional<Departure> unreachable(const Operation& operation, Clock::time_point now) const;
   // No operation is issued from now on.
   void shut();
   // Issued and not finished.

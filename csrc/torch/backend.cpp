@@ -304,8 +304,8 @@ void MpiBackend::abort() {
   with_torch_errors([&] {
     World::get().check_process();
     if (group_->outstanding() > 0) World::get().note_failure();
-    World::get().group_aborted(*group_);
     World::get().engine().abort(*group_, "the group was aborted by the user");
+    World::get().group_aborted(*group_);
   });
 }
 

@@ -91,19 +91,20 @@ void Liveness::opened(Engine& engine, const std::shared_ptr<Group>& group, std::
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(groups_, [](const Entry& e) { return e.group.expired(); });
-    groups_.push_back({&engine, group.get(), group, members, key});
+    groups_.push_back({&engine, group.get(), group, members, key, 0, ""});
     left = left_;
   }
   // News that came while the group was made has not reached it.
-  for (const News& news : left) depart({&engine, group, members, key}, news);
+  for (const News& news : left) depart({&engine, group, members, key, 0, ""}, news);
   if (lost = lost_among(members); !lost.empty()) engine.lose({group.get()}, lost);
 }
 
 void Liveness::closed(const Group& group) {
+  tell_failures();
   std::vector<Open> open = open_groups();
   for (Open& o : open)
     if (o.group.get() == &group) {
-      std::string fields = reached(*o.engine, group, o.key);
+      std::string fields = reached(o);
       const std::lock_guard lock(mutex_);
       closed_.push_back(std::move(fields));
       if (closed_.size() > kRemembered) closed_.pop_front();
@@ -116,7 +117,8 @@ std::vector<Liveness::Open> Liveness::open_groups() const {
   std::vector<Open> open;
   const std::lock_guard lock(mutex_);
   for (const Entry& e : groups_)
-    if (auto group = e.group.lock()) open.push_back({e.engine, std::move(group), e.members, e.key});
+    if (auto group = e.group.lock())
+      open.push_back({e.engine, std::move(group), e.members, e.key, e.unfinished, e.failure});
   return open;
 }
 
@@ -175,8 +177,11 @@ void Liveness::on_news(const News& news, bool found_here) {
   log(loud ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
   if (ending_.load(std::memory_order_acquire) || may_return) return;
   if (news.kind == News::Kind::Aborted) {
-    if (self) return;
-    end_process(1, news.text + "; ending this process, too");
+    const std::lock_guard lock(mutex_);
+    if (self || !aborted_.empty()) return;
+    aborted_ = news.text;
+    aborted_at_ = Clock::now();
+    return;
   }
   if (news.kind == News::Kind::Ended || news.kind == News::Kind::Silent) return lose(news);
   if (self) return;
@@ -219,6 +224,7 @@ bool Liveness::depart(const Open& open, const News& news) {
       departure.rank = static_cast<int>(member - open.members.begin());
       departure.text = news.text;
       departure.when = Clock::now();
+      departure.failed = !news.meets_again;
       for (int c = 0; c < kChannelCount; ++c)
         departure.sequences[c] = RecordReader("how far a rank took part", pack({reached[i + 1 + c]}))
                                      .number<std::uint64_t>("operations");
@@ -235,15 +241,19 @@ void Liveness::write_flight_log(const std::string& reason) {
   if (writer && !writer->path().empty()) writer->write(reason, milliseconds(500));
 }
 
-// Told by the thread that looks around: the caller may hold locks of the group and of the engine.
+// Told by another thread, or behind the call: the caller may hold locks of the group and of the engine.
 void Liveness::failed(const Group& group, const std::string& reason) noexcept {
   try {
     const auto watch = heartbeat();
     if (!watch || ending_.load(std::memory_order_acquire)) return;
     {
       const std::lock_guard lock(mutex_);
-      failures_.push_back({&group, group.outstanding(), reason});
-      told_ = Clock::now();
+      for (Entry& entry : groups_)
+        if (entry.address == &group && !entry.group.expired()) {
+          entry.unfinished = group.outstanding();
+          entry.failure = reason;
+          told_ = Clock::now();
+        }
     }
     watch->look_soon();
   } catch (const std::exception& e) {
@@ -252,22 +262,23 @@ void Liveness::failed(const Group& group, const std::string& reason) noexcept {
 }
 
 void Liveness::tell_failures() {
-  std::vector<Failure> failures;
+  const auto watch = heartbeat();
+  if (!watch) return;
+  std::vector<Open> failed;
   {
     const std::lock_guard lock(mutex_);
-    failures.swap(failures_);
+    for (Entry& e : groups_)
+      if (auto group = e.group.lock(); group && !e.failure.empty())
+        failed.push_back(
+            {e.engine, std::move(group), e.members, e.key, e.unfinished, std::exchange(e.failure, "")});
   }
-  if (failures.empty()) return;
-  const auto watch = heartbeat();
-  for (const Open& open : open_groups())
-    for (const Failure& failure : failures) {
-      if (failure.group != open.group.get()) continue;
-      News news{News::Kind::Failed, {}, ""};
-      news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " takes no part in group " +
-                  open.group->name() + " any more: " + failure.reason;
-      news.details = reached(*open.engine, *open.group, open.key, failure.unfinished);
-      watch->say(std::move(news), milliseconds(0));
-    }
+  for (const Open& open : failed) {
+    News news{News::Kind::Failed, {}, ""};
+    news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " takes no part in group " +
+                open.group->name() + " any more: " + open.failure;
+    news.details = reached(open);
+    watch->say(std::move(news), milliseconds(0));
+  }
 }
 
 std::string Liveness::unsettled() const {
@@ -313,6 +324,10 @@ void Liveness::on_tick() {
   watch_agent();
   tell_failures();
   const std::lock_guard lock(mutex_);
+  // Not before other hosts can hear of it.
+  if (!aborted_.empty() && heartbeat_ &&
+      (heartbeat_->published() || Clock::now() - aborted_at_ > milliseconds(1500)))
+    end_process(1, aborted_ + "; ending this process, too");
   if (blocking_.empty() || !heartbeat_) return;
   const auto now = Clock::now();
   for (Blocking* call : blocking_) {
@@ -346,14 +361,15 @@ Liveness::Blocking::~Blocking() {
   liveness_.blocking_.remove(this);
 }
 
-std::string Liveness::reached(Engine& engine, const Group& group, const std::string& key,
-                              int unfinished) const {
-  std::vector<std::string> fields = {key};
+std::string Liveness::reached(const Open& open) {
+  std::vector<std::string> fields = {open.key};
+  const auto unfinished =
+      static_cast<std::uint64_t>(open.unfinished);  // also those that only a caller carries
   for (int c = 0; c < kChannelCount; ++c) {
-    const std::uint64_t next = group.sequence(static_cast<Channel>(c));
-    const std::uint64_t ended = next - std::min<std::uint64_t>(next, static_cast<std::uint64_t>(unfinished));
-    fields.push_back(
-        std::to_string(std::min(ended, engine.first_unfinished(group, static_cast<Channel>(c)))));
+    const auto channel = static_cast<Channel>(c);
+    const std::uint64_t next = open.group->sequence(channel);
+    fields.push_back(std::to_string(
+        std::min(next - std::min(next, unfinished), open.engine->first_unfinished(*open.group, channel))));
   }
   return pack(fields);
 }
@@ -363,7 +379,7 @@ void Liveness::end(const std::string& why) {
   if (!heartbeat()) return;
   News news;
   news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has left the job: " + why;
-  for (const Open& open : open_groups()) news.details += reached(*open.engine, *open.group, open.key);
+  for (const Open& open : open_groups()) news.details += reached(open);
   const std::lock_guard lock(mutex_);
   for (const std::string& fields : closed_) news.details += fields;
   farewell_ = std::move(news);

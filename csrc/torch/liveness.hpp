@@ -100,17 +100,16 @@ class Liveness {
     std::weak_ptr<Group> group;
     std::vector<int> members;
     std::string key;
+    int unfinished = 0;   // operations of the group when it failed
+    std::string failure;  // of which the others are still to be told; "": none
   };
   struct Open {
     Engine* engine;
     std::shared_ptr<Group> group;
     std::vector<int> members;
     std::string key;
-  };
-  struct Failure {
-    const Group* group;
-    int unfinished;  // operations of the group, then
-    std::string reason;
+    int unfinished = 0;
+    std::string failure;
   };
   std::vector<Open> open_groups() const;
   std::vector<int> members_of(const Group& group) const;
@@ -125,15 +124,15 @@ class Liveness {
   void watch_agent();
   void tell_failures();
   static std::string missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now);
-  // `unfinished`: so many operations of the group are, also those that only a caller carries.
-  std::string reached(Engine& engine, const Group& group, const std::string& key, int unfinished = 0) const;
+  static std::string reached(const Open& open);
 
   mutable std::mutex mutex_;  // all below
   std::shared_ptr<Heartbeat> heartbeat_;
   std::vector<Entry> groups_;
   std::deque<std::string> closed_;  // how far this rank took part in groups it has closed, the last ones
   std::list<Blocking*> blocking_;
-  std::vector<Failure> failures_;  // of which the others are still to be told
+  std::string aborted_;  // what the rank that called MPI_Abort has said
+  std::chrono::steady_clock::time_point aborted_at_{};
   News farewell_;
   std::deque<News> left_;  // of this generation, who left what: a group of that may not be open yet
   std::chrono::steady_clock::time_point told_{};  // when this rank last told of a failure

@@ -262,6 +262,8 @@ void World::finalize(const std::string& failure) noexcept {
     return liveness_.missing();
   });
   if (told && !finalized) liveness_.give_up(milliseconds(500));
+  // Another library ends MPI: nobody was waited for.
+  if (!told && !finalized && !mpi::failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (stuck) skip_other_exit_handlers();

@@ -155,8 +155,9 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
   MemoryStore broken, hanging;
   {
     Beating one(broken, 0, processes, nullptr);
+    while (broken.requests() < 4) std::this_thread::sleep_for(10ms);  // it has answered
     broken.break_down();
-    CHECK(one.hears("store: connection reset") && one.hears("gives up"));
+    CHECK(one.hears("gives up") && one.hears("store: connection reset"));
     CHECK(one.heartbeat->lost_among({1}) == "gives up");
     one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can be told
   }
@@ -173,6 +174,16 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
   }
   hanging.hang(false);  // the thread that was left behind wakes up, and calls nobody
   std::this_thread::sleep_for(100ms);
+}
+
+TEST(a_store_that_was_never_reached_loses_nobody) {
+  const std::vector<ProcessId> processes = {{"a", 1, 1, 1}, {"b", 2, 2, 1}};
+  MemoryStore broken;
+  broken.break_down();
+  Beating one(broken, 0, processes, nullptr);
+  CHECK(one.hears("quiet store: connection reset"));
+  while (one.ticks < 12) std::this_thread::sleep_for(10ms);
+  CHECK(one.heartbeat->lost_among({1}).empty() && one.heartbeat->store_lost().empty());
 }
 
 TEST(a_talk_that_is_stuck_is_tried_over_another_connection) {

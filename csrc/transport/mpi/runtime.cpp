@@ -246,9 +246,13 @@ void exchange_processes() {
   mine.pid = own.pid;
   if (!s.boards) {
     s.boards = std::make_shared<Boards>();
-    s.boards->own = std::make_unique<Board>();
+    try {
+      s.boards->own = std::make_unique<Board>();
+    } catch (const Error& error) {  // the others have to go on
+      report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
+    }
   }
-  mine.board = s.boards->own->ticket();
+  if (s.boards->own) mine.board = s.boards->own->ticket();
   std::vector<Record> all(static_cast<std::size_t>(s.size));
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
         "MPI_Allgather");
