@@ -26,6 +26,7 @@ class Interruption:
     hosts: str  # of each rank
     stopped: tuple[int, ...] = ()  # ranks; none: the network is cut
     network: Sequence[tuple[str, str]] = UCX
+    computes: bool = False  # no rank is in a collective meanwhile
 
 
 INTERRUPTIONS = (
@@ -34,6 +35,8 @@ INTERRUPTIONS = (
     Interruption("a job on two hosts is suspended", "0101", (0, 1, 2, 3)),
     Interruption("the network between two hosts is cut (UCX)", "01"),
     Interruption("the network between two hosts is cut (OFI)", "01", network=OFI),
+    Interruption("the network is cut while all compute (UCX)", "01", computes=True),
+    Interruption("the network is cut while all compute (OFI)", "01", network=OFI, computes=True),
 )
 
 
@@ -95,7 +98,11 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
         running = bed.start("steady.py", [folder], plan.hosts, events, plan.network, link)
         seen = Seen(cell, [jobs.Ended(rank) for rank in range(len(plan.hosts))])
         if jobs.all_ready(events, len(plan.hosts)):
+            if plan.computes:
+                (events / "compute").touch()
+                time.sleep(1)
             interrupt(bed, link, plan, running, cell.seconds)
+            (events / "compute").unlink(missing_ok=True)
             seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
         (events / "stop").touch()
         seen.ranks = testbed.finish(running, events, time.monotonic() + 30)

@@ -73,6 +73,7 @@ class Told:
         return "\n".join([str(self.loss), *self.problems(), *(rank.story() for rank in self.ranks)])
 
 
+@contextlib.contextmanager
 def testbed_or_skip() -> Iterator[Testbed]:
     if reason := hindrance():
         pytest.skip(reason)

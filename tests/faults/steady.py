@@ -1,5 +1,6 @@
 """One rank of a healthy job: checked sums, round after round, at mpi-gdr's own defaults, until a file "stop"
-appears in the folder that is its argument. Nothing is caught; what it sees goes there as JSON lines."""
+appears in the folder that is its argument; while there is one "compute", it is between two rounds. Nothing is
+caught; what it sees goes there as JSON lines."""
 
 from __future__ import annotations
 
@@ -45,5 +46,7 @@ while not asked:
     if number == 3:
         log("ready", names=shared_memory())
     time.sleep(PAUSE)
+    while (FOLDER / "compute").exists():  # and send nothing
+        time.sleep(PAUSE)
 dist.destroy_process_group()
 log("end")
