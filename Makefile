@@ -45,8 +45,8 @@ test-full: unit $(VENV)/.package
 
 faults: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch
-	$(EXTENSION_BUILD)/test_peer_watch
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_memory_file test_process_id
+	for test in peer_watch memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 bench: $(VENV)/.package

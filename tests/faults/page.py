@@ -34,6 +34,11 @@ class Fault:
 ENDS, TOLD = "launch/test_ends.py::", "faults/test_told.py::"
 FAULTS = (
     Fault(
+        "a crash with core dumps on (H2)",
+        "its dump leaves shared memory out; a process that dumps core has ended for its peers",
+        ("unit memory_file: core_dumps_leave_it_out", "unit process_id: a_core_dump_is_seen"),
+    ),
+    Fault(
         "a job whose every rank was suspended, on several hosts (H3), or one of them (H4)",
         "it goes on; a silent rank is reported once after 10 s and given up after 5 minutes",
         (
@@ -51,6 +56,11 @@ FAULTS = (
         "a rank ends some seconds after the store's host",
         "status 0, no error",
         (TOLD + "test_the_end_of_a_job_is_not_an_error",),
+    ),
+    Fault(
+        "descriptors for the store run out (M4)",
+        "the limit is raised, or an error names it",
+        ("test_descriptors.py",),
     ),
     Fault(
         "torchrun is killed (M5)",
@@ -102,7 +112,7 @@ def matrix() -> dict[str, list[interruptions.Cell]]:
 
 
 def reference(test: str) -> str:
-    return "`" + test.replace("unit ", "tests/unit/test_").replace(": ", ".cpp: ") + "`"
+    return "`tests/" + test.replace("unit ", "unit/test_").replace(": ", ".cpp: ") + "`"
 
 
 def outcome(test: str) -> bool:
