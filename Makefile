@@ -2,6 +2,7 @@
 #   make train      the main job: the GPT example on 2 ranks
 #   make test       all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
+#   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make package    only builds and installs into .venv
@@ -20,7 +21,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest faults bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -41,6 +42,12 @@ pytest: $(VENV)/.package
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
+
+faults: $(VENV)/.package
+	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_memory_file test_process_id
+	for test in peer_watch memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
+	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 bench: $(VENV)/.package
 	$(BIN)/mpi-gdr bench suite $(ARGS)

@@ -67,6 +67,8 @@ bool set_one_host_environment() {
 
 void clear_one_host_environment() { ::unsetenv("UCX_NET_DEVICES"); }
 
+void set_patient_environment() { ::setenv("UCX_TCP_KEEPIDLE", "inf", 0); }
+
 void set_oversubscribed_environment() { ::setenv("MPIR_CVAR_DEVICE_COLLECTIVES", "none", 0); }
 
 }  // namespace mpigdr

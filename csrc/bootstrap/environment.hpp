@@ -12,6 +12,11 @@ void scrub_launcher_environment();
 // the user has set stay.
 void set_fork_safe_environment();
 
+// Lets connections of UCX over TCP outlive a network that is away for a while: by default a connection
+// without traffic is closed after some 28 s without an answer, and the next operation on it crashes, or never
+// ends. Who is gone is told by our own heartbeat. Values that the user has set stay.
+void set_patient_environment();
+
 // For ranks that outnumber the cores: MPICH's default shared-memory collectives wait without yielding the
 // processor and become 100 times slower then. Values that the user has set stay.
 void set_oversubscribed_environment();

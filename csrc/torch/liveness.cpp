@@ -165,7 +165,10 @@ std::string Liveness::explain(const std::vector<int>& members) const {
 
 std::string Liveness::missing() const {
   const auto watch = heartbeat();
-  return watch ? watch->missing() : "";
+  if (!watch) return "";
+  const std::string lost = watch->missing();
+  // Rank 0 serves it, as a rule, and would do so until the last meeting.
+  return lost.empty() && !watch->store_lost().empty() ? "the store of the job is gone" : lost;
 }
 
 void Liveness::on_news(const News& news, bool found_here) {
@@ -289,10 +292,14 @@ std::string Liveness::unsettled() const {
 
 std::string Liveness::on_store_lost(const std::string& reason) {
   if (ending_.load(std::memory_order_acquire)) return "";
-  const auto watch = heartbeat();
   const std::string server = "the store of the job is gone (" + reason + ")";
-  // Rank 0, which may serve it, has ended in good order: then nobody is lost.
-  if (watch && watch->lost_among({0}).empty() && !watch->lost_among({0}, true).empty()) {
+  // Rank 0, which may serve it, said goodbye before it ended: then nobody is lost.
+  bool left = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const News& news : left_) left |= news.kind == News::Kind::Left && news.ranks.front() == 0;
+  }
+  if (left) {
     log(LogLevel::Warn, "ALIVE", server,
         " since rank 0 has left: of the ranks on other hosts nothing more is heard");
     return "";
@@ -419,6 +426,8 @@ void Liveness::give_up(milliseconds patience) {
   News news{News::Kind::Ended, {}, ""};
   news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has ended without MPI_Finalize";
   watch->say(std::move(news), patience);
+  const std::lock_guard lock(mutex_);
+  told_ = Clock::now();
 }
 
 void Liveness::stop(milliseconds patience) {

@@ -59,6 +59,7 @@ def work(folder: str, hosts: str) -> None:
     log("island", ranks=members)
     log("end")
     time.sleep(1)  # the other one of the island may still be in its last round
+    dist.destroy_process_group()  # it has taken notice of the failure
 
 
 if sys.argv[1] == "serve":

@@ -24,7 +24,7 @@ class Namespaces:
 
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        script = f"hostname {name} && {setup} && echo up && exec sleep 600"
+        script = f"hostname {name} && {setup} && echo up && exec sleep 1200"
         self._holder = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], stdout=subprocess.PIPE)
         said = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"

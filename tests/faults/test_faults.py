@@ -24,6 +24,8 @@ STOPPED = WHO + r"has not been heard of for \d+\.\d s: its process is stopped"
 LEFT = WHO + r"has left the job: "
 OPEN = LEFT + r"its program ended with open process groups"
 RAISED = LEFT + r"its program ended with an uncaught exception, "
+# Where the group fails on the victim before its program ends, that is told first.
+FAILED = WHO + r"(takes no part in group \S+ any more: |has left the job: .* DistBackendError: )"
 TOLD = {
     "sigkill": GONE,
     "os-exit": GONE,
@@ -34,14 +36,15 @@ TOLD = {
     "abort": OPEN,
     "return": OPEN,
     "exit3": OPEN,
-    "no-scratch": RAISED + r"DistBackendError: .*bytes of scratch",
-    "no-copy": RAISED + r"DistBackendError: .*bytes of a contiguous copy",
-    "no-second-stage": RAISED + r"DistBackendError: .*bytes of indices",
+    "no-scratch": FAILED + r".*bytes of scratch",
+    "no-copy": FAILED + r".*bytes of a contiguous copy",
+    "no-second-stage": FAILED + r".*bytes of indices",
 }
 PRODUCT = ("sigkill", "os-exit", "abort-mpi", "sigstop", "raise", "memory", "abort", "return", "exit3")
 # Who waits for a third rank may hear of the end of the process before it meets an operation that the victim
 # took no part in.
 EITHER = r"(has left the job: |is gone: its process has ended)"
+FAILED_OR_EITHER = EITHER.replace("(", r"(takes no part in group \S+ any more: |", 1)
 
 
 def case(fault: str, phase: str = "mid", operation: str = "all_reduce", size: str = "small", **more) -> Case:
@@ -112,7 +115,7 @@ MIDDLE = [
         "no-second-stage",
         operation="sparse_all_reduce",
         size="large",
-        told=(WHO + EITHER).format(1),
+        told=(WHO + FAILED_OR_EITHER).format(1),
         # Which of them it is depends on when the round before has let go of its own.
         own=r"all_reduce.*no memory for (\d+ bytes of .*indices and values|the sum of the sparse tensors)",
     ),

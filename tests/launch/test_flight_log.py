@@ -105,8 +105,9 @@ def test_a_rank_that_called_something_else(tmp_path, capsys):
 
 
 def test_a_message_that_nobody_receives(tmp_path, capsys):
-    """Rank 0 writes its log because of a signal."""
+    """Rank 0 writes its log when it hears of it, and again because of a signal."""
     run_job(tmp_path, "silent")
+    assert re.match(r"rank 1 .* takes no part in group ", read_dump(tmp_path / "heard")["reason"])
     assert read_dump(tmp_path / f"{PREFIX}0")["reason"] == "signal"
     status, text = diagnosis(tmp_path, capsys)
     assert status == 1

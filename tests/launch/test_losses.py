@@ -26,7 +26,8 @@ TOLD = {
 
 def test_ranks_that_leave_are_named_and_the_others_go_on():
     results = processes.run_apart(6, PROGRAMS / "leaver.py", timeout=110, MPI_GDR_HEARTBEAT="2")
-    assert [result.status for result in results] == [5, 5, 3, 1, -9, 0], [r.tail(500) for r in results]
+    # The last one has caught its error, and ends as if it had not.
+    assert [result.status for result in results] == [5, 5, 3, 1, -9, 121], [r.tail(500) for r in results]
     for result in results[:2]:
         output = result.output
         for way, (leaver, text) in TOLD.items():

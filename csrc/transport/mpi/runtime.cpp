@@ -123,6 +123,7 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   const bool one_host = o.store ? std::count(nodes.begin(), nodes.end(), 0) == o.size
                                 : local_size && std::strtol(local_size, nullptr, 10) == o.size;
   const bool confined = one_host && family() == MpiFamily::Mpich && set_one_host_environment();
+  set_patient_environment();
   check_shared_memory(o, nodes, all);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {

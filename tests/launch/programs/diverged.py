@@ -5,7 +5,8 @@ healthy job does:
 skipped   rank 2 leaves out a call and waits for the others' errors, then dumps its log; before that, all
           ranks dump their logs into the folder "healthy" beside
 other     rank 1 calls something else
-silent    rank 0 never receives the second message that rank 1 sends it; a signal has it dump its log
+silent    rank 0 never receives the second message that rank 1 sends it: it dumps its log when it hears so, to
+          a file "heard", and once more because of a signal
 """
 
 import datetime
@@ -76,7 +77,8 @@ try:
     elif case == "silent":
         if rank == 0:
             dist.recv(torch.empty(4), 1, group=group, tag=5)
-            wait_for("failed", 1)
+            wait_for("mpi_gdr_trace_rank_0", 1)  # written because of what rank 1 says
+            (told / "mpi_gdr_trace_rank_0").rename(told / "heard")
             os.kill(os.getpid(), signal.SIGUSR2)
             wait_for("mpi_gdr_trace_rank_0", 1)
         elif rank == 1:

@@ -1,0 +1,55 @@
+"""One rank of a job whose rank 1 gives the group up and lives on: its program has caught the exception.
+
+Arguments: the folder for what the rank sees, and
+waiting     rank 1 waits too short for the others, who wait for a message of it
+mismatched  rank 0 broadcasts as root, which returns; rank 1 calls something else
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
+EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
+
+
+def log(event: str, **fields: object) -> None:
+    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+
+
+def give_up(mode: str) -> None:
+    if mode == "waiting":
+        time.sleep(1)  # the others are in their calls by then
+        dist.all_reduce(torch.ones(3), async_op=True).wait(datetime.timedelta(seconds=0.5))
+    else:
+        dist.all_reduce(torch.ones(1000))
+
+
+def need(mode: str) -> None:
+    if mode == "waiting":
+        dist.recv(torch.empty(3), 1)
+    else:
+        dist.broadcast(torch.ones(3), 0)
+        log("returned")
+        dist.all_reduce(torch.ones(3))
+
+
+dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
+dist.barrier()
+log("ready")
+try:
+    give_up(sys.argv[2]) if RANK == 1 else need(sys.argv[2])
+except RuntimeError as error:
+    log("error", kind=type(error).__name__, text=str(error))
+while RANK == 1 and not (FOLDER / "stop").exists():
+    time.sleep(0.1)
+dist.destroy_process_group()
+log("end")

@@ -1,0 +1,148 @@
+"""A healthy job is interrupted for a while and goes on: what is interrupted, how long, and what was seen."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jobs
+import testbed
+from testbed import OFI, UCX, Testbed
+
+SECONDS = (5, 15, 60, 240)
+REPORT = 10  # after so many seconds somebody says that a rank is silent
+# After a cut of T seconds TCP tries again T seconds later at the latest, and never more than two minutes.
+PATIENCE = 180
+
+
+@dataclass(frozen=True)
+class Interruption:
+    what: str
+    hosts: str  # of each rank
+    stopped: tuple[int, ...] = ()  # ranks; none: the network is cut
+    network: Sequence[tuple[str, str]] = UCX
+    computes: bool = False  # no rank is in a collective meanwhile
+
+
+INTERRUPTIONS = (
+    Interruption("one rank of three is suspended", "000", (1,)),
+    Interruption("a job on one host is suspended", "000", (0, 1, 2)),
+    Interruption("a job on two hosts is suspended", "0101", (0, 1, 2, 3)),
+    Interruption("the network between two hosts is cut (UCX)", "01"),
+    Interruption("the network between two hosts is cut (OFI)", "01", network=OFI),
+    Interruption("the network is cut while all compute (UCX)", "01", computes=True),
+    Interruption("the network is cut while all compute (OFI)", "01", network=OFI, computes=True),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    interruption: Interruption
+    seconds: int
+
+    def __str__(self) -> str:
+        return f"{self.interruption.what} for {self.seconds} s"
+
+
+@dataclass
+class Seen:
+    cell: Cell
+    ranks: list[jobs.Ended]
+    after: float | None = (
+        None  # seconds from the interruption's end until all ranks went on. None: they did not
+    )
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def said(self) -> list[str]:
+        """The lines that ranks printed."""
+        return [line for rank in self.ranks for line in rank.output.splitlines() if "mpi-gdr WARN" in line]
+
+    def problems(self) -> list[str]:
+        found = [f"left in shared memory: {self.left}"] if self.left else []
+        if self.after is None:
+            found.append("it did not go on")
+        for rank in self.ranks:
+            if rank.status is None:
+                found.append(f"rank {rank.rank} hung")
+            elif rank.status != 0 or not rank.times("end"):
+                found.append(f"rank {rank.rank} was lost: status {rank.status}")
+            if rank.times("wrong"):
+                found.append(f"rank {rank.rank}: a wrong result")
+        silent = [line for line in self.said if "has not been heard of" in line or "no answer for" in line]
+        if self.cell.seconds < REPORT and silent:
+            found.append(f"reported before {REPORT} s")
+        stopped = self.cell.interruption.stopped
+        if self.cell.seconds > REPORT and len(stopped) == 1:
+            again = [line for line in self.said if "runs again" in line]
+            if len(silent) != 1 or f"rank {stopped[0]} " not in silent[0] or len(again) != 1:
+                found.append(f"not reported once, by name: {self.said}")
+        if self.cell.seconds > REPORT and not stopped and not silent:
+            found.append("not reported")
+        return found
+
+    def story(self) -> str:
+        return "\n".join([str(self.cell), *self.problems(), *(rank.story() for rank in self.ranks)])
+
+
+def run(bed: Testbed, link: int, cell: Cell) -> Seen:
+    """A job of its own, whose messages take the link."""
+    plan = cell.interruption
+    with tempfile.TemporaryDirectory(prefix="faults") as folder:
+        events = Path(folder)
+        running = bed.start("steady.py", [folder], plan.hosts, events, plan.network, link)
+        seen = Seen(cell, [jobs.Ended(rank) for rank in range(len(plan.hosts))])
+        if jobs.all_ready(events, len(plan.hosts)):
+            if plan.computes:
+                (events / "compute").touch()
+                time.sleep(1)
+            interrupt(bed, link, plan, running, cell.seconds)
+            (events / "compute").unlink(missing_ok=True)
+            seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
+        (events / "stop").touch()
+        seen.ranks = testbed.finish(running, events, time.monotonic() + 30)
+        seen.left = bed.left(plan.hosts, seen.ranks)
+        return seen
+
+
+def interrupt(
+    bed: Testbed, link: int, plan: Interruption, running: Sequence[tuple[jobs.Nursery, int]], seconds: float
+) -> None:
+    def signal_all(number: int) -> None:
+        for rank in plan.stopped:
+            nursery, pid = running[rank]
+            nursery.kill(pid, number)
+
+    signal_all(signal.SIGSTOP) if plan.stopped else bed.cut("black hole", link)
+    time.sleep(seconds)
+    signal_all(signal.SIGCONT) if plan.stopped else bed.mend(link)
+
+
+def wait_for_all(events: Path, ranks: int, since: float) -> float | None:
+    """Seconds until each rank has come to a round that it had not come to by then."""
+    before = [last_round(events, rank, since)[0] for rank in range(ranks)]
+    while time.monotonic() < since + PATIENCE:
+        now = [last_round(events, rank) for rank in range(ranks)]
+        if all(number > old + 1 for (number, _), old in zip(now, before, strict=True)):
+            return max(at for _, at in now) - since
+        time.sleep(0.1)
+    return None
+
+
+def last_round(events: Path, rank: int, until: float = float("inf")) -> tuple[int, float]:
+    rounds = [(-1, 0.0)]
+    for event in jobs.read_events(events, rank):
+        if event["event"] == "round" and event["time"] <= until:
+            rounds.append((event["number"], event["time"]))
+    return rounds[-1]
+
+
+def run_all(bed: Testbed, cells: Sequence[Cell]) -> list[Seen]:
+    """Side by side: they wait for most of their time. The bed has a link for each."""
+    with ThreadPoolExecutor(len(cells)) as pool:
+        return list(pool.map(lambda cell: run(bed, cells.index(cell), cell), cells))

@@ -1,0 +1,120 @@
+"""Ranks that are lost to others who need them: jobs on one host and on two, and when the others were told."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import jobs
+import pytest
+import testbed
+from namespaces import hindrance
+from testbed import Testbed
+
+LIMIT = 2  # seconds in which every survivor is told
+VICTIM = 1
+
+
+@dataclass(frozen=True)
+class Loss:
+    what: str
+    hosts: str  # of each rank
+    mode: str  # of gave_up.py, or "killed": kill -9 in mid-collective
+    told: str  # a pattern in the error of each survivor
+
+    def __str__(self) -> str:
+        return f"{self.what}, {'two hosts' if '1' in self.hosts else 'one host'}"
+
+
+ENDED = rf"rank {VICTIM} \(host \S+, pid \d+\) is gone: its process has ended"
+GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) takes no part in group \S+ any more: "
+LOSSES = (
+    Loss("a process is killed", "000", "killed", ENDED),
+    Loss("a process is killed", "0101", "killed", ENDED),
+    Loss("a rank gives a group up and lives on", "000", "waiting", GAVE_UP),
+    Loss("a rank gives a group up and lives on", "0101", "waiting", GAVE_UP),
+    Loss("rank 0 broadcasts, rank 1 calls something else and lives on", "00", "mismatched", "rank 1 "),
+)
+
+
+@dataclass
+class Told:
+    loss: Loss
+    ranks: list[jobs.Ended]
+    left: list[str]
+
+    @property
+    def survivors(self) -> list[jobs.Ended]:
+        return [rank for rank in self.ranks if rank.rank != VICTIM]
+
+    @property
+    def seconds(self) -> float:
+        """From the loss until the last survivor was told."""
+        victim = self.ranks[VICTIM]
+        struck = max(victim.times("strike", "error"), default=float("nan"))
+        return max(min(rank.times("error"), default=float("inf")) for rank in self.survivors) - struck
+
+    def problems(self) -> list[str]:
+        found = [f"left in shared memory: {self.left}"] if self.left else []
+        for rank in self.ranks:
+            if rank.status is None:
+                found.append(f"rank {rank.rank} hung")
+        for rank in self.survivors:
+            if not any(re.search(self.loss.told, text) for text in rank.errors):
+                found.append(f"rank {rank.rank} was not told: {rank.errors}")
+        return found
+
+    def story(self) -> str:
+        return "\n".join([str(self.loss), *self.problems(), *(rank.story() for rank in self.ranks)])
+
+
+@contextlib.contextmanager
+def testbed_or_skip() -> Iterator[Testbed]:
+    if reason := hindrance():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        yield Testbed(stack)
+
+
+def seen(events: Path, rank: int, what: str) -> bool:
+    return any(event["event"] == what for event in jobs.read_events(events, rank))
+
+
+def wait_until(true: Callable[[], bool]) -> bool:
+    until = time.monotonic() + jobs.PATIENCE
+    while not true() and time.monotonic() < until:
+        time.sleep(0.1)
+    return true()
+
+
+def run(bed: Testbed, loss: Loss) -> Told:
+    with tempfile.TemporaryDirectory(prefix="faults") as folder:
+        events = Path(folder)
+        if loss.mode == "killed":
+            case = jobs.Case("mid", "sigkill", deadline=60)
+            script, arguments = "program.py", case.arguments(events)
+        else:
+            script, arguments = "gave_up.py", [folder, loss.mode]
+        running = bed.start(script, arguments, loss.hosts, events)
+        survivors = [rank for rank in range(len(running)) if rank != VICTIM]
+        wait_until(lambda: all(seen(events, rank, "error") for rank in survivors))
+        (events / "stop").touch()
+        ranks = testbed.finish(running, events, time.monotonic() + 30)
+        return Told(loss, ranks, bed.left(loss.hosts, ranks))
+
+
+def run_after_store(bed: Testbed, mode: str, hosts: str) -> list[jobs.Ended]:
+    """store_leaves.py: the ranks but 0 go on for some seconds after that one has ended."""
+    with tempfile.TemporaryDirectory(prefix="faults") as folder:
+        events = Path(folder)
+        running = bed.start("store_leaves.py", [folder, mode], hosts, events)
+        nursery, pid = running[0]
+        nursery.wait([pid], time.monotonic() + jobs.PATIENCE)
+        time.sleep(6)
+        (events / "stop").touch()
+        return testbed.finish(running, events, time.monotonic() + 30)

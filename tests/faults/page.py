@@ -1,0 +1,184 @@
+"""The table of faults in docs/errors-and-faults.md: its rows, how they are seen, and how it gets there.
+
+As a script (`make faults`, some ten minutes): runs all of it and writes the table. Status 1: something was
+not as promised. The tests run the short interruptions only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import interruptions
+import losses
+from testbed import Testbed
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "errors-and-faults.md"
+BEGIN = "<!-- Faults: from here to the next comment, the output of `make faults`. -->"
+END = "<!-- End of the faults. -->"
+
+
+@dataclass(frozen=True)
+class Fault:
+    what: str
+    promise: str
+    tests: tuple[str, ...]  # of pytest, below tests/; "unit NAME: TEST" is one of C++
+
+
+ENDS, TOLD = "launch/test_ends.py::", "faults/test_told.py::"
+FAULTS = (
+    Fault(
+        "a crash with core dumps on (H2)",
+        "its dump leaves shared memory out; a process that dumps core has ended for its peers",
+        ("unit memory_file: core_dumps_leave_it_out", "unit process_id: a_core_dump_is_seen"),
+    ),
+    Fault(
+        "a job whose every rank was suspended, on several hosts (H3), or one of them (H4)",
+        "it goes on; a silent rank is reported once after 10 s and given up after 5 minutes",
+        (
+            "unit peer_watch: a_job_that_was_stopped_as_a_whole_goes_on",
+            "unit peer_watch: a_stopped_process_is_given_up_after_the_silence_only",
+            "unit peer_watch: a_silent_host_is_reported_once_and_given_up_later",
+        ),
+    ),
+    Fault(
+        "rank 0, which hosts the store, leaves in good order (M1)",
+        "groups without it go on",
+        (TOLD + "test_a_group_outlives_the_rank_that_hosts_the_store",),
+    ),
+    Fault(
+        "a rank ends some seconds after the store's host",
+        "status 0, no error",
+        (TOLD + "test_the_end_of_a_job_is_not_an_error",),
+    ),
+    Fault(
+        "descriptors for the store run out (M4)",
+        "the limit is raised, or an error names it",
+        ("test_descriptors.py",),
+    ),
+    Fault(
+        "torchrun is killed (M5)",
+        "its ranks say so and end after `MPI_GDR_ORPHAN_GRACE`",
+        (ENDS + "test_ranks_whose_torchrun_was_killed_say_so_and_end",),
+    ),
+    Fault(
+        "a rank's group fails and its process lives on (M6)",
+        "whoever needs it in that group is told at once",
+        (
+            TOLD + "test_survivors_are_told_at_once",
+            "unit peer_watch: a_failed_group_is_told_and_its_rank_lives_on",
+        ),
+    ),
+    Fault(
+        "programs that catch their errors and end with status 0, under mpiexec",
+        "every rank writes its flight log, the job's status is not 0, `diagnose` names the first divergence, "
+        "also where a log is missing",
+        (ENDS + "test_a_failure_that_nobody_notices_is_one",),
+    ),
+    Fault(
+        "one Ctrl-C in a deadlock",
+        "the job ends, and so does `Work.wait()`",
+        (ENDS + "test_one_interrupt_ends_a_deadlocked_job", ENDS + "test_an_interrupt_ends_a_wait"),
+    ),
+    Fault(
+        "a rank dies while it publishes news",
+        "later news is heard",
+        ("unit peer_watch: news_that_was_never_written_does_not_hide_the_next",),
+    ),
+    Fault(
+        "many ranks leave at once",
+        "all goodbyes are heard",
+        ("unit peer_watch: all_goodbyes_of_a_large_job_are_heard",),
+    ),
+    Fault(
+        "a process initialises again with another rank",
+        "results are right",
+        (ENDS + "test_a_process_may_initialise_again_with_another_rank",),
+    ),
+)
+
+
+def matrix() -> dict[str, list[interruptions.Cell]]:
+    return {
+        one.what: [interruptions.Cell(one, seconds) for seconds in interruptions.SECONDS]
+        for one in interruptions.INTERRUPTIONS
+    }
+
+
+def reference(test: str) -> str:
+    return "`tests/" + test.replace("unit ", "unit/test_").replace(": ", ".cpp: ") + "`"
+
+
+def outcome(test: str) -> bool:
+    if test.startswith("unit "):  # `make faults` has run them, and does not come here if one fails
+        name, case = re.fullmatch(r"unit (\w+): (\w+)", test).groups()
+        return f"TEST({case})" in (ROOT / "tests" / "unit" / f"test_{name}.cpp").read_text()
+    command = [sys.executable, "-m", "pytest", "-q", str(ROOT / "tests" / test)]
+    return subprocess.run(command, cwd=ROOT).returncode == 0
+
+
+def in_words(seen: interruptions.Seen) -> str:
+    if problems := seen.problems():
+        return "**" + "; ".join(problems) + "**"
+    lines = len(seen.said)
+    said = "nothing said" if lines == 0 else "1 line" if lines == 1 else f"{lines} lines"
+    return f"goes on after {seen.after:.1f} s, {said}"
+
+
+def told_in_words(told: losses.Told) -> str:
+    if problems := told.problems():
+        return "**" + "; ".join(problems) + "**"
+    late = told.seconds > losses.LIMIT
+    return f"**{told.seconds:.1f} s**" if late else f"{told.seconds:.1f} s"
+
+
+def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequence[str]) -> str:
+    lines = [
+        "| a healthy job at defaults; how long: | " + " | ".join(f"{s} s" for s in interruptions.SECONDS)
+    ]
+    lines[0] += " |"
+    lines.append("|---" * (len(interruptions.SECONDS) + 1) + "|")
+    lines += [f"| {what} | " + " | ".join(row) + " |" for what, row in cells.items()]
+    lines += ["", "| a rank is lost to the others | the last of them is told after |", "|---|---|"]
+    lines += [f"| {what} | {seen} |" for what, seen in losses_seen.items()]
+    lines += ["", "| fault | promise | seen | test |", "|---|---|---|---|"]
+    for fault, seen in zip(FAULTS, faults, strict=True):
+        tests = ", ".join(map(reference, fault.tests))
+        lines.append(f"| {fault.what} | {fault.promise} | {seen} | {tests} |")
+    return "\n".join(lines)
+
+
+def parts(page: str) -> tuple[str, str, str]:
+    before, rest = page.split(BEGIN)
+    inside, after = rest.split(END)
+    return before, inside, after
+
+
+def main() -> int:
+    with contextlib.ExitStack() as stack:
+        rows = matrix()
+        every = [cell for row in rows.values() for cell in row]
+        bed = Testbed(stack, len(every))
+        told = {loss: losses.run(bed, loss) for loss in losses.LOSSES}  # one by one: seconds count
+        seen = interruptions.run_all(bed, every)
+    for one in [*told.values(), *seen]:
+        if one.problems():
+            print(one.story(), file=sys.stderr)
+    cells = {what: [in_words(s) for s in seen if s.cell.interruption.what == what] for what in rows}
+    tests = {test: outcome(test) for test in dict.fromkeys(t for fault in FAULTS for t in fault.tests)}
+    faults = ["as promised" if all(tests[t] for t in fault.tests) else "**FAILED**" for fault in FAULTS]
+    text = table(cells, {str(loss): told_in_words(one) for loss, one in told.items()}, faults)
+    before, _, after = parts(PAGE.read_text())
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+    print(text)
+    return int("**" in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

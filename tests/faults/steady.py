@@ -1,0 +1,52 @@
+"""One rank of a healthy job: checked sums, round after round, at mpi-gdr's own defaults, until a file "stop"
+appears in the folder that is its argument; while there is one "compute", it is between two rounds. Nothing is
+caught; what it sees goes there as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
+EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
+PAUSE, REPORT = 0.02, 0.2  # seconds
+
+
+def log(event: str, **fields: object) -> None:
+    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+
+
+def shared_memory() -> list[str]:
+    """Files of /dev/shm that this process maps, whether they still have their names or not."""
+    with open("/proc/self/maps") as maps:
+        names = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/" in line}
+    return sorted(name.removesuffix(" (deleted)") for name in names)
+
+
+dist.init_process_group("mpi-gdr")
+size = dist.get_world_size()
+number, reported, asked = 0, 0.0, False
+while not asked:
+    tensor = torch.full((1000,), float(number % 1000 + RANK))
+    tensor[-1] = (FOLDER / "stop").exists()  # all ranks see the same sum, and stop in the same round
+    dist.all_reduce(tensor)
+    asked = tensor[-1] > 0
+    if not (tensor[:-1] == size * (number % 1000) + size * (size - 1) / 2).all():
+        log("wrong", number=number)
+    number += 1
+    if time.monotonic() > reported + REPORT:
+        reported = time.monotonic()
+        log("round", number=number)
+    if number == 3:
+        log("ready", names=shared_memory())
+    time.sleep(PAUSE)
+    while (FOLDER / "compute").exists():  # and send nothing
+        time.sleep(PAUSE)
+dist.destroy_process_group()
+log("end")

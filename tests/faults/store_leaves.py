@@ -1,0 +1,45 @@
+"""One rank of a job whose rank 0, which hosts the store, ends some seconds before the others do.
+
+Arguments: the folder for what the rank sees, and
+group  the others have a group without rank 0, and work in it until long after
+end    the others have nothing left to do
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
+EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
+PATIENCE = datetime.timedelta(seconds=2)  # of rank 0, for the last meeting
+
+
+def log(event: str, **fields: object) -> None:
+    EVENTS.write(json.dumps({"event": event, "time": time.monotonic(), **fields}) + "\n")
+
+
+dist.init_process_group("mpi-gdr", timeout=PATIENCE)
+size = dist.get_world_size()
+group = dist.new_group(list(range(1, size)), timeout=datetime.timedelta(minutes=5))
+dist.barrier()
+log("ready", pid=os.getpid())
+if RANK > 0:
+    while not (FOLDER / "stop").exists():
+        if sys.argv[2] == "group":
+            tensor = torch.full((1000,), float(RANK))
+            dist.all_reduce(tensor, group=group)
+            if not (tensor == size * (size - 1) / 2).all():
+                log("wrong")
+        time.sleep(0.05)
+    if sys.argv[2] == "group":
+        dist.barrier(group)
+dist.destroy_process_group()
+log("end")

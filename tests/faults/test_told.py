@@ -1,0 +1,53 @@
+"""Who needs a rank that has ended, or that has given a group up, is told at once and by name, on one host and
+between two. Who does not need it is not disturbed, also by the end of the store's host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import losses
+import pytest
+from losses import LIMIT, LOSSES, Loss
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """The jobs of all tests, under way: a call that waits for one, by its arguments."""
+    with losses.testbed_or_skip() as bed, ThreadPoolExecutor(8) as pool:
+        running = {
+            (mode, hosts): pool.submit(losses.run_after_store, bed, mode, hosts) for mode, hosts in LEAVES
+        }
+        running |= {loss: pool.submit(losses.run, bed, loss) for loss in LOSSES}
+        yield lambda key: running[key].result()
+
+
+LEAVES = (("group", "001"), ("end", "00"), ("end", "01"))
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_survivors_are_told_at_once(outcomes: Callable, loss: Loss):
+    told = outcomes(loss)
+    assert not told.problems(), told.story()
+    # Not a measurement: the operations' own deadline is a minute.
+    assert told.seconds < LIMIT + 10, told.story()
+
+
+def test_a_group_outlives_the_rank_that_hosts_the_store(outcomes: Callable):
+    """Rank 0 has destroyed its groups and ended; the group of ranks 1 and 2 is on two hosts."""
+    ranks = outcomes(("group", "001"))
+    story = "\n".join(rank.story() for rank in ranks)
+    assert [rank.status for rank in ranks] == [0, 0, 0], story
+    assert not any(rank.times("wrong", "error") for rank in ranks), story
+    assert re.search(r"since rank 0 has left: .* nothing more is heard", ranks[2].output), story
+
+
+@pytest.mark.parametrize("hosts", ["00", "01"], ids=["one host", "two hosts"])
+def test_the_end_of_a_job_is_not_an_error(outcomes: Callable, hosts: str):
+    """A rank that ends some seconds after the store's host says nothing, but for what torch's store says."""
+    ranks = outcomes(("end", hosts))
+    story = "\n".join(rank.story() for rank in ranks)
+    assert [rank.status for rank in ranks] == [0, 0], story
+    said = re.findall(r"^.*mpi-gdr(?:\]| [A-Z]+ ).*$", ranks[1].output, re.MULTILINE)
+    assert all("since rank 0 has left" in line for line in said), story

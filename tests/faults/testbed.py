@@ -1,0 +1,113 @@
+"""Two nodes with a network between them, on one machine.
+
+A node is a set of namespaces (network, host name, processes, /dev/shm), so that MPI and mpi-gdr take it for
+a host; a switch is a bridge in a network namespace of its own. Nothing is added to the machine's own
+namespaces, and all of it goes when the processes that hold the namespaces end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jobs
+from namespaces import Namespaces
+from support import processes
+
+# UCX looks for the devices of its network in /sys.
+NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys && ip link set lo up"
+UCX = (("UCX_TLS", "tcp,self"), ("MPIR_CVAR_CH4_NETMOD", "ucx"))
+OFI = (("FI_PROVIDER", "tcp"), ("MPIR_CVAR_CH4_NETMOD", "ofi"))
+
+
+Running = tuple[jobs.Nursery, int]  # the pid as the nursery knows it
+
+
+def address(node: int, link: int = 0) -> str:
+    return f"10.231.{9 + link}.{node + 1}"
+
+
+class Testbed:
+    """Two nodes and a switch. Each of the `links` is a network of its own, to be cut by itself."""
+
+    __test__ = False  # no tests, whatever its name says
+
+    def __init__(self, stack: contextlib.ExitStack, links: int = 1) -> None:
+        self.switch = stack.enter_context(
+            Namespaces("switch", "ip link add br0 type bridge && ip link set br0 up")
+        )
+        self.nodes = [stack.enter_context(Namespaces(f"node{k}", NODE)) for k in range(2)]
+        for link in range(links):
+            for k, node in enumerate(self.nodes):
+                port = ("link", "add", f"p{k}.{link}", "type", "veth", "peer", "name", f"eth{link}")
+                self.switch.ip(*port, "netns", node.pid)
+                self.switch.ip("link", "set", f"p{k}.{link}", "master", "br0", "up")
+                node.ip("addr", "add", f"{address(k, link)}/24", "dev", f"eth{link}")
+                node.ip("link", "set", f"eth{link}", "up")
+        self.nurseries = [stack.enter_context(jobs.Nursery(node.enter())) for node in self.nodes]
+
+    def cut(self, how: str, link: int = 0) -> None:
+        if how == "link cut":  # as a pulled cable: node 1 sees no carrier
+            self.switch.ip("link", "set", f"p1.{link}", "down")
+        else:  # its link stays up, but the switch forwards nothing
+            self.switch.ip("link", "set", f"p1.{link}", "nomaster")
+
+    def mend(self, link: int = 0) -> None:
+        self.switch.ip("link", "set", f"p1.{link}", "master", "br0", "up")
+
+    def start(
+        self,
+        script: str,
+        arguments: Sequence[str],
+        hosts: str,
+        events: Path,
+        network: Sequence[tuple[str, str]] = UCX,
+        link: int = 0,
+    ) -> list[Running]:
+        """A rank on each of the `hosts`, "011" for three. Between two, messages take the link."""
+        apart = dict(network) | {"UCX_NET_DEVICES": f"eth{link}", "FI_TCP_IFACE": f"eth{link}"}
+        several = len(set(hosts)) > 1
+        environment = processes.clean_environment(
+            MASTER_ADDR=address(0, link) if several else "127.0.0.1",
+            MASTER_PORT=str(processes.free_port()),
+            WORLD_SIZE=str(len(hosts)),
+            MPI_GDR_FLIGHT_LOG="0",
+            **(apart if several else {}),
+        )
+        running = []
+        for rank, host in enumerate(hosts):
+            nursery = self.nurseries[int(host)]
+            argv = [str(jobs.FOLDER / script), *arguments]
+            pid = nursery.start(argv, environment | {"RANK": str(rank)}, events / f"log{rank}")
+            running.append((nursery, pid))
+        return running
+
+    def left(self, hosts: str, ranks: Sequence[jobs.Ended]) -> list[str]:
+        """What is still there of the shared memory that the ranks told of."""
+        found = set()
+        for rank in ranks:
+            root = f"/proc/{self.nodes[int(hosts[rank.rank])].pid}/root"
+            names = [name for event in rank.events for name in event.get("names", ())]
+            found |= {name for name in names if os.path.exists(root + name)}
+        return sorted(found)
+
+    def left_in_shared_memory(self) -> list[str]:
+        return [name for node in self.nodes for name in os.listdir(f"/proc/{node.pid}/root/dev/shm")]
+
+
+def finish(running: Sequence[Running], events: Path, until: float) -> list[jobs.Ended]:
+    """How they ended. One that had not ended by then hangs: it prints its stacks and is killed."""
+    ranks = []
+    for rank, (nursery, pid) in enumerate(running):
+        status, ended = nursery.wait([pid], until).get(pid, (None, 0.0))
+        if status is None:
+            nursery.kill(pid, signal.SIGABRT)
+            nursery.wait([pid], time.monotonic() + 5)
+            nursery.kill(pid, signal.SIGKILL)
+        output = (events / f"log{rank}").read_text(errors="replace")
+        ranks.append(jobs.Ended(rank, status, ended, jobs.read_events(events, rank), output))
+    return ranks

@@ -1,0 +1,23 @@
+"""Three ranks, one of which diverges; all catch their errors and end as if nothing had happened.
+
+argv: what rank 1 does while the others are in an all_reduce. called: another collective; left: nothing."""
+
+import datetime
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=3))
+dist.all_reduce(torch.ones(5))
+try:
+    if dist.get_rank() != 1:
+        dist.all_reduce(torch.ones(1000))
+    elif sys.argv[1] == "called":
+        dist.broadcast(torch.ones(10), 1)
+        dist.barrier()
+    else:
+        time.sleep(8)
+except RuntimeError as error:
+    print(f"rank {dist.get_rank()} caught: {error}", flush=True)

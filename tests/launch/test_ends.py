@@ -1,0 +1,128 @@
+"""Ends of jobs that no rank's death brings about: a launcher that is killed, Ctrl-C, a failure of which the
+program takes no notice; and a process that begins anew with another rank."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import processes, shared_memory
+
+from mpi_backend import diagnose
+
+PROGRAMS = Path(__file__).parent / "programs"
+PREFIX = "mpi_gdr_trace_rank_"
+
+
+@pytest.fixture(autouse=True)
+def no_shared_memory_left():
+    with shared_memory.nothing_left():
+        yield
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
+    """The agent is not their parent: a shell stands between."""
+    words = (
+        f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{tmp_path}" & echo $! > "{tmp_path}/pid$RANK"; wait $!'
+    )
+    script = f'{words}; echo $? > "{tmp_path}/new$RANK"; mv "{tmp_path}/new$RANK" "{tmp_path}/status$RANK"'
+    command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]
+    with processes.Program(command, processes.clean_environment(MPI_GDR_ORPHAN_GRACE="3")) as program:
+        try:
+            wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+            os.kill(program.process.pid, signal.SIGKILL)
+            wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
+            statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
+        finally:
+            for path in tmp_path.glob("pid*"):
+                if not (tmp_path / f"status{path.name[-1]}").exists():
+                    os.kill(int(path.read_text()), signal.SIGKILL)
+        output = program.finish(10).output
+    assert statuses == ["122", "122"], output
+    ended = r"torchrun's agent \(pid \d+\), which started this rank, has ended"
+    assert len(re.findall(ended + r": this rank ends in 3 s \(MPI_GDR_ORPHAN_GRACE\)", output)) == 2, output
+    assert len(re.findall(ended + r".*Ending this process", output)) == 2, output
+
+
+def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
+    command = [processes.mpiexec(), "-n", "2", sys.executable, PROGRAMS / "deadlock.py", tmp_path]
+    with processes.Program(command, processes.clean_environment()) as program:
+        wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+        os.killpg(program.process.pid, signal.SIGINT)  # as a terminal does
+        result = program.finish(30)
+    assert result.status not in (None, 0), result.tail()
+
+
+def test_an_interrupt_ends_a_wait(tmp_path):
+    """Without a launcher. The other rank is told."""
+    port = str(processes.free_port())
+    environments = [
+        processes.clean_environment(
+            RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port
+        )
+        for rank in range(2)
+    ]
+    command = [sys.executable, PROGRAMS / "deadlock.py", tmp_path]
+    with (
+        processes.Program(command, environments[0]) as first,
+        processes.Program(command, environments[1]) as second,
+    ):
+        wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+        os.kill(second.process.pid, signal.SIGINT)
+        results = [first.finish(40), second.finish(40)]
+    assert "KeyboardInterrupt" in results[1].output and results[1].status not in (None, 0), results[1].tail()
+    # Whichever it hears first.
+    told = r"rank 1 \(host \S+, pid \d+\) (takes no part in group \S+ any more: the program was interrupted"
+    told += r"|has left the job: its program ended with .*KeyboardInterrupt)"
+    assert results[0].status == 1 and re.search(told, results[0].output), results[0].tail()
+
+
+@pytest.mark.parametrize("what", ["called", "left"])
+def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
+    """Under mpiexec, which ends all when one ends: every rank has written its log by then."""
+    command = [processes.mpiexec(), "-n", "3", sys.executable, PROGRAMS / "unnoticed.py", what]
+    result = processes.run(command, 60, MPI_GDR_FLIGHT_DIR=str(tmp_path))
+    assert result.status not in (None, 0), result.tail()
+    logs = [tmp_path / f"{PREFIX}{rank}" for rank in range(3)]
+    assert all(log.exists() for log in logs), result.tail()
+
+    def diagnosis() -> str:
+        assert diagnose.main([str(tmp_path)]) == 1, result.tail()
+        return capsys.readouterr().out
+
+    text = diagnosis()
+    found = {
+        "called": r"First divergence, rank 1: .*seq=1: different calls: ranks 0, 2 called all_reduce .*; "
+        r"rank 1 called broadcast",
+        "left": r"First divergence, rank 1: .*seq=1: rank 1 never called all_reduce .*, in which ranks 0, 2 ",
+    }
+    assert re.search(found[what], text), text
+    for missing in range(3):  # whatever is there
+        kept = logs[missing].read_bytes()
+        logs[missing].unlink()
+        text = diagnosis()
+        assert re.search(r"First divergence, .*seq=1: .*all_reduce", text), (missing, text)
+        assert f"No log from rank {missing} of 3." in text
+        logs[missing].write_bytes(kept)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+def test_a_process_may_initialise_again_with_another_rank(tmp_path, launcher):
+    program = [PROGRAMS / "again.py", "env" if launcher == "torchrun" else tmp_path]
+    command = {
+        "torchrun": [*processes.TORCHRUN, "--standalone", "--nproc-per-node=3", *program],
+        "mpiexec": [processes.mpiexec(), "-n", "3", sys.executable, *program],
+    }[launcher]
+    assert processes.run(command, 90).expect(0).count("is done") == 3
