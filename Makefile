@@ -128,7 +128,7 @@ CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 2
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 
 clean:
 	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/libmpi_gdr_*.so mpi_backend/_build_info.json $(VENV)/.package
