@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ GAVE_UP = rf"rank {VICTIM} \(host \S+, pid \d+\) takes no part in group \S+ any 
 LOSSES = (
     Loss("a process is killed", "000", "killed", ENDED),
     Loss("a process is killed", "0101", "killed", ENDED),
+    Loss("the only process on its host is killed", "01", "killed", ENDED),
     Loss("a rank gives a group up and lives on", "000", "waiting", GAVE_UP),
     Loss("a rank gives a group up and lives on", "0101", "waiting", GAVE_UP),
     Loss("rank 0 broadcasts, rank 1 calls something else and lives on", "00", "mismatched", "rank 1 "),
@@ -96,15 +98,22 @@ def run(bed: Testbed, loss: Loss) -> Told:
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
         if loss.mode == "killed":
-            case = jobs.Case("mid", "sigkill", deadline=60)
+            case = jobs.Case("mid", "none", deadline=60)
             script, arguments = "program.py", case.arguments(events)
         else:
             script, arguments = "gave_up.py", [folder, loss.mode]
         running = bed.start(script, arguments, loss.hosts, events)
+        struck = []
+        if loss.mode == "killed" and jobs.all_ready(events, len(running)):
+            time.sleep(2)  # until hosts have found each other
+            struck = [{"event": "strike", "time": time.monotonic()}]
+            nursery, pid = running[VICTIM]
+            nursery.kill(pid, signal.SIGKILL)
         survivors = [rank for rank in range(len(running)) if rank != VICTIM]
         wait_until(lambda: all(seen(events, rank, "error") for rank in survivors))
         (events / "stop").touch()
         ranks = testbed.finish(running, events, time.monotonic() + 30)
+        ranks[VICTIM].events += struck
         return Told(loss, ranks, bed.left(loss.hosts, ranks))
 
 

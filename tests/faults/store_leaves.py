@@ -31,15 +31,16 @@ size = dist.get_world_size()
 group = dist.new_group(list(range(1, size)), timeout=datetime.timedelta(minutes=5))
 dist.barrier()
 log("ready", pid=os.getpid())
-if RANK > 0:
-    while not (FOLDER / "stop").exists():
-        if sys.argv[2] == "group":
-            tensor = torch.full((1000,), float(RANK))
-            dist.all_reduce(tensor, group=group)
-            if not (tensor == size * (size - 1) / 2).all():
-                log("wrong")
-        time.sleep(0.05)
+asked = RANK == 0
+while not asked:
+    asked = (FOLDER / "stop").exists()
     if sys.argv[2] == "group":
-        dist.barrier(group)
+        tensor = torch.full((1000,), float(RANK))
+        tensor[-1] = asked  # all ranks see the same sum, and stop in the same round
+        dist.all_reduce(tensor, group=group)
+        if not (tensor[:-1] == size * (size - 1) / 2).all():
+            log("wrong")
+        asked = tensor[-1] > 0
+    time.sleep(0.05)
 dist.destroy_process_group()
 log("end")

@@ -120,10 +120,10 @@ void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposa
   if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
     set_oversubscribed_environment();
   set_fork_safe_environment();
+  set_patient_environment();
   const bool one_host = o.store ? std::count(nodes.begin(), nodes.end(), 0) == o.size
                                 : local_size && std::strtol(local_size, nullptr, 10) == o.size;
   const bool confined = one_host && family() == MpiFamily::Mpich && set_one_host_environment();
-  set_patient_environment();
   check_shared_memory(o, nodes, all);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
