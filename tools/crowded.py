@@ -101,9 +101,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for backend, all_of in found.items():
             all_of += run(options, backend)
-    print(
-        f"{options.jobs} jobs of {options.ranks} ranks on {len(os.sched_getaffinity(0))} cores, us (least..most)"
-    )
+    cores = len(os.sched_getaffinity(0))
+    print(f"{options.jobs} jobs of {options.ranks} ranks on {cores} cores, us (least..most)")
     for size in map(str, sizes):
         p50 = {backend: [job[size] for job in all_of] for backend, all_of in found.items()}
         columns = [
