@@ -104,6 +104,7 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
             interrupt(bed, link, plan, running, cell.seconds)
             (events / "compute").unlink(missing_ok=True)
             seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
+            time.sleep(1.5)  # ranks look at each other a few times a second
         (events / "stop").touch()
         seen.ranks = testbed.finish(running, events, time.monotonic() + 30)
         seen.left = bed.left(plan.hosts, seen.ranks)

@@ -33,7 +33,8 @@ TOLD = {
     "sigstop": STOPPED,
     "raise": RAISED + r"ArithmeticError: loss is not finite",
     "memory": RAISED + r"RuntimeError: .*can't allocate memory",
-    "abort": OPEN,
+    # Told at once; who meets an operation of it later may hear of the end of the program first.
+    "abort": WHO + r"(takes no part in group \S+ any more: the group was aborted|has left the job: )",
     "return": OPEN,
     "exit3": OPEN,
     "no-scratch": FAILED + r".*bytes of scratch",
