@@ -38,11 +38,10 @@ void meet(const std::string& key, int rank = my_rank, int size = my_size) {
   rendezvous(store, key, rank, size, "", std::chrono::steady_clock::now() + 30s);
 }
 
-void start(mpi::RuntimeOptions o = {}, FileStore* store = nullptr) {
-  FileStore own(store_dir);
+void start(mpi::RuntimeOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   o.rank = my_rank;
   o.size = my_size;
-  o.store = store ? store : &own;
+  o.store = store ? store : std::make_shared<FileStore>(store_dir);
   o.key = "run0";
   o.bootstrap = Env::get().bootstrap;
   mpi::initialize(o);
@@ -176,10 +175,9 @@ void disagree() {
 void dies_in_init() {
   mpi::RuntimeOptions o;
   o.init_timeout = 3s;
-  FileStore store(store_dir, [] {
-    if (my_rank == my_size - 1) _exit(9);
-  });
-  start(o, &store);
+  start(o, std::make_shared<FileStore>(store_dir, [](const std::string& key) {
+          if (my_rank == my_size - 1 && key == "run0/start/all") _exit(9);
+        }));
   REQUIRE(!"MPI_Init returned without the dead rank");
 }
 

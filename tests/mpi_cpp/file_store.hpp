@@ -18,18 +18,21 @@
 
 class FileStore : public mpigdr::KvStore {
  public:
-  explicit FileStore(std::string dir, std::function<void()> on_clone = {})
-      : dir_(std::move(dir)), on_clone_(std::move(on_clone)) {}
+  // `done`: called with each key that this rank has written, or read.
+  explicit FileStore(std::string dir, std::function<void(const std::string&)> done = {})
+      : dir_(std::move(dir)), done_(std::move(done)) {}
 
   void set(const std::string& key, const std::string& value) override {
     const std::string temporary = path(key) + ".tmp" + std::to_string(getpid());
     std::ofstream(temporary, std::ios::binary) << value;
     if (std::rename(temporary.c_str(), path(key).c_str()) != 0)
       throw std::runtime_error("store is gone: " + dir_);
+    if (done_) done_(key);
   }
   std::optional<std::string> try_get(const std::string& key) override {
     std::ifstream file(path(key), std::ios::binary);
     if (!file) return std::nullopt;
+    if (done_) done_(key);
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
   std::int64_t add(const std::string& key, std::int64_t amount) override {
@@ -44,10 +47,7 @@ class FileStore : public mpigdr::KvStore {
     return value;
   }
   bool check(const std::string& key) override { return access(path(key).c_str(), F_OK) == 0; }
-  std::unique_ptr<KvStore> clone() override {
-    if (on_clone_) on_clone_();
-    return std::make_unique<FileStore>(dir_);
-  }
+  std::unique_ptr<KvStore> clone() override { return std::make_unique<FileStore>(dir_); }
 
  private:
   std::string path(const std::string& key) const {
@@ -57,5 +57,5 @@ class FileStore : public mpigdr::KvStore {
     return dir_ + "/" + name;
   }
   std::string dir_;
-  std::function<void()> on_clone_;
+  std::function<void(const std::string&)> done_;
 };
