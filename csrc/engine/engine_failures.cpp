@@ -110,7 +110,7 @@ void Engine::note_end(Operation& operation, const std::exception_ptr& error) {
 void Engine::give_up(Operation& operation, ErrorCode code) {
   const OperationPtr held = operation.shared_from_this();
   // A little patience, in case the role holder is about to end it properly.
-  const bool role = take_role(std::chrono::milliseconds(200));
+  const bool role = take_role(std::chrono::milliseconds(1000));
   std::unique_lock lock(role_, std::defer_lock);
   if (role) lock = std::unique_lock(role_, std::adopt_lock);
   if (!operation.finished()) try {
