@@ -1,24 +1,9 @@
 #include "bootstrap/news.hpp"
 
-#include <charconv>
-
-#include "bootstrap/rendezvous.hpp"
 #include "common/error.hpp"
+#include "common/record.hpp"
 
 namespace mpigdr {
-namespace {
-
-constexpr std::size_t kFixedFields = 4;  // then the ranks
-
-std::optional<int> number(const std::string& text, int below) {
-  int value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, problem] = std::from_chars(text.data(), end, value);
-  if (problem != std::errc() || at != end || value < 0 || value >= below) return std::nullopt;
-  return value;
-}
-
-}  // namespace
 
 std::string serialise(const News& news) {
   std::vector<std::string> fields = {std::to_string(static_cast<int>(news.kind)), news.text,
@@ -28,26 +13,20 @@ std::string serialise(const News& news) {
 }
 
 std::optional<News> parse_news(const std::string& text, int size) {
-  std::vector<std::string> fields;
   try {
-    fields = unpack(text);
+    RecordReader record("news", text);
+    News news;
+    news.kind = static_cast<News::Kind>(record.number<int>("kind", 0, static_cast<int>(News::Kind::Back)));
+    news.text = record.text("text");
+    news.meets_again = record.flag("whether it meets again");
+    news.details = record.text("details");
+    do {
+      news.ranks.push_back(record.number<int>("rank", 0, size - 1));
+    } while (record.more());
+    return news;
   } catch (const Error&) {
     return std::nullopt;
   }
-  if (fields.size() <= kFixedFields) return std::nullopt;
-  const auto kind = number(fields[0], static_cast<int>(News::Kind::Back) + 1);
-  if (!kind) return std::nullopt;
-  News news;
-  news.kind = static_cast<News::Kind>(*kind);
-  news.text = fields[1];
-  news.meets_again = fields[2] == "1";
-  news.details = fields[3];
-  for (std::size_t i = kFixedFields; i < fields.size(); ++i) {
-    const auto rank = number(fields[i], size);
-    if (!rank) return std::nullopt;
-    news.ranks.push_back(*rank);
-  }
-  return news;
 }
 
 }  // namespace mpigdr

@@ -75,8 +75,9 @@ bool RecordReader::flag(const char* field) {
   return found == "1";
 }
 
-std::int64_t RecordReader::signed_number(const char* field, std::int64_t low, std::int64_t high) {
-  std::int64_t value = 0;
+template <typename T>
+T RecordReader::number_in(const char* field, T low, T high) {
+  T value = 0;
   const std::string& found = text(field);
   if (!parse(found, low, high, value))
     bad(field, "'" + shown(found) + "'",
@@ -84,14 +85,8 @@ std::int64_t RecordReader::signed_number(const char* field, std::int64_t low, st
   return value;
 }
 
-std::uint64_t RecordReader::unsigned_number(const char* field, std::uint64_t low, std::uint64_t high) {
-  std::uint64_t value = 0;
-  const std::string& found = text(field);
-  if (!parse(found, low, high, value))
-    bad(field, "'" + shown(found) + "'",
-        "a whole number in " + std::to_string(low) + ".." + std::to_string(high));
-  return value;
-}
+template std::int64_t RecordReader::number_in(const char*, std::int64_t, std::int64_t);
+template std::uint64_t RecordReader::number_in(const char*, std::uint64_t, std::uint64_t);
 
 void RecordReader::end() const {
   if (more())

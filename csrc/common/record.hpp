@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace mpigdr {
@@ -36,17 +37,15 @@ class RecordReader {
   // A whole decimal number in low..high.
   template <std::integral T>
   T number(const char* field, T low = std::numeric_limits<T>::min(), T high = std::numeric_limits<T>::max()) {
-    if constexpr (std::is_signed_v<T>)
-      return static_cast<T>(signed_number(field, low, high));
-    else
-      return static_cast<T>(unsigned_number(field, low, high));
+    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+    return static_cast<T>(number_in<Wide>(field, low, high));
   }
   // That there is no further field. Another version of this software may have written more.
   void end() const;
 
  private:
-  std::int64_t signed_number(const char* field, std::int64_t low, std::int64_t high);
-  std::uint64_t unsigned_number(const char* field, std::uint64_t low, std::uint64_t high);
+  template <typename T>
+  T number_in(const char* field, T low, T high);  // of the two widest types
   [[noreturn]] void bad(const char* field, const std::string& found, const std::string& expected) const;
 
   const std::string what_;

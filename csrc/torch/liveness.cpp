@@ -27,6 +27,15 @@ constexpr std::size_t kRemembered = 64;           // closed groups
 constexpr std::chrono::seconds kBlockedGrace(3);  // as the engine's stuck_grace
 constexpr std::size_t kFieldsPerGroup = 1 + kChannelCount;
 
+// "rank 3 (host n7, pid 4711)", this one.
+std::string own_name() { return describe(mpi::rank(), mpi::processes()[mpi::rank()]); }
+
+// Whether its process can be looked at from here.
+bool on_this_host(int rank) {
+  const auto& all = mpi::processes();
+  return all[rank].domain != 0 && all[rank].domain == all[mpi::rank()].domain;
+}
+
 [[noreturn]] void end_process(int status, const std::string& text) {
   log_fatal(text);
   unlink_mpich_shared_memory();
@@ -40,7 +49,7 @@ void Liveness::end_generation() {
   if (!before) return;
   // Some may still be in the generation before: to them this rank has left it, not fallen silent.
   News news;
-  news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has begun a new process group";
+  news.text = own_name() + " has begun a new process group";
   news.meets_again = true;
   {
     const std::lock_guard lock(mutex_);
@@ -141,8 +150,7 @@ std::string Liveness::quiet(const Group& group) const {
   const std::vector<int> members = members_of(group);
   const auto& all = mpi::processes();
   for (const int r : members)  // what the heartbeat finds a while later
-    if (r != mpi::rank() && all[r].domain != 0 && all[r].domain == all[mpi::rank()].domain &&
-        look_at(all[r]) == ProcessState::Stopped)
+    if (r != mpi::rank() && on_this_host(r) && look_at(all[r]) == ProcessState::Stopped)
       return describe(r, all[r]) + " is stopped (by SIGSTOP or job control)";
   return watch->quiet_among(members);
 }
@@ -154,8 +162,7 @@ std::string Liveness::explain(const std::vector<int>& members) const {
   // A process that is just being killed is there for some milliseconds more.
   for (int turn = 0; turn < 20; ++turn) {
     for (const int r : members)
-      if (all[r].domain != 0 && all[r].domain == all[mpi::rank()].domain &&
-          look_at(all[r]) == ProcessState::Ended)
+      if (on_this_host(r) && look_at(all[r]) == ProcessState::Ended)
         return describe(r, all[r]) + " is gone: its process has ended";
     if (const std::string lost = watch->lost_among(members); !lost.empty()) return lost;
     std::this_thread::sleep_for(milliseconds(10));
@@ -277,8 +284,7 @@ void Liveness::tell_failures() {
   }
   for (const Open& open : failed) {
     News news{News::Kind::Failed, {}, ""};
-    news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " takes no part in group " +
-                open.group->name() + " any more: " + open.failure;
+    news.text = own_name() + " takes no part in group " + open.group->name() + " any more: " + open.failure;
     news.details = reached(open);
     watch->say(std::move(news), milliseconds(0));
   }
@@ -385,7 +391,7 @@ void Liveness::end(const std::string& why) {
   ending_.store(true, std::memory_order_release);
   if (!heartbeat()) return;
   News news;
-  news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has left the job: " + why;
+  news.text = own_name() + " has left the job: " + why;
   for (const Open& open : open_groups()) news.details += reached(open);
   const std::lock_guard lock(mutex_);
   for (const std::string& fields : closed_) news.details += fields;
@@ -407,10 +413,8 @@ void Liveness::farewell(bool meets_again, milliseconds patience) {
 
 void Liveness::linger() const {
   // A look of theirs, a round with the store between hosts, and the writing.
-  const auto& all = mpi::processes();
-  const bool one_host = std::all_of(all.begin(), all.end(), [&](const ProcessId& p) {
-    return p.domain != 0 && p.domain == all[mpi::rank()].domain;
-  });
+  bool one_host = true;
+  for (int r = 0; r < mpi::size(); ++r) one_host &= on_this_host(r);
   Clock::time_point told;
   {
     const std::lock_guard lock(mutex_);
@@ -424,7 +428,7 @@ void Liveness::give_up(milliseconds patience) {
   const auto watch = heartbeat();
   if (!watch) return;
   News news{News::Kind::Ended, {}, ""};
-  news.text = describe(mpi::rank(), mpi::processes()[mpi::rank()]) + " has ended without MPI_Finalize";
+  news.text = own_name() + " has ended without MPI_Finalize";
   watch->say(std::move(news), patience);
   const std::lock_guard lock(mutex_);
   told_ = Clock::now();
