@@ -412,15 +412,15 @@ void Liveness::farewell(bool meets_again, milliseconds patience) {
 }
 
 void Liveness::linger() const {
-  // A look of theirs, a round with the store between hosts, and the writing.
-  bool one_host = true;
-  for (int r = 0; r < mpi::size(); ++r) one_host &= on_this_host(r);
   Clock::time_point told;
   {
     const std::lock_guard lock(mutex_);
     if (!heartbeat_ || told_ == Clock::time_point{}) return;
     told = told_;
   }
+  // A look of theirs, a round with the store between hosts, and the writing.
+  bool one_host = true;
+  for (int r = 0; r < mpi::size(); ++r) one_host &= on_this_host(r);
   std::this_thread::sleep_until(told + (one_host ? milliseconds(600) : milliseconds(1500)));
 }
 
