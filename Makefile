@@ -123,7 +123,7 @@ check-torch: $(VENV)/.tools
 	$(BIN)/python tools/check_torch_versions.py $(TORCH_VERSIONS)
 
 CMAKE_BUILD := $(BIN)/cmake --build
-CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 2
+CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 3
 
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
