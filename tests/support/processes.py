@@ -127,11 +127,21 @@ def mpiexec() -> str:
     return found
 
 
+_claims: list[socket.socket] = []
+
+
 def free_port() -> int:
     """A port that stays free until a job listens there: below those that the kernel gives to whoever asks for
-    any, such as the listeners of MPI libraries, which would answer a store's clients by hanging up."""
+    any, such as the listeners of MPI libraries, which would answer a store's clients by hanging up; and no
+    other call gets it, in any process, until this one ends: a name is bound for it."""
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         port = random.SystemRandom().randrange(10_000, below)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0mpi-gdr tests, port {port}")
+            with socket.create_server(("127.0.0.1", port)):
+                _claims.append(claim)
+                return port
+        except OSError:
+            claim.close()
