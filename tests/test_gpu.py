@@ -56,7 +56,8 @@ SIMULATED = {
     ),
     "by messages": (
         2,
-        f"(((collectives and not 1048579) or {STRESS}) and not graphs) or cannot_be_captured or refusals",
+        f"(((collectives and not 1048579 and (float16 or int64)) or {STRESS}) and not graphs) "
+        "or cannot_be_captured or refusals",
         {"MPI_GDR_IPC": "off"},
     ),
     "messages from the device": (
@@ -65,7 +66,7 @@ SIMULATED = {
         {"MPI_GDR_GPU_AWARE": "on"},
     ),
     "two nodes": (4, "(collectives and float32) or (training and fsdp)", TWO_NODES),
-    "nodes of two and of one": (3, "(collectives and bfloat16) or training", TWO_NODES),
+    "nodes of two and of one": (3, "(collectives and bfloat16 and not 1048579) or training", TWO_NODES),
     "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
     "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
     "a host that waits": (2, "lifetimes or training or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),

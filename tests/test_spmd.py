@@ -64,7 +64,8 @@ def test_harness_reports(tmp_path, tmp_path_factory, selection, messages):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_mpi_launcher(tmp_path, size):
-    assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd") > 0
+    selection = ["-k", "not test_pairs"] if size == 4 else []  # of which a smaller number shows as much
+    assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd", *selection) > 0
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])

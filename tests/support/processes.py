@@ -127,9 +127,6 @@ def mpiexec() -> str:
     return found
 
 
-_claims: list[socket.socket] = []
-
-
 def free_port() -> int:
     """A port that stays free until a job listens there: below those that the kernel gives to whoever asks for
     any, such as the listeners of MPI libraries, which would answer a store's clients by hanging up; and no
@@ -141,7 +138,7 @@ def free_port() -> int:
         try:
             claim.bind(f"\0mpi-gdr tests, port {port}")
             with socket.create_server(("127.0.0.1", port)):
-                _claims.append(claim)
+                claim.detach()
                 return port
         except OSError:
             claim.close()
