@@ -1,0 +1,23 @@
+// What the software GPU is like, from the environment: FAKECUDA_DEVICES and so on, all of them numbers.
+#pragma once
+
+#include <cstdint>
+
+namespace fakecuda {
+
+struct Settings {
+  std::uint64_t devices;       // DEVICES, of the machine: all its processes see the same ones
+  std::uint64_t queues;        // QUEUES, hardware queues of a device: streams are dealt round robin
+  std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
+  std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
+  std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
+  std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
+  std::uint64_t driver;        // DRIVER, its version: 13000
+  std::uint64_t delay_us;      // DELAY_US, each item starts after a random delay of up to so many
+  std::uint64_t seed;          // SEED
+
+  // Read once. A value that is no number is a fault.
+  static const Settings& get();
+};
+
+}  // namespace fakecuda
