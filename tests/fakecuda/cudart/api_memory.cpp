@@ -10,11 +10,12 @@ using namespace fakecuda;
 
 namespace {
 
-// As the documents warn, memory is given back only when the whole device has come to rest.
-void rest(const char* call) {
+// Memory is given back only when the whole device that it belongs to has come to rest.
+void rest(const char* call, const void* memory) {
+  const int device = Memory::get().device_of(memory);
   Lock lock = lock_machine();
   expect_no_capture(call);
-  wait_all(lock, current_gpu());
+  if (device >= 0) wait_all(lock, Machine::get().gpu(device));
 }
 
 void allocating(const char* call) {
@@ -36,7 +37,7 @@ FAKECUDA_API cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 FAKECUDA_API cudaError_t cudaFree(void* memory) {
   FAKECUDA_ENTER();
   if (!memory) return cudaSuccess;
-  rest("cudaFree");
+  rest("cudaFree", memory);
   Memory::get().free(memory, Range::Kind::Device);
   return cudaSuccess;
 }
@@ -60,7 +61,7 @@ FAKECUDA_API cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigne
 FAKECUDA_API cudaError_t cudaFreeHost(void* memory) {
   FAKECUDA_ENTER();
   if (!memory) return cudaSuccess;
-  rest("cudaFreeHost");
+  rest("cudaFreeHost", memory);
   Memory::get().free(memory, Range::Kind::Pinned);
   return cudaSuccess;
 }
@@ -128,7 +129,7 @@ FAKECUDA_API cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t 
 
 FAKECUDA_API cudaError_t cudaIpcCloseMemHandle(void* memory) {
   FAKECUDA_ENTER();
-  rest("cudaIpcCloseMemHandle");
+  rest("cudaIpcCloseMemHandle", memory);
   Memory::get().close(memory);
   return cudaSuccess;
 }

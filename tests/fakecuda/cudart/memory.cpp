@@ -186,6 +186,12 @@ void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
   known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device};
 }
 
+int Memory::device_of(const void* memory) const {
+  const std::lock_guard lock(mutex_);
+  const auto range = ranges_.find(as_bytes(memory));
+  return range == ranges_.end() ? -1 : range->second.device;
+}
+
 std::size_t Memory::in_use(int device) const {
   const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;

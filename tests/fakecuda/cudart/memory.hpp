@@ -60,6 +60,8 @@ class Memory : public MemoryRules {
   std::optional<Range> find(const void* address, std::size_t bytes) const;
   // An access by the device that the calling thread executes for.
   void check(const void* address, std::size_t bytes, bool write, bool atomic) const override;
+  // The device of an allocation; -1: it is none.
+  int device_of(const void* memory) const;
   std::size_t in_use(int device) const;
 
  private:
