@@ -24,16 +24,16 @@ struct Tickets {
 };
 using World = Common<Tickets>;
 
-inline Device& load_device(int index) {
+inline DeviceLibrary& load_library() {
   char program[4096] = {};
   if (::readlink("/proc/self/exe", program, sizeof program - 1) <= 0) fail(ErrorCode::System, "no /proc");
   const std::string path = program;
-  std::string why;
   const LoadedLibrary loaded =
       load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
   if (!loaded.library) fail(ErrorCode::System, loaded.why);
-  return loaded.library->device(index);
+  return *loaded.library;
 }
+inline Device& load_device(int index) { return load_library().device(index); }
 
 // Host memory within the device's reach: copies of it wait for nobody. Given out in order, never taken back.
 class HostMemory {

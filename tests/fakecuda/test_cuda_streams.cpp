@@ -116,11 +116,13 @@ TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by
     const auto exec = end_capture(first);
     for (int replay = 0; replay < 3; ++replay) {
       for (int i = 0; i < 8; ++i) words[i] = 0;
+      wait(first, words[7], 1);  // by the host
       ok(cudaGraphLaunch(exec, first));
       write(first, words[6], 1);
+      words[replay == 0 ? 5 : 7] = 1;
       settle();
       CHECK(words[0] == 0);
-      words[5] = 1;
+      words[replay == 0 ? 7 : 5] = 1;
       while (words[1] == 0) std::this_thread::yield();
       settle();
       CHECK(words[6] == 0);

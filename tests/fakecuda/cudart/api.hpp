@@ -17,8 +17,11 @@ inline cudaError_t report(cudaError_t status) {
   return status;
 }
 
-// Other than Success: there is no CUDA in this process, because the driver is too old or this is a fork.
-cudaError_t usable();
+// Other than 0: an error that this call is to return, because it was asked for (Settings::fails).
+int failure_of(const char* call);
+// Other than Success: the same, or there is no CUDA in this process, because the driver is too old or this is
+// a fork.
+cudaError_t usable(const char* call);
 
 // The machine, locked, for a call that is made on behalf of the current device.
 inline Lock lock_machine() { return Lock(Machine::get().mutex); }
@@ -26,7 +29,7 @@ inline Lock lock_machine() { return Lock(Machine::get().mutex); }
 }  // namespace fakecuda
 
 // First in every function of the runtime.
-#define FAKECUDA_ENTER()                                   \
-  if (const cudaError_t unusable = ::fakecuda::usable()) { \
-    return ::fakecuda::report(unusable);                   \
+#define FAKECUDA_ENTER()                                           \
+  if (const cudaError_t unusable = ::fakecuda::usable(__func__)) { \
+    return ::fakecuda::report(unusable);                           \
   }

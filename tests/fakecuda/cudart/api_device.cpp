@@ -1,4 +1,5 @@
 // Devices, contexts of the runtime, and errors.
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -17,7 +18,15 @@ cudaError_t& last_error() {
   return error;
 }
 
-cudaError_t usable() {
+int failure_of(const char* call) {
+  static std::atomic<std::uint64_t> calls{0};
+  const Settings& settings = Settings::get();
+  if (settings.fails != call || calls.fetch_add(1) < settings.fails_after) return 0;
+  return static_cast<int>(settings.fails_with);
+}
+
+cudaError_t usable(const char* call) {
+  if (const int error = failure_of(call)) return static_cast<cudaError_t>(error);
   if (Settings::get().driver / 1000 * 1000 < CUDART_VERSION / 1000 * 1000) return cudaErrorInsufficientDriver;
   return Machine::get().forked() ? cudaErrorInitializationError : cudaSuccess;
 }
@@ -49,6 +58,7 @@ constexpr ErrorText kErrors[] = {
     FAKECUDA_ERROR(cudaErrorNotReady, "device not ready"),
     FAKECUDA_ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already mapped"),
     FAKECUDA_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+    FAKECUDA_ERROR(cudaErrorUnknown, "unknown error"),
     FAKECUDA_ERROR(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
 };
 

@@ -13,7 +13,8 @@ namespace {
 
 bool initialised = false;
 
-CUresult ready() {
+CUresult ready(const char* call) {
+  if (const int error = failure_of(call)) return static_cast<CUresult>(error);
   if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
   return Machine::get().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
 }
@@ -37,7 +38,7 @@ Step checked(Word* word, bool write, Step step) {
 
 template <typename Word>
 CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(call)) return status;
   if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags != CU_STREAM_WAIT_VALUE_GEQ) fault("not modelled: flags of a wait for a value");
   const Word* const word = word_at<Word>(address, call);
@@ -48,7 +49,7 @@ CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned f
 
 template <typename Word>
 CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(call)) return status;
   if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) fault("not modelled: flags of a write of a value");
   Word* const word = word_at<Word>(address, call);
@@ -62,7 +63,7 @@ CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned 
 FAKECUDA_API CUresult cuInit(unsigned flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   initialised = true;
-  return ready();
+  return ready(__func__);
 }
 
 FAKECUDA_API CUresult cuDriverGetVersion(int* version) {
@@ -84,6 +85,9 @@ FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
     case CUDA_ERROR_INVALID_DEVICE:
       *name = "CUDA_ERROR_INVALID_DEVICE";
       return CUDA_SUCCESS;
+    case CUDA_ERROR_UNKNOWN:
+      *name = "CUDA_ERROR_UNKNOWN";
+      return CUDA_SUCCESS;
     case CUDA_ERROR_NOT_SUPPORTED:
       *name = "CUDA_ERROR_NOT_SUPPORTED";
       return CUDA_SUCCESS;
@@ -99,14 +103,14 @@ FAKECUDA_API CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 FAKECUDA_API CUresult cuDeviceGet(CUdevice* device, int ordinal) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(__func__)) return status;
   if (ordinal < 0 || ordinal >= Machine::get().devices()) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 
 FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(__func__)) return status;
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
       *value = Settings::get().stream_words != 0;
@@ -121,19 +125,19 @@ FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
 }
 
 FAKECUDA_API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(__func__)) return status;
   *context = reinterpret_cast<CUcontext>(&Machine::get().gpu(device));
   return CUDA_SUCCESS;
 }
 
 FAKECUDA_API CUresult cuCtxGetCurrent(CUcontext* context) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(__func__)) return status;
   *context = reinterpret_cast<CUcontext>(current_context());
   return CUDA_SUCCESS;
 }
 
 FAKECUDA_API CUresult cuCtxSetCurrent(CUcontext context) {
-  if (const CUresult status = ready()) return status;
+  if (const CUresult status = ready(__func__)) return status;
   current_context() = reinterpret_cast<Gpu*>(context);
   return CUDA_SUCCESS;
 }

@@ -10,13 +10,17 @@
 namespace fakecuda {
 namespace {
 
+std::string text(const char* name) {
+  const char* const given = std::getenv((std::string("FAKECUDA_") + name).c_str());
+  return given ? given : "";
+}
+
 std::uint64_t number(const char* name, std::uint64_t otherwise) {
-  const std::string variable = std::string("FAKECUDA_") + name;
-  const char* const text = std::getenv(variable.c_str());
-  if (!text) return otherwise;
+  const std::string given = text(name);
+  if (given.empty()) return otherwise;
   char* end = nullptr;
-  const std::uint64_t value = std::strtoull(text, &end, 10);
-  if (end == text || *end != '\0') fault((variable + " is no number").c_str());
+  const std::uint64_t value = std::strtoull(given.c_str(), &end, 10);
+  if (*end != '\0') fault((std::string("FAKECUDA_") + name + " is no number").c_str());
   return value;
 }
 
@@ -31,7 +35,10 @@ const Settings& Settings::get() {
                                  .stream_words = number("STREAM_WORDS", 1),
                                  .driver = number("DRIVER", CUDART_VERSION),
                                  .delay_us = number("DELAY_US", 0),
-                                 .seed = number("SEED", 1)};
+                                 .seed = number("SEED", 1),
+                                 .fails = text("FAILS"),
+                                 .fails_after = number("FAILS_AFTER", 0),
+                                 .fails_with = number("FAILS_WITH", cudaErrorUnknown)};
   return settings;
 }
 

@@ -1,7 +1,8 @@
-// What the software GPU is like, from the environment: FAKECUDA_DEVICES and so on, all of them numbers.
+// What the software GPU is like, from the environment: FAKECUDA_DEVICES and so on.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace fakecuda {
 
@@ -15,6 +16,9 @@ struct Settings {
   std::uint64_t driver;        // DRIVER, its version: 13000
   std::uint64_t delay_us;      // DELAY_US, each item starts after a random delay of up to so many
   std::uint64_t seed;          // SEED
+  std::string fails;           // FAILS, a function of the API that fails: each call of it but the first
+  std::uint64_t fails_after;   // FAILS_AFTER ones,
+  std::uint64_t fails_with;    // FAILS_WITH this error
 
   // Read once. A value that is no number is a fault.
   static const Settings& get();
