@@ -29,6 +29,53 @@ TEST(memory_is_poisoned_and_copies_go_in_stream_order) {
   });
 }
 
+TEST(the_device_may_see_the_hosts_memory_elsewhere) {
+  run([] {
+    ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
+    auto* const words = make_words();
+    void* seen = nullptr;
+    ok(cudaHostGetDevicePointer(&seen, words, 0));
+    CHECK(seen != words);
+    const auto stream = make_stream();
+    launch_write(loaded_write_kernel(), seen, 9, stream);
+    ok(cudaStreamSynchronize(stream));
+    CHECK(words[0] == 9);
+    ok(cudaFreeHost(words));
+  });
+  expect_fault("address of the host", [] {
+    ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
+    const auto stream = make_stream();
+    launch_write(loaded_write_kernel(), make_words(), 9, stream);
+    ok(cudaStreamSynchronize(stream));
+  });
+}
+
+TEST(who_frees_waits_for_the_device_and_lets_nobody_else_in) {
+  run([] {
+    auto* const words = make_words();
+    const auto stream = make_stream(), other = make_stream();
+    unsigned char* const memory = allocate(10);
+    wait(stream, words[0], 1);
+    std::atomic<bool> freed{false}, submitted{false};
+    std::thread frees([&] {
+      ok(cudaFree(memory));
+      freed = true;
+    });
+    settle();
+    std::thread submits([&] {
+      write(other, words[1], 1);
+      submitted = true;
+    });
+    settle();
+    CHECK(!freed && !submitted);
+    words[0] = 1;
+    frees.join();
+    submits.join();
+    ok(cudaStreamSynchronize(other));
+    CHECK(words[1] == 1);
+  });
+}
+
 TEST(what_a_pointer_is) {
   run([] {
     cudaPointerAttributes attributes;

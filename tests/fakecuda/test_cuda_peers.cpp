@@ -11,7 +11,7 @@ using namespace fakecuda_test;
 namespace {
 
 struct Setting {
-  const char *queues = "8", *stream_words = "1", *delay_us = "0";
+  const char *queues = "8", *stream_words = "1", *delay_us = "0", *waits = "0";
   bool own_devices = false;  // a device for each rank
 };
 
@@ -21,6 +21,7 @@ void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& bod
       ::setenv("FAKECUDA_QUEUES", setting.queues, 1);
       ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 1);
       ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 1);
+      ::setenv("FAKECUDA_WAITS", setting.waits, 1);
       ::setenv("FAKECUDA_SEED", std::to_string(rank * 100 + size).c_str(), 1);
       if (setting.own_devices) ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
       PeerRank self(rank, size, world, setting.own_devices ? rank : 0);
@@ -139,8 +140,9 @@ TEST(group_memory_of_all_ranks) {
   run_ranks({}, [](PeerRank& self) { run_everything(self, everything); });
 }
 
+// Where every allocation between two calls waits for the device, and lets nobody else in.
 TEST(group_memory_of_some_ranks_and_calls) {
-  run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10"},
+  run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1"},
             [](PeerRank& self) { run_everything(self, some); });
 }
 

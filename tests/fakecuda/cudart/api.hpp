@@ -23,8 +23,13 @@ int failure_of(const char* call);
 // a fork.
 cudaError_t usable(const char* call);
 
-// The machine, locked, for a call that is made on behalf of the current device.
-inline Lock lock_machine() { return Lock(Machine::get().mutex); }
+// The machine, locked, for a call on behalf of the current device.
+inline Lock lock_machine() {
+  Machine& machine = Machine::get();
+  Lock lock(machine.mutex);
+  machine.changed.wait(lock, [] { return !current_gpu().shut; });
+  return lock;
+}
 
 }  // namespace fakecuda
 

@@ -13,6 +13,7 @@
 #include "cudart/api.hpp"
 #include "cudart/capture.hpp"
 #include "cudart/handles.hpp"
+#include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
 #include "gpu/kernel.hpp"
 
@@ -101,10 +102,11 @@ FAKECUDA_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std
 
 FAKECUDA_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
   FAKECUDA_ENTER();
-  const Lock lock = lock_machine();
+  Lock lock = lock_machine();
   const Kernel* const kernel = find(function);
   if (!kernel) return report(cudaErrorInvalidDeviceFunction);
-  current_gpu().loaded.insert(function);
+  Gpu& gpu = current_gpu();
+  if (gpu.loaded.insert(function).second && Settings::get().waits) wait_shutting_out(lock, gpu);
   *attributes = {};
   attributes->numRegs = static_cast<int>(kernel->registers);
   attributes->maxThreadsPerBlock = static_cast<int>(kernel->most_threads);

@@ -15,12 +15,14 @@ void rest(const char* call, const void* memory) {
   const int device = Memory::get().device_of(memory);
   Lock lock = lock_machine();
   expect_no_capture(call);
-  if (device >= 0) wait_all(lock, Machine::get().gpu(device));
+  if (device >= 0) wait_shutting_out(lock, Machine::get().gpu(device));
 }
 
+// What may wait for the device as well.
 void allocating(const char* call) {
-  const Lock lock = lock_machine();
+  Lock lock = lock_machine();
   expect_no_capture(call);
+  if (Settings::get().waits) wait_shutting_out(lock, current_gpu());
 }
 
 }  // namespace
@@ -86,7 +88,7 @@ FAKECUDA_API cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, uns
   const auto range = Memory::get().find(memory, 1);
   const bool host = range && (range->kind == Range::Kind::Pinned || range->kind == Range::Kind::Registered);
   if (flags != 0 || !host) return report(cudaErrorInvalidValue);
-  *seen = memory;
+  *seen = static_cast<std::byte*>(memory) + (range->seen ? range->seen - range->begin : 0);
   return cudaSuccess;
 }
 

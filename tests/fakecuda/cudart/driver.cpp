@@ -40,7 +40,9 @@ template <typename Word>
 CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
   if (const CUresult status = ready(call)) return status;
   if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags != CU_STREAM_WAIT_VALUE_GEQ) fault("not modelled: flags of a wait for a value");
+  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0 && !Settings::get().flush) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & ~CU_STREAM_WAIT_VALUE_FLUSH) != CU_STREAM_WAIT_VALUE_GEQ)
+    fault("not modelled: flags of a wait for a value");
   const Word* const word = word_at<Word>(address, call);
   Lock lock = lock_machine();
   submit(lock, use_stream(handle, call), checked(word, false, wait_step(word, value)));
@@ -116,6 +118,8 @@ FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
       *value = Settings::get().stream_words != 0;
       return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
+      *value = Settings::get().flush != 0;
+      return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
       *value = 0;
       return CUDA_SUCCESS;

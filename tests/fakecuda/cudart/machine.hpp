@@ -27,6 +27,7 @@ struct Gpu {
   std::shared_ptr<Stream> legacy;  // the default stream of whoever names none
   std::set<const void*> loaded;    // kernels, by what the host calls
   std::set<int> peers;             // whose memory may be accessed
+  bool shut = false;               // somebody waits for the device and lets nobody else in
 };
 
 // Made by the first call of the runtime and never destroyed: its threads run until the process ends.

@@ -92,11 +92,23 @@ void* Memory::allocate_pinned(int device, std::size_t bytes, bool everywhere) {
   const std::lock_guard lock(mutex_);
   std::byte* const memory = reserve(bytes);
   if (!memory || ::mmap(memory, in_pages(bytes), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
     return nullptr;
   std::memset(memory, kPoison, bytes);
-  ranges_.emplace(memory, Range{memory, bytes, Range::Kind::Pinned, device, everywhere, -1});
+  const auto range =
+      ranges_.emplace(memory, Range{memory, bytes, Range::Kind::Pinned, device, everywhere}).first;
+  if (Settings::get().elsewhere) show_elsewhere(range->second);
   return memory;
+}
+
+// Of what is private to this process there is no second mapping: devices see it where the host does.
+void Memory::show_elsewhere(Range& range) {
+  std::byte* const seen = reserve(range.bytes);
+  if (!seen ||
+      ::mremap(range.begin, 0, in_pages(range.bytes), MREMAP_MAYMOVE | MREMAP_FIXED, seen) == MAP_FAILED)
+    return;
+  ranges_.emplace(seen, Range{seen, range.bytes, Range::Kind::Seen, range.device, range.everywhere});
+  range.seen = seen;
 }
 
 Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const char* rule) {
@@ -109,6 +121,7 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
 // The addresses stay, and nobody may touch them again.
 void Memory::withdraw(Ranges::iterator range) {
   const Range& it = range->second;
+  if (it.seen) withdraw(ranges_.find(it.seen));
   if (it.kind != Range::Kind::Registered) {
     ::mmap(it.begin, in_pages(it.bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
            -1, 0);
@@ -141,7 +154,9 @@ bool Memory::register_host(void* memory, std::size_t bytes, int device, bool eve
     if (last.begin + last.bytes > memory) return false;
   }
   auto* const begin = static_cast<std::byte*>(memory);
-  ranges_.emplace(begin, Range{begin, bytes, Range::Kind::Registered, device, everywhere, -1});
+  const auto range =
+      ranges_.emplace(begin, Range{begin, bytes, Range::Kind::Registered, device, everywhere}).first;
+  if (Settings::get().elsewhere) show_elsewhere(range->second);
   return true;
 }
 
@@ -182,6 +197,7 @@ void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
   if (!range) fault("foreign pointer", address);
+  if (range->seen) fault("address of the host: the device sees this memory elsewhere", address);
   if (!reaches(device, *range)) fault("memory of a device without peer access", address);
   known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device};
 }

@@ -21,15 +21,16 @@ namespace fakecuda {
 inline constexpr unsigned char kPoison = 0xf7;
 
 struct Range {
-  enum class Kind : std::uint8_t { Device, Pinned, Registered, Imported };
+  enum class Kind : std::uint8_t { Device, Pinned, Registered, Imported, Seen };
   std::byte* begin;
   std::size_t bytes;  // as asked for
   Kind kind;
-  int device;               // that it belongs to, or was opened for
-  bool everywhere = false;  // pinned: for all devices
-  int file = -1;            // of Device and Imported
-  int opened = 1;           // of Imported: how often
-  std::uint64_t inode = 0;  // of Imported: the file's
+  int device;                 // that it belongs to, or was opened for
+  bool everywhere = false;    // pinned: for all devices
+  int file = -1;              // of Device and Imported
+  int opened = 1;             // of Imported: how often
+  std::uint64_t inode = 0;    // of Imported: the file's
+  std::byte* seen = nullptr;  // of Pinned and Registered: where devices see it (Seen), if elsewhere
 };
 
 // What is in a cudaIpcMemHandle_t.
@@ -69,6 +70,7 @@ class Memory : public MemoryRules {
 
   Memory();
   std::byte* reserve(std::size_t bytes);  // with mutex_
+  void show_elsewhere(Range& range);      // with mutex_
   void withdraw(Ranges::iterator range);  // with mutex_
   std::optional<Range> find_locked(const std::byte* address, std::size_t bytes) const;
   Ranges::iterator expect(void* memory, Range::Kind kind, const char* rule);

@@ -120,4 +120,11 @@ void wait_all(Lock& lock, Gpu& gpu) {
   for (const Mark& mark : marks) wait(lock, mark);
 }
 
+void wait_shutting_out(Lock& lock, Gpu& gpu) {
+  gpu.shut = true;
+  wait_all(lock, gpu);
+  gpu.shut = false;
+  Machine::get().changed.notify_all();
+}
+
 }  // namespace fakecuda

@@ -80,5 +80,7 @@ Mark mark_of(Lock& lock, const StreamPtr& stream);
 void wait(Lock& lock, const Mark& mark);
 // For all streams of a device.
 void wait_all(Lock& lock, Gpu& gpu);
+// The same, while every other call for this device waits: as one that holds the context's lock.
+void wait_shutting_out(Lock& lock, Gpu& gpu);
 
 }  // namespace fakecuda
