@@ -84,10 +84,10 @@ TEST(a_barrier_parts_what_comes_before_from_what_comes_after) {
       [](Thread& t) {
         for (u32 round = 0; round < 3; ++round) {
           store_shared<u32>(t, t.tid * 4, t.tid * 10 + round);
-          barrier0(t);
+          barrier(t);
           const u32 next = (t.tid + 1) % t.ntid;
           if (load_shared<u32, 1>(t, next * 4)[0] != next * 10 + round) return;
-          barrier0(t);
+          barrier(t);
         }
         store<Order::Weak, u32>(t, argument(t) + (t.ctaid * t.ntid + t.tid) * 4, u32{1});
       },
@@ -210,7 +210,7 @@ TEST(what_a_kernel_must_not_do) {
 TEST(a_barrier_that_some_threads_never_come_to) {
   CHECK(aborts("a barrier that not all threads of the block come to", [] {
     const Kernel some = kernel([](Thread& t) {
-      if (t.tid % 2) barrier0(t);
+      if (t.tid % 2) barrier(t);
     });
     Launch launch(some, 1, 4, parameters(u64{0}), whole_gpu());
     finish(launch);
