@@ -4,11 +4,12 @@ variable for each register, a statement for each instruction, in the same line a
 
     ptx.py kernels.ptx kernels.cpp
 
-What is not known is an error, with its line: nothing is guessed."""
+What is not known is an error, with its text: nothing is guessed."""
 
 import re
 import sys
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 INTEGER = "([su](?:16|32|64))"
@@ -32,10 +33,13 @@ INSTRUCTIONS = [
     (rf"not\.{BITS}", "{0} = ~{1}"),
     (rf"shl\.{BITS}", r"{0} = shl<u\1>({1}, {2})"),
     (rf"shr\.{INTEGER}", r"{0} = shr<\1>({1}, {2})"),
+    (r"bfe\.([su](?:32|64))", r"{0} = bfe<\1>({1}, {2}, {3})"),
     (r"bfi\.b(32|64)", r"{0} = bfi<u\1>({1}, {2}, {3}, {4})"),
     (r"prmt\.b32", "{0} = prmt({1}, {2}, {3})"),
     (rf"setp\.(eq|ne|lt|le|gt|ge)\.{TYPE}", r"{0} = \1<\2>({1}, {2})"),
-    (rf"setp\.(nan)\.{FLOAT}", r"{0} = \1<\2>({1}, {2})"),
+    (rf"setp\.(eq|ne)\.{BITS}", r"{0} = \1<u\2>({1}, {2})"),
+    (rf"setp\.nan\.{FLOAT}", r"{0} = nan<\1>({1}, {2})"),
+    (rf"setp\.num\.{FLOAT}", r"{0} = !nan<\1>({1}, {2})"),
     (rf"selp\.(?:{BITS}|{TYPE})", "{0} = {3} ? {1} : {2}"),
     (r"cvt\.([su](?:8|16|32|64))\.([su](?:8|16|32|64))", r"{0} = cvt<\1, \2>({1})"),
     (rf"cvt\.rn\.{FLOAT}\.([su](?:8|16|32|64))", r"{0} = cvt<\1, \2>({1})"),
@@ -45,7 +49,7 @@ INSTRUCTIONS = [
     (rf"mov\.(?:pred|{BITS}|{TYPE})", "{0} = {1}"),
     (r"cvta\.to\.global\.u64", "{0} = {1}"),
     (r"bra(?:\.uni)?", "goto {0}"),
-    (r"bar\.sync", "barrier{0}(t)"),  # there is a barrier0 only
+    (r"bar\.sync\.0", "barrier(t)"),
     (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>(t)"),
     (r"membar\.gl|fence\.(?:sc|acq_rel)\.gpu", "fence<Scope::Device>(t)"),
     (r"membar\.sys|fence\.(?:sc|acq_rel)\.sys", "fence<Scope::System>(t)"),
@@ -106,8 +110,8 @@ class Translator:
             return f"void kernel{self.kernel.number}([[maybe_unused]] Thread& t)"
         if not self.kernel:
             raise Unknown
-        if match := re.fullmatch(r"\.maxntid (\d+), (\d+), (\d+)", text):
-            self.kernel.most_threads = int(match[1]) * int(match[2]) * int(match[3])
+        if match := re.fullmatch(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", text):
+            self.kernel.most_threads = prod(int(extent) for extent in match.groups("1"))
             return ""
         if text == "{":
             return text
@@ -118,8 +122,8 @@ class Translator:
             return f"{match[1]}:;"
         if text.startswith("."):
             return self.variable(text)
-        if not text.endswith(";"):
-            raise Unknown
+        # One half of a register, and nobody wants the other.
+        text = re.sub(r"\{ \.reg \.b16 tmp; (mov\.b32 .*;) \}", lambda m: m[1].replace("tmp", "_"), text)
         match = re.fullmatch(r"(?:@(!?)%(p\d+)\s+)?([\w.]+)\s*(.*);", text)
         if not match:
             raise Unknown
@@ -132,7 +136,8 @@ class Translator:
             kind = "bool" if match[1] == "pred" else f"u{match[1][1:]}"
             names = ", ".join(f"_{match[2]}{i} = static_cast<{kind}>(kPoison)" for i in range(int(match[3])))
             return f"[[maybe_unused]] {kind} {names};"
-        declared = r"(?:\.align (\d+) )?\.([subf](?:8|16|32|64)) (\w+)(?:\[(\d+)\])?"
+        pointer = r"(?:\.ptr (?:\.global )?\.align \d+ )?"  # of no use here
+        declared = rf"(?:\.align (\d+) )?\.([subf](?:8|16|32|64)) {pointer}(\w+)(?:\[(\d+)\])?"
         if match := re.fullmatch(rf"\.param {declared},?", text):
             kernel.param_bytes = place(kernel, match, kernel.param_bytes)
             kernel.params.append((kernel.symbols[match[3]], kernel.param_bytes - kernel.symbols[match[3]]))
@@ -147,8 +152,11 @@ class Translator:
             return self.access(match, args)
         if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
             return self.parts(int(name[5:]), *args)
+        if name == "bar.sync":  # which barrier, and among how many threads: of all, 0 is the only one known
+            name, args = ".".join([name, *args]), []
         for pattern, form in INSTRUCTIONS:
-            if match := re.fullmatch(pattern, name):
+            match = re.fullmatch(pattern, name)
+            if match and len(args) == len(set(re.findall(r"\{\d\}", form))):
                 return match.expand(form).format(*(self.operand(arg) for arg in args))
         raise Unknown
 
@@ -157,6 +165,8 @@ class Translator:
             return SPECIAL[text]
         if match := re.fullmatch(r"%([a-z]+\d+)|\$(\w+)", text):
             return f"_{match[1]}" if match[1] else match[2]
+        if re.fullmatch(r"0x[0-9A-F]+U", text):
+            return text
         if re.fullmatch(r"-?\d+", text):
             return text if abs(int(text)) < 2**63 else f"{text}u"
         if match := re.fullmatch(r"0[fd]([0-9A-F]{8}|[0-9A-F]{16})", text):

@@ -43,6 +43,10 @@ TEST(shifts_by_the_width_and_more) {
 }
 
 TEST(fields_and_bytes) {
+  CHECK(bfe<u32>(0x12345678, 8, 8) == 0x56 && bfe<s32>(0x1234f678, 8, 8) == 0xfffffff6);
+  CHECK(bfe<u32>(0x80000000, 24, 32) == 0x80 && bfe<s32>(0x80000000, 24, 32) == 0xffffff80);
+  CHECK(bfe<s64>(u64{1} << 63, 70, 3) == ~u64{0} && bfe<u64>(~u64{0}, 70, 3) == 0 &&
+        bfe<s32>(~0u, 3, 0) == 0);
   CHECK(bfi<u64>(0xff, 0, 32, 4) == u64{0xf} << 32);
   CHECK(bfi<u32>(0x5, 0xffffffff, 4, 8) == 0xfffff05f);
   CHECK(bfi<u64>(7, 9, 0, 64) == 7 && bfi<u32>(7, 9, 3, 0) == 9);

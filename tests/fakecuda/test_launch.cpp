@@ -6,6 +6,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "gpu/translated.hpp"
 #include "launch_kernel.hpp"
@@ -84,10 +85,10 @@ TEST(a_barrier_parts_what_comes_before_from_what_comes_after) {
       [](Thread& t) {
         for (u32 round = 0; round < 3; ++round) {
           store_shared<u32>(t, t.tid * 4, t.tid * 10 + round);
-          barrier0(t);
+          barrier(t);
           const u32 next = (t.tid + 1) % t.ntid;
           if (load_shared<u32, 1>(t, next * 4)[0] != next * 10 + round) return;
-          barrier0(t);
+          barrier(t);
         }
         store<Order::Weak, u32>(t, argument(t) + (t.ctaid * t.ntid + t.tid) * 4, u32{1});
       },
@@ -197,6 +198,46 @@ TEST(blocks_wait_for_room_on_a_multiprocessor) {
   CHECK(resident(greedy, 256) == 4 * 2);
 }
 
+TEST(launches_of_several_host_threads_wait_for_each_other) {
+  // Launch k passes the word on from 4n + k to 4n + k + 1.
+  const Kernel pass_on = kernel([](Thread& t) {
+    const u64 word = argument(t);
+    const u32 own = load_param<u32, 1>(t, 8)[0];
+    for (u32 n = own; n < 4000; n += 4) {
+      while (load<Order::Volatile, u32, 1>(t, word)[0] != n) {
+      }
+      fence<Scope::System>(t);
+      store<Order::Volatile, u32>(t, word, n + 1);
+    }
+  });
+  Kernel two_parameters = pass_on;
+  two_parameters.param_bytes = 12;
+  u32 word = 0;
+  std::vector<std::thread> hosts;
+  for (u32 k = 0; k < 4; ++k)
+    hosts.emplace_back([&, k] {
+      Launch launch(two_parameters, 1, 1, parameters(&word, k), whole_gpu());
+      while (true) {
+        const Launch::State state = launch.step();
+        if (state == Launch::State::Ended) return;
+        if (state == Launch::State::Waiting) std::this_thread::yield();
+      }
+    });
+  for (std::thread& host : hosts) host.join();
+  CHECK(word == 4000);
+}
+
+TEST(a_launch_goes_from_one_host_thread_to_another) {
+  const Kernel count_up = kernel([](Thread& t) {
+    for (int i = 0; i < 10000; ++i) add_one(t, argument(t) + t.tid * 4);
+  });
+  u32 words[32] = {};
+  Launch launch(count_up, 1, 32, parameters(&words), whole_gpu());
+  for (bool ended = false; !ended;)
+    std::thread([&] { ended = launch.step() == Launch::State::Ended; }).join();
+  for (const u32 word : words) CHECK(word == 10000);
+}
+
 TEST(what_a_kernel_must_not_do) {
   CHECK(faults("misaligned address: 0x", [](Thread& t) { load<Order::Weak, u32, 1>(t, argument(t) + 2); }));
   CHECK(faults("misaligned address: 0x", [](Thread& t) { load<Order::Weak, u32, 4>(t, argument(t) + 8); }));
@@ -210,7 +251,7 @@ TEST(what_a_kernel_must_not_do) {
 TEST(a_barrier_that_some_threads_never_come_to) {
   CHECK(aborts("a barrier that not all threads of the block come to", [] {
     const Kernel some = kernel([](Thread& t) {
-      if (t.tid % 2) barrier0(t);
+      if (t.tid % 2) barrier(t);
     });
     Launch launch(some, 1, 4, parameters(u64{0}), whole_gpu());
     finish(launch);

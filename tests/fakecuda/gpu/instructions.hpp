@@ -95,6 +95,18 @@ Bits<T> shr(Bits<T> a, u32 by) {
   return static_cast<Bits<T>>(as<T>(a) >> (by < kWidth ? by : kWidth - 1));
 }
 
+// `count` bits of a from bit `at` on. Signed: the last of them, or of a, fills the rest.
+template <typename T>
+Bits<T> bfe(Bits<T> a, u32 at, u32 count) {
+  constexpr u32 kWidth = 8 * sizeof(T);
+  at &= 255;
+  count &= 255;
+  if (count == 0) return 0;
+  const u32 end = at + count < kWidth ? at + count : kWidth;
+  if (at >= end) return shr<T>(a, kWidth);
+  return shr<T>(shl<T>(a, kWidth - end), kWidth - end + at);
+}
+
 // `count` bits of a at bit `at` of b.
 template <typename T>
 Bits<T> bfi(Bits<T> a, Bits<T> b, u32 at, u32 count) {

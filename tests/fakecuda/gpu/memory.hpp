@@ -55,7 +55,7 @@ void fence(Thread&) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-inline void barrier0(Thread& thread) { thread.barrier(); }
+inline void barrier(Thread& thread) { thread.barrier(); }
 
 // ---- the block's shared memory and the launch's parameters, both by offsets ----
 

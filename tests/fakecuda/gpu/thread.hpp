@@ -14,10 +14,14 @@ class Thread {
  public:
   enum class Stop { AtBarrier, Polls, TurnIsOver, Ended };
 
-  const Kernel& kernel;
-  const std::byte* const params;
-  std::byte* const shared;  // of the block
-  const std::uint32_t tid, ntid, ctaid, nctaid;
+  Thread(const Kernel& kernel, const std::byte* params, std::byte* shared, std::uint32_t tid,
+         std::uint32_t ntid, std::uint32_t ctaid, std::uint32_t nctaid)
+      : kernel(kernel), params(params), shared(shared), tid(tid), ntid(ntid), ctaid(ctaid), nctaid(nctaid) {}
+
+  // For Launch. Goes on for at most so many accesses; says why it stopped.
+  Stop run(std::uint32_t accesses);
+
+  // ---- for the kernel ----
 
   // bar.sync 0
   void barrier() { stop(Stop::AtBarrier); }
@@ -28,8 +32,10 @@ class Thread {
     if (accesses_left_-- == 0) stop(Stop::TurnIsOver);
   }
 
-  // For Launch. Goes on for at most so many accesses; says why it stopped.
-  Stop run(std::uint32_t accesses);
+  const Kernel& kernel;
+  const std::byte* const params;
+  std::byte* const shared;  // of the block
+  const std::uint32_t tid, ntid, ctaid, nctaid;
 
  private:
   void stop(Stop why) {
@@ -41,11 +47,6 @@ class Thread {
   Fiber* fiber_ = nullptr;  // from its first turn to its end
   Stop why_ = Stop::TurnIsOver;
   std::uint32_t accesses_left_ = 0;
-
- public:
-  Thread(const Kernel& kernel, const std::byte* params, std::byte* shared, std::uint32_t tid,
-         std::uint32_t ntid, std::uint32_t ctaid, std::uint32_t nctaid)
-      : kernel(kernel), params(params), shared(shared), tid(tid), ntid(ntid), ctaid(ctaid), nctaid(nctaid) {}
 };
 
 // That whose stack the caller is on; null: on no kernel's.
