@@ -19,10 +19,10 @@ BY_ACCIDENT = (
     "environment, left_out",
     [
         ({}, ()),
-        ({"SIMGPU_QUEUES": "1"}, BY_ACCIDENT),
-        ({"SIMGPU_DELAY_US": "2000", "SIMGPU_DEVICES": "2"}, ()),
+        ({"FAKECUDA_QUEUES": "1"}, BY_ACCIDENT),
+        ({"FAKECUDA_DELAY_US": "2000", "FAKECUDA_DEVICES": "2"}, ()),
         (
-            {"SIMGPU_MALLOC_WAITS": "1", "SIMGPU_DEFERRED": "0"},
+            {"FAKECUDA_WAITS": "1", "SIMGPU_DEFERRED": "0"},
             ("kernels_run_later_and_in_order", "an_event_stands_for_its_latest_record"),
         ),
     ],

@@ -1,40 +1,38 @@
 """An accelerator for torch without hardware: `import simgpu` makes it torch's device "simgpu".
 
-Its streams are as asynchronous as those of a GPU, and its memory is as treacherous. Kernels run later, in
-the order of their stream, and see memory as it is then. Freed memory goes at once to the next tensor of the
-same stream. What allocates may wait for the whole device. All of it is host memory and threads: mpi-gdr's
-SimDevice (csrc/device/sim) below torch's interface for devices of others. So jobs on a machine without a GPU
-run what serves GPUs, and mistakes in the order of streams, or in how long memory is used, show in results.
+It is a GPU of CUDA, made of software (tests/fakecuda): its streams, events and memory are those of that
+runtime, and mpi-gdr serves it by the object files of its CUDA library that ship. torch's own operators are
+kernels of the CPU, put on the streams: they run later, in order, and see memory as it is then. Freed memory
+goes at once to the next tensor of the same stream. So jobs on a machine without a GPU run what serves GPUs,
+and mistakes in the order of streams, or in how long memory is used, show in results. What CUDA forbids ends
+the process, with the name of the rule.
 
 `torch.simgpu` has what torch.cuda would have, as far as torch.distributed asks for it. The functions below
-are for tests. From the environment:
+are for tests. From the environment, beside what the software CUDA reads (tests/fakecuda/cudart/settings.hpp):
 
-  SIMGPU_QUEUES        hardware queues, which the streams share (4); 1 is CUDA_DEVICE_MAX_CONNECTIONS=1
-  SIMGPU_DELAY_US      each piece of work starts up to so much late, at random (0)
-  SIMGPU_SEED          of these delays (the process id)
-  SIMGPU_DEVICES       devices of this process (one for each rank on this host, LOCAL_WORLD_SIZE)
+  FAKECUDA_DEVICES     devices of the machine (one for each rank on this host, LOCAL_WORLD_SIZE)
   SIMGPU_POISON        0: memory used again keeps its values (1: it is first filled with 0xA5, in line with
                        its stream)
-  SIMGPU_MALLOC_WAITS  1: an allocation that cannot reuse memory waits for the device, as cudaMalloc may (0)
   SIMGPU_DEFERRED      0: operators wait for the stream and run on the host; copies and fills do not (1)
-  SIMGPU_DEADLINE_S    work that waits longer for a flag or event fails the device (120)
 
 Where it differs from CUDA: copies from pageable memory never wait for the stream; operators without a meta
 kernel, convolutions and what draws random numbers wait for it, and so cannot be captured into a graph;
-autocast casts nothing; memory is that of the host, so code of the host that reads it by mistake gets away
-with it. A replay runs what the streams of its capture leave unordered in another order each time.
+autocast casts nothing; code of the host can read the memory of a device, and gets away with it. What the
+program may not ask while a stream is captured is an error, and what the backend may not ends the process.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 from typing import NamedTuple
 
 import torch
 
 from . import build
 
+os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
 torch.ops.load_library(build.library())
 # What still runs must not meet a process in dissolution.
@@ -103,8 +101,8 @@ def malloc_free(size: int = 1) -> None:
 
 
 def refuse_after(submissions: int) -> None:
-    """The current device takes so many more pieces of work, refuses one with an error, and goes on as before;
-    -1: it takes all."""
+    """The devices take so many more pieces of work, refuse one with an error, and go on as before; -1: they
+    take all."""
     torch.ops.simgpu.refuse_after(submissions)
 
 
@@ -146,8 +144,8 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def library() -> int:
-    """Address of the mpigdr::DeviceLibrary of these devices (csrc/device/library.hpp). Lives as long as the
-    process."""
+    """Address of the mpigdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives as
+    long as the process."""
     return torch.ops.simgpu.library()
 
 

@@ -17,6 +17,8 @@ inline cudaError_t report(cudaError_t status) {
   return status;
 }
 
+// This call is to fail, once (host_work.hpp).
+bool refuses(const char* call);
 // Other than 0: an error that this call is to return, because it was asked for (Settings::fails).
 int failure_of(const char* call);
 // Other than Success: the same, or there is no CUDA in this process, because the driver is too old or this is

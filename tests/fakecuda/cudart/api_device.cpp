@@ -19,6 +19,7 @@ cudaError_t& last_error() {
 }
 
 int failure_of(const char* call) {
+  if (refuses(call)) return cudaErrorUnknown;
   static std::atomic<std::uint64_t> calls{0};
   const Settings& settings = Settings::get();
   if (settings.fails != call || calls.fetch_add(1) < settings.fails_after) return 0;
@@ -58,6 +59,7 @@ constexpr ErrorText kErrors[] = {
     FAKECUDA_ERROR(cudaErrorNotReady, "device not ready"),
     FAKECUDA_ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already mapped"),
     FAKECUDA_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
+    FAKECUDA_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     FAKECUDA_ERROR(cudaErrorUnknown, "unknown error"),
     FAKECUDA_ERROR(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
 };

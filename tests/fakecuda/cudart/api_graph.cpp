@@ -16,7 +16,10 @@ FAKECUDA_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamC
 FAKECUDA_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   FAKECUDA_ENTER();
   const Lock lock = lock_machine();
-  *graph = graphs().add(end_capture(find_stream(stream)));
+  *graph = nullptr;
+  const auto made = end_capture(find_stream(stream));
+  if (!made) return report(cudaErrorStreamCaptureUnjoined);
+  *graph = graphs().add(made);
   return cudaSuccess;
 }
 

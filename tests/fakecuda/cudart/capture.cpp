@@ -60,15 +60,14 @@ std::shared_ptr<Graph> end_capture(const StreamPtr& stream) {
   if (capture->origin != stream.get()) refuse("cudaStreamEndCapture", "another stream began the capture");
   if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != std::this_thread::get_id())
     refuse("cudaStreamEndCapture", "another thread began the capture");
-  if (!all_joined(*capture->graph, stream->tip))
-    refuse("cudaStreamEndCapture", "work of another stream in the capture was not joined");
+  const bool whole = all_joined(*capture->graph, stream->tip);
   for (const auto& captured : capture->streams)
     if (const StreamPtr it = captured.lock()) {
       it->capture = nullptr;
       it->tip.clear();
     }
   std::erase(captures(), capture);
-  return capture->graph;
+  return whole ? capture->graph : nullptr;
 }
 
 void add_node(Stream& stream, Step step) {

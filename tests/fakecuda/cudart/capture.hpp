@@ -40,6 +40,7 @@ struct Event {
 };
 
 void begin_capture(const StreamPtr& stream, cudaStreamCaptureMode mode);
+// Null: work of another stream was not joined. The capture is over all the same.
 std::shared_ptr<Graph> end_capture(const StreamPtr& stream);
 void add_node(Stream& stream, Step step);
 void record(Lock& lock, Event& event, const StreamPtr& stream);

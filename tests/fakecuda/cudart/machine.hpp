@@ -1,7 +1,9 @@
 // The devices of the machine as this process sees them, and which of them a thread uses.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -43,6 +45,9 @@ class Machine {
 
   std::mutex mutex;
   std::condition_variable changed;  // some work has ended
+  std::size_t pending = 0;          // items of all queues
+  std::size_t executing = 0;        // of these
+  std::atomic<bool> over = false;   // the process ends: no item begins any more. Not only under the mutex
 
  private:
   Machine();

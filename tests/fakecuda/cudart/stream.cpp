@@ -26,17 +26,19 @@ class Patience {
   int looks_ = 0;
 };
 
-void run(const Step& step) {
+// False: the process ends before it has ended.
+bool run(const Step& step) {
   Patience patience;
-  while (true) switch (step()) {
+  while (!Machine::get().over) switch (step()) {
       case Progress::Ended:
-        return;
+        return true;
       case Progress::Waiting:
         patience.wait();
         break;
       case Progress::Running:
         patience.reset();
     }
+  return false;
 }
 
 // What the legacy stream makes wait for each other.
@@ -70,16 +72,23 @@ void HardwareQueue::work() {
     filled_.wait(lock, [&] { return !items_.empty(); });
     Item& item = items_.front();
     for (const Mark& mark : item.after) wait(lock, mark);
+    ++machine.executing;
     lock.unlock();
     if (most_delay) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay + 1)));
-    if (item.step) run(item.step);
+    const bool ended = !item.step || run(item.step);
     lock.lock();
+    --machine.executing;
+    if (!ended) {
+      machine.changed.notify_all();
+      machine.changed.wait(lock, [] { return false; });
+    }
+    --machine.pending;
     item.mark.stream->done = item.mark.number;
-    Item ended = std::move(item);
+    Item done = std::move(item);
     items_.pop_front();
     machine.changed.notify_all();
     lock.unlock();  // what the work holds is dropped without the mutex
-    ended = {};
+    done = {};
     lock.lock();
   }
 }
@@ -91,6 +100,7 @@ Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step 
   std::erase_if(after, [](const Mark& mark) { return mark.reached(); });
   const Mark mark{stream, ++stream->submitted};
   queue.items_.push_back({mark, std::move(after), std::move(step)});
+  ++Machine::get().pending;
   if (!std::exchange(queue.started_, true)) std::thread([&queue] { queue.work(); }).detach();
   queue.filled_.notify_one();
   return mark;

@@ -95,8 +95,8 @@ void resize_storage(c10::StorageImpl& storage, std::size_t bytes) {
   storage.set_nbytes(bytes);
 }
 
-mpigdr::SimMark enqueue(c10::Stream stream, std::function<void()> work) {
-  return queue(stream).enqueue([work = std::move(work)] {
+void enqueue(c10::Stream stream, std::function<void()> work) {
+  queue(stream).enqueue([work = std::move(work)] {
     const at::AutoDispatchBelowADInplaceOrView kernels_only;
     work();
   });

@@ -42,6 +42,6 @@ at::Tensor copied_to_device(const at::Tensor& source, c10::Stream stream);
 void resize_storage(c10::StorageImpl& storage, std::size_t bytes);
 
 // Runs `work`, which calls kernels of the CPU, in the order of the stream.
-mpigdr::SimMark enqueue(c10::Stream stream, std::function<void()> work);
+void enqueue(c10::Stream stream, std::function<void()> work);
 
 }  // namespace simgpu

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 namespace simgpu {
 
 namespace {
 constexpr std::size_t kAlignment = 512;
-constexpr std::size_t kMemory = std::size_t{1} << 36;  // what is said to be there
+constexpr std::size_t kSegment = 2 << 20, kSmall = kSegment / 2;
 
 void free_block(void* memory) { device_memory().free(memory); }
 }  // namespace
@@ -61,12 +61,27 @@ c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
 }
 
 void* DeviceMemory::fresh(std::size_t bytes, c10::DeviceIndex device) {
-  Gpu& owner = gpu(device);
-  void* const memory =
-      settings().malloc_waits ? owner.device().allocate(bytes) : std::aligned_alloc(kAlignment, bytes);
-  TORCH_CHECK_WITH(OutOfMemoryError, memory, "simgpu: no memory for ", bytes, " bytes");
-  if (settings().poison) std::memset(memory, kPoison, bytes);
+  const DeviceScope scope(device);
+  const BesideCapture beside;
+  if (bytes <= kSmall) return part_of_segment(bytes, device);
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, status != cudaErrorMemoryAllocation, "simgpu: no memory for ", bytes,
+                   " bytes");
+  check(status, "cudaMalloc");
   return memory;
+}
+
+void* DeviceMemory::part_of_segment(std::size_t bytes, c10::DeviceIndex device) {
+  auto& [begin, left] = rest_[device];
+  if (left < bytes) {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, kSegment), "cudaMalloc");
+    begin = static_cast<char*>(memory);
+    left = kSegment;
+  }
+  left -= bytes;
+  return std::exchange(begin, begin + bytes);
 }
 
 void DeviceMemory::free(void* memory) {
@@ -126,7 +141,7 @@ void DeviceMemory::drop_pool(std::int64_t pool) {
 
 void DeviceMemory::collect() {
   std::erase_if(waiting_, [this](const Block& block) {
-    for (const mpigdr::SimMark& mark : block.last_uses)
+    for (const Mark& mark : block.last_uses)
       if (!mark.reached()) return false;
     cache(block);
     return true;
@@ -137,15 +152,11 @@ void DeviceMemory::emptyCache(c10::MempoolId_t) {
   if (!started()) return;
   std::lock_guard lock(mutex_);
   collect();
-  for (c10::DeviceIndex d = 0; d < settings().devices; ++d) gpu(d).device().synchronize_all();
   for (auto& [key, blocks] : cached_) {
-    if (key.pool) continue;
+    if (key.pool || key.bytes <= kSmall) continue;
     const c10::DeviceIndex device = key.stream.device_index();
     for (void* memory : blocks) {
-      if (settings().malloc_waits)
-        gpu(device).device().release(memory);
-      else
-        std::free(memory);
+      check(cudaFree(memory), "cudaFree");
       counts_[device].reserved_bytes -= static_cast<std::int64_t>(key.bytes);
     }
     blocks.clear();
@@ -189,8 +200,10 @@ void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
 }
 
 std::pair<std::size_t, std::size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
-  const auto reserved = static_cast<std::size_t>(counts(device).reserved_bytes);
-  return {kMemory - std::min(kMemory, reserved), kMemory};
+  const DeviceScope scope(resolve(device));
+  std::size_t available = 0, total = 0;
+  check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+  return {available, total};
 }
 
 namespace {

@@ -6,6 +6,8 @@
 //
 // What is allocated on a stream that is being captured comes from a pool of the capture's own, and goes back
 // there.
+//
+// It is CUDA's memory: small blocks are parts of large ones, which are never given back.
 #pragma once
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -55,9 +57,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
     void* memory;
     std::size_t bytes;
     c10::Stream stream;
-    std::int64_t pool;                       // 0: everybody's
-    std::vector<c10::Stream> used_by;        // other streams
-    std::vector<mpigdr::SimMark> last_uses;  // of those, once it is freed
+    std::int64_t pool;                 // 0: everybody's
+    std::vector<c10::Stream> used_by;  // other streams
+    std::vector<Mark> last_uses;       // of those, once it is freed
   };
   struct Class {
     c10::Stream stream;
@@ -67,6 +69,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   };
 
   void* fresh(std::size_t bytes, c10::DeviceIndex device);
+  void* part_of_segment(std::size_t bytes, c10::DeviceIndex device);
   void cache(const Block& block);
   void collect();
   void let_go(Block block);
@@ -79,6 +82,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   std::int64_t capture_ = 0;  // the pool of the one that is under way; 0: none
   std::set<std::int64_t> dropped_;
   std::array<Counts, kMostDevices> counts_;
+  std::array<std::pair<char*, std::size_t>, kMostDevices> rest_{};  // of the last segment, and its bytes
 };
 
 DeviceMemory& device_memory();

@@ -3,7 +3,6 @@
 #include <torch/library.h>
 
 #include <map>
-#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -15,7 +14,7 @@ namespace {
 
 struct Graphs {
   std::mutex mutex;
-  std::map<int64_t, std::shared_ptr<mpigdr::SimGraph>> made;
+  std::map<int64_t, cudaGraphExec_t> made;
   int64_t last = 0, open = 0;  // the one that is being captured; 0: none
 };
 
@@ -28,7 +27,9 @@ int64_t begin_capture() {
   Graphs& all = graphs();
   std::lock_guard lock(all.mutex);
   TORCH_CHECK(!all.open, "simgpu: a capture is under way");
-  current_queue().begin_capture();
+  const DeviceScope scope(current_device());
+  check(cudaStreamBeginCapture(current_queue().native(), cudaStreamCaptureModeGlobal),
+        "cudaStreamBeginCapture");
   all.open = ++all.last;
   device_memory().begin_capture(all.open);
   return all.open;
@@ -39,27 +40,22 @@ void end_capture() {
   std::lock_guard lock(all.mutex);
   TORCH_CHECK(all.open, "simgpu: no capture is under way");
   const int64_t id = std::exchange(all.open, 0);
-  std::shared_ptr<mpigdr::SimGraph> graph;
-  try {
-    graph = current_queue().end_capture();
-  } catch (...) {
-    device_memory().end_capture();
-    throw;
-  }
+  const DeviceScope scope(current_device());
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(current_queue().native(), &graph);
   device_memory().end_capture();
-  all.made[id] = std::move(graph);
+  check(status, "cudaStreamEndCapture");
+  check(cudaGraphInstantiate(&all.made[id], graph, 0), "cudaGraphInstantiate");
+  check(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
 void replay(int64_t id) {
-  std::shared_ptr<mpigdr::SimGraph> graph;
-  {
-    Graphs& all = graphs();
-    std::lock_guard lock(all.mutex);
-    const auto found = all.made.find(id);
-    TORCH_CHECK(found != all.made.end(), "simgpu: there is no graph ", id);
-    graph = found->second;
-  }
-  current_queue().replay(*graph);
+  Graphs& all = graphs();
+  std::lock_guard lock(all.mutex);
+  const auto found = all.made.find(id);
+  TORCH_CHECK(found != all.made.end(), "simgpu: there is no graph ", id);
+  const DeviceScope scope(current_device());
+  check(cudaGraphLaunch(found->second, current_queue().native()), "cudaGraphLaunch");
 }
 
 // Its replays are over.
@@ -67,7 +63,8 @@ void drop_graph(int64_t id) {
   Graphs& all = graphs();
   {
     std::lock_guard lock(all.mutex);
-    all.made.erase(id);
+    if (const auto graph = all.made.extract(id))
+      check(cudaGraphExecDestroy(graph.mapped()), "cudaGraphExecDestroy");
   }
   device_memory().drop_pool(id);
 }

@@ -14,19 +14,28 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Stands for its latest record only: who waits for it takes the mark as it is now.
+// Made by its first record, on the device of that.
 struct Event {
-  std::mutex mutex;
-  mpigdr::SimMark mark;  // reached, before the first record
-  std::shared_ptr<Clock::time_point> at;
-
-  mpigdr::SimMark now() {
-    std::lock_guard lock(mutex);
-    return mark;
+  explicit Event(c10::DeviceIndex device) : device(device) {
+    const DeviceScope scope(device);
+    check(cudaEventCreateWithFlags(&native, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   }
+  ~Event() { static_cast<void>(cudaEventDestroy(native)); }
+
+  const c10::DeviceIndex device;
+  cudaEvent_t native = nullptr;
+  std::mutex mutex;
+  bool captured = false;                  // by its latest record
+  std::shared_ptr<Clock::time_point> at;  // null: nobody wants to know
 };
 
 Event& event_of(void* event) { return *static_cast<Event*>(event); }
+
+void expect_not_captured(void* event, const char* call) {
+  Event& known = event_of(event);
+  const std::lock_guard lock(known.mutex);
+  TORCH_CHECK(!known.captured, call, " of an event that was captured");
+}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kDevice; }
@@ -70,36 +79,52 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   // Not marked as overriding: the oldest torch that is served has no such function.
-  void* getStreamNativeHandle(const c10::Stream stream) const {
-    return static_cast<mpigdr::DeviceQueue*>(&queue(stream));
-  }
+  void* getStreamNativeHandle(const c10::Stream stream) const { return queue(stream).native(); }
 
   bool queryStream(const c10::Stream& stream) const override { return queue(stream).idle(); }
 
   void synchronizeStream(const c10::Stream& stream) const override { queue(stream).synchronize(); }
 
   void synchronizeDevice(const c10::DeviceIndex index) const override {
-    if (started()) gpu(resolve(index)).device().synchronize_so_far();
+    if (started()) gpu(resolve(index)).synchronize();
   }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
-              const c10::EventFlag) const override {
-    if (!*event) *event = new Event;
-    auto at = std::make_shared<Clock::time_point>();
+              const c10::EventFlag flag) const override {
+    if (!*event) *event = new Event(stream.device_index());
     Event& known = event_of(*event);
-    std::lock_guard lock(known.mutex);
-    known.at = at;
-    known.mark = queue(stream).mark(std::move(at));
+    TORCH_CHECK(known.device == stream.device_index(), "an event is recorded on another device than before");
+    const Queue where = queue(stream);
+    const std::lock_guard lock(known.mutex);
+    known.captured = where.capturing();
+    if (flag == c10::EventFlag::BACKEND_DEFAULT) {
+      known.at = std::make_shared<Clock::time_point>();
+      where.slip_in([at = known.at] { *at = Clock::now(); });
+    }
+    const DeviceScope scope(stream.device_index());
+    check(cudaEventRecord(known.native, where.native()), "cudaEventRecord");
   }
 
   void block(void* event, const c10::Stream& stream) const override {
-    if (event) queue(stream).wait(event_of(event).now());
+    if (!event) return;
+    const DeviceScope scope(stream.device_index());
+    check(cudaStreamWaitEvent(queue(stream).native(), event_of(event).native, 0), "cudaStreamWaitEvent");
   }
 
-  bool queryEvent(void* event) const override { return !event || event_of(event).now().reached(); }
+  bool queryEvent(void* event) const override {
+    if (!event) return true;
+    expect_not_captured(event, "query");
+    const BesideCapture beside;
+    const cudaError_t status = cudaEventQuery(event_of(event).native);
+    if (status != cudaErrorNotReady) check(status, "cudaEventQuery");
+    static_cast<void>(cudaGetLastError());
+    return status == cudaSuccess;
+  }
 
   void synchronizeEvent(void* event) const override {
-    if (event) event_of(event).now().synchronize();
+    if (!event) return;
+    expect_not_captured(event, "synchronize");
+    check(cudaEventSynchronize(event_of(event).native), "cudaEventSynchronize");
   }
 
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
@@ -107,8 +132,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   double elapsedTime(void* first, void* second, const c10::DeviceIndex) const override {
-    TORCH_CHECK(first && second && queryEvent(first) && queryEvent(second),
-                "both events must be recorded and over");
+    TORCH_CHECK(first && second && queryEvent(first) && queryEvent(second) && event_of(first).at &&
+                    event_of(second).at,
+                "both events must take the time, be recorded and over");
     return std::chrono::duration<double, std::milli>(*event_of(second).at - *event_of(first).at).count();
   }
 

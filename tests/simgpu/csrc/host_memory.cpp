@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -15,8 +14,8 @@ constexpr std::size_t kAlignment = 512;
 
 void free_block(void* memory) { host_memory().free(memory); }
 
-bool over(const std::vector<mpigdr::SimMark>& marks) {
-  return std::all_of(marks.begin(), marks.end(), [](const mpigdr::SimMark& mark) { return mark.reached(); });
+bool over(const std::vector<Mark>& marks) {
+  return std::all_of(marks.begin(), marks.end(), [](const Mark& mark) { return mark.reached(); });
 }
 }  // namespace
 
@@ -36,8 +35,8 @@ c10::DataPtr HostMemory::allocate(std::size_t bytes) {
     memory = found->second;
     cached_.erase(found);
   } else {
-    memory = std::aligned_alloc(kAlignment, rounded);
-    TORCH_CHECK(memory, "simgpu: no pinned memory for ", bytes, " bytes");
+    const BesideCapture beside;
+    check(cudaHostAlloc(&memory, rounded, cudaHostAllocPortable), "cudaHostAlloc");
   }
   blocks_[static_cast<const char*>(memory)] = Block{rounded, {}};
   return {memory, memory, &free_block, device};
@@ -62,7 +61,7 @@ bool HostMemory::record_event(void* pointer, void*, c10::Stream stream) {
   if (block == blocks_.end()) return false;
   if (queue(stream).capturing()) return true;  // a graph's memory is kept by whoever replays it
   auto& marks = block->second.last_uses;
-  std::erase_if(marks, [](const mpigdr::SimMark& mark) { return mark.reached(); });
+  std::erase_if(marks, [](const Mark& mark) { return mark.reached(); });
   marks.push_back(queue(stream).mark());
   return true;
 }
@@ -96,7 +95,7 @@ void HostMemory::collect() {
 void HostMemory::empty_cache() {
   std::lock_guard lock(mutex_);
   collect();
-  for (const auto& [bytes, memory] : cached_) std::free(memory);
+  for (const auto& [bytes, memory] : cached_) check(cudaFreeHost(memory), "cudaFreeHost");
   cached_.clear();
 }
 

@@ -31,7 +31,7 @@ class HostMemory final : public at::HostAllocator {
  private:
   struct Block {
     std::size_t bytes;
-    std::vector<mpigdr::SimMark> last_uses;
+    std::vector<Mark> last_uses;
     bool free = false;
   };
   using Blocks = std::map<const char*, Block>;

@@ -1,4 +1,5 @@
-// The devices as the backend wants them.
+// The library of CUDA devices for the backend: the object files that ship, on the software CUDA, beside this
+// library.
 #pragma once
 
 #include "device/library.hpp"

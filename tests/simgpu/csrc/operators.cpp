@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "alias.hpp"
+#include "cudart/host_work.hpp"
 #include "device_memory.hpp"
 #include "library.hpp"
 
@@ -27,13 +28,13 @@ void fill_later(const at::Tensor& tensor, const at::Scalar& value, int64_t ms) {
 }
 
 void malloc_free(int64_t bytes) {
-  mpigdr::SimDevice& device = gpu(current_device()).device();
-  device.release(device.allocate(static_cast<std::size_t>(bytes)));
+  const DeviceScope scope(current_device());
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<std::size_t>(bytes)), "cudaMalloc");
+  check(cudaFree(memory), "cudaFree");
 }
 
-void refuse_after(int64_t submissions) {
-  gpu(current_device()).device().refuse_after(static_cast<int>(submissions));
-}
+void refuse_after(int64_t submissions) { fakecuda::refuse_after(static_cast<int>(submissions)); }
 
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
@@ -42,8 +43,7 @@ std::vector<int64_t> allocations(int64_t device) {
 }
 
 void wind_up() {
-  if (!started() || in_bad_fork()) return;
-  for (c10::DeviceIndex d = 0; d < settings().devices; ++d) gpu(d).device().wind_up(std::chrono::seconds(1));
+  if (started() && !in_bad_fork()) fakecuda::wind_up(std::chrono::seconds(1));
 }
 
 int64_t library() { return reinterpret_cast<int64_t>(&device_library()); }

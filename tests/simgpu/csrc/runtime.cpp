@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <pthread.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -23,15 +22,10 @@ long number(const char* name, long otherwise) {
 
 Settings read_settings() {
   Settings settings;
-  settings.devices = static_cast<int>(number("SIMGPU_DEVICES", number("LOCAL_WORLD_SIZE", 1)));
-  TORCH_CHECK(settings.devices <= kMostDevices, "SIMGPU_DEVICES: at most ", kMostDevices);
+  settings.devices = static_cast<int>(number("FAKECUDA_DEVICES", 1));
+  TORCH_CHECK(settings.devices <= kMostDevices, "FAKECUDA_DEVICES: at most ", kMostDevices);
   settings.poison = number("SIMGPU_POISON", 1) != 0;
-  settings.malloc_waits = number("SIMGPU_MALLOC_WAITS", 0) != 0;
   settings.deferred = number("SIMGPU_DEFERRED", 1) != 0;
-  settings.device.hardware_queues = static_cast<int>(number("SIMGPU_QUEUES", 4));
-  settings.device.max_delay = std::chrono::microseconds(number("SIMGPU_DELAY_US", 0));
-  settings.device.seed = static_cast<std::uint64_t>(number("SIMGPU_SEED", ::getpid()));
-  settings.device.deadline = std::chrono::seconds(number("SIMGPU_DEADLINE_S", 120));
   return settings;
 }
 
@@ -46,14 +40,14 @@ const Settings& settings() {
   return *known;
 }
 
-Gpu::Gpu(const mpigdr::SimOptions& options) : device_(options) { stream(0); }
-
-mpigdr::SimQueue& Gpu::stream(c10::StreamId id) {
+Queue Gpu::stream(c10::StreamId id) {
   TORCH_CHECK(id >= 0 && id <= kPool, "simgpu has no stream ", id);
-  std::lock_guard lock(mutex_);
-  auto& queue = streams_[id];
-  if (!queue) queue = device_.make_queue();
-  return static_cast<mpigdr::SimQueue&>(*queue);
+  if (id == 0) return {nullptr, index_};
+  const DeviceScope scope(index_);
+  const std::lock_guard lock(mutex_);
+  cudaStream_t& stream = streams_[static_cast<std::size_t>(id)];
+  if (!stream) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return {stream, index_};
 }
 
 c10::StreamId Gpu::next_stream() {
@@ -64,14 +58,14 @@ c10::StreamId Gpu::next_stream() {
 Gpu& gpu(c10::DeviceIndex index) {
   TORCH_CHECK(!bad_fork, "simgpu cannot be used in a process that was forked after its first use");
   TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
-              settings().devices, " (SIMGPU_DEVICES)");
+              settings().devices, " (FAKECUDA_DEVICES)");
   static std::mutex mutex;
   static std::array<std::atomic<Gpu*>, kMostDevices> gpus{};
   if (Gpu* const known = gpus[index]) return *known;
   std::lock_guard lock(mutex);
   if (!gpus[index]) {
     if (!any_started.exchange(true)) pthread_atfork(nullptr, nullptr, [] { bad_fork = true; });
-    gpus[index] = new Gpu(settings().device);
+    gpus[index] = new Gpu(index);
   }
   return *gpus[index];
 }
@@ -85,7 +79,10 @@ c10::DeviceIndex current_device() { return thread_device; }
 
 void set_current_device(c10::DeviceIndex index) {
   TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
-              settings().devices, " (SIMGPU_DEVICES)");
+              settings().devices, " (FAKECUDA_DEVICES)");
+  if (index == thread_device) return;
+  gpu(index);
+  check(cudaSetDevice(index), "cudaSetDevice");
   thread_device = index;
 }
 
@@ -96,6 +93,6 @@ c10::Stream current_stream(c10::DeviceIndex index) {
 
 void set_current_stream(c10::Stream stream) { thread_streams[stream.device_index()] = stream.id(); }
 
-mpigdr::SimQueue& queue(c10::Stream stream) { return gpu(stream.device_index()).stream(stream.id()); }
+Queue queue(c10::Stream stream) { return gpu(stream.device_index()).stream(stream.id()); }
 
 }  // namespace simgpu

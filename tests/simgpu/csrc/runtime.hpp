@@ -1,46 +1,106 @@
-// The simulated accelerators of this process and their streams, as a device runtime would offer them: what
-// torch's device guard, allocators and kernels are built on.
+// The accelerators of this process and their streams: those of the software CUDA (tests/fakecuda), for
+// torch's device guard, allocators and kernels.
 //
 // Thread-safe. Nothing is ever destroyed: tensors may outlive every static object.
 #pragma once
 
 #include <c10/core/Stream.h>
+#include <cuda_runtime_api.h>
 
 #include <array>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
-
-#include "device/sim/sim_device.hpp"
-#include "device/sim/sim_queue.hpp"
 
 namespace simgpu {
 
 inline constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 inline constexpr int kMostDevices = 64;
-// As many as torch keeps for CUDA. Stream 0 is the default one, 1..kPool are dealt round robin.
+// As many as torch keeps for CUDA. Stream 0 is the default one, CUDA's legacy stream; 1..kPool are dealt
+// round robin.
 inline constexpr int kPool = 32;
 
 // From the environment: tests/simgpu/__init__.py tells of it.
 struct Settings {
   int devices;
   bool poison;
-  bool malloc_waits;
   bool deferred;
-  mpigdr::SimOptions device;
 };
 const Settings& settings();
 
-class Gpu {
+// Throws c10::Error if `status` is an error.
+void check(cudaError_t status, const char* call);
+
+// CUDA's current device, until the end of the block.
+class DeviceScope {
  public:
-  explicit Gpu(const mpigdr::SimOptions& options);
-  mpigdr::SimDevice& device() { return device_; }
-  mpigdr::SimQueue& stream(c10::StreamId id);
-  c10::StreamId next_stream();
+  explicit DeviceScope(c10::DeviceIndex device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
 
  private:
-  mpigdr::SimDevice device_;
+  int before_;
+};
+
+// What allocates and what asks for events that nobody captures, while the calling thread captures: as torch
+// does it.
+class BesideCapture {
+ public:
+  BesideCapture();
+  ~BesideCapture();
+  BesideCapture(const BesideCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// A place in a stream that is not captured: an event that is recorded once. Default: reached.
+class Mark {
+ public:
+  Mark() = default;
+  bool reached() const;
+
+ private:
+  friend class Queue;
+  std::shared_ptr<CUevent_st> event_;
+};
+
+// A stream. Copies are the same stream. What the program may not ask while it is captured throws; what a
+// kernel has thrown is thrown by synchronize(), from then on.
+class Queue {
+ public:
+  Queue(cudaStream_t native, c10::DeviceIndex device) : native_(native), device_(device) {}
+  cudaStream_t native() const { return native_; }
+  void enqueue(std::function<void()> work) const;
+  // What is not a call of CUDA: nobody who waits for the whole device holds it up.
+  void slip_in(std::function<void()> work) const;
+  void copy(void* dst, const void* src, std::size_t bytes) const;
+  Mark mark() const;
+  void wait(const Mark& mark) const;
+  void synchronize() const;
+  bool idle() const;
+  bool capturing() const;
+
+ private:
+  void expect_not_captured(const char* call) const;
+
+  cudaStream_t native_;
+  c10::DeviceIndex device_;
+};
+
+class Gpu {
+ public:
+  explicit Gpu(c10::DeviceIndex index) : index_(index) {}
+  Queue stream(c10::StreamId id);
+  c10::StreamId next_stream();
+  // Waits for what was submitted before.
+  void synchronize();
+
+ private:
+  const c10::DeviceIndex index_;
   std::mutex mutex_;
-  std::array<std::unique_ptr<mpigdr::DeviceQueue>, kPool + 1> streams_;
+  std::array<cudaStream_t, kPool + 1> streams_{};  // null: not made yet
   c10::StreamId dealt_ = 0;
 };
 
@@ -55,7 +115,7 @@ c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index);
 c10::Stream current_stream(c10::DeviceIndex index = -1);
 void set_current_stream(c10::Stream stream);
-mpigdr::SimQueue& queue(c10::Stream stream);
-inline mpigdr::SimQueue& current_queue(c10::DeviceIndex index = -1) { return queue(current_stream(index)); }
+Queue queue(c10::Stream stream);
+inline Queue current_queue(c10::DeviceIndex index = -1) { return queue(current_stream(index)); }
 
 }  // namespace simgpu

@@ -1,0 +1,53 @@
+#include "cudart/host_work.hpp"
+
+#include <atomic>
+#include <string_view>
+#include <utility>
+
+#include "cudart/api.hpp"
+#include "cudart/handles.hpp"
+
+namespace fakecuda {
+namespace {
+
+std::atomic<int> accepts{-1};  // calls before one is refused; < 0: no end of them
+
+bool puts_work_on_a_stream(std::string_view call) {
+  for (const std::string_view one :
+       {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaLaunchHostFunc", "launch",
+        "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent", "cuStreamWaitValue32",
+        "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"})
+    if (call == one) return true;
+  return false;
+}
+
+}  // namespace
+
+bool refuses(const char* call) {
+  if (accepts.load(std::memory_order_relaxed) < 0 || !puts_work_on_a_stream(call)) return false;
+  return accepts.fetch_sub(1, std::memory_order_relaxed) == 0;
+}
+
+void refuse_after(int calls) { accepts.store(calls, std::memory_order_relaxed); }
+
+cudaError_t launch(cudaStream_t handle, std::function<void()> work) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  submit(lock, use_stream(handle, "launch"), once(std::move(work)));
+  return cudaSuccess;
+}
+
+void slip_in(cudaStream_t handle, std::function<void()> work) {
+  Lock lock(Machine::get().mutex);
+  submit(lock, use_stream(handle, "slip_in"), once(std::move(work)));
+}
+
+void wind_up(std::chrono::milliseconds patience) {
+  Machine& machine = Machine::get();
+  Lock lock(machine.mutex);
+  machine.changed.wait_for(lock, patience, [&] { return machine.pending == 0; });
+  machine.over = true;
+  machine.changed.wait(lock, [&] { return machine.executing == 0; });
+}
+
+}  // namespace fakecuda

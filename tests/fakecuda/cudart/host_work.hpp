@@ -1,0 +1,27 @@
+// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu): kernels that are functions of
+// the host, and a device that is told to refuse or to stop.
+//
+// Thread-safe.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <functional>
+
+namespace fakecuda {
+
+// A kernel that is loaded, whatever it is. It throws nothing and calls nothing of CUDA; a graph runs copies.
+__attribute__((visibility("default"))) cudaError_t launch(cudaStream_t stream, std::function<void()> work);
+// The same of what is no call of CUDA: nobody who waits for the device holds it up, and it is not refused.
+__attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::function<void()> work);
+
+// So many more calls put work on a stream, whichever it is, then one returns cudaErrorUnknown and does
+// nothing, and those behind it are as before; < 0: none does.
+__attribute__((visibility("default"))) void refuse_after(int calls);
+
+// Before the process ends: gives the work so much time, then nothing that has not begun will, and what runs
+// has ended.
+__attribute__((visibility("default"))) void wind_up(std::chrono::milliseconds patience);
+
+}  // namespace fakecuda
