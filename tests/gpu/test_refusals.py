@@ -13,7 +13,7 @@ pytestmark = pytest.mark.simulated
 if ON_SIMGPU:
     import simgpu
 
-REFUSED = "the simulated device refuses"
+REFUSED = "unknown error"  # cudaErrorUnknown
 
 
 def ones(count=1000):
@@ -31,7 +31,7 @@ def test_the_completion_hook_hears_of_it_once(size):
     assert len(ended) == 1
     dist.barrier()  # nobody fails the group before all have its first result
     simgpu.refuse_after(5)
-    with pytest.raises(RuntimeError, match=f"the device refused its part: {REFUSED}"):
+    with pytest.raises(RuntimeError, match=f"the device refused its part: .*{REFUSED}"):
         dist.all_reduce(tensor, group=group)
     simgpu.refuse_after(-1)
     group._wait_for_pending_works()  # at its timeout, where the count is wrong
@@ -83,8 +83,9 @@ def test_what_was_captured_of_it_keeps_its_memory():
             seen.append(again)
         assert len(seen) > 8
         early.append(seen[0])
-        late.append(any(seen[3:]))
-    # At the begin nothing was captured but the copy to the stand-in. One of the streams may be that on which
-    # collectives are captured: what comes next there is behind them.
+        late.append(any(seen[3:-1]))
+    # At the begin nothing was captured but the copy to the stand-in, and the last submission is torch's own
+    # wait, when all is joined. One of the streams may be that on which collectives are captured: what comes next
+    # there is behind them.
     assert all(early) and not all(late), (early, late)
     dist.barrier()

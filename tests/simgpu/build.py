@@ -37,7 +37,7 @@ def missing() -> str | None:
 
 
 def library() -> Path:
-    """The library, built if anything of it has changed. Whoever comes first builds it, others wait for that."""
+    """The library, built if anything of it has changed, by whoever comes first."""
     if why := missing():
         raise RuntimeError(f"simgpu: {why}")
     stamp = FOLDER / f"built-{_digest(torch.__version__, _inputs())}"
