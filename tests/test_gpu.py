@@ -1,9 +1,10 @@
-"""Runs tests/gpu on several ranks: on the simulated accelerator, with MPI_GDR_TEST_DEVICE=cuda on GPUs, with
-MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
+"""Runs tests/gpu on several ranks: on GPUs made of software (tests/simgpu), with MPI_GDR_TEST_DEVICE=cuda on
+GPUs, with MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
 
 import os
 
 import pytest
+from support import simgpu_build
 from support.spmd import run_spmd
 
 from mpi_backend.gpu_share import visible_gpus
@@ -23,6 +24,7 @@ def run(tmp_path, size, *selection, **env):
     assert run_spmd(tmp_path, "mpi-gdr run", size, "gpu", *selection, SPMD_DEVICE=DEVICE, **env) > 0
 
 
+@pytest.mark.skipif(DEVICE == "simgpu", reason="test_software_gpus")
 @pytest.mark.parametrize("size", [1, 2, 4, 8] if DEVICE == "cuda" else [2])
 def test_ranks(tmp_path, size):
     run(tmp_path, size)
@@ -40,41 +42,66 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# The simulated accelerator, in ways of its own: the number of ranks, which tests, the environment.
+# What the GPUs are like: streams share hardware queues or not, and wait for flags by themselves or by kernels;
+# the ranks share one GPU or have one each.
+GPUS = {
+    "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},
+    "32 queues, flag kernels, one GPU": {
+        "FAKECUDA_SEED": "2",
+        "FAKECUDA_QUEUES": "32",
+        "FAKECUDA_STREAM_WORDS": "0",
+        "FAKECUDA_DEVICES": "1",
+    },
+    "1 queue, memory operations, one GPU": {
+        "FAKECUDA_SEED": "3",
+        "FAKECUDA_QUEUES": "1",
+        "FAKECUDA_DEVICES": "1",
+    },
+}
+EIGHT, KERNELS, ONE = GPUS
+# Kernels of the software take their time: of a million elements, these types.
 STRESS = "lifetimes or works or streams"
-SIMULATED = {
-    "three ranks": (3, "(collectives and not 1048579 and (float16 or int64)) or training or memory", {}),
+LARGE = "not (1048579 and (float64 or bfloat16 or int or complex64))"
+SMALL = "collectives and not 1048579"
+# The number of ranks, which GPUs, which tests, the environment.
+WAYS = {
+    "all": (2, EIGHT, LARGE, {}),
+    "three ranks": (3, KERNELS, f"({SMALL} and (float16 or int64)) or training or memory", {}),
     "one hardware queue, little group memory": (
         2,
+        ONE,
         f"{STRESS} or training or group_memory",
-        {"SIMGPU_QUEUES": "1", "MPI_GDR_DEVICE_GROUP_MEMORY": "256M"},
+        {"MPI_GDR_DEVICE_GROUP_MEMORY": "256M"},
     ),
     "late and waiting for memory": (
         2,
+        KERNELS,
         f"(({STRESS}) and not hundreds) or refusals",
-        {"SIMGPU_DELAY_US": "100", "SIMGPU_MALLOC_WAITS": "1"},
+        {"FAKECUDA_DELAY_US": "100", "FAKECUDA_WAITS": "1"},
     ),
     "by messages": (
         2,
-        f"(((collectives and not 1048579 and (float16 or int64)) or {STRESS}) and not graphs) "
-        "or cannot_be_captured or refusals",
+        ONE,
+        f"((({SMALL} and (float16 or int64)) or {STRESS}) and not graphs) or cannot_be_captured or refusals",
         {"MPI_GDR_IPC": "off"},
     ),
     "messages from the device": (
         2,
+        KERNELS,
         "(collectives and (float32 or bool)) or lifetimes",
         {"MPI_GDR_GPU_AWARE": "on"},
     ),
-    "two nodes": (4, "(collectives and float32) or (training and fsdp)", TWO_NODES),
-    "nodes of two and of one": (3, "(collectives and bfloat16 and not 1048579) or training", TWO_NODES),
-    "four nodes": (4, "collectives and int64 and not 1048579", {"MPI_GDR_RANKS_PER_NODE": "1"}),
-    "graphs on three ranks": (3, "graphs", {"SIMGPU_DELAY_US": "50"}),
-    "a host that waits": (2, "lifetimes or training or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
+    "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
+    "graphs on four ranks": (4, ONE, "graphs", {"FAKECUDA_DELAY_US": "50"}),
+    "a host that waits": (2, EIGHT, "lifetimes or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
 }
+MISSING = simgpu_build.missing()
 
 
 @pytest.mark.skipif(DEVICE != "simgpu", reason="MPI_GDR_TEST_DEVICE is not simgpu")
-@pytest.mark.parametrize("way", SIMULATED)
-def test_simulated(tmp_path, way):
-    size, chosen, env = SIMULATED[way]
-    run(tmp_path, size, "-k", chosen, **env)
+@pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+@pytest.mark.parametrize("way", WAYS)
+def test_software_gpus(tmp_path, way):
+    size, gpus, chosen, env = WAYS[way]
+    run(tmp_path, size, "-k", chosen, **GPUS[gpus], **env)

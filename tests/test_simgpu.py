@@ -4,7 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import processes
+from support import processes, simgpu_build
+
+MISSING = simgpu_build.missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 PROGRAM = Path(__file__).parent / "support" / "simgpu_program.py"
 # Among the streams of one hardware queue all is in order, by accident.

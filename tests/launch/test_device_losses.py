@@ -5,7 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import processes, shared_memory
+from support import processes, shared_memory, simgpu_build
+
+MISSING = simgpu_build.missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 PROGRAM = Path(__file__).parent / "programs" / "device_losses.py"
 EXIT = 123  # as documented for MPI_GDR_ASYNC_ERROR=exit

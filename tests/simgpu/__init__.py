@@ -29,12 +29,11 @@ import os
 from typing import NamedTuple
 
 import torch
-
-from . import build
+from support import simgpu_build
 
 os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
-torch.ops.load_library(build.library())
+torch.ops.load_library(simgpu_build.library())
 # What still runs must not meet a process in dissolution.
 atexit.register(torch.ops.simgpu.wind_up)
 

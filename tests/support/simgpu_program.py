@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import simgpu
 import torch
 
+from support import simgpu_build
+
 # Long enough to tell "at once" from "after the kernel", short enough to wait for.
 SLOW = 150
 POISON = 0xA5
@@ -412,7 +414,7 @@ def check_graphs():
 
 def check_the_library_for_the_backend():
     assert simgpu.library() == simgpu.library() != 0
-    folder = simgpu.build.library().parent
+    folder = simgpu_build.library().parent
     exported = ctypes.CDLL(str(folder / "libmpi_gdr_cuda.so")).mpigdr_device_library
     exported.restype = ctypes.c_void_p
     answers = [exported(interface) for interface in range(-1, 100)]

@@ -60,6 +60,7 @@ constexpr ErrorText kErrors[] = {
     FAKECUDA_ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already mapped"),
     FAKECUDA_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
     FAKECUDA_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
+    FAKECUDA_ERROR(cudaErrorNotSupported, "operation not supported"),
     FAKECUDA_ERROR(cudaErrorUnknown, "unknown error"),
     FAKECUDA_ERROR(cudaErrorPeerAccessUnsupported, "peer access is not supported between these two devices"),
 };

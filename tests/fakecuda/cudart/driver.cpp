@@ -99,9 +99,10 @@ FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
   }
 }
 
-// The name will do.
+// The numbers of the errors are those of the runtime.
 FAKECUDA_API CUresult cuGetErrorString(CUresult error, const char** text) {
-  return cuGetErrorName(error, text);
+  *text = cudaGetErrorString(static_cast<cudaError_t>(error));
+  return CUDA_SUCCESS;
 }
 
 FAKECUDA_API CUresult cuDeviceGet(CUdevice* device, int ordinal) {

@@ -1,4 +1,4 @@
-"""Builds csrc/ and the software CUDA (tests/fakecuda) that it stands on: once for all ranks and all runs.
+"""Builds tests/simgpu and the software CUDA (tests/fakecuda) that it stands on: once for all ranks and runs.
 
 In the folder of the package's own build, with what that took: its object files of the CUDA library are linked
 once more.
