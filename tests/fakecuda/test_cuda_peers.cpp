@@ -15,14 +15,17 @@ struct Setting {
   bool own_devices = false;  // a device for each rank
 };
 
+// FAKECUDA_SEED: of all ranks together.
 void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& body) {
+  const char* const given = std::getenv("FAKECUDA_SEED");
+  const int seed = given ? std::atoi(given) : 1;
   for (int size = 2; size <= 4; ++size)
     run_processes<Tickets>(size, std::chrono::seconds(150), [&](int rank, World& world) {
       ::setenv("FAKECUDA_QUEUES", setting.queues, 1);
       ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 1);
       ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 1);
       ::setenv("FAKECUDA_WAITS", setting.waits, 1);
-      ::setenv("FAKECUDA_SEED", std::to_string(rank * 100 + size).c_str(), 1);
+      ::setenv("FAKECUDA_SEED", std::to_string(seed * 1000 + rank * 10 + size).c_str(), 1);
       if (setting.own_devices) ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
       PeerRank self(rank, size, world, setting.own_devices ? rank : 0);
       body(self);
