@@ -153,6 +153,29 @@ TEST(a_device_for_each_rank) {
   run_ranks({.own_devices = true}, [](PeerRank& self) { run_everything(self, some); });
 }
 
+// As if it had been killed: it unmaps nothing and tells nobody.
+TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
+  run_processes<Tickets>(3, std::chrono::seconds(150), [](int rank, World& world) {
+    PeerRank self(rank, 3, world);
+    const Call call{
+        find_algorithm(Collective::AllReduce, "staged"), 3, 1000, DataType::Float32, ReduceOp::Sum, 0};
+    const auto first = self.prepare(call, tuning_of(1000), kInput),
+               second = self.prepare(call, tuning_of(1000), kInput);
+    self.issue(*first);
+    self.caller->synchronize();
+    self.finish(*first);
+    self.meet();
+    if (rank == 1) std::_Exit(0);
+    self.issue(*second);
+    CHECK(!second->execution->advance());
+    while (!second->execution->release_device()) std::this_thread::yield();
+    self.caller->synchronize();
+    self.node.reset();  // which leaves behind what others may have mapped
+    void* const memory = self.device.allocate(100);
+    self.device.release(memory);
+  });
+}
+
 TEST(graphs_are_replayed) { run_ranks({}, replay_everything); }
 
 TEST(graphs_are_replayed_on_one_hardware_queue_with_delays) {
