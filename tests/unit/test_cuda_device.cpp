@@ -162,6 +162,7 @@ TEST(flags_of_replays_follow_the_devices_count) {
   auto* const flags = static_cast<Flag64*>(page);
   const auto queue = device->make_queue();
   queue->copy(counts.bytes, page, 256);
+  queue->synchronize();  // before the page's zeros become flags
   const Replays replays{reinterpret_cast<Flag64*>(counts.bytes),
                         reinterpret_cast<Flag64*>(counts.bytes + 128), &flags[2]};
   for (std::uint64_t run = 1; run <= 3; ++run) {

@@ -3,10 +3,8 @@
 #define MPIGDR_ISA emulated
 #define MPIGDR_FOLD "emulated_fold.hpp"
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "common/error.hpp"
@@ -14,7 +12,7 @@
 #include "device/kernels/reduce_float8.cpp"
 #include "device/kernels/reduce_floats.cpp"
 #include "device/kernels/reduce_integers.cpp"
-#include "device_elements.hpp"
+#include "fold_check.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;
@@ -27,148 +25,16 @@ constexpr kernels::Families<EmulatedArgs> kEmulated = {
     kernels::emulated::reduce_floats, kernels::emulated::reduce_float8, kernels::emulated::reduce_complex,
     kernels::emulated::reduce_integers};
 
-// Memory at a chosen distance from a multiple of 16, which knows whether something was written around it.
-class Buffer {
- public:
-  Buffer(std::size_t residue, std::size_t bytes) : bytes_(bytes), memory_(residue + bytes + 48, kGuard) {
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
-    begin_ = memory_.data() + (16 - address % 16) % 16 + 16 + residue;
-    end_ = memory_.data() + memory_.size();
-  }
-  void fill(const std::vector<unsigned char>& values) {
-    if (!values.empty()) std::memcpy(begin_, values.data(), values.size());
-  }
-  unsigned char* data() { return begin_; }
-  bool guarded() const {
-    const auto same = [](unsigned char b) { return b == kGuard; };
-    return std::all_of(memory_.data(), static_cast<const unsigned char*>(begin_), same) &&
-           std::all_of(static_cast<const unsigned char*>(begin_) + bytes_,
-                       static_cast<const unsigned char*>(end_), same);
-  }
-
- private:
-  static constexpr unsigned char kGuard = 0xa5;
-  std::size_t bytes_;
-  std::vector<unsigned char> memory_;
-  unsigned char *begin_, *end_;
-};
-
-struct Shape {
-  std::size_t count;
-  int sources;
-  std::size_t residue;  // of dst, in alignments of the element
-  std::size_t shift;    // of the last source, relative to that
-  unsigned threads, most_blocks;
-  bool in_place;  // dst is the last source
-};
-
-// The same reduction with addresses from a table: of every second source, and of the outputs of all ranks but
-// the first, or of all.
-void check_located(EmulatedArgs args, const std::vector<unsigned char>& expected, const Shape& shape,
-                   bool all_outputs) {
-  const std::size_t alignment = alignment_of(args.dtype), bytes = shape.count * item_size(args.dtype);
-  const int ranks = shape.sources;
-  std::vector<Buffer> outputs;
-  for (int r = 0; r < ranks; ++r)
-    outputs.emplace_back((shape.residue + (r == 1 ? shape.shift : 0)) * alignment % 16, bytes);
-  Buffer dst(shape.residue * alignment % 16, bytes);
-  const std::vector<unsigned char> blank(bytes, 0x77);
-  dst.fill(blank);
-  std::vector<std::uint64_t> table;
-  std::vector<const void*> sources(args.sources, args.sources + args.source_count);
-  std::vector<LocatedSource> located(sources.size());
-  for (int r = 0; r < ranks; ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    table.push_back(r % 2 == 0 ? 0 : reinterpret_cast<std::uint64_t>(sources[at]) - 8);
-    if (r % 4 != 3) located[at] = {r, 8};  // of those with an address, some are not asked for
-    if (r % 4 == 1) sources[at] = nullptr;
-  }
-  for (int r = 0; r < ranks; ++r)
-    table.push_back(r == 0 && !all_outputs
-                        ? 0
-                        : reinterpret_cast<std::uint64_t>(outputs[static_cast<std::size_t>(r)].data()) - 24);
-  // The last rank's in place.
-  std::vector<unsigned char> last(bytes);
-  if (bytes) std::memcpy(last.data(), args.sources[ranks - 1], bytes);
-  outputs.back().fill(last);
-  sources.back() = outputs.back().data();
-  located.back() = {};
-  args.dst = dst.data();
-  args.sources = sources.data();
-  const LocatedReduce reduce{args, table.data(), ranks, located.data(), true, 24};
-  args.located = &reduce;
-  kernels::reduce_with(kEmulated, args);
-  const auto holds = [&](Buffer& buffer, const std::vector<unsigned char>& what) {
-    return bytes == 0 || std::memcmp(buffer.data(), what.data(), bytes) == 0;
-  };
-  CHECK(holds(dst, all_outputs ? blank : expected) && dst.guarded());
-  for (int r = all_outputs ? 0 : 1; r < ranks; ++r) {
-    Buffer& output = outputs[static_cast<std::size_t>(r)];
-    CHECK(holds(output, expected) && output.guarded());
-  }
+FoldCheck<EmulatedArgs> fold_check(unsigned seed) {
+  const auto same = [](DataType, const auto& a, const auto& b) { return a == b; };
+  return {kEmulated, same, std::mt19937(seed)};
 }
-
-void check(DataType dtype, ReduceOp op, const Shape& shape, double factor, std::uint32_t divisor,
-           std::mt19937& random) {
-  const std::size_t alignment = alignment_of(dtype), bytes = shape.count * item_size(dtype);
-  std::vector<Buffer> sources;
-  for (int k = 0; k < shape.sources; ++k) {
-    const bool last = k == shape.sources - 1;
-    sources.emplace_back((shape.residue + (last ? shape.shift : 0)) * alignment % 16, bytes);
-    sources.back().fill(random_elements(dtype, shape.count, random));
-  }
-  std::vector<const void*> addresses;
-  for (Buffer& source : sources) addresses.push_back(source.data());
-  std::vector<unsigned char> expected(bytes + 1);
-  EmulatedArgs args{
-      {dtype, op, expected.data(), addresses.data(), shape.sources, shape.count, factor, divisor},
-      shape.threads,
-      shape.most_blocks};
-  host::reduce(args);
-  check_located(args, expected, shape, false);
-  check_located(args, expected, shape, true);
-  Buffer fresh(shape.residue * alignment % 16, bytes);
-  Buffer& dst = shape.in_place ? sources.back() : fresh;
-  args.dst = dst.data();
-  kernels::reduce_with(kEmulated, args);
-  CHECK(bytes == 0 || std::memcmp(dst.data(), expected.data(), bytes) == 0);
-  CHECK(dst.guarded());
-}
-
-// Every kernel with each of these: one source and many, few threads and more than there are elements.
-constexpr Shape kShapes[] = {
-    {0, 2, 0, 0, 4, 2, false},    {1, 1, 1, 0, 32, 4, false},  {7, 3, 3, 0, 2, 2, false},
-    {64, 2, 0, 0, 4, 2, false},   {103, 1, 5, 0, 4, 3, true},  {103, 2, 5, 0, 4, 3, false},
-    {103, 3, 1, 0, 32, 4, true},  {103, 9, 1, 0, 3, 5, false}, {103, 2, 0, 1, 4, 3, false},
-    {103, 9, 15, 1, 4, 3, false}, {257, 3, 2, 0, 8, 2, false}, {257, 9, 0, 0, 256, 8, true},
-};
 
 }  // namespace
 
-TEST(every_device_kernel_gives_the_bits_of_the_host) {
-  std::mt19937 random(5);
-  for (int d = 0; d < kDataTypeCount; ++d)
-    for (int o = 0; o < kReduceOpCount; ++o) {
-      const auto dtype = static_cast<DataType>(d);
-      const auto op = static_cast<ReduceOp>(o);
-      if (!supports(op, dtype)) continue;
-      for (const Shape& shape : kShapes) {
-        check(dtype, op, shape, op == ReduceOp::PreMulSum ? 0.3 : 1.0, 1, random);
-        if (op == ReduceOp::Avg) check(dtype, op, shape, 1.0, 3, random);
-      }
-    }
-}
+TEST(every_device_kernel_gives_the_bits_of_the_host) { fold_check(5).every_kernel(); }
 
-TEST(every_offset_and_length_of_a_device_kernel) {
-  std::mt19937 random(6);
-  for (const DataType dtype : {DataType::UInt8, DataType::BFloat16, DataType::Complex128})
-    for (std::size_t count = 0; count <= 50; ++count)
-      for (std::size_t residue = 0; residue < 16 / alignment_of(dtype); ++residue)
-        for (const std::size_t shift : {0, 1}) {
-          check(dtype, ReduceOp::Sum, {count, 2, residue, shift, 3, 2, false}, 1.0, 1, random);
-          check(dtype, ReduceOp::Sum, {count, 2, residue, shift, 64, 2, true}, 1.0, 1, random);
-        }
-}
+TEST(every_offset_and_length_of_a_device_kernel) { fold_check(6).every_offset_and_length(50); }
 
 TEST(vectors_where_pointers_agree_modulo_16) {
   alignas(16) unsigned char memory[4][256] = {};

@@ -1,0 +1,121 @@
+// Short forms of CUDA's calls for tests of the software CUDA, and processes that must die of one.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "processes.hpp"
+#include "test.hpp"
+
+extern "C" void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, dim3*,
+                                       dim3*, int*);
+
+namespace fakecuda_test {
+
+inline void run(const std::function<void()>& body) {
+  run_processes<int>(1, std::chrono::seconds(50), [&](int, Common<int>&) { body(); });
+}
+
+inline void ok(cudaError_t status) {
+  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorName(status));
+}
+inline void ok(CUresult status) {
+  if (status != CUDA_SUCCESS) throw std::runtime_error("driver: " + std::to_string(status));
+}
+
+// Words of pinned memory, zeroed.
+inline std::atomic<std::uint32_t>* make_words() {
+  void* memory = nullptr;
+  ok(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped | cudaHostAllocPortable));
+  std::memset(memory, 0, 4096);
+  return static_cast<std::atomic<std::uint32_t>*>(memory);
+}
+inline CUdeviceptr at(std::atomic<std::uint32_t>& word) { return reinterpret_cast<CUdeviceptr>(&word); }
+inline void write(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  ok(cuInit(0));
+  ok(cuStreamWriteValue32(stream, at(word), value, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+inline void wait(cudaStream_t stream, std::atomic<std::uint32_t>& word, std::uint32_t value) {
+  ok(cuInit(0));
+  ok(cuStreamWaitValue32(stream, at(word), value, CU_STREAM_WAIT_VALUE_GEQ));
+}
+inline cudaStream_t make_stream(unsigned flags = cudaStreamNonBlocking) {
+  cudaStream_t stream;
+  ok(cudaStreamCreateWithFlags(&stream, flags));
+  return stream;
+}
+inline cudaEvent_t make_event() {
+  cudaEvent_t event;
+  ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+inline unsigned char* allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  ok(cudaMalloc(&memory, bytes));
+  return static_cast<unsigned char*>(memory);
+}
+
+// Long enough for what should have waited to show that it has not.
+inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+
+// A kernel of flag_kernels.cu, as nvcc's objects make it known; the name's hashes are of another compilation.
+inline const void* write_kernel() {
+  static char function;
+  __cudaRegisterFunction(
+      nullptr, &function, &function,
+      "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_0000000012write_kernelIjEEvPVT_S3_", -1,
+      nullptr, nullptr, nullptr, nullptr, nullptr);
+  return &function;
+}
+inline const void* loaded_write_kernel() {
+  const void* const kernel = write_kernel();
+  cudaFuncAttributes attributes;
+  ok(cudaFuncGetAttributes(&attributes, kernel));
+  return kernel;
+}
+inline void launch_write(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
+  void* arguments[] = {&word, &value};
+  ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
+}
+
+inline cudaGraphExec_t end_capture(cudaStream_t stream) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  ok(cudaStreamEndCapture(stream, &graph));
+  ok(cudaGraphInstantiate(&exec, graph, 0));
+  ok(cudaGraphDestroy(graph));
+  return exec;
+}
+
+// Dies by abort() and names the rule.
+inline void expect_fault(const char* rule, const std::function<void()>& body) {
+  int ends[2];
+  CHECK(::pipe(ends) == 0);
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    ::alarm(20);
+    try {
+      body();
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "exception: %s\n", e.what());
+    }
+    std::_Exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char text[512];
+  for (ssize_t n; (n = ::read(ends[0], text, sizeof text)) > 0;)
+    said.append(text, static_cast<std::size_t>(n));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && said.find(rule) != std::string::npos) return;
+  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + said +
+                           "', status " + std::to_string(status));
+}
+
+}  // namespace fakecuda_test

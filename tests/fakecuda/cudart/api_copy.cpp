@@ -1,0 +1,79 @@
+// Copies. What the host may not have pinned is staged, as the documents say: its copy to the device is taken
+// at once, and one from the device is waited for.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "cudart/api.hpp"
+#include "cudart/handles.hpp"
+#include "cudart/memory.hpp"
+#include "cudart/work.hpp"
+
+using namespace fakecuda;
+
+namespace fakecuda {
+namespace {
+
+void expect_known(const void* memory, std::size_t bytes) {
+  if (!Memory::get().find(memory, bytes))
+    fault("copy of host memory that is not registered any more", memory);
+}
+
+}  // namespace
+
+Step copy_step(void* dst, const void* src, std::size_t bytes) {
+  return once([=] {
+    expect_known(dst, bytes);
+    expect_known(src, bytes);
+    std::memcpy(dst, src, bytes);
+  });
+}
+
+Step fill_step(void* dst, int value, std::size_t bytes) {
+  return once([=] {
+    expect_known(dst, bytes);
+    std::memset(dst, value, bytes);
+  });
+}
+
+}  // namespace fakecuda
+
+FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind,
+                                         cudaStream_t handle) {
+  FAKECUDA_ENTER();
+  if (kind != cudaMemcpyDefault) fault("not modelled: a copy of a given kind");
+  if (bytes == 0) return cudaSuccess;
+  const bool from_known = Memory::get().find(src, bytes).has_value();
+  const bool to_known = Memory::get().find(dst, bytes).has_value();
+  Lock lock = lock_machine();
+  const StreamPtr stream = use_stream(handle, "cudaMemcpyAsync");
+  if (from_known && to_known) {
+    submit(lock, stream, copy_step(dst, src, bytes));
+    return cudaSuccess;
+  }
+  expect_not_captured(stream->capture, "cudaMemcpyAsync of pageable memory");
+  if (to_known) {
+    const auto* const begin = static_cast<const std::byte*>(src);
+    const auto staged = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
+    submit(lock, stream, once([=] {
+             expect_known(dst, bytes);
+             std::memcpy(dst, staged->data(), bytes);
+           }));
+    return cudaSuccess;
+  }
+  const Mark end = enqueue(lock, stream, {}, once([=] {
+                             if (from_known) expect_known(src, bytes);
+                             std::memcpy(dst, src, bytes);
+                           }));
+  wait(lock, end);
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaMemsetAsync(void* dst, int value, std::size_t bytes, cudaStream_t handle) {
+  FAKECUDA_ENTER();
+  if (bytes == 0) return cudaSuccess;
+  if (!Memory::get().find(dst, bytes)) fault("cudaMemsetAsync: foreign pointer", dst);
+  Lock lock = lock_machine();
+  submit(lock, use_stream(handle, "cudaMemsetAsync"), fill_step(dst, value, bytes));
+  return cudaSuccess;
+}

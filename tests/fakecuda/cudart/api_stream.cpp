@@ -1,0 +1,122 @@
+// Streams and events.
+#include "cudart/api.hpp"
+#include "cudart/handles.hpp"
+
+using namespace fakecuda;
+
+FAKECUDA_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  FAKECUDA_ENTER();
+  if (flags > cudaStreamNonBlocking) return report(cudaErrorInvalidValue);
+  const auto kind = flags == cudaStreamNonBlocking ? Stream::Kind::NonBlocking : Stream::Kind::Blocking;
+  const Lock lock = lock_machine();
+  *stream = streams().add(make_stream(current_gpu(), kind));
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+FAKECUDA_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
+}
+
+// Its work is done all the same.
+FAKECUDA_API cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  FAKECUDA_ENTER();
+  const Lock lock = lock_machine();
+  expect_not_captured(streams().take(handle)->capture, "cudaStreamDestroy");
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  const StreamPtr stream = find_stream(handle);
+  expect_not_captured(stream->capture, "cudaStreamSynchronize");
+  expect_legacy_allowed(*stream, "cudaStreamSynchronize");
+  wait(lock, mark_of(lock, stream));
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  const StreamPtr stream = find_stream(handle);
+  expect_not_captured(stream->capture, "cudaStreamQuery");
+  expect_legacy_allowed(*stream, "cudaStreamQuery");
+  return stream->done == stream->submitted ? cudaSuccess : report(cudaErrorNotReady);
+}
+
+FAKECUDA_API cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  FAKECUDA_ENTER();
+  const Lock lock = lock_machine();
+  const StreamPtr stream = find_stream(handle);
+  expect_legacy_allowed(*stream, "cudaStreamIsCapturing");
+  *status = stream->capture ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned flags) {
+  FAKECUDA_ENTER();
+  if (flags != cudaEventWaitDefault) fault("not modelled: external events");
+  Lock lock = lock_machine();
+  const StreamPtr stream = find_stream(handle);
+  expect_legacy_allowed(*stream, "cudaStreamWaitEvent");
+  wait_event(lock, stream, *events().find(event));
+  return cudaSuccess;
+}
+
+// Runs on the thread of the queue. What it must not do, call CUDA, is not looked for.
+FAKECUDA_API cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  submit(lock, use_stream(handle, "cudaLaunchHostFunc"), once([=] { function(data); }));
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  FAKECUDA_ENTER();
+  if (!(flags & cudaEventDisableTiming)) fault("not modelled: events that take the time");
+  if (flags & cudaEventInterprocess) fault("not modelled: events of several processes");
+  const Lock lock = lock_machine();
+  *event = events().add(
+      std::make_shared<Event>(Event{.gpu = &current_gpu(), .mark = {}, .capture = {}, .tip = {}}));
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  FAKECUDA_ENTER();
+  const Lock lock = lock_machine();
+  events().take(event);
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  const auto event = events().find(handle);
+  const StreamPtr stream = find_stream(stream_handle);
+  if (event->gpu != &stream->gpu) fault("cudaEventRecord: event and stream of different devices");
+  expect_legacy_allowed(*stream, "cudaEventRecord");
+  record(lock, *event, stream);
+  return cudaSuccess;
+}
+
+FAKECUDA_API cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  FAKECUDA_ENTER();
+  const Lock lock = lock_machine();
+  expect_no_capture("cudaEventQuery");
+  const auto event = events().find(handle);
+  expect_not_captured(event->capture, "cudaEventQuery");
+  return event->mark.reached() ? cudaSuccess : report(cudaErrorNotReady);
+}
+
+FAKECUDA_API cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  FAKECUDA_ENTER();
+  Lock lock = lock_machine();
+  const auto event = events().find(handle);
+  expect_not_captured(event->capture, "cudaEventSynchronize");
+  wait(lock, Mark(event->mark));
+  return cudaSuccess;
+}

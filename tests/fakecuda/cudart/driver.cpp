@@ -1,0 +1,167 @@
+// libcuda.so.1: contexts, and the stream memory operations.
+#include <cuda.h>
+
+#include "cudart/api.hpp"
+#include "cudart/handles.hpp"
+#include "cudart/memory.hpp"
+#include "cudart/settings.hpp"
+#include "cudart/work.hpp"
+
+using namespace fakecuda;
+
+namespace {
+
+bool initialised = false;
+
+CUresult ready(const char* call) {
+  if (const int error = failure_of(call)) return static_cast<CUresult>(error);
+  if (!initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  return Machine::get().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+}
+
+template <typename Word>
+Word* word_at(CUdeviceptr address, const char* call) {
+  auto* const word = reinterpret_cast<Word*>(address);
+  if (address % sizeof(Word) != 0) fault("misaligned word of a stream memory operation", word);
+  if (!Memory::get().find(word, sizeof(Word))) fault((std::string(call) + ": foreign pointer").c_str(), word);
+  return word;
+}
+
+// What the stream has to touch later is looked at then, too.
+template <typename Word>
+Step checked(Word* word, bool write, Step step) {
+  return [=] {
+    Memory::get().check(word, sizeof(Word), write, true);
+    return step();
+  };
+}
+
+template <typename Word>
+CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
+  if (const CUresult status = ready(call)) return status;
+  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0 && !Settings::get().flush) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((flags & ~CU_STREAM_WAIT_VALUE_FLUSH) != CU_STREAM_WAIT_VALUE_GEQ)
+    fault("not modelled: flags of a wait for a value");
+  const Word* const word = word_at<Word>(address, call);
+  Lock lock = lock_machine();
+  submit(lock, use_stream(handle, call), checked(word, false, wait_step(word, value)));
+  return CUDA_SUCCESS;
+}
+
+template <typename Word>
+CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned flags, const char* call) {
+  if (const CUresult status = ready(call)) return status;
+  if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
+  if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) fault("not modelled: flags of a write of a value");
+  Word* const word = word_at<Word>(address, call);
+  Lock lock = lock_machine();
+  submit(lock, use_stream(handle, call), checked(word, true, write_step(word, value)));
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+FAKECUDA_API CUresult cuInit(unsigned flags) {
+  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  initialised = true;
+  return ready(__func__);
+}
+
+FAKECUDA_API CUresult cuDriverGetVersion(int* version) {
+  *version = static_cast<int>(Settings::get().driver);
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
+  switch (error) {
+    case CUDA_SUCCESS:
+      *name = "CUDA_SUCCESS";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_INVALID_VALUE:
+      *name = "CUDA_ERROR_INVALID_VALUE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_NOT_INITIALIZED:
+      *name = "CUDA_ERROR_NOT_INITIALIZED";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_INVALID_DEVICE:
+      *name = "CUDA_ERROR_INVALID_DEVICE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_UNKNOWN:
+      *name = "CUDA_ERROR_UNKNOWN";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_NOT_SUPPORTED:
+      *name = "CUDA_ERROR_NOT_SUPPORTED";
+      return CUDA_SUCCESS;
+    default:
+      *name = nullptr;
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+// The name will do.
+FAKECUDA_API CUresult cuGetErrorString(CUresult error, const char** text) {
+  return cuGetErrorName(error, text);
+}
+
+FAKECUDA_API CUresult cuDeviceGet(CUdevice* device, int ordinal) {
+  if (const CUresult status = ready(__func__)) return status;
+  if (ordinal < 0 || ordinal >= Machine::get().devices()) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  if (const CUresult status = ready(__func__)) return status;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+      *value = Settings::get().stream_words != 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
+      *value = Settings::get().flush != 0;
+      return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
+      *value = 0;
+      return CUDA_SUCCESS;
+    default:
+      fault("not modelled: cuDeviceGetAttribute");
+  }
+}
+
+FAKECUDA_API CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  if (const CUresult status = ready(__func__)) return status;
+  *context = reinterpret_cast<CUcontext>(&Machine::get().gpu(device));
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuCtxGetCurrent(CUcontext* context) {
+  if (const CUresult status = ready(__func__)) return status;
+  *context = reinterpret_cast<CUcontext>(current_context());
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuCtxSetCurrent(CUcontext context) {
+  if (const CUresult status = ready(__func__)) return status;
+  current_context() = reinterpret_cast<Gpu*>(context);
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                             unsigned flags) {
+  return wait_value<std::uint32_t>(stream, word, value, flags, "cuStreamWaitValue32");
+}
+
+FAKECUDA_API CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value,
+                                              unsigned flags) {
+  return write_value<std::uint32_t>(stream, word, value, flags, "cuStreamWriteValue32");
+}
+
+FAKECUDA_API CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr word, cuuint64_t value,
+                                             unsigned flags) {
+  return wait_value<std::uint64_t>(stream, word, value, flags, "cuStreamWaitValue64");
+}
+
+FAKECUDA_API CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr word, cuuint64_t value,
+                                              unsigned flags) {
+  return write_value<std::uint64_t>(stream, word, value, flags, "cuStreamWriteValue64");
+}

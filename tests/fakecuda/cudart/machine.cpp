@@ -1,0 +1,49 @@
+#include "cudart/machine.hpp"
+
+#include <unistd.h>
+
+#include "cudart/memory.hpp"
+#include "cudart/settings.hpp"
+#include "cudart/stream.hpp"
+
+namespace fakecuda {
+
+Gpu::Gpu(int index) : index(index) {
+  for (std::uint64_t q = 0; q < Settings::get().queues; ++q)
+    queues.push_back(std::make_unique<HardwareQueue>(index, Settings::get().seed + q));
+  legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);
+  streams.push_back(legacy);
+}
+
+HardwareQueue& Gpu::next_queue() { return *queues[streams_made++ % queues.size()]; }
+
+Machine::Machine() : owner_(::getpid()) {
+  Memory::get();  // its rules hold before anything is launched
+  for (std::uint64_t device = 0; device < Settings::get().devices; ++device)
+    gpus_.push_back(std::make_unique<Gpu>(static_cast<int>(device)));
+}
+
+Machine& Machine::get() {
+  static auto& leaked = *new Machine;
+  return leaked;
+}
+
+bool Machine::reaches(int device, int owner) {
+  const std::lock_guard lock(mutex);
+  return gpu(device).peers.contains(owner);
+}
+
+bool Machine::forked() const { return ::getpid() != owner_; }
+
+Gpu*& current_context() {
+  thread_local Gpu* gpu = nullptr;
+  return gpu;
+}
+
+Gpu& current_gpu() {
+  Gpu*& current = current_context();
+  if (!current) current = &Machine::get().gpu(0);
+  return *current;
+}
+
+}  // namespace fakecuda

@@ -1,0 +1,72 @@
+// Memory of a device in other processes: they open its file below /proc, and hold a lock on it while they
+// have it mapped, which ends with the process. So the owner sees whether it may free it.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "cudart/memory.hpp"
+#include "gpu/fault.hpp"
+
+namespace fakecuda {
+namespace {
+
+std::uint64_t inode_of(int file) {
+  struct stat status{};
+  return ::fstat(file, &status) == 0 ? status.st_ino : 0;
+}
+
+// -1: it is gone.
+int open_and_hold(const IpcHandle& handle) {
+  const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return -1;
+  struct flock all{};
+  all.l_type = F_RDLCK;
+  if (inode_of(file) == handle.inode && ::fcntl(file, F_OFD_SETLK, &all) == 0) return file;
+  ::close(file);
+  return -1;
+}
+
+}  // namespace
+
+IpcHandle Memory::share(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const Range& range = expect(memory, Range::Kind::Device, "IPC handle of what is no device memory")->second;
+  return {inode_of(range.file), range.bytes, static_cast<std::int32_t>(::getpid()), range.file, range.device};
+}
+
+void* Memory::open(const IpcHandle& handle, int device) {
+  if (handle.pid == ::getpid()) fault("IPC handle opened in its own process");
+  const std::lock_guard lock(mutex_);
+  for (auto& [begin, range] : ranges_)
+    if (range.kind == Range::Kind::Imported && range.inode == handle.inode && range.device == device) {
+      ++range.opened;
+      return range.begin;
+    }
+  const int file = open_and_hold(handle);
+  if (file < 0) return nullptr;
+  std::byte* const memory = reserve(handle.bytes);
+  if (!memory ||
+      ::mmap(memory, handle.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    ::close(file);
+    return nullptr;
+  }
+  ranges_.emplace(memory, Range{.begin = memory,
+                                .bytes = handle.bytes,
+                                .kind = Range::Kind::Imported,
+                                .device = device,
+                                .file = file,
+                                .inode = handle.inode});
+  return memory;
+}
+
+void Memory::close(void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto range = expect(memory, Range::Kind::Imported, "closing what was never opened");
+  if (--range->second.opened == 0) withdraw(range);
+}
+
+}  // namespace fakecuda

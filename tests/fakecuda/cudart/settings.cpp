@@ -1,0 +1,48 @@
+#include "cudart/settings.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "gpu/fault.hpp"
+
+namespace fakecuda {
+namespace {
+
+std::string text(const char* name) {
+  const char* const given = std::getenv((std::string("FAKECUDA_") + name).c_str());
+  return given ? given : "";
+}
+
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const std::string given = text(name);
+  if (given.empty()) return otherwise;
+  char* end = nullptr;
+  const std::uint64_t value = std::strtoull(given.c_str(), &end, 10);
+  if (*end != '\0') fault((std::string("FAKECUDA_") + name + " is no number").c_str());
+  return value;
+}
+
+}  // namespace
+
+const Settings& Settings::get() {
+  static const Settings settings{.devices = number("DEVICES", 1),
+                                 .queues = number("QUEUES", 8),
+                                 .depth = number("DEPTH", 1024),
+                                 .memory = number("MEMORY_MIB", 4096) << 20,
+                                 .peers = number("PEERS", 1),
+                                 .stream_words = number("STREAM_WORDS", 1),
+                                 .flush = number("FLUSH", 0),
+                                 .elsewhere = number("ELSEWHERE", 0),
+                                 .waits = number("WAITS", 0),
+                                 .driver = number("DRIVER", CUDART_VERSION),
+                                 .delay_us = number("DELAY_US", 0),
+                                 .seed = number("SEED", 1),
+                                 .fails = text("FAILS"),
+                                 .fails_after = number("FAILS_AFTER", 0),
+                                 .fails_with = number("FAILS_WITH", cudaErrorUnknown)};
+  return settings;
+}
+
+}  // namespace fakecuda

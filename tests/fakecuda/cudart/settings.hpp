@@ -1,0 +1,30 @@
+// What the software GPU is like, from the environment: FAKECUDA_DEVICES and so on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace fakecuda {
+
+struct Settings {
+  std::uint64_t devices;       // DEVICES, of the machine: all its processes see the same ones
+  std::uint64_t queues;        // QUEUES, hardware queues of a device: streams are dealt round robin
+  std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
+  std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
+  std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
+  std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
+  std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before
+  std::uint64_t elsewhere;  // ELSEWHERE, 1: the device sees pinned and registered memory at other addresses
+  std::uint64_t waits;      // WAITS, 1: allocations and loading wait for the device, and shut all others out
+  std::uint64_t driver;     // DRIVER, its version: 13000
+  std::uint64_t delay_us;   // DELAY_US, each item starts after a random delay of up to so many
+  std::uint64_t seed;       // SEED
+  std::string fails;        // FAILS, a function of the API that fails: each call of it but the first
+  std::uint64_t fails_after;  // FAILS_AFTER ones,
+  std::uint64_t fails_with;   // FAILS_WITH this error
+
+  // Read once. A value that is no number is a fault.
+  static const Settings& get();
+};
+
+}  // namespace fakecuda

@@ -1,0 +1,130 @@
+#include "cudart/stream.hpp"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "cudart/capture.hpp"
+#include "cudart/memory.hpp"
+#include "cudart/settings.hpp"
+
+namespace fakecuda {
+namespace {
+
+// Between two looks at what others have to do.
+class Patience {
+ public:
+  void wait() {
+    if (++looks_ < 64)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(looks_ < 1000 ? 50 : 500));
+  }
+  void reset() { looks_ = 0; }
+
+ private:
+  int looks_ = 0;
+};
+
+void run(const Step& step) {
+  Patience patience;
+  while (true) switch (step()) {
+      case Progress::Ended:
+        return;
+      case Progress::Waiting:
+        patience.wait();
+        break;
+      case Progress::Running:
+        patience.reset();
+    }
+}
+
+// What the legacy stream makes wait for each other.
+void add_implicit(const Stream& stream, std::vector<Mark>& after) {
+  if (stream.kind == Stream::Kind::NonBlocking) return;
+  const StreamPtr& legacy = stream.gpu.legacy;
+  if (stream.kind == Stream::Kind::Blocking) {
+    after.push_back({legacy, legacy->submitted});
+    return;
+  }
+  for (const auto& other : stream.gpu.streams)
+    if (const StreamPtr it = other.lock(); it && it->kind == Stream::Kind::Blocking)
+      after.push_back({it, it->submitted});
+}
+
+}  // namespace
+
+Step once(std::function<void()> work) {
+  return [work = std::move(work)] {
+    work();
+    return Progress::Ended;
+  };
+}
+
+void HardwareQueue::work() {
+  executing_device() = device_;
+  const std::uint64_t most_delay = Settings::get().delay_us;
+  Machine& machine = Machine::get();
+  Lock lock(machine.mutex);
+  while (true) {
+    filled_.wait(lock, [&] { return !items_.empty(); });
+    Item& item = items_.front();
+    for (const Mark& mark : item.after) wait(lock, mark);
+    lock.unlock();
+    if (most_delay) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay + 1)));
+    if (item.step) run(item.step);
+    lock.lock();
+    item.mark.stream->done = item.mark.number;
+    Item ended = std::move(item);
+    items_.pop_front();
+    machine.changed.notify_all();
+    lock.unlock();  // what the work holds is dropped without the mutex
+    ended = {};
+    lock.lock();
+  }
+}
+
+Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step) {
+  HardwareQueue& queue = stream->queue;
+  Machine::get().changed.wait(lock, [&] { return queue.items_.size() < Settings::get().depth; });
+  add_implicit(*stream, after);
+  std::erase_if(after, [](const Mark& mark) { return mark.reached(); });
+  const Mark mark{stream, ++stream->submitted};
+  queue.items_.push_back({mark, std::move(after), std::move(step)});
+  if (!std::exchange(queue.started_, true)) std::thread([&queue] { queue.work(); }).detach();
+  queue.filled_.notify_one();
+  return mark;
+}
+
+void submit(Lock& lock, const StreamPtr& stream, Step step) {
+  if (stream->capture)
+    add_node(*stream, std::move(step));
+  else
+    enqueue(lock, stream, {}, std::move(step));
+}
+
+Mark mark_of(Lock& lock, const StreamPtr& stream) {
+  if (stream->kind == Stream::Kind::Legacy) return enqueue(lock, stream, {}, nullptr);
+  return {stream, stream->submitted};
+}
+
+void wait(Lock& lock, const Mark& mark) {
+  Machine::get().changed.wait(lock, [&] { return mark.reached(); });
+}
+
+void wait_all(Lock& lock, Gpu& gpu) {
+  std::vector<Mark> marks;
+  std::erase_if(gpu.streams, [](const auto& stream) { return stream.expired(); });
+  for (const auto& stream : gpu.streams)
+    if (const StreamPtr it = stream.lock()) marks.push_back({it, it->submitted});
+  for (const Mark& mark : marks) wait(lock, mark);
+}
+
+void wait_shutting_out(Lock& lock, Gpu& gpu) {
+  gpu.shut = true;
+  wait_all(lock, gpu);
+  gpu.shut = false;
+  Machine::get().changed.notify_all();
+}
+
+}  // namespace fakecuda

@@ -1,0 +1,92 @@
+// How translated code reads and writes: every access, fence and barrier of a kernel goes through here.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "gpu/fault.hpp"
+#include "gpu/ptx_types.hpp"
+#include "gpu/thread.hpp"
+
+namespace fakecuda {
+
+enum class Order { Weak, Volatile };  // Volatile: as relaxed at the scope of the system, and may be a poll
+enum class Scope { Block, Device, System };
+
+extern const MemoryRules* memory_rules;
+
+namespace ptx {
+
+// Elements of a vector that lie at a multiple of its size.
+template <typename T, std::size_t kCount>
+void check_aligned(u64 address) {
+  if (address % (sizeof(T) * kCount) != 0) fault("misaligned address", reinterpret_cast<void*>(address));
+}
+
+template <typename T, std::size_t kCount>
+void begin_access(Thread& thread, u64 address, bool write) {
+  check_aligned<T, kCount>(address);
+  thread.count_access();
+  if (memory_rules) memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write, false);
+}
+
+// ---- global memory ----
+
+template <Order kOrder, typename T, std::size_t kCount>
+std::array<Value<T>, kCount> load(Thread& thread, u64 address) {
+  if constexpr (kOrder == Order::Volatile) thread.poll();
+  begin_access<T, kCount>(thread, address, false);
+  std::array<Value<T>, kCount> out;
+  const auto* const from = reinterpret_cast<const Value<T>*>(address);
+  for (std::size_t i = 0; i < kCount; ++i) out[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
+  return out;
+}
+
+template <Order kOrder, typename T, typename... Registers>
+void store(Thread& thread, u64 address, Registers... values) {
+  begin_access<T, sizeof...(values)>(thread, address, true);
+  auto* to = reinterpret_cast<Value<T>*>(address);
+  (__atomic_store_n(to++, static_cast<Value<T>>(values), __ATOMIC_RELAXED), ...);
+}
+
+template <Scope kScope>
+void fence(Thread&) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+inline void barrier(Thread& thread) { thread.barrier(); }
+
+// ---- the block's shared memory and the launch's parameters, both by offsets ----
+
+template <typename T, std::size_t kCount>
+void check_within(u64 at, std::uint32_t bytes, const char* rule) {
+  check_aligned<T, kCount>(at);
+  if (at > bytes || sizeof(T) * kCount > bytes - at) fault(rule, reinterpret_cast<void*>(at));
+}
+
+template <typename T, std::size_t kCount>
+std::array<Value<T>, kCount> load_param(const Thread& thread, u64 at) {
+  check_within<T, kCount>(at, thread.kernel.param_bytes, "out of bounds of the parameters");
+  std::array<Value<T>, kCount> out;
+  std::memcpy(&out, thread.params + at, sizeof out);
+  return out;
+}
+
+template <typename T, std::size_t kCount>
+std::array<Value<T>, kCount> load_shared(const Thread& thread, u64 at) {
+  check_within<T, kCount>(at, thread.kernel.shared_bytes, "out of bounds of shared memory");
+  std::array<Value<T>, kCount> out;
+  std::memcpy(&out, thread.shared + at, sizeof out);
+  return out;
+}
+
+template <typename T, typename... Registers>
+void store_shared(Thread& thread, u64 at, Registers... values) {
+  check_within<T, sizeof...(values)>(at, thread.kernel.shared_bytes, "out of bounds of shared memory");
+  const Value<T> in[] = {static_cast<Value<T>>(values)...};
+  std::memcpy(thread.shared + at, &in, sizeof in);
+}
+
+}  // namespace ptx
+}  // namespace fakecuda

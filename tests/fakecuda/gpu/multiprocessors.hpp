@@ -1,0 +1,30 @@
+// The room that the blocks of all kernels on a device share.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace fakecuda {
+
+// What a block takes of its multiprocessor, and what a multiprocessor has.
+struct Room {
+  std::uint32_t blocks, threads, registers, shared_bytes;
+};
+inline constexpr Room kOneMultiprocessor{32, 2048, 65536, 227 * 1024};  // as sm_90
+
+// Thread-safe.
+class Multiprocessors {
+ public:
+  explicit Multiprocessors(unsigned count = 4) : free_(count, kOneMultiprocessor) {}
+  unsigned count() const { return static_cast<unsigned>(free_.size()); }
+  // The one that has most threads free and room for `block`, which it has no more; -1: none.
+  int enter(const Room& block);
+  void leave(int multiprocessor, const Room& block);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Room> free_;
+};
+
+}  // namespace fakecuda

@@ -1,0 +1,55 @@
+// One thread of a kernel, as the translated code sees it. It goes on until it stops itself: at its end, at a
+// barrier, when it may be polling, or because its turn is over.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/fiber.hpp"
+#include "gpu/kernel.hpp"
+
+namespace fakecuda {
+
+class Thread {
+ public:
+  enum class Stop { AtBarrier, Polls, TurnIsOver, Ended };
+
+  Thread(const Kernel& kernel, const std::byte* params, std::byte* shared, std::uint32_t tid,
+         std::uint32_t ntid, std::uint32_t ctaid, std::uint32_t nctaid)
+      : kernel(kernel), params(params), shared(shared), tid(tid), ntid(ntid), ctaid(ctaid), nctaid(nctaid) {}
+
+  // For Launch. Goes on for at most so many accesses; says why it stopped.
+  Stop run(std::uint32_t accesses);
+
+  // ---- for the kernel ----
+
+  // bar.sync 0
+  void barrier() { stop(Stop::AtBarrier); }
+  // Before a read that may be one of many of the same word.
+  void poll() { stop(Stop::Polls); }
+  // Before every access to global memory.
+  void count_access() {
+    if (accesses_left_-- == 0) stop(Stop::TurnIsOver);
+  }
+
+  const Kernel& kernel;
+  const std::byte* const params;
+  std::byte* const shared;  // of the block
+  const std::uint32_t tid, ntid, ctaid, nctaid;
+
+ private:
+  void stop(Stop why) {
+    why_ = why;
+    fiber_->suspend();
+  }
+  static void enter(void* self);
+
+  Fiber* fiber_ = nullptr;  // from its first turn to its end
+  Stop why_ = Stop::TurnIsOver;
+  std::uint32_t accesses_left_ = 0;
+};
+
+// That whose stack the caller is on; null: on no kernel's.
+const Thread* running_thread();
+
+}  // namespace fakecuda

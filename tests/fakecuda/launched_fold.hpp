@@ -1,0 +1,70 @@
+// The loop of the kernels for test_kernels.cpp (MPIGDR_FOLD): a launch of the translated kernel. MPIGDR_ISA
+// is that of the PTX, so that types have the names that they have there.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <typeinfo>
+
+#include "device/kernels/located_fold.hpp"
+#include "launch_kernel.hpp"
+
+namespace mpigdr::kernels::MPIGDR_ISA {
+
+struct LaunchedArgs : ReduceArgs {
+  unsigned threads = 256;  // of the shape only: these kernels are for 256
+  unsigned most_blocks = 1;
+  const LocatedReduce* located = nullptr;
+};
+using Args = LaunchedArgs;
+
+// Named as the kernels are: the name of such a type is the beginning of the kernel's.
+template <typename Codec, typename Op, bool kScaled, int kCapacity>
+struct fold_kernel {};
+template <typename Codec, typename Op, bool kScaled>
+struct fold_located_kernel {};
+
+// How often each fold was launched, by the name of its kernel.
+inline std::map<std::string, int>& launched() {
+  static std::map<std::string, int> counts;
+  return counts;
+}
+
+template <typename Tag>
+const fakecuda::Kernel& kernel_of() {
+  const std::string begin = std::string("_Z") + typeid(Tag).name();
+  for (const fakecuda::Kernel& kernel : fakecuda::all_kernels())
+    if (kernel.name.starts_with(begin)) {
+      ++launched()[std::string(kernel.name)];
+      return kernel;
+    }
+  fail(ErrorCode::Internal, "the PTX has no ", begin);
+}
+
+template <typename Tag, typename Parameters>
+void run_grid(const Parameters& parameters, std::uint64_t useful, const Args& args) {
+  static std::uint64_t seed = 0;
+  if (args.count == 0) return;
+  constexpr unsigned kThreads = 256;
+  const std::uint64_t blocks = std::min<std::uint64_t>((useful + kThreads - 1) / kThreads, args.most_blocks);
+  std::vector<std::byte> bytes(sizeof parameters);
+  std::memcpy(bytes.data(), &parameters, sizeof parameters);
+  fakecuda::Launch launch(kernel_of<Tag>(), static_cast<unsigned>(blocks), kThreads, std::move(bytes),
+                          unit::whole_gpu(), ++seed);
+  unit::finish(launch);
+}
+
+template <typename Codec, typename Op, bool kScaled>
+void fold(const Args& args) {
+  if (args.located) {
+    const LocatedFoldArgs parameters = located_fold_args<Codec>(args, *args.located);
+    return run_grid<fold_located_kernel<Codec, Op, kScaled>>(parameters, useful_threads<Codec>(parameters),
+                                                             args);
+  }
+  with_fold_args<Codec>(args, [&]<int kCapacity>(const FoldArgs<kCapacity>& parameters) {
+    run_grid<fold_kernel<Codec, Op, kScaled, kCapacity>>(parameters, useful_threads<Codec>(parameters), args);
+  });
+}
+
+}  // namespace mpigdr::kernels::MPIGDR_ISA

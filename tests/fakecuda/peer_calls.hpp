@@ -1,0 +1,135 @@
+// Collectives with what they should give, bit for bit: reductions as host::reduce folds the inputs of all
+// ranks, all else as copies of them.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+#include "device/device.hpp"
+#include "device_elements.hpp"
+
+namespace fakecuda_test {
+
+using namespace mpigdr;
+using Bytes = std::vector<unsigned char>;
+
+struct Call {
+  const Algorithm* algorithm;
+  int size;
+  std::uint64_t count;
+  DataType dtype;
+  ReduceOp op;
+  int number;  // in a row of calls: sets the root and the inputs
+};
+
+constexpr double kFactor = 0.375;
+
+inline std::uint64_t pair_count(const Call& call, int from, int to) {
+  return call.count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
+}
+
+inline CollectiveSpec spec_of(const Call& call, int rank) {
+  CollectiveSpec spec;
+  spec.collective = call.algorithm->collective;
+  spec.rank = rank;
+  spec.size = call.size;
+  spec.root = has_root(spec.collective) ? call.number % call.size : 0;
+  spec.dtype = call.dtype;
+  spec.op = call.op;
+  if (spec.collective == Collective::AllToAll)
+    for (int r = 0; r < call.size; ++r) {
+      spec.send_counts.push_back(pair_count(call, rank, r));
+      spec.recv_counts.push_back(pair_count(call, r, rank));
+    }
+  else if (spec.collective != Collective::Barrier)
+    spec.count = call.count;
+  return spec;
+}
+
+// Of a rank, in elements.
+inline std::uint64_t input_count(const CollectiveSpec& spec) {
+  const auto size = static_cast<std::uint64_t>(spec.size);
+  switch (spec.collective) {
+    case Collective::Barrier:
+      return 0;
+    case Collective::AllToAll: {
+      std::uint64_t all = 0;
+      for (const std::uint64_t n : spec.send_counts) all += n;
+      return all;
+    }
+    case Collective::ReduceScatter:
+      return size * spec.count;
+    case Collective::Scatter:
+      return spec.rank == spec.root ? size * spec.count : 0;
+    default:
+      return spec.count;
+  }
+}
+
+inline Bytes input_of(const Call& call, int rank) {
+  std::mt19937 random(static_cast<unsigned>(call.number * 64 + rank));
+  return unit::random_elements(call.dtype, input_count(spec_of(call, rank)), random);
+}
+
+inline Bytes folded(const Call& call) {
+  std::vector<Bytes> inputs;
+  std::vector<const void*> sources;
+  for (int r = 0; r < call.size; ++r) inputs.push_back(input_of(call, r));
+  for (const Bytes& input : inputs) sources.push_back(input.data());
+  Bytes result(inputs[0].size());
+  ReduceArgs args{call.dtype,     call.op,   result.data(),
+                  sources.data(), call.size, result.size() / item_size(call.dtype)};
+  if (call.op == ReduceOp::Avg) args.divisor = static_cast<std::uint32_t>(call.size);
+  if (call.op == ReduceOp::PreMulSum) args.factor = kFactor;
+  host::reduce(args);
+  return result;
+}
+
+// What the collective leaves in a rank's output.
+inline Bytes expected(const Call& call, int rank) {
+  const CollectiveSpec spec = spec_of(call, rank);
+  const std::size_t item = item_size(call.dtype), block = static_cast<std::size_t>(call.count) * item;
+  const auto part = [&](const Bytes& all, std::size_t at, std::size_t bytes) {
+    return Bytes(all.begin() + static_cast<std::ptrdiff_t>(at),
+                 all.begin() + static_cast<std::ptrdiff_t>(at + bytes));
+  };
+  const auto joined = [&](auto piece) {
+    Bytes all;
+    for (int r = 0; r < call.size; ++r) {
+      const Bytes one = piece(r);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    return all;
+  };
+  const bool root = spec.rank == spec.root;
+  switch (spec.collective) {
+    case Collective::Barrier:
+      return {};
+    case Collective::AllReduce:
+      return folded(call);
+    case Collective::Reduce:
+      return root ? folded(call) : Bytes{};
+    case Collective::ReduceScatter:
+      return part(folded(call), static_cast<std::size_t>(rank) * block, block);
+    case Collective::Broadcast:
+      return input_of(call, spec.root);
+    case Collective::Scatter:
+      return part(input_of(call, spec.root), static_cast<std::size_t>(rank) * block, block);
+    case Collective::Gather:
+      return root ? joined([&](int r) { return input_of(call, r); }) : Bytes{};
+    case Collective::AllGather:
+      return joined([&](int r) { return input_of(call, r); });
+    case Collective::AllToAll:
+      return joined([&](int r) {
+        std::uint64_t before = 0;
+        for (int to = 0; to < rank; ++to) before += pair_count(call, r, to);
+        return part(input_of(call, r), before * item, pair_count(call, r, rank) * item);
+      });
+  }
+  return {};
+}
+
+}  // namespace fakecuda_test

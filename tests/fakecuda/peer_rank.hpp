@@ -1,0 +1,176 @@
+// A rank on a software GPU: the device library as it ships, a DeviceNode that it shares with the other
+// processes, and calls in flight whose results are looked at in the end.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "common/error.hpp"
+#include "device/load.hpp"
+#include "engine/peer_execution.hpp"
+#include "peer_calls.hpp"
+#include "processes.hpp"
+#include "transport/ipc/device_arena.hpp"
+
+namespace fakecuda_test {
+
+struct Tickets {
+  std::array<ipc::Ticket, 8> all;
+};
+using World = Common<Tickets>;
+
+inline DeviceLibrary& load_library() {
+  char program[4096] = {};
+  if (::readlink("/proc/self/exe", program, sizeof program - 1) <= 0) fail(ErrorCode::System, "no /proc");
+  const std::string path = program;
+  const LoadedLibrary loaded =
+      load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
+  if (!loaded.library) fail(ErrorCode::System, loaded.why);
+  return *loaded.library;
+}
+inline Device& load_device(int index) { return load_library().device(index); }
+
+// Host memory within the device's reach: copies of it wait for nobody. Given out in order, never taken back.
+class HostMemory {
+ public:
+  explicit HostMemory(Device& device)
+      : begin_(static_cast<unsigned char*>(std::aligned_alloc(4096, kBytes))) {
+    device.register_host(begin_, kBytes);
+  }
+  unsigned char* take(std::size_t bytes) {
+    unsigned char* const memory = begin_ + used_;
+    used_ += (bytes + 63) / 64 * 64;
+    if (used_ > kBytes) fail(ErrorCode::Internal, "too little host memory for this test");
+    return memory;
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{256} << 20;
+  unsigned char* const begin_;
+  std::size_t used_ = 0;
+};
+
+// Which buffers of a call are group memory, by the bits: input, output, one for both (all_reduce in place).
+enum Grouped : unsigned { kInput = 1, kOutput = 2, kSame = 4 };
+
+class PeerRank;
+
+struct InFlight {
+  Call call;
+  SchedulePtr schedule;
+  Binding binding;
+  unsigned char *given = nullptr, *result = nullptr;  // of the host
+  std::size_t given_bytes = 0, result_bytes = 0;
+  std::shared_ptr<PeerExecution> execution;
+
+  void set_input(int rank) {
+    const Bytes input = input_of(call, rank);
+    std::copy(input.begin(), input.end(), given);
+    std::memset(result, 0xee, result_bytes);
+  }
+  void check(int rank) const {
+    const Bytes wanted = expected(call, rank);
+    if (unit::same_but_for_nans(call.dtype, Bytes(result, result + result_bytes), wanted)) return;
+    fail(ErrorCode::Internal, "wrong result of ", schedule->algorithm, " ", name(call.algorithm->collective),
+         " of ", call.count, " ", name(call.dtype), " ", name(call.op), ", call ", call.number);
+  }
+};
+
+class PeerRank {
+ public:
+  PeerRank(int rank, int size, World& world, int device_index = 0)
+      : device(load_device(device_index)),
+        caller(device.make_queue()),
+        rank(rank),
+        size(size),
+        world_(world),
+        host_(device),
+        owned_{device.make_queue(), device.make_queue()},
+        flags_(std::make_shared<StreamFlagPool>(device, 64)) {
+    node = std::make_shared<ipc::DeviceNode>(device, rank, size);
+    world.data.all[static_cast<std::size_t>(rank)] = node->ticket();
+    world.meet(size);
+    std::string why;
+    if (!node->attach({world.data.all.begin(), world.data.all.begin() + size}, why))
+      fail(ErrorCode::System, why);
+    world.meet(size);
+  }
+
+  std::unique_ptr<InFlight> prepare(const Call& call, const Tuning& tuning, unsigned grouped) {
+    auto made = std::make_unique<InFlight>();
+    const CollectiveSpec spec = spec_of(call, rank);
+    const SchedulePtr built = call.algorithm->build(spec, tuning);
+    made->call = call;
+    made->schedule = built->staged ? built->staged : built;
+    made->given_bytes = input_count(spec) * item_size(call.dtype);
+    made->result_bytes = expected(call, rank).size();
+    made->given = host_.take(made->given_bytes);
+    made->result = host_.take(made->result_bytes);
+    made->set_input(rank);
+    Binding& binding = made->binding;
+    binding.dtype = call.dtype;
+    binding.op = call.op;
+    if (call.op == ReduceOp::Avg) binding.divisor = static_cast<std::uint32_t>(size);
+    if (call.op == ReduceOp::PreMulSum) binding.factor = kFactor;
+    binding.send_counts = spec.send_counts;
+    binding.recv_counts = spec.recv_counts;
+    const bool same = grouped & kSame && call.algorithm->collective == Collective::AllReduce;
+    const std::size_t shift = static_cast<std::size_t>(call.number % 2) * item_size(call.dtype);
+    binding.output = room(made->result_bytes, (grouped & kOutput) || same, 0);
+    binding.input = same ? binding.output : room(made->given_bytes, grouped & kInput, shift);
+    return made;
+  }
+
+  // The input comes on the caller's queue right before, the result leaves it right behind.
+  void issue(InFlight& it) {
+    const auto use = use_++;
+    node->refresh(use);
+    give(it, *caller);
+    DeviceQueue* queues[] = {owned_[0].get(), owned_[1].get()};
+    it.execution = std::make_shared<PeerExecution>(it.schedule, it.binding, node, use,
+                                                   1000u + static_cast<unsigned>(use), flags_);
+    it.execution->launch(device, queues, *caller, nullptr);
+    device.order(*queues[0], *caller);
+    take(it, *caller);
+  }
+  void give(const InFlight& it, DeviceQueue& queue) const {
+    const bool in_place = it.call.algorithm->collective == Collective::Broadcast;
+    if (in_place && rank != it.call.number % size) return;  // what is there before is nobody's business
+    queue.copy(in_place ? it.binding.output : const_cast<void*>(it.binding.input), it.given, it.given_bytes);
+  }
+  void take(const InFlight& it, DeviceQueue& queue) const {
+    queue.copy(it.result, it.binding.output, it.result_bytes);
+  }
+
+  void finish(const InFlight& it) const {
+    it.check(rank);
+    while (!it.execution->advance()) std::this_thread::yield();
+  }
+  void meet() { world_.meet(size); }
+
+  Device& device;
+  const std::unique_ptr<DeviceQueue> caller;
+  const int rank, size;
+  std::shared_ptr<ipc::DeviceNode> node;
+
+ private:
+  // Uninitialised, `shift` bytes behind where it is well aligned. Stays until the process ends.
+  void* room(std::size_t bytes, bool grouped, std::size_t shift) {
+    void* const memory =
+        grouped ? ipc::DeviceArena::of(device).allocate(bytes + shift) : device.allocate(bytes + shift);
+    return static_cast<unsigned char*>(memory) + shift;
+  }
+
+  World& world_;
+  HostMemory host_;
+  const std::array<std::unique_ptr<DeviceQueue>, 2> owned_;
+  const std::shared_ptr<StreamFlagPool> flags_;
+  std::uint64_t use_ = 0;
+};
+
+}  // namespace fakecuda_test

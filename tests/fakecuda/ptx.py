@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Translates a file of PTX, as nvcc writes it, into C++ for gpu/translated.hpp: a function for each kernel, a
+variable for each register, a statement for each instruction, in the same line as in the PTX.
+
+    ptx.py kernels.ptx kernels.cpp
+
+What is not known is an error, with its text: nothing is guessed."""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+
+INTEGER = "([su](?:16|32|64))"
+FLOAT = "(f32|f64)"
+BITS = "b(16|32|64)"
+TYPE = "([suf](?:16|32|64))"
+
+# Instructions of registers only: the name, and what it does. {0}: the first operand, which is the result; \1:
+# the first group of the name. An `add.f32` is not among them: ptxas may fuse one that does not say .rn.
+INSTRUCTIONS = [
+    (rf"(add|sub|mul|div)\.rn\.{FLOAT}", r"{0} = \1<\2>({1}, {2})"),
+    (rf"(add|sub|div|rem|min|max)\.{INTEGER}", r"{0} = \1<\2>({1}, {2})"),
+    (rf"mul\.lo\.{INTEGER}", r"{0} = mul<\1>({1}, {2})"),
+    (r"mul\.wide\.([su](?:16|32))", r"{0} = mul_wide<\1>({1}, {2})"),
+    (rf"mad\.lo\.{INTEGER}", r"{0} = add<\1>(mul<\1>({1}, {2}), {3})"),
+    (r"neg\.(s16|s32|s64)", r"{0} = sub<\1>(0, {1})"),
+    (rf"and\.(?:pred|{BITS})", "{0} = {1} & {2}"),
+    (rf"or\.(?:pred|{BITS})", "{0} = {1} | {2}"),
+    (rf"xor\.(?:pred|{BITS})", "{0} = {1} ^ {2}"),
+    (r"not\.pred", "{0} = !{1}"),
+    (rf"not\.{BITS}", "{0} = ~{1}"),
+    (rf"shl\.{BITS}", r"{0} = shl<u\1>({1}, {2})"),
+    (rf"shr\.{INTEGER}", r"{0} = shr<\1>({1}, {2})"),
+    (r"bfe\.([su](?:32|64))", r"{0} = bfe<\1>({1}, {2}, {3})"),
+    (r"bfi\.b(32|64)", r"{0} = bfi<u\1>({1}, {2}, {3}, {4})"),
+    (r"prmt\.b32", "{0} = prmt({1}, {2}, {3})"),
+    (rf"setp\.(eq|ne|lt|le|gt|ge)\.{TYPE}", r"{0} = \1<\2>({1}, {2})"),
+    (rf"setp\.(eq|ne)\.{BITS}", r"{0} = \1<u\2>({1}, {2})"),
+    (rf"setp\.nan\.{FLOAT}", r"{0} = nan<\1>({1}, {2})"),
+    (rf"setp\.num\.{FLOAT}", r"{0} = !nan<\1>({1}, {2})"),
+    (rf"selp\.(?:{BITS}|{TYPE})", "{0} = {3} ? {1} : {2}"),
+    (r"cvt\.([su](?:8|16|32|64))\.([su](?:8|16|32|64))", r"{0} = cvt<\1, \2>({1})"),
+    (rf"cvt\.rn\.{FLOAT}\.([su](?:8|16|32|64))", r"{0} = cvt<\1, \2>({1})"),
+    (rf"cvt\.rzi\.([su](?:32|64))\.{FLOAT}", r"{0} = cvt<\1, \2>({1})"),
+    (r"cvt\.(f32)\.(f16)|cvt\.(f64)\.(f32)", r"{0} = cvt<\1\3, \2\4>({1})"),
+    (r"cvt\.rn\.(f16)\.(f32)|cvt\.rn\.(f32)\.(f64)", r"{0} = cvt<\1\3, \2\4>({1})"),
+    (rf"mov\.(?:pred|{BITS}|{TYPE})", "{0} = {1}"),
+    (r"cvta\.to\.global\.u64", "{0} = {1}"),
+    (r"bra(?:\.uni)?", "goto {0}"),
+    (r"bar\.sync\.0", "barrier(t)"),
+    (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>(t)"),
+    (r"membar\.gl|fence\.(?:sc|acq_rel)\.gpu", "fence<Scope::Device>(t)"),
+    (r"membar\.sys|fence\.(?:sc|acq_rel)\.sys", "fence<Scope::System>(t)"),
+    (r"ret", "return"),
+]
+ACCESS = re.compile(r"(ld|st)(\.volatile)?(\.global|\.param|\.shared)?(?:\.v[24])?\.([subf](?:8|16|32|64))")
+SPECIAL = {"%tid.x": "t.tid", "%ntid.x": "t.ntid", "%ctaid.x": "t.ctaid", "%nctaid.x": "t.nctaid"}
+IGNORED = re.compile(r'|\(|\)|\.version .*|\.target .*|\.address_size 64|\.pragma "nounroll";')
+PRELUDE = (
+    '#include "gpu/translated.hpp"\nnamespace fakecuda {{ namespace {{ using namespace ptx;\n#line 1 "{}"\n'
+)
+
+
+class Unknown(Exception):
+    pass
+
+
+@dataclass
+class Kernel:
+    name: str
+    number: int
+    symbols: dict[str, int] = field(default_factory=dict)  # where parameters and shared variables lie
+    params: list[tuple[int, int]] = field(default_factory=list)
+    param_bytes: int = 0
+    shared_bytes: int = 0
+    most_threads: int = 1024
+
+    def row(self) -> str:
+        params = f"params{self.number}" if self.params else "{}"
+        return (
+            f'{{"{self.name}", &kernel{self.number}, {params}, {self.param_bytes}, {self.shared_bytes}, '
+            f"kRegisters, {self.most_threads}}},"
+        )
+
+
+def bytes_of(type_name: str) -> int:
+    return 1 if type_name == "pred" else int(type_name[1:]) // 8
+
+
+def aligned(at: int, to: int) -> int:
+    return -(-at // to) * to
+
+
+class Translator:
+    """Lines go in, as many come out."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] = []
+        self.kernel: Kernel | None = None  # whose body, or head, this is
+
+    def line(self, text: str) -> str:
+        text = re.sub(r"//.*", "", text).strip()
+        if IGNORED.fullmatch(text):
+            return ""
+        if match := re.fullmatch(r"(?:\.visible |\.weak )?\.entry (\w+)\(", text):
+            self.kernel = Kernel(match[1], len(self.kernels))
+            self.kernels.append(self.kernel)
+            return f"void kernel{self.kernel.number}([[maybe_unused]] Thread& t)"
+        if not self.kernel:
+            raise Unknown
+        if match := re.fullmatch(r"\.maxntid (\d+)(?:, (\d+))?(?:, (\d+))?", text):
+            self.kernel.most_threads = prod(int(extent) for extent in match.groups("1"))
+            return ""
+        if text == "{":
+            return text
+        if text == "}":
+            self.kernel = None
+            return text
+        if match := re.fullmatch(r"\$(\w+):", text):
+            return f"{match[1]}:;"
+        if text.startswith("."):
+            return self.variable(text)
+        # One half of a register, and nobody wants the other.
+        text = re.sub(r"\{ \.reg \.b16 tmp; (mov\.b32 .*;) \}", lambda m: m[1].replace("tmp", "_"), text)
+        match = re.fullmatch(r"(?:@(!?)%(p\d+)\s+)?([\w.]+)\s*(.*);", text)
+        if not match:
+            raise Unknown
+        guard = f"if ({match[1]}_{match[2]}) " if match[2] else ""
+        return f"{guard}{{ {self.statement(match[3], operands(match[4]))}; }}"
+
+    def variable(self, text: str) -> str:
+        kernel = self.kernel
+        if match := re.fullmatch(r"\.reg \.(pred|[bf](?:16|32|64))\s+%(\w+)<(\d+)>;", text):
+            kind = "bool" if match[1] == "pred" else f"u{match[1][1:]}"
+            names = ", ".join(f"_{match[2]}{i} = static_cast<{kind}>(kPoison)" for i in range(int(match[3])))
+            return f"[[maybe_unused]] {kind} {names};"
+        pointer = r"(?:\.ptr (?:\.global )?\.align \d+ )?"  # of no use here
+        declared = rf"(?:\.align (\d+) )?\.([subf](?:8|16|32|64)) {pointer}(\w+)(?:\[(\d+)\])?"
+        if match := re.fullmatch(rf"\.param {declared},?", text):
+            kernel.param_bytes = place(kernel, match, kernel.param_bytes)
+            kernel.params.append((kernel.symbols[match[3]], kernel.param_bytes - kernel.symbols[match[3]]))
+            return ""
+        if match := re.fullmatch(rf"\.shared {declared};", text):
+            kernel.shared_bytes = place(kernel, match, kernel.shared_bytes)
+            return ""
+        raise Unknown
+
+    def statement(self, name: str, args: list[str]) -> str:
+        if match := ACCESS.fullmatch(name):
+            return self.access(match, args)
+        if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
+            return self.parts(int(name[5:]), *args)
+        if name == "bar.sync":  # which barrier, and among how many threads: of all, 0 is the only one known
+            name, args = ".".join([name, *args]), []
+        for pattern, form in INSTRUCTIONS:
+            match = re.fullmatch(pattern, name)
+            if match and len(args) == len(set(re.findall(r"\{\d\}", form))):
+                return match.expand(form).format(*(self.operand(arg) for arg in args))
+        raise Unknown
+
+    def operand(self, text: str) -> str:
+        if text in SPECIAL:
+            return SPECIAL[text]
+        if match := re.fullmatch(r"%([a-z]+\d+)|\$(\w+)", text):
+            return f"_{match[1]}" if match[1] else match[2]
+        if re.fullmatch(r"0x[0-9A-F]+U", text):
+            return text
+        if re.fullmatch(r"-?\d+", text):
+            return text if abs(int(text)) < 2**63 else f"{text}u"
+        if match := re.fullmatch(r"0[fd]([0-9A-F]{8}|[0-9A-F]{16})", text):
+            return f"0x{match[1]}u"
+        if text in self.kernel.symbols:
+            return str(self.kernel.symbols[text])
+        raise Unknown
+
+    def access(self, match: re.Match, args: list[str]) -> str:
+        kind, volatile, space, type_name = match.groups()
+        memory, registers = (args[1], args[0]) if kind == "ld" else (args[0], args[1])
+        place = re.fullmatch(r"\[([^+\]]+)(?:\+(-?\d+))?\]", memory)
+        if not place or (volatile and space != ".global"):
+            raise Unknown
+        names = [self.operand(register) for register in inside(registers)]
+        address = f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
+        type_name = type_name.replace("b", "u")
+        order = "Order::Volatile" if volatile else "Order::Weak"
+        if kind == "st":
+            if space == ".param":
+                raise Unknown
+            function = f"store_shared<{type_name}>" if space == ".shared" else f"store<{order}, {type_name}>"
+            return f"{function}(t, {', '.join([address, *names])})"
+        function = f"load{space.replace('.', '_')}<" if space in (".shared", ".param") else f"load<{order}, "
+        loaded = f"{function}{type_name}, {len(names)}>(t, {address})"
+        if len(names) == 1:
+            return f"{names[0]} = {loaded}[0]"
+        return f"const auto v = {loaded}; " + "; ".join(f"{r} = v[{i}]" for i, r in enumerate(names))
+
+    def parts(self, bits: int, to: str, value: str) -> str:
+        """mov between a register and those that hold its parts, the lowest first; _ for one not wanted."""
+        if to.startswith("{"):
+            names, source = inside(to), self.operand(value)
+            width = bits // len(names)
+            return "; ".join(
+                f"{self.operand(name)} = static_cast<u{width}>(u64{{{source}}} >> {i * width})"
+                for i, name in enumerate(names)
+                if name != "_"
+            )
+        names = [self.operand(name) for name in inside(value)]
+        casts = ", ".join(f"static_cast<u{bits // len(names)}>({name})" for name in names)
+        return f"{self.operand(to)} = join<u{bits}>({casts})"
+
+    def tables(self) -> str:
+        params = [
+            f"constexpr Kernel::Param params{kernel.number}[] = {{"
+            + ", ".join(f"{{{at}, {size}}}" for at, size in kernel.params)
+            + "};"
+            for kernel in self.kernels
+            if kernel.params
+        ]
+        rows = [kernel.row() for kernel in self.kernels]
+        return "\n".join(
+            [
+                *params,
+                "constexpr Kernel kernels[] = {",
+                *rows,
+                "};",
+                "[[maybe_unused]] const bool entered = enter_kernels(kernels);",
+                "} }",
+                "",
+            ]
+        )
+
+
+def place(kernel: Kernel, declared: re.Match, end: int) -> int:
+    """Puts a variable behind `end`; where it ends."""
+    size = bytes_of(declared[2])
+    at = kernel.symbols[declared[3]] = aligned(end, int(declared[1] or size))
+    return at + size * int(declared[4] or 1)
+
+
+def operands(text: str) -> list[str]:
+    return re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^\s,]+", text)
+
+
+def inside(text: str) -> list[str]:
+    return [part.strip() for part in text.strip("{}").split(",")]
+
+
+def translate(source: Path) -> str:
+    translator = Translator()
+    lines = []
+    for number, line in enumerate(source.read_text().splitlines(), 1):
+        try:
+            lines.append(translator.line(line))
+        except Unknown:
+            raise SystemExit(f"{source}:{number}: PTX that is not known: {line.strip()}") from None
+    if not translator.kernels:
+        raise SystemExit(f"{source}: no kernels")
+    return PRELUDE.format(source.name) + "\n".join([*lines, '#line 1 "tables"', translator.tables()])
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(translate(Path(sys.argv[1])))

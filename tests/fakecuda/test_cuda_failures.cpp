@@ -1,0 +1,126 @@
+// What the device library makes of a CUDA whose calls fail, of an old driver, and of devices without a way to
+// each other.
+#include <cuda_runtime_api.h>
+
+#include "peer_rank.hpp"
+#include "test.hpp"
+
+using namespace fakecuda_test;
+
+namespace {
+
+void run(const std::function<void()>& body) {
+  run_processes<int>(1, std::chrono::seconds(50), [&](int, Common<int>&) { body(); });
+}
+
+// Every call of `function` fails from now on, in this process that has not used CUDA yet.
+void let_fail(const char* function, int with = 999) {
+  ::setenv("FAKECUDA_FAILS", function, 1);
+  ::setenv("FAKECUDA_FAILS_WITH", std::to_string(with).c_str(), 1);
+}
+
+constexpr int kOutOfMemory = 2;
+
+}  // namespace
+
+TEST(a_device_whose_first_calls_fail_is_none) {
+  for (const char* const function :
+       {"cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxSetCurrent",
+        "cudaDeviceGetAttribute", "cudaDeviceGetStreamPriorityRange", "cudaEventCreateWithFlags",
+        "cudaFuncGetAttributes"})
+    run([function] {
+      let_fail(function);
+      CHECK_THROWS(load_device(0), Error, function);
+    });
+}
+
+TEST(calls_that_fail_are_named_and_leave_no_error_behind) {
+  const auto expect = [](const char* function, const std::function<void(Device&)>& use) {
+    run([=] {
+      let_fail(function);
+      Device& device = load_device(0);
+      CHECK_THROWS(use(device), Error, function);
+      CHECK(cudaGetLastError() == cudaSuccess);
+    });
+  };
+  expect("cudaStreamCreateWithPriority", [](Device& device) { device.make_queue(); });
+  expect("cudaStreamIsCapturing", [](Device& device) { device.capturing(nullptr); });
+  expect("cudaMalloc", [](Device& device) { device.allocate(10); });
+  expect("cudaFree", [](Device& device) { device.release(device.allocate(10)); });
+  expect("cudaDeviceSynchronize", [](Device& device) { device.synchronize(); });
+  expect("cudaHostAlloc", [](Device& device) { device.make_flags(10); });
+  expect("cudaHostGetDevicePointer", [](Device& device) { device.make_flags(10); });
+  expect("cudaIpcGetMemHandle", [](Device& device) { device.export_memory(device.allocate(10)); });
+  expect("cudaHostRegister",
+         [](Device& device) { device.register_host(std::aligned_alloc(4096, 4096), 4096); });
+  expect("cudaEventRecord", [](Device& device) { device.order(*device.make_queue(), *device.make_queue()); });
+  expect("cudaStreamWaitEvent",
+         [](Device& device) { device.order(*device.make_queue(), *device.make_queue()); });
+  expect("cudaMemcpyAsync", [](Device& device) {
+    char byte = 0;
+    device.make_queue()->copy(device.allocate(1), &byte, 1);
+  });
+  expect("cuStreamWaitValue32",
+         [](Device& device) { device.make_queue()->wait_flag(&device.make_flags(1)[0], 0); });
+  expect("cuStreamWriteValue32",
+         [](Device& device) { device.make_queue()->write_flag(&device.make_flags(1)[0], 0); });
+  expect("cudaLaunchKernel", [](Device& device) {
+    void* const memory = device.allocate(4);
+    const void* const sources[] = {memory};
+    device.make_queue()->reduce(ReduceArgs{DataType::Float32, ReduceOp::Sum, memory, sources, 1, 1});
+  });
+  expect("cudaStreamSynchronize", [](Device& device) { device.make_queue()->synchronize(); });
+}
+
+TEST(without_memory_there_is_no_memory) {
+  run([] {
+    let_fail("cudaMalloc", kOutOfMemory);
+    CHECK_THROWS(load_device(0).allocate(10), NoMemory, "10 bytes on device 0");
+    CHECK(cudaGetLastError() == cudaSuccess);
+  });
+  run([] {
+    let_fail("cudaHostAlloc", kOutOfMemory);
+    CHECK_THROWS(load_device(0).make_flags(3), NoMemory, "pinned flags");
+  });
+}
+
+TEST(an_old_driver_is_told_of) {
+  run([] {
+    ::setenv("FAKECUDA_DRIVER", "11080", 1);
+    std::string why;
+    CHECK(load_library().device_count(why) == 0 && why.find("driver version is insufficient") != why.npos);
+    CHECK_THROWS(load_device(0), Error, "there is none");
+  });
+  run([] {
+    CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
+    CHECK(load_library().describe(0).find("sm_90") != std::string::npos);
+  });
+}
+
+// Then its group has no shared memory, and says why.
+TEST(memory_that_cannot_be_mapped_is_refused) {
+  const auto expect = [](const char* setting, const char* value, const char* part) {
+    run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {
+      ::setenv("FAKECUDA_DEVICES", "2", 1);
+      if (rank == 1) ::setenv(setting, value, 1);
+      Device& device = load_device(rank);
+      auto node = std::make_unique<ipc::DeviceNode>(device, rank, 2);
+      world.data.all[static_cast<std::size_t>(rank)] = node->ticket();
+      world.meet(2);
+      std::string why;
+      const bool attached = node->attach({world.data.all.begin(), world.data.all.begin() + 2}, why);
+      CHECK(attached == (rank == 0) && (attached || why.find(part) != why.npos));
+      CHECK(node->detach());
+      world.meet(2);
+      node->take_back();
+      node.reset();
+      world.meet(2);
+    });
+  };
+  expect("FAKECUDA_FAILS", "cudaIpcOpenMemHandle", "rank 0: cudaIpcOpenMemHandle on device 1: unknown error");
+  expect("FAKECUDA_FAILS", "cudaHostRegister", "rank 0: cudaHostRegister");
+  expect("FAKECUDA_ELSEWHERE", "1", "device 1 does not see host memory where the host does");
+  expect("FAKECUDA_PEERS", "0", "peer access is not supported");
+}
+
+UNIT_MAIN()

@@ -1,0 +1,155 @@
+// Streams, events and graphs of the software CUDA. Each test has a process of its own, because what CUDA was
+// told stays.
+#include "cuda_calls.hpp"
+
+using namespace fakecuda_test;
+
+TEST(streams_run_beside_each_other_but_the_legacy_one_takes_turns) {
+  run([] {
+    auto* const words = make_words();
+    const auto blocking = make_stream(cudaStreamDefault), later = make_stream(cudaStreamDefault),
+               apart = make_stream();
+    wait(blocking, words[0], 1);
+    write(nullptr, words[1], 1);
+    write(later, words[2], 1);
+    write(apart, words[3], 1);
+    ok(cudaStreamSynchronize(apart));
+    CHECK(words[3] == 1 && words[1] == 0 && words[2] == 0);
+    CHECK(cudaStreamQuery(later) == cudaErrorNotReady && cudaGetLastError() == cudaErrorNotReady);
+    words[0] = 1;
+    ok(cudaDeviceSynchronize());
+    CHECK(words[1] == 1 && words[2] == 1 && cudaStreamQuery(later) == cudaSuccess);
+  });
+}
+
+TEST(streams_of_one_hardware_queue_hold_each_other_up) {
+  run([] {
+    ::setenv("FAKECUDA_QUEUES", "1", 1);
+    auto* const words = make_words();
+    const auto first = make_stream(), second = make_stream();
+    wait(first, words[0], 1);
+    write(second, words[1], 1);
+    settle();
+    CHECK(words[1] == 0);
+    words[0] = 1;
+    ok(cudaStreamSynchronize(second));
+    CHECK(words[1] == 1);
+  });
+}
+
+TEST(who_submits_to_a_full_queue_waits) {
+  run([] {
+    ::setenv("FAKECUDA_DEPTH", "4", 1);
+    auto* const words = make_words();
+    const auto stream = make_stream();
+    wait(stream, words[0], 1);
+    std::atomic<int> submitted{0};
+    std::thread host([&] {
+      for (; submitted < 20; ++submitted) write(stream, words[1], 1);
+    });
+    settle();
+    CHECK(submitted < 4);
+    words[0] = 1;
+    host.join();
+    ok(cudaStreamSynchronize(stream));
+  });
+}
+
+TEST(a_wait_is_for_the_record_at_the_time_of_the_call) {
+  run([] {
+    auto* const words = make_words();
+    const auto first = make_stream(), second = make_stream(), third = make_stream();
+    const auto event = make_event();
+    ok(cudaStreamWaitEvent(second, event, 0));  // never recorded: nothing to wait for
+    wait(first, words[0], 1);
+    ok(cudaEventRecord(event, first));
+    ok(cudaStreamWaitEvent(second, event, 0));
+    write(second, words[1], 1);
+    ok(cudaEventRecord(event, third));
+    ok(cudaEventSynchronize(event));
+    settle();
+    CHECK(words[1] == 0 && cudaEventQuery(event) == cudaSuccess);
+    words[0] = 1;
+    ok(cudaStreamSynchronize(second));
+    ok(cudaEventDestroy(event));
+  });
+}
+
+TEST(a_thread_has_a_default_stream_of_its_own_where_it_says_so) {
+  run([] {
+    auto* const words = make_words();
+    wait(cudaStreamPerThread, words[0], 1);
+    std::thread([&] {
+      write(cudaStreamPerThread, words[1], 1);
+      ok(cudaStreamSynchronize(cudaStreamPerThread));
+    }).join();
+    CHECK(words[1] == 1);
+    ok(cudaLaunchHostFunc(
+        cudaStreamPerThread, [](void* word) { *static_cast<std::atomic<std::uint32_t>*>(word) = 7; },
+        &words[2]));
+    settle();
+    CHECK(words[2] == 0);
+    words[0] = 1;
+    ok(cudaStreamSynchronize(cudaStreamPerThread));
+    CHECK(words[2] == 7);
+  });
+}
+
+TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by_side) {
+  run([] {
+    auto* const words = make_words();
+    const auto first = make_stream(), second = make_stream();
+    const auto fork = make_event(), join = make_event();
+    const void* const kernel = loaded_write_kernel();
+    ok(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
+    wait(first, words[5], 1);  // by the host
+    ok(cudaEventRecord(fork, first));
+    ok(cudaStreamWaitEvent(second, fork, 0));
+    wait(first, words[0], 1);  // by the other branch
+    launch_write(kernel, &words[1], 1, first);
+    launch_write(kernel, &words[0], 1, second);
+    wait(second, words[3], 1);  // by the host
+    launch_write(kernel, &words[4], 1, second);
+    ok(cudaEventRecord(join, second));
+    ok(cudaStreamWaitEvent(first, join, 0));
+    ok(cudaMemcpyAsync(&words[2], &words[4], 4, cudaMemcpyDefault, first));
+    const auto exec = end_capture(first);
+    for (int replay = 0; replay < 3; ++replay) {
+      for (int i = 0; i < 8; ++i) words[i] = 0;
+      wait(first, words[7], 1);  // by the host
+      ok(cudaGraphLaunch(exec, first));
+      write(first, words[6], 1);
+      words[replay == 0 ? 5 : 7] = 1;
+      settle();
+      CHECK(words[0] == 0);
+      words[replay == 0 ? 7 : 5] = 1;
+      while (words[1] == 0) std::this_thread::yield();
+      settle();
+      CHECK(words[6] == 0);
+      words[3] = 1;
+      ok(cudaStreamSynchronize(first));
+      CHECK(words[2] == 1 && words[6] == 1);
+    }
+    ok(cudaGraphExecDestroy(exec));
+  });
+}
+
+TEST(a_capture_forbids_what_may_wait_only_where_its_mode_says_so) {
+  run([] {
+    const auto stream = make_stream();
+    ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    std::thread([] { allocate(10); }).join();
+    auto mode = cudaStreamCaptureModeRelaxed;
+    ok(cudaThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == cudaStreamCaptureModeGlobal);
+    allocate(10);
+    cudaStreamCaptureStatus status;
+    ok(cudaStreamIsCapturing(stream, &status));
+    CHECK(status == cudaStreamCaptureStatusActive);
+    end_capture(stream);
+    ok(cudaStreamIsCapturing(stream, &status));
+    CHECK(status == cudaStreamCaptureStatusNone);
+  });
+}
+
+UNIT_MAIN()

@@ -1,0 +1,156 @@
+// csrc/device/cuda/flag_kernels.cu, from its PTX.
+#include <cstdint>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "device/located.hpp"
+#include "launch_kernel.hpp"
+#include "test.hpp"
+
+using namespace mpigdr;
+using namespace unit;
+using fakecuda::Launch;
+
+namespace {
+
+// The kernel of this name and these types, whatever hash its file got.
+const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
+  const std::string mangled =
+      "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000" + name_and_types;
+  const fakecuda::Kernel* const kernel = fakecuda::find_kernel(mangled);
+  if (!kernel) throw std::runtime_error("no " + mangled);
+  return *kernel;
+}
+
+template <typename... Arguments>
+Launch launch(const char* name, Arguments... arguments) {
+  return Launch(flag_kernel(name), 1, 1, parameters(arguments...), whole_gpu());
+}
+
+// Waits, and goes on waiting.
+bool waits(Launch& launch) {
+  for (int i = 0; i < 100; ++i)
+    if (launch.step() != Launch::State::Waiting) return false;
+  return true;
+}
+
+template <typename Word>
+void check_wait_and_write(const char* wait, const char* write) {
+  // Values grow, and beyond the largest they begin anew.
+  for (const Word at_least :
+       {Word{1}, Word{7}, static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1)), Word{0}}) {
+    Word word = at_least - 1;
+    Launch waiting = launch(wait, &word, at_least);
+    CHECK(waits(waiting));
+    word = at_least - 5;
+    CHECK(waits(waiting));
+    Launch writing = launch(write, &word, static_cast<Word>(at_least + 2));
+    finish(writing);
+    CHECK(word == static_cast<Word>(at_least + 2));
+    finish(waiting);
+  }
+}
+
+constexpr const char* kCount = "19count_replay_kernelEPm";
+constexpr const char* kWait = "18wait_replay_kernelEPVKmPKmPmS3_jj";
+constexpr const char* kWrite = "19write_replay_kernelEPVmPKmS5_j";
+
+}  // namespace
+
+TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
+  const std::string end = "11wait_kernelIjEEvPVKT_S3_";
+  CHECK(flag_kernel(end).name.ends_with(end));
+  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cc_00000000" + end));
+  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000x" + end));
+  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__0000000"));
+  CHECK(!fakecuda::find_kernel("") && !fakecuda::find_kernel("main"));
+  for (const fakecuda::Kernel& kernel : fakecuda::all_kernels())
+    CHECK(fakecuda::find_kernel(kernel.name)->body == kernel.body);
+}
+
+TEST(kernels_wait_for_a_flag_and_write_one) {
+  check_wait_and_write<std::uint32_t>("11wait_kernelIjEEvPVKT_S3_", "12write_kernelIjEEvPVT_S3_");
+  check_wait_and_write<std::uint64_t>("11wait_kernelImEEvPVKT_S3_", "12write_kernelImEEvPVT_S3_");
+}
+
+TEST(a_flag_that_another_thread_raises) {
+  alignas(8) std::uint64_t word = 0;
+  Launch waiting = launch("11wait_kernelImEEvPVKT_S3_", &word, std::uint64_t{3});
+  CHECK(waits(waiting));
+  std::thread host([&] { __atomic_store_n(&word, 3, __ATOMIC_RELEASE); });
+  finish(waiting);
+  host.join();
+}
+
+TEST(replays_are_counted_by_the_device) {
+  std::uint64_t count = 4, spoiled = 0, released = 0, word = 0;
+  const auto wait = [&](std::uint32_t ago, std::uint32_t number) {
+    return launch(kWait, &word, &count, &spoiled, &released, ago, number);
+  };
+  Launch counting = launch(kCount, &count);
+  finish(counting);
+  CHECK(count == 5);
+  Launch waiting = wait(1, 7);
+  word = std::uint64_t{4} << 32 | 6;
+  CHECK(waits(waiting));
+  word = std::uint64_t{4} << 32 | 7;
+  finish(waiting);
+  CHECK(spoiled == 0);
+  Launch writing = launch(kWrite, &word, &count, &spoiled, std::uint32_t{9});
+  finish(writing);
+  CHECK(word == (std::uint64_t{5} << 32 | 9));
+}
+
+TEST(a_wait_that_was_released_spoils_what_follows) {
+  std::uint64_t count = 1, spoiled = 0, released = 0, word = 0;
+  Launch waiting = launch(kWait, &word, &count, &spoiled, &released, std::uint32_t{0}, std::uint32_t{1});
+  CHECK(waits(waiting));
+  released = 1;
+  finish(waiting);
+  CHECK(spoiled == 1);
+  Launch writing = launch(kWrite, &word, &count, &spoiled, std::uint32_t{9});
+  finish(writing);
+  CHECK(word == 0);
+}
+
+TEST(addresses_are_located_as_by_the_host) {
+  std::mt19937 random(8);
+  for (const int ranks : {1, 2, 3, kMostLocated}) {
+    constexpr int kSegments = 3;
+    constexpr std::uint32_t kCall = 7;
+    std::vector<std::uint64_t> bases, shown, given_up(static_cast<std::size_t>(ranks));
+    for (int i = 0; i < ranks * kSegments; ++i) bases.push_back(random() % 4 ? random() * 16 + 16 : 0);
+    for (int i = 0; i < 2 * ranks; ++i)
+      shown.push_back(
+          random() % 4 ? shown_word(random() % 4 ? kCall : kCall + 1, random() % kSegments, random()) : 0);
+    for (const bool others_gave_up : {false, true}) {
+      if (others_gave_up) given_up.back() = 1;
+      std::vector<std::uint64_t> table(static_cast<std::size_t>(2 * ranks), 99);
+      LocateArgs args;
+      args.table = table.data();
+      args.ranks = ranks;
+      for (int i = 0; i < 2 * ranks; ++i)
+        args.shown[static_cast<std::size_t>(i)] =
+            reinterpret_cast<const Flag64*>(&shown[static_cast<std::size_t>(i)]);
+      for (int r = 0; r < ranks; ++r)
+        args.given_up[static_cast<std::size_t>(r)] =
+            reinterpret_cast<const Flag64*>(&given_up[static_cast<std::size_t>(r)]);
+      args.stamp = shown_stamp(kCall);
+      args.bases = bases.data();
+      args.segments = kSegments;
+      std::vector<std::byte> bytes(sizeof args);
+      std::memcpy(bytes.data(), &args, sizeof args);
+      Launch locating(flag_kernel("13locate_kernelENS_10LocateArgsE"), 1, 2 * kMostLocated, bytes,
+                      whole_gpu());
+      finish(locating);
+      for (int i = 0; i < 2 * ranks; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const bool given = given_up[at % static_cast<std::size_t>(ranks)] || given_up[0];
+        CHECK(table[at] == (given ? 0 : args.address(i, shown[at], bases.data())));
+      }
+    }
+  }
+}
+
+UNIT_MAIN()

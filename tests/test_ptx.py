@@ -1,0 +1,82 @@
+"""tests/fakecuda/ptx.py: what it makes of PTX, and that it stops at what it does not know."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRANSLATOR = Path(__file__).parent / "fakecuda" / "ptx.py"
+KERNEL = """.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry scale(
+	.param .u32 scale_param_0,
+	.param .u64 scale_param_1
+)
+.maxntid 256, 1, 1
+{{
+	.reg .pred %p<2>;
+	.reg .b32 %r<4>;
+	.reg .f32 %f<2>;
+	.reg .b64 %rd<3>;
+	.shared .align 8 .b8 sums[1080];
+	ld.param.u64 %rd1, [scale_param_1];
+	{}
+	ret;
+}}
+"""
+
+
+def translate(tmp_path: Path, *instructions: str) -> subprocess.CompletedProcess:
+    source, out = tmp_path / "scale.ptx", tmp_path / "scale.cpp"
+    source.write_text(KERNEL.format("\n\t".join(instructions)))
+    command = [sys.executable, str(TRANSLATOR), str(source), str(out)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert out.exists() == (result.returncode == 0)
+    return result
+
+
+def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
+    result = translate(tmp_path, "@!%p1 ld.volatile.global.v2.u32 {%r1, %r2}, [%rd1+-8]; // a remark")
+    assert result.returncode == 0, result.stderr
+    lines = (tmp_path / "scale.cpp").read_text().splitlines()
+    first = lines.index('#line 1 "scale.ptx"') + 1
+    assert lines[first + 15] == (  # the line that it has in the PTX
+        "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t, u64{_rd1} + -8); "
+        "_r1 = v[0]; _r2 = v[1]; }"
+    )
+    assert '{"scale", &kernel0, params0, 16, 1080, kRegisters, 256},' in lines
+    assert "constexpr Kernel::Param params0[] = {{0, 4}, {8, 8}};" in lines
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with what comes before
+        "add.rn.ftz.f32 %f1, %f1, %f1;",
+        "fma.rn.f32 %f1, %f1, %f1, %f1;",
+        "div.approx.f32 %f1, %f1, %f1;",
+        "ld.global.nc.u32 %r1, [%rd1];",
+        "ld.volatile.u32 %r1, [%rd1];",
+        "ld.global.u32 %r1, [elsewhere];",
+        "st.param.u32 [scale_param_0], %r1;",
+        "bar.sync 0, 64;",
+        "bar.sync 1;",
+        "mov.u32 %r1, %tid.y;",
+        "mov.u32 %r1, %laneid;",
+        "cvt.rzi.f32.f32 %f1, %f1;",
+        "cvt.rn.sat.f16.f32 %r1, %f1;",
+        "setp.neu.f32 %p1, %f1, %f1;",
+        "atom.global.add.u32 %r1, [%rd1], 1;",
+        ".local .align 8 .b8 depot[16];",
+        "call.uni function;",
+        "add.s32 %r1, %r1, 1",
+        "add.s32 %r1, %r1;",
+        "add.s32 %r1, %r1, 1, 2;",
+    ],
+)
+def test_what_is_not_known_stops_the_build(tmp_path: Path, instruction: str) -> None:
+    result = translate(tmp_path, instruction)
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith(f"scale.ptx:16: PTX that is not known: {instruction}")
