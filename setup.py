@@ -300,8 +300,8 @@ class Cuda:
 
 
 def find_nvcc() -> str | None:
-    """The first of $CUDACXX, $CUDA_HOME or $CUDA_PATH, PATH, /usr/local/cuda and NVIDIA's packages for Python that
-    has one (`make nvcc` installs those)."""
+    """The first of $CUDACXX, $CUDA_HOME or $CUDA_PATH, PATH, /usr/local/cuda and NVIDIA's packages for
+    Python (`make nvcc` installs those) that has one."""
     candidates = [os.environ.get("CUDACXX", "").strip()]
     for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         candidates.append(os.path.join(home, "bin", "nvcc") if home else "")
