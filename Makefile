@@ -21,7 +21,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest faults bench soak tools torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -68,6 +68,12 @@ $(VENV)/.tools: requirements.txt
 	@echo "Installing the tools of requirements.txt into $(VENV): a minute or two, once."
 	$(BIN)/python -m pip install --quiet -r requirements.txt
 	touch $@
+
+# CUDA's compiler from the package registry, for a machine that has none: 150 MB. The build finds it there.
+NVCC_VERSION ?= 13.0
+nvcc: $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet $(foreach part,cuda-nvcc cuda-runtime cuda-crt nvvm cuda-cccl,"nvidia-$(part)==$(NVCC_VERSION).*")
+	cd $(VENV)/lib/python3*/site-packages/nvidia/cu13 && ln -sfn lib lib64  # where nvcc looks for it
 
 torch: $(VENV)/.torch
 

@@ -8,6 +8,7 @@ Everything that the build needs is looked for first; what is missing is said in 
 
 from __future__ import annotations
 
+import glob
 import importlib.metadata
 import json
 import os
@@ -33,6 +34,7 @@ OLDEST_TORCH = (2, 11)
 OLDEST_CMAKE = (3, 18)
 OLDEST_CMAKE_OF_CUDA = (3, 26)
 OLDEST_CUDA = 12  # the first nvcc that knows C++20
+CUDA_FOLDER = "/usr/local/cuda"
 CUDA_ARCHITECTURES = ["80", "90"]
 INSTALL = "pip install --no-build-isolation ."
 TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
@@ -298,11 +300,13 @@ class Cuda:
 
 
 def find_nvcc() -> str | None:
-    """The first of $CUDACXX, $CUDA_HOME or $CUDA_PATH, PATH and /usr/local/cuda that has one."""
+    """The first of $CUDACXX, $CUDA_HOME or $CUDA_PATH, PATH, /usr/local/cuda and NVIDIA's packages for
+    Python (`make nvcc` installs those) that has one."""
     candidates = [os.environ.get("CUDACXX", "").strip()]
     for home in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")):
         candidates.append(os.path.join(home, "bin", "nvcc") if home else "")
-    for candidate in (*candidates, "nvcc", "/usr/local/cuda/bin/nvcc"):
+    packages = glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "cu*", "bin", "nvcc"))
+    for candidate in (*candidates, "nvcc", f"{CUDA_FOLDER}/bin/nvcc", *packages):
         found = shutil.which(candidate) if candidate else None
         if found:
             return os.path.abspath(found)
@@ -364,8 +368,8 @@ def find_cuda(cmake: CMake) -> Cuda | None:
             problem = str(error)
     else:
         problem = (
-            "no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH or in /usr/local/cuda: install the "
-            f"toolkit of CUDA {OLDEST_CUDA} or newer for it"
+            f"no nvcc found in $CUDACXX, $CUDA_HOME, $CUDA_PATH, on PATH, in {CUDA_FOLDER} or among "
+            f"Python's packages: install the toolkit of CUDA {OLDEST_CUDA} or newer for it"
         )
     if asked == "on":
         give_up(f"MPI_GDR_BUILD_CUDA=on, but {problem}.")

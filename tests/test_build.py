@@ -272,7 +272,11 @@ def test_an_old_cmake_leaves_cuda_out_and_goes_on(build, no_cuda, tmp_path, caps
 
 
 def test_the_places_of_nvcc_in_order(build, no_cuda, tmp_path):
-    places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path")}
+    places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path", "nvidia/cu13")}
+    no_cuda.setattr(build.sysconfig, "get_path", lambda _: str(tmp_path))
+    no_cuda.setenv("PATH", str(tmp_path))
+    no_cuda.setattr(build, "CUDA_FOLDER", str(tmp_path / "none"))
+    assert build.find_nvcc() == places["nvidia/cu13"]
     no_cuda.setenv("PATH", str(tmp_path / "path" / "bin"))
     assert build.find_nvcc() == places["path"]
     no_cuda.setenv("CUDA_HOME", str(tmp_path / "home"))

@@ -14,17 +14,17 @@ namespace mpigdr {
 namespace {
 
 // One row per variable: how to parse it into an Env and how to print what is in force.
-struct Row {
+struct Setting {
   std::string name, default_value, allowed, description;
   std::function<void(Env&, const std::string&)> parse;
   bool secret = false;  // nothing tells its value
 };
 
-[[noreturn]] void bad(const Row& row, const std::string& value) {
+[[noreturn]] void bad(const Setting& row, const std::string& value) {
   fail(ErrorCode::InvalidUsage, row.name, "=", value, " is not valid: expected ", row.allowed);
 }
 
-std::uint64_t parse_bytes(const Row& row, const std::string& value) {
+std::uint64_t parse_bytes(const Setting& row, const std::string& value) {
   char* end = nullptr;
   errno = 0;
   const unsigned long long number = std::strtoull(value.c_str(), &end, 10);
@@ -40,7 +40,7 @@ std::uint64_t parse_bytes(const Row& row, const std::string& value) {
   return number * unit;
 }
 
-int parse_int(const Row& row, const std::string& value, int low, int high) {
+int parse_int(const Setting& row, const std::string& value, int low, int high) {
   char* end = nullptr;
   errno = 0;
   const long number = std::strtol(value.c_str(), &end, 10);
@@ -49,7 +49,7 @@ int parse_int(const Row& row, const std::string& value, int low, int high) {
 }
 
 // 64 digits to 32 bytes. What is wrong with others is not told by showing them.
-std::string parse_secret(const Row& row, const std::string& value) {
+std::string parse_secret(const Setting& row, const std::string& value) {
   const auto digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   const auto good = static_cast<std::size_t>(std::count_if(value.begin(), value.end(), digit));
   if (value.size() != 64 || good != value.size())
@@ -61,7 +61,7 @@ std::string parse_secret(const Row& row, const std::string& value) {
   return bytes;
 }
 
-double parse_seconds(const Row& row, const std::string& value) {
+double parse_seconds(const Setting& row, const std::string& value) {
   char* end = nullptr;
   const double number = std::strtod(value.c_str(), &end);
   if (value.empty() || *end || !(number > 0) || number > 1e9) bad(row, value);
@@ -69,7 +69,7 @@ double parse_seconds(const Row& row, const std::string& value) {
 }
 
 template <typename Enum>
-Enum parse_choice(const Row& row, const std::string& value,
+Enum parse_choice(const Setting& row, const std::string& value,
                   std::initializer_list<std::pair<const char*, Enum>> choices) {
   for (const auto& [text, choice] : choices)
     if (strcasecmp(value.c_str(), text) == 0) return choice;
@@ -78,17 +78,18 @@ Enum parse_choice(const Row& row, const std::string& value,
 
 // The rows refer to themselves in messages, so each parser is given its row.
 template <typename Parse>
-Row row(std::string name, std::string fallback, std::string allowed, std::string description, Parse parse) {
-  Row r{std::move(name), std::move(fallback), std::move(allowed), std::move(description), nullptr};
-  r.parse = [names = Row{r.name, r.default_value, r.allowed, r.description, nullptr}, parse](
+Setting row(std::string name, std::string fallback, std::string allowed, std::string description,
+            Parse parse) {
+  Setting r{std::move(name), std::move(fallback), std::move(allowed), std::move(description), nullptr};
+  r.parse = [names = Setting{r.name, r.default_value, r.allowed, r.description, nullptr}, parse](
                 Env& env, const std::string& value) { parse(env, names, value); };
   return r;
 }
 
-std::vector<Row> make_rows() {
-  using R = const Row&;
+std::vector<Setting> make_rows() {
+  using R = const Setting&;
   using S = const std::string&;
-  std::vector<Row> rows;
+  std::vector<Setting> rows;
   rows.push_back(row(
       "MPI_GDR_DEBUG", "WARN", "WARN, INFO, DETAIL or TRACE",
       "log level; INFO: start-up block, DETAIL: also compares calls between ranks, TRACE: every operation",
@@ -232,8 +233,8 @@ std::vector<Row> make_rows() {
   return rows;
 }
 
-const std::vector<Row>& rows() {
-  static const std::vector<Row> table = make_rows();
+const std::vector<Setting>& rows() {
+  static const std::vector<Setting> table = make_rows();
   return table;
 }
 
@@ -259,7 +260,7 @@ std::string Env::algorithm_variable(Collective collective) {
 }
 
 Env::Env(const Lookup& lookup) : lookup_(lookup) {
-  for (const Row& r : rows())
+  for (const Setting& r : rows())
     if (const char* value = lookup(r.name.c_str()); value && *value) r.parse(*this, value);
 }
 
@@ -270,7 +271,7 @@ const Env& Env::get() {
 
 std::vector<Env::Variable> Env::table() const {
   std::vector<Variable> out;
-  for (const Row& r : rows()) {
+  for (const Setting& r : rows()) {
     const char* value = lookup_(r.name.c_str());
     const bool set = value && *value;
     out.push_back({r.name, r.default_value, r.allowed, r.description,
@@ -289,9 +290,9 @@ std::vector<std::pair<std::string, std::string>> Env::unknown_variables(const ch
     const std::string variable(*environment, end ? end - *environment : std::strlen(*environment));
     if (variable.rfind("MPI_GDR_", 0) != 0) continue;
     if (variable == "MPI_GDR_BUILD_CUDA" || variable == "MPI_GDR_CUDA_ARCHITECTURES") continue;  // setup.py's
-    const Row* nearest = nullptr;
+    const Setting* nearest = nullptr;
     std::size_t best = SIZE_MAX;
-    for (const Row& r : rows())
+    for (const Setting& r : rows())
       if (const std::size_t d = edit_distance(variable, r.name); d < best) best = d, nearest = &r;
     if (best != 0) unknown.emplace_back(variable, nearest->name);
   }

@@ -6,9 +6,9 @@
 namespace mpigdr {
 namespace {
 
-class Rewriter {
+class InPlaceWriter {
  public:
-  Rewriter(const Schedule& schedule, int rank, const Reached& reached)
+  InPlaceWriter(const Schedule& schedule, int rank, const Reached& reached)
       : schedule_(schedule), rank_(rank), reached_(reached), writer_(schedule.algorithm) {}
 
   SchedulePtr run() {
@@ -96,7 +96,7 @@ class Rewriter {
 }  // namespace
 
 SchedulePtr in_place(const Schedule& schedule, int rank, const Reached& reached) {
-  return Rewriter(schedule, rank, reached).run();
+  return InPlaceWriter(schedule, rank, reached).run();
 }
 
 }  // namespace mpigdr

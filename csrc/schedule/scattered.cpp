@@ -41,9 +41,9 @@ class Map {
   std::uint64_t total_ = 0;
 };
 
-class Rewriter {
+class PieceWriter {
  public:
-  Rewriter(const Schedule& from, int rank, const Scattered& where)
+  PieceWriter(const Schedule& from, int rank, const Scattered& where)
       : from_(from),
         rank_(rank),
         input_(where.input.begin(), where.input.end()),
@@ -126,7 +126,7 @@ class Rewriter {
 }  // namespace
 
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where) {
-  return Rewriter(schedule, rank, where).run();
+  return PieceWriter(schedule, rank, where).run();
 }
 
 }  // namespace mpigdr

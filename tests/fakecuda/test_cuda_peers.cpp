@@ -15,14 +15,17 @@ struct Setting {
   bool own_devices = false;  // a device for each rank
 };
 
+// FAKECUDA_SEED: of all ranks together.
 void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& body) {
+  const char* const given = std::getenv("FAKECUDA_SEED");
+  const int seed = given ? std::atoi(given) : 1;
   for (int size = 2; size <= 4; ++size)
     run_processes<Tickets>(size, std::chrono::seconds(150), [&](int rank, World& world) {
       ::setenv("FAKECUDA_QUEUES", setting.queues, 1);
       ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 1);
       ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 1);
       ::setenv("FAKECUDA_WAITS", setting.waits, 1);
-      ::setenv("FAKECUDA_SEED", std::to_string(rank * 100 + size).c_str(), 1);
+      ::setenv("FAKECUDA_SEED", std::to_string(seed * 1000 + rank * 10 + size).c_str(), 1);
       if (setting.own_devices) ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
       PeerRank self(rank, size, world, setting.own_devices ? rank : 0);
       body(self);
@@ -148,6 +151,29 @@ TEST(group_memory_of_some_ranks_and_calls) {
 
 TEST(a_device_for_each_rank) {
   run_ranks({.own_devices = true}, [](PeerRank& self) { run_everything(self, some); });
+}
+
+// As if it had been killed: it unmaps nothing and tells nobody.
+TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
+  run_processes<Tickets>(3, std::chrono::seconds(150), [](int rank, World& world) {
+    PeerRank self(rank, 3, world);
+    const Call call{
+        find_algorithm(Collective::AllReduce, "staged"), 3, 1000, DataType::Float32, ReduceOp::Sum, 0};
+    const auto first = self.prepare(call, tuning_of(1000), kInput),
+               second = self.prepare(call, tuning_of(1000), kInput);
+    self.issue(*first);
+    self.caller->synchronize();
+    self.finish(*first);
+    self.meet();
+    if (rank == 1) std::_Exit(0);
+    self.issue(*second);
+    CHECK(!second->execution->advance());
+    while (!second->execution->release_device()) std::this_thread::yield();
+    self.caller->synchronize();
+    self.node.reset();  // which leaves behind what others may have mapped
+    void* const memory = self.device.allocate(100);
+    self.device.release(memory);
+  });
 }
 
 TEST(graphs_are_replayed) { run_ranks({}, replay_everything); }

@@ -18,9 +18,9 @@
 namespace mpigdr::shm {
 namespace {
 
-constexpr std::size_t kPage = 64 * 1024;  // a multiple of every system's
+constexpr std::size_t kGrain = 64 * 1024;  // a multiple of the page of every system
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+std::size_t whole_pages(std::size_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
 // The first page of an arena tells whose it is.
 struct Header {
@@ -72,13 +72,13 @@ Arena* Arena::find(const void* memory) {
   return nullptr;
 }
 
-Arena::Arena(std::size_t limit) : bytes_(whole_pages(limit) + kPage), owner_(::getpid()) {
+Arena::Arena(std::size_t limit) : bytes_(whole_pages(limit) + kGrain), owner_(::getpid()) {
   nonce_ = draw_nonce();
   const MemoryFile made = make_memory_file(bytes_);
   file_ = made.file;
   memory_ = static_cast<std::byte*>(made.memory);
   reinterpret_cast<Header*>(memory_)->nonce = nonce_;
-  free_.emplace(kPage, Free{bytes_ - kPage, 0});
+  free_.emplace(kGrain, Free{bytes_ - kGrain, 0});
 }
 
 Arena::~Arena() { release({file_, memory_}, bytes_); }
@@ -175,7 +175,7 @@ std::optional<Ticket> parse(const std::string& text) {
     ticket.pid = record.number<std::int64_t>("pid", 1, kMaxPid);
     ticket.file = record.number<int>("file", 0);
     ticket.base = record.number<std::uint64_t>("address");
-    ticket.bytes = record.number<std::size_t>("bytes", kPage, kMostBytes);
+    ticket.bytes = record.number<std::size_t>("bytes", kGrain, kMostBytes);
     ticket.nonce = record.number<std::uint64_t>("nonce");
     record.end();
     return ticket;

@@ -3,6 +3,7 @@
 // Modules are loaded lazily, and loading may wait for the device: who launches a kernel that is not loaded on
 // its device may wait for work that waits for a flag. So that is a fault. CUDA_MODULE_LOADING=EAGER counts
 // all of them as loaded.
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -49,9 +50,11 @@ bool eager() {
 
 Step launch_step(const Kernel& kernel, unsigned blocks, unsigned threads, std::vector<std::byte> params,
                  Multiprocessors& room) {
+  static std::atomic<std::uint64_t> launches{0};
+  const std::uint64_t seed = Settings::get().seed + launches.fetch_add(1);
   std::shared_ptr<Launch> launch;  // of this run
   return [=, &kernel, &room]() mutable {
-    if (!launch) launch = std::make_shared<Launch>(kernel, blocks, threads, params, room);
+    if (!launch) launch = std::make_shared<Launch>(kernel, blocks, threads, params, room, seed);
     const Progress progress = launch->step();
     if (progress == Progress::Ended) launch = nullptr;
     return progress;

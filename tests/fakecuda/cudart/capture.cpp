@@ -106,13 +106,14 @@ void wait_event(Lock& lock, const StreamPtr& stream, const Event& event) {
 }
 
 void expect_no_capture(const char* call) {
+  const cudaStreamCaptureMode mine = thread_capture_mode();
+  if (mine == cudaStreamCaptureModeRelaxed) return;
   for (const auto& capture : captures()) {
     const bool own = capture->thread == std::this_thread::get_id();
-    const bool forbidden = thread_capture_mode() == cudaStreamCaptureModeRelaxed ? false
-                           : own ? capture->mode != cudaStreamCaptureModeRelaxed
-                                 : capture->mode == cudaStreamCaptureModeGlobal &&
-                                       thread_capture_mode() == cudaStreamCaptureModeGlobal;
-    if (forbidden) refuse(call, "not while a stream is captured");
+    const bool heeded = own || mine == cudaStreamCaptureModeGlobal;
+    const bool strict =
+        own ? capture->mode != cudaStreamCaptureModeRelaxed : capture->mode == cudaStreamCaptureModeGlobal;
+    if (heeded && strict) refuse(call, "not while a stream is captured");
   }
 }
 
