@@ -42,7 +42,7 @@ TWO_NODES = {
     "MPI_GDR_CHUNK_BYTES": "64K",
     "MPI_GDR_BROADCAST_ALGO": "two_level",
 }
-# What the GPUs are like: streams share hardware queues or not, and wait for flags by themselves or by kernels;
+# What the GPUs are like: streams share hardware queues or not, wait for flags themselves or by kernels, and
 # the ranks share one GPU or have one each.
 GPUS = {
     "8 queues, memory operations": {"FAKECUDA_SEED": "1", "FAKECUDA_QUEUES": "8"},

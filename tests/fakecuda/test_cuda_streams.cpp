@@ -1,6 +1,7 @@
 // Streams, events and graphs of the software CUDA. Each test has a process of its own, because what CUDA was
 // told stays.
 #include "cuda_calls.hpp"
+#include "cudart/host_work.hpp"
 
 using namespace fakecuda_test;
 
@@ -135,45 +136,51 @@ TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by
 }
 
 TEST(a_capture_with_work_that_was_not_joined_is_over_and_has_made_nothing) {
-  auto* const words = make_words();
-  const auto first = make_stream(), second = make_stream();
-  const auto event = make_event();
-  ok(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
-  ok(cudaEventRecord(event, first));
-  ok(cudaStreamWaitEvent(second, event, 0));
-  write(second, words[0], 1);
-  cudaGraph_t graph;
-  CHECK(cudaStreamEndCapture(first, &graph) == cudaErrorStreamCaptureUnjoined && !graph);
-  CHECK(cudaGetLastError() == cudaErrorStreamCaptureUnjoined);
-  write(second, words[1], 1);
-  ok(cudaStreamSynchronize(second));
-  CHECK(words[0] == 0 && words[1] == 1);
+  run([] {
+    auto* const words = make_words();
+    const auto first = make_stream(), second = make_stream();
+    const auto event = make_event();
+    ok(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
+    ok(cudaEventRecord(event, first));
+    ok(cudaStreamWaitEvent(second, event, 0));
+    write(second, words[0], 1);
+    cudaGraph_t graph;
+    CHECK(cudaStreamEndCapture(first, &graph) == cudaErrorStreamCaptureUnjoined && !graph);
+    CHECK(cudaGetLastError() == cudaErrorStreamCaptureUnjoined);
+    write(second, words[1], 1);
+    ok(cudaStreamSynchronize(second));
+    CHECK(words[0] == 0 && words[1] == 1);
+  });
 }
 
 TEST(functions_of_the_host_are_kernels) {
-  int runs = 0;
-  const auto stream = make_stream();
-  ok(launch(stream, [&] { ++runs; }));
-  ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-  ok(launch(stream, [&] { ++runs; }));
-  slip_in(stream, [&] { ++runs; });
-  const auto exec = end_capture(stream);
-  for (int i = 0; i < 2; ++i) ok(cudaGraphLaunch(exec, stream));
-  ok(cudaStreamSynchronize(stream));
-  CHECK(runs == 5);
+  run([] {
+    int runs = 0;
+    const auto stream = make_stream();
+    ok(fakecuda::launch(stream, [&] { ++runs; }));
+    ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    ok(fakecuda::launch(stream, [&] { ++runs; }));
+    fakecuda::slip_in(stream, [&] { ++runs; });
+    const auto exec = end_capture(stream);
+    for (int i = 0; i < 2; ++i) ok(cudaGraphLaunch(exec, stream));
+    ok(cudaStreamSynchronize(stream));
+    CHECK(runs == 5);
+  });
 }
 
 TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
-  auto* const words = make_words();
-  const auto stream = make_stream();
-  refuse_after(1);
-  ok(cudaStreamQuery(stream));
-  write(stream, words[0], 1);
-  CHECK(launch(stream, [&] { words[1] = 1; }) == cudaErrorUnknown);
-  CHECK(cudaGetLastError() == cudaErrorUnknown);
-  write(stream, words[2], 1);
-  ok(cudaStreamSynchronize(stream));
-  CHECK(words[0] == 1 && words[1] == 0 && words[2] == 1);
+  run([] {
+    auto* const words = make_words();
+    const auto stream = make_stream();
+    fakecuda::refuse_after(1);
+    ok(cudaStreamQuery(stream));
+    write(stream, words[0], 1);
+    CHECK(fakecuda::launch(stream, [&] { words[1] = 1; }) == cudaErrorUnknown);
+    CHECK(cudaGetLastError() == cudaErrorUnknown);
+    write(stream, words[2], 1);
+    ok(cudaStreamSynchronize(stream));
+    CHECK(words[0] == 1 && words[1] == 0 && words[2] == 1);
+  });
 }
 
 TEST(a_capture_forbids_what_may_wait_only_where_its_mode_says_so) {

@@ -84,8 +84,8 @@ def test_what_was_captured_of_it_keeps_its_memory():
         assert len(seen) > 8
         early.append(seen[0])
         late.append(any(seen[3:-1]))
-    # At the begin nothing was captured but the copy to the stand-in, and when torch waits once more, which is the
-    # last submission, all is joined. One of the streams may be that on which collectives are captured: what
-    # comes next there is behind them.
+    # At the begin nothing was captured but the copy to the stand-in, and when torch waits once more, the last
+    # submission, all is joined. One of the streams may be that on which collectives are captured: what comes
+    # next there is behind them.
     assert all(early) and not all(late), (early, late)
     dist.barrier()

@@ -77,7 +77,8 @@ def _inputs() -> list[Path]:
         path
         for folder in INPUTS
         for path in (CHECKOUT / folder).rglob("*")
-        if path.suffix in (".cpp", ".hpp", ".cu", ".cuh", ".txt", ".map") or path.name == "ptx.py"
+        if (path.suffix in (".cpp", ".hpp", ".cu", ".cuh", ".txt", ".map") or path.name == "ptx.py")
+        and not path.name.startswith("test_")
     )
 
 

@@ -156,30 +156,4 @@ TEST(sim_marks_are_places_in_a_line) {
   second.synchronize();
 }
 
-TEST(sim_slips_in_while_others_are_shut_out) {
-  SimDevice device({.hardware_queues = 2});
-  SimQueue first(device, 0), second(device, 1);
-  const auto flags = device.make_flags(1);
-  first.wait_flag(&flags[0], 1);
-  std::thread waiting([&device] { device.synchronize_all(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  second.slip_in([&flags] { flags[0].store(1, std::memory_order_release); });
-  waiting.join();
-}
-
-TEST(sim_winds_up_what_waits_for_ever) {
-  SimDevice device;
-  SimQueue queue(device, 0);
-  const auto flags = device.make_flags(1);
-  bool ran = false;
-  queue.enqueue([&ran] { ran = true; });
-  device.wind_up(std::chrono::seconds(10));
-  device.check();
-  CHECK(ran);
-  queue.wait_flag(&flags[0], 1);
-  device.wind_up(std::chrono::milliseconds(1));
-  CHECK(queue.idle());
-  CHECK_THROWS(device.check(), Error, "shut down while it had work");
-}
-
 UNIT_MAIN()

@@ -132,9 +132,8 @@ void SimDevice::order(DeviceQueue& before, DeviceQueue& after) {
   dynamic_cast<SimQueue&>(after).wait(dynamic_cast<SimQueue&>(before).mark());
 }
 
-SimMark SimDevice::submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last, bool shut_out) {
-  std::unique_lock submission(submission_, std::defer_lock);
-  if (shut_out) submission.lock();
+SimMark SimDevice::submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last) {
+  const std::lock_guard submission(submission_);
   SimMark mark{this, hardware_queue};
   {
     std::lock_guard lock(state_);
@@ -169,24 +168,6 @@ void SimDevice::synchronize_all() {
   std::unique_lock lock(state_);
   changed_.wait(lock, [this] { return idle_locked(); });
   throw_failure_locked();
-}
-
-void SimDevice::synchronize_so_far() {
-  std::unique_lock lock(state_);
-  std::vector<std::uint64_t> goals;
-  for (const auto& queue : queues_) goals.push_back(queue->submitted);
-  for (std::size_t q = 0; q < goals.size(); ++q)
-    changed_.wait(lock, [&] { return queues_[q]->finished >= goals[q]; });
-  throw_failure_locked();
-}
-
-void SimDevice::wind_up(std::chrono::milliseconds patience) {
-  std::unique_lock lock(state_);
-  if (changed_.wait_for(lock, patience, [this] { return idle_locked(); })) return;
-  lock.unlock();
-  set_failure(ErrorCode::Aborted, "the device was shut down while it had work");
-  lock.lock();
-  changed_.wait(lock, [this] { return idle_locked(); });
 }
 
 void SimDevice::check() {

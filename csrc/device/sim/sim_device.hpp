@@ -64,10 +64,6 @@ class SimDevice : public Device {
 
   // Blocks until every queue is idle; other threads cannot submit meanwhile.
   void synchronize_all();
-  // Blocks until what was submitted before is done.
-  void synchronize_so_far();
-  // Before the process ends: gives the work so much time, then drops what has not run, and all that comes.
-  void wind_up(std::chrono::milliseconds patience);
   // Throws mpigdr::Error if the device has failed.
   void check();
   // After so many more submissions to whatever queue, to a capture as well, one throws System and submits
@@ -89,7 +85,7 @@ class SimDevice : public Device {
   };
 
   // `last`: becomes the number of the item before anybody else can submit.
-  SimMark submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last, bool shut_out);
+  SimMark submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last);
   void accept();  // throws if this submission is to be refused
   void synchronize(const SimMark& mark);
   bool reached(const SimMark& mark);

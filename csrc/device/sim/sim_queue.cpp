@@ -39,8 +39,8 @@ struct SimQueue::State {
 SimQueue::SimQueue(SimDevice& device, int hardware_queue)
     : device_(&device), hardware_queue_(hardware_queue), state_(std::make_shared<State>()) {}
 
-SimMark SimQueue::submit(Item item, bool shut_out) {
-  if (shut_out) device_->accept();
+SimMark SimQueue::submit(Item item) {
+  device_->accept();
   {
     std::lock_guard lock(state_->mutex);
     if (SimCapture* const capture = state_->current_locked()) {
@@ -48,7 +48,7 @@ SimMark SimQueue::submit(Item item, bool shut_out) {
       return {device_, hardware_queue_, 0, state_->capture, capture->past(state_->number)};
     }
   }
-  return device_->submit(hardware_queue_, std::move(item), state_->last, shut_out);
+  return device_->submit(hardware_queue_, std::move(item), state_->last);
 }
 
 void SimQueue::check_idle_may_be_asked(const char* call) {
@@ -207,18 +207,8 @@ SimMark SimQueue::enqueue(std::function<void()> work) {
   });
 }
 
-void SimQueue::slip_in(std::function<void()> work) {
-  const auto item = [work = std::move(work)](std::string*) {
-    work();
-    return true;
-  };
-  submit(item, false);
-}
-
-SimMark SimQueue::mark(std::shared_ptr<std::chrono::steady_clock::time_point> reached_at) {
-  return enqueue([reached_at = std::move(reached_at)] {
-    if (reached_at) *reached_at = std::chrono::steady_clock::now();
-  });
+SimMark SimQueue::mark() {
+  return enqueue([] {});
 }
 
 void SimQueue::wait(SimMark mark) {

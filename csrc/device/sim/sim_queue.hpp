@@ -2,7 +2,6 @@
 // submission.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,10 +54,8 @@ class SimQueue : public DeviceQueue {
 
   // Work of the caller's own, run by the worker. What it throws fails the device (SimDevice).
   SimMark enqueue(std::function<void()> work);
-  // What is not a call of the device's runtime: nobody who waits for the whole device shuts it out.
-  void slip_in(std::function<void()> work);
-  // Behind all work so far. `reached_at`: is told when.
-  SimMark mark(std::shared_ptr<std::chrono::steady_clock::time_point> reached_at = nullptr);
+  // Behind all work so far.
+  SimMark mark();
   // Later work waits until `mark` is reached, which may be one of another device. If it is one of a capture,
   // this stream is captured as well from now on.
   void wait(SimMark mark);
@@ -76,7 +73,7 @@ class SimQueue : public DeviceQueue {
  private:
   using Item = std::function<bool(std::string* waits_for)>;
   struct State;  // one for all queues that stand for the stream
-  SimMark submit(Item item, bool shut_out = true);
+  SimMark submit(Item item);
   void check_idle_may_be_asked(const char* call);
 
   SimDevice* device_;
