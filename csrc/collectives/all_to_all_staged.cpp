@@ -6,7 +6,8 @@
 // A rank waits for another one just as long as it has data for it or from it; both see that alike.
 //
 // What is longer than so many chunks goes on as a message: nobody knows how long the blocks of the others
-// are, so that the table cannot choose by length, and schedules must be bounded.
+// are, so that the table cannot choose by length, and schedules must be bounded. Devices carry no messages:
+// there the memory of the device bounds them.
 // Sources: see shared.hpp.
 #include <limits>
 
@@ -45,8 +46,9 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   };
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
-  const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1,
-                                                         std::max<std::uint64_t>(1, kMostChunks / (p - 1)));
+  const std::uint64_t bound = tuning.in_place ? std::numeric_limits<std::uint64_t>::max()
+                                              : std::max<std::uint64_t>(1, kMostChunks / (p - 1));
+  const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, bound);
   // Cuts a block to what its chunks hold, and returns the rest.
   const auto cut = [&](Slice& whole) {
     const std::uint64_t staged = std::min(chunks * each, whole.count);

@@ -62,13 +62,12 @@ std::string Group::algorithm(const CollectiveSpec& spec) const {
 }
 
 Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
-  return planner_->choice(spec, *transport_, !on_device, reach(spec, on_device), options_.topology);
+  return planner_->choice(spec, *transport_, !on_device, on_device ? device_reach() : reach(),
+                          options_.topology);
 }
 
-Reach Group::reach(const CollectiveSpec& spec, bool on_device) const {
-  if (!on_device) return reach();
-  const bool all = device_node_ && device_node_->size() == size_;
-  return all && spec.collective != Collective::AllToAll ? Reach::Devices : Reach::None;
+Reach Group::device_reach() const {
+  return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
 }
 
 std::uint64_t Group::sequence(Channel channel) const {

@@ -206,9 +206,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
-  // How far ranks reach in this call. Without all_to_all on devices: what goes beyond their staging memory
-  // would go by messages, and only pairs of ranks know.
-  Reach reach(const CollectiveSpec& spec, bool on_device) const;
+  // How far the devices of the ranks reach.
+  Reach device_reach() const;
   Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
   // The parts of an operation on a device; their memory goes to `kept`.
   struct DeviceWork {

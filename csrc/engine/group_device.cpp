@@ -16,13 +16,9 @@ namespace {
 // What ranks agree on, in short.
 std::uint32_t digest(const CollectiveSpec& spec, std::uint64_t sequence) {
   const CallHeader::Call call = agreed_part(spec);
-  std::uint64_t mixed = 0xcbf29ce484222325u;  // FNV-1a, by words
-  for (const std::uint64_t word :
-       {sequence, call.count, static_cast<std::uint64_t>(call.root),
-        static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype),
-        static_cast<std::uint64_t>(call.op)})
-    mixed = (mixed ^ word) * 0x100000001b3u;
-  return static_cast<std::uint32_t>(mixed ^ (mixed >> 32));
+  return call_digest({sequence, call.count, static_cast<std::uint64_t>(call.root),
+                      static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype),
+                      static_cast<std::uint64_t>(call.op)});
 }
 
 }  // namespace
@@ -68,11 +64,13 @@ void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint
     algorithm = chosen.algorithm->name;
     return make_phases(call, chosen.leaders, channel, sequence, counters, target, work);
   }
-  const Plan plan = planner_->plan(call.spec, *transport_, false, reach(call.spec, true), options_.topology,
+  const Plan plan = planner_->plan(call.spec, *transport_, false, device_reach(), options_.topology,
                                    target.through_host);
   algorithm = plan.algorithm->name;
-  const Binding binding =
+  Binding binding =
       bind(call, channel, sequence, is_acknowledged(plan.schedule->one_way, call.spec, counters));
+  binding.send_counts = call.spec.send_counts;
+  binding.recv_counts = call.spec.recv_counts;
   work.programs.push_back(
       {make_program(call.spec, plan.schedule, binding, sequence, counters, target, work)});
 }
@@ -137,13 +135,13 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   for (const Call& any : calls) {
     const auto* const call = std::get_if<CollectiveCall>(&any);
     std::string why = "messages are carried by the host";
-    // Some ranks' part of an all_to_all may be without messages.
-    if (call && (size_ == 1 || call->spec.collective != Collective::AllToAll)) {
+    if (call) {
       if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
-      const Plan plan =
-          planner_->plan(call->spec, *transport_, false, reach(call->spec, true), options_.topology);
-      why.clear();
-      if (can_be_captured(*plan.schedule, why)) {
+      const Plan plan = planner_->plan(call->spec, *transport_, false, device_reach(), options_.topology);
+      // By messages some ranks' part of an all_to_all may be without any.
+      const bool all_alike = size_ == 1 || !is_all_to_all(any) || plan.schedule->shared;
+      why = all_alike ? "" : "it goes by messages, which the host carries";
+      if (all_alike && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_place(call->spec, target);
         waits |= plan.schedule->shared;
         programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));

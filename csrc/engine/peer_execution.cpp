@@ -26,6 +26,13 @@ ReduceArgs as_bytes(ReduceArgs args) {
 
 }  // namespace
 
+// FNV-1a, by words.
+std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
+  std::uint64_t mixed = 0xcbf29ce484222325u;
+  for (const std::uint64_t word : words) mixed = (mixed ^ word) * 0x100000001b3u;
+  return static_cast<std::uint32_t>(mixed ^ (mixed >> 32));
+}
+
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
                              std::shared_ptr<const ipc::DeviceNode> node, std::uint64_t use,
                              std::uint32_t call, std::shared_ptr<StreamFlagPool> flags)
@@ -88,7 +95,8 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   const int rank = node_->rank(), size = node_->size();
   flags_.begin();
   for (int r = 0; r < size; ++r)
-    node_->called(r, slot_, rank).store(stamp(generation_, call_), std::memory_order_release);
+    node_->called(r, slot_, rank)
+        .store(called(r, binding_.send_counts, binding_.recv_counts), std::memory_order_release);
   const std::size_t lanes = schedule_->lanes.size();
   const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
   DeviceQueue& first = *queues[0];
@@ -199,16 +207,23 @@ void PeerExecution::look_for_failures(bool ended) const {
   }
 }
 
+std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& sent,
+                                    const std::vector<std::uint64_t>& received) const {
+  if (sent.empty()) return stamp(generation_, call_);
+  const auto r = static_cast<std::size_t>(peer);
+  return stamp(generation_, call_digest({call_, sent[r], received[r]}));
+}
+
 // As far as they can still be seen: a host that is far ahead has written what it calls next in this slot.
 void PeerExecution::compare_calls() {
   for (int r = 0; r < node_->size(); ++r) {
     if (r == node_->rank() || compared_[static_cast<std::size_t>(r)]) continue;
-    const std::uint64_t called = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
-    if (called >> 32 < generation_) continue;
-    if (called >> 32 == generation_ && called != stamp(generation_, call_))
-      fail(ErrorCode::Remote, "rank ", node_->member(r),
-           " is in another call than this rank. Expected equal calls in the same order on all ranks of the "
-           "group");
+    const std::uint64_t theirs = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
+    if (theirs >> 32 < generation_) continue;
+    if (theirs >> 32 == generation_ && theirs != called(r, binding_.recv_counts, binding_.send_counts))
+      fail(ErrorCode::Remote, "rank ", node_->member(r), " is in another call than this rank",
+           binding_.send_counts.empty() ? "" : ", or sends or expects another number of elements",
+           ". Expected equal calls in the same order on all ranks of the group");
     compared_[static_cast<std::size_t>(r)] = true;
   }
 }

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -24,9 +25,13 @@
 
 namespace mpigdr {
 
+// Of what ranks agree on, in short.
+std::uint32_t call_digest(std::initializer_list<std::uint64_t> words);
+
 class PeerExecution : public DeviceProgram {
  public:
   // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all its ranks.
+  // What an all_to_all exchanges stands in `binding`, and is compared in pairs.
   // The schedule touches no other rank's Input or Output.
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
@@ -43,6 +48,9 @@ class PeerExecution : public DeviceProgram {
   bool release_device() noexcept override;
 
  private:
+  // What tells of this call to the rank that gets sent[peer] and gives received[peer].
+  std::uint64_t called(int peer, const std::vector<std::uint64_t>& sent,
+                       const std::vector<std::uint64_t>& received) const;
   void compare_calls();
   void look_for_failures(bool ended) const;
   void submit_lane(int lane, DeviceQueue& queue);

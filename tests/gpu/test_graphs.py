@@ -69,6 +69,9 @@ class Several:
         self.part *= 2
         self.sent = self.given + 5
         dist.broadcast(self.sent, src=size - 1)
+        self.parts = [(dist.get_rank() + r) % 3 for r in range(size)]  # to and from rank r
+        self.routed = torch.zeros(sum(self.parts), device=DEVICE)
+        dist.all_to_all_single(self.routed, self.given[: sum(self.parts)], self.parts, self.parts)
         self.result = self.sent + self.part
 
     def replay(self, values):
@@ -84,6 +87,9 @@ class Several:
         check(self.blocks, torch.tensor([float(v) for v in values]).repeat_interleave(count))
         part = 2 * 3 * size * values[rank]
         check(self.part, full(part, count))
+        check(
+            self.routed, torch.tensor([float(v) for v in values]).repeat_interleave(torch.tensor(self.parts))
+        )
         check(self.result, full(values[-1] + 5 + part, count))
 
 
@@ -280,13 +286,16 @@ def test_what_cannot_be_captured(rank, size):
                 dist.isend(tensor, (rank + 1) % size)
             with pytest.raises(ValueError, match=r"recv: the current stream is being captured.*messages"):
                 dist.irecv(tensor, (rank - 1) % size)
-            with pytest.raises(
-                ValueError, match=r"all_to_all.*being captured.*(cannot replay.*messages|CPU)"
-            ):
-                dist.all_to_all_single(torch.zeros(size, device=DEVICE), torch.ones(size, device=DEVICE))
             if not SHARED and not BLOCKING:
                 with pytest.raises(ValueError, match=r"all_reduce: .*cannot replay.*by messages"):
                     dist.all_reduce(tensor)
+                with pytest.raises(ValueError, match=r"all_to_all.*: .*cannot replay.*by messages"):
+                    dist.all_to_all_single(
+                        torch.zeros_like(tensor),
+                        tensor,
+                        [0] * (size - 1) + [COUNT],
+                        [0] * (size - 1) + [COUNT],
+                    )
         if BLOCKING:
             with pytest.raises(ValueError, match=r"all_reduce: .*BLOCKING_WAIT"):
                 dist.all_reduce(tensor)

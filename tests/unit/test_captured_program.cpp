@@ -19,7 +19,7 @@ constexpr int kReplays = 120;
 // One recorded collective: input from `given`, which the host changes between replays, result to `output`.
 struct Captured {
   Captured(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count, int index)
-      : operation(algorithm, rank.rank(), size, count, index), given(operation.data.input), index(index) {
+      : operation(algorithm, rank.rank(), size, count, index), given(operation.data.input), count(count), index(index) {
     operation.schedule = build_shared(algorithm, operation.spec);
   }
   // As Group::capture() does it, with a kernel before and two behind.
@@ -32,7 +32,7 @@ struct Captured {
     operation.consume(caller);
   }
   void change(int replay) {
-    data = make_data(operation.spec, operation.spec.count, index + 31 * replay);
+    data = make_data(operation.spec, count, index + 31 * replay);
     given = data.input;
   }
   void check(const char* when) const {
@@ -44,6 +44,7 @@ struct Captured {
   Operation operation;
   std::vector<Element> given;
   Data data;
+  std::uint64_t count;
   int index;
 };
 
@@ -60,8 +61,7 @@ Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& qu
   caller.begin_capture();
   int index = 0;
   for (const Algorithm& algorithm : algorithms()) {
-    if (!runs_on_devices(algorithm) || algorithm.collective == Collective::AllToAll ||
-        algorithm.collective == Collective::Barrier || index++ % step != first)
+    if (!runs_on_devices(algorithm) || algorithm.collective == Collective::Barrier || index++ % step != first)
       continue;
     made.parts.push_back(std::make_unique<Captured>(algorithm, rank, size, count, index));
     made.parts.back()->record(rank, node, queue, *rank.caller);

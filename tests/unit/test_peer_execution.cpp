@@ -176,6 +176,36 @@ TEST(calls_that_differ_are_told_apart) {
   });
 }
 
+// Only the two know what they exchange.
+TEST(an_all_to_all_whose_counts_differ_is_told) {
+  for (const bool sender : {true, false}) {
+    Meeting meeting(3);
+    on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
+      const auto node = meeting.meet(rank);
+      Operation operation(*find_algorithm(Collective::AllToAll, "staged"), rank.rank(), 3, 50, 0);
+      auto [sends, receives] = std::tie(operation.spec.send_counts, operation.spec.recv_counts);
+      if (rank.rank() == 1) --(sender ? sends[2] : receives[2]);
+      operation.schedule = build_shared(*find_algorithm(Collective::AllToAll, "staged"), operation.spec);
+      operation.binding.send_counts = sends;
+      operation.binding.recv_counts = receives;
+      PeerExecution execution(operation.schedule, operation.binding, node, 0, 7, rank.flags);
+      execution.launch(rank.device, rank.queues, *rank.caller, nullptr);
+      std::string told;
+      try {
+        while (!execution.advance()) std::this_thread::yield();
+      } catch (const Error& error) {
+        told = error.what();
+      }
+      if (rank.rank() == 0)
+        CHECK(told.empty());
+      else
+        CHECK(told.find("another number of elements") != std::string::npos);
+      for (DeviceQueue* queue : rank.queues) queue->synchronize();
+      meeting.wait();
+    });
+  }
+}
+
 TEST(a_rank_without_memory_to_share_is_refused) {
   SimDevice device;
   ipc::DeviceNode node(device, 0, 2);
