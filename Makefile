@@ -58,8 +58,8 @@ gpu-counts: $(VENV)/.package
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
 
 # With the nvcc that the package was built with. gcovr from the package registry.
-COVERED = device captured peer stream group engine_staged
-COVERAGE_TESTS = $(basename $(notdir $(foreach part,$(COVERED),$(wildcard tests/unit/test_$(part)*.cpp))))
+COVERAGE_TESTS = $(addprefix test_,device device_arena device_failures device_load captured_program peer_execution \
+  stream_execution group_device group_phases engine_staged)
 coverage: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet "gcovr>=8"
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_COVERAGE=ON \
