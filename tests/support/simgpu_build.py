@@ -57,6 +57,11 @@ def program(target: str) -> Path:
     return FOLDER / target
 
 
+def nvcc() -> Path:
+    """That which the package was built with."""
+    return Path(_setting("MPI_GDR_NVCC"))
+
+
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     FOLDER.mkdir(exist_ok=True)
