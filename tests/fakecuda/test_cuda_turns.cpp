@@ -1,5 +1,6 @@
 // Kernels of processes that share a device and take turns.
 #include "cuda_calls.hpp"
+#include "cudart/host_work.hpp"
 #include "peer_rank.hpp"
 
 using namespace fakecuda_test;
@@ -19,8 +20,9 @@ struct Polling {
     flags = device.make_flags(2);
     queue->wait_flag(&flags[0], 1);
   }
-  // Its kernels have the device then.
-  void get_a_turn() {
+  // Its kernels have the device then, the one that polls among them.
+  void get_a_turn(int device = 0) {
+    while (fakecuda::kernels_under_way(device) == 0) std::this_thread::yield();
     beside->write_flag(&flags[1], 1);
     beside->synchronize();
   }
@@ -91,7 +93,7 @@ TEST(devices_do_not_wait_for_each_other) {
   run_processes<int>(2, std::chrono::seconds(50), [](int rank, Common<int>& common) {
     let_kernels_poll(kLong, "2");
     Polling polling(load_device(rank));
-    polling.get_a_turn();
+    polling.get_a_turn(rank);
     common.meet(2);
     polling.flags[0].store(1);
     polling.queue->synchronize();

@@ -36,6 +36,8 @@ void let_fail(const char* function) { failing.store(function, std::memory_order_
 
 void refuse_after(int calls) { accepts.store(calls, std::memory_order_relaxed); }
 
+int kernels_under_way(int device) { return Machine::get().gpu(device).turns.kernels(); }
+
 cudaError_t launch(cudaStream_t handle, std::function<void()> work) {
   FAKECUDA_ENTER();
   Lock lock = lock_machine();

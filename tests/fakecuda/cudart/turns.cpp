@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -11,6 +10,10 @@
 
 namespace fakecuda {
 namespace {
+
+// Two locks for each device. Who waits for its turn is the next one, and who wants another turn comes behind:
+// else it would have the turn again before the other one is awake.
+constexpr int kTurn = 0, kNext = 1;
 
 int open_own_code() {
   Dl_info info{};
@@ -24,9 +27,11 @@ void Turns::begin(bool first) {
   if (Settings::get().slice_us == 0) return;
   std::unique_lock lock(mutex_);
   kernels_ += first;
-  const auto goes_on = [&] { return !ours_ || Clock::now() < end_; };
-  if (!goes_on() && stepping_ == 0) give_up();
-  over_.wait(lock, goes_on);
+  while (ours_ && Clock::now() >= end_)
+    if (stepping_ == 0)
+      give_up();
+    else
+      over_.wait(lock);  // for the last one's end()
   if (!ours_) take();
   ++stepping_;
 }
@@ -40,23 +45,23 @@ void Turns::end(bool last) {
 
 void Turns::take() {
   if (file_ < 0 && (file_ = open_own_code()) < 0) fault("time slices: no file to lock");
-  lock_file(F_WRLCK);
+  lock_file(kNext, F_WRLCK);
+  lock_file(kTurn, F_WRLCK);
+  lock_file(kNext, F_UNLCK);
   ours_ = true;
   end_ = Clock::now() + std::chrono::microseconds(Settings::get().slice_us);
 }
 
-// Those who wait wake up and try again: a process that went on at once would have it before them.
 void Turns::give_up() {
-  lock_file(F_UNLCK);
+  lock_file(kTurn, F_UNLCK);
   ours_ = false;
   over_.notify_all();
-  if (kernels_ != 0) ::usleep(100);
 }
 
-void Turns::lock_file(int kind) {
+void Turns::lock_file(int which, int kind) {
   struct flock one{};
   one.l_type = static_cast<short>(kind);
-  one.l_start = device_;
+  one.l_start = 2 * device_ + which;
   one.l_len = 1;
   while (::fcntl(file_, F_OFD_SETLKW, &one) != 0)
     if (errno != EINTR) fault("time slices: the lock is refused");
