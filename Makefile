@@ -2,6 +2,9 @@
 #   make train      the main job: the GPT example on 2 ranks
 #   make test       all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
+#   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
+#   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
+#   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
@@ -21,7 +24,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -42,6 +45,30 @@ pytest: $(VENV)/.package
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
+
+gpu-test: $(VENV)/.package
+	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target fakecuda_tests
+	$(CTEST) --test-dir $(EXTENSION_BUILD) -L fakecuda
+	$(BIN)/python -m pytest tests/test_gpu.py tests/test_simgpu.py tests/launch/test_device_losses.py $(ARGS)
+
+gpu-counts: $(VENV)/.package
+	@$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) > $(EXTENSION_BUILD)/gpu-counts.log
+	@$(CMAKE_BUILD) $(EXTENSION_BUILD) --target gpu_counts >> $(EXTENSION_BUILD)/gpu-counts.log
+	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
+
+# With the nvcc that the package was built with. gcovr from the package registry.
+COVERAGE_TESTS = $(addprefix test_,device device_arena device_failures device_load captured_program peer_execution \
+  stream_execution group_device group_phases engine_staged)
+coverage: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet "gcovr>=8"
+	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_COVERAGE=ON \
+	  -DMPI_GDR_NVCC=$$(sed -n 's/^MPI_GDR_NVCC:[A-Z]*=//p' $(EXTENSION_BUILD)/CMakeCache.txt)
+	$(CMAKE_BUILD) build/$@ --target fakecuda_tests $(COVERAGE_TESTS)
+	find build/$@ -name '*.gcda' -delete
+	$(CTEST) --test-dir build/$@ -L fakecuda
+	for test in $(COVERAGE_TESTS); do build/$@/$$test || exit 1; done
+	$(BIN)/python tools/coverage.py build/$@
 
 faults: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)

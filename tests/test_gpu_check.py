@@ -1,4 +1,5 @@
-"""tools/gpu_check.sh in rehearsal, without a GPU: steps, their limits, and what it writes."""
+"""tools/gpu_check.sh and tools/gpu_probe.sh in rehearsal, without a GPU: steps, their limits, and what they
+write."""
 
 import json
 import os
@@ -6,9 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import processes
+from support import processes, simgpu_build
 
 SCRIPT = Path(__file__).parents[1] / "tools" / "gpu_check.sh"
+PROBE = SCRIPT.with_name("gpu_probe.sh")
+MISSING = simgpu_build.missing()
+on_software = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+
+
+def path(*folders):
+    """As whoever has this Python's environment active."""
+    return os.pathsep.join([str(Path(sys.executable).parent), *map(str, folders), os.environ["PATH"]])
 
 
 @pytest.fixture
@@ -17,9 +26,7 @@ def check(tmp_path):
 
     def run(only, **env):
         env = {"GPU_CHECK_DEVICE": "cpu", "GPU_CHECK_ONLY": only, **env}
-        # As whoever has this Python's environment active.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        result = processes.run([SCRIPT, tmp_path / "out"], timeout=400, PATH=path, **env)
+        result = processes.run([SCRIPT, tmp_path / "out"], timeout=1800, PATH=path(), **env)
         report = json.loads((tmp_path / "out" / "gpu_check.json").read_text())
         assert report["gpu"] and report["commit"] and "torch" in report["software"], result.output
         outcomes = {step["step"]: step["outcome"] for step in report["steps"]}
@@ -41,3 +48,26 @@ def test_steps_that_fail_or_find_no_time(check):
     assert status == 1 and outcomes["selftest, 2 ranks"].startswith("failed with status")
     status, outcomes, _ = check("selftest, 2 ranks", GPU_CHECK_SECONDS="9")
     assert status == 1 and outcomes == {"selftest, 2 ranks": "not begun, no time left"}
+
+
+@on_software
+@pytest.mark.full
+def test_the_suite_and_the_selftest_run_on_software(check):
+    only = "^build|selftest|suite, 1 ranks|suite, 2 ranks, one hardware queue"
+    status, outcomes, page = check(only, GPU_CHECK_DEVICE="simgpu", GPU_CHECK_TIMES="15")
+    assert status == 0 and set(outcomes.values()) == {"passed"} and len(outcomes) == 4
+    assert "software GPU" in page
+
+
+@on_software
+@pytest.mark.full
+def test_the_probe_runs_on_software(tmp_path):
+    simgpu_build.program("test_cuda_kernels")  # and the runtime beside it, with the probe's kernels
+    tools = path(simgpu_build.nvcc().parent)
+    run = processes.run([PROBE, tmp_path], timeout=400, PATH=tools, GPU_PROBE_CUDA=str(simgpu_build.FOLDER))
+    run.expect(0)
+    answers = json.loads((tmp_path / "gpu_probe.json").read_text())["answers"]
+    assert answers["machine"].startswith("software GPU")
+    assert answers["CUDA IPC between two processes"].startswith("what the second wrote is right")
+    waits = {name: said for name, said in answers.items() if name.startswith("stream wait: ")}
+    assert len(waits) == 17 and not [said for said in waits.values() if said.startswith(("fails", "hangs"))]

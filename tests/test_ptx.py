@@ -68,7 +68,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
         "cvt.rzi.f32.f32 %f1, %f1;",
         "cvt.rn.sat.f16.f32 %r1, %f1;",
         "setp.neu.f32 %p1, %f1, %f1;",
-        "atom.global.add.u32 %r1, [%rd1], 1;",
+        "atom.global.exch.b32 %r1, [%rd1], 1;",
         ".local .align 8 .b8 depot[16];",
         "call.uni function;",
         "add.s32 %r1, %r1, 1",

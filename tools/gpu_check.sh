@@ -5,22 +5,26 @@
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS holds
 # the wheels of mpich, libucx, pytest (with iniconfig, pluggy, packaging, pygments), rich, matplotlib, cupy and of what they need,
 # as far as that machine lacks them (pip download). Without WHEELS the MPI is that of $MPICC or PATH.
-# GPU_CHECK_DEVICE=cpu rehearses all of it without a GPU; GPU_CHECK_ONLY takes the steps whose names match an expression.
+# GPU_CHECK_DEVICE=cpu rehearses all of it without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a GPU made of software
+# (tests/simgpu): GPU_CHECK_TIMES=30 makes all limits so many times longer, for that is slow. GPU_CHECK_ONLY takes the steps whose
+# names match an expression.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
 begin "${1:?usage: tools/gpu_check.sh OUT [WHEELS]}" "${2:-}"
 device=${GPU_CHECK_DEVICE:-cuda}
 only=${GPU_CHECK_ONLY:-.}
-seconds_in_all=${GPU_CHECK_SECONDS:-465}
+times=${GPU_CHECK_TIMES:-1}
+seconds_in_all=$((times * ${GPU_CHECK_SECONDS:-465}))
 rm -rf "$out/logs" && mkdir -p "$out/logs"
 : > "$work/steps"
-export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=40 SPMD_HANG_SECONDS=60 RES_OPTIONS="timeout:1 attempts:1"
+export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=$((40 * times)) SPMD_HANG_SECONDS=$((60 * times))
+export RES_OPTIONS="timeout:1 attempts:1"
 export OMP_NUM_THREADS=1
 : > "$SPMD_NOTES"
 
 # step NAME SECONDS COMMAND...: its outcome, its seconds, and the last line that it wrote.
 step() {
-  local name=$1 limit=$2 left=$((seconds_in_all - SECONDS)) begin code=0 outcome
+  local name=$1 limit=$(($2 * times)) left=$((seconds_in_all - SECONDS)) begin code=0 outcome
   local log=$out/logs/${name//[^A-Za-z0-9_.-]/_}
   shift 2
   [[ $name =~ $only ]] || return 0
@@ -57,6 +61,15 @@ spmd() {
   return $status
 }
 bench() { cd "$work" && python3 -m mpi_backend bench "$@"; }
+# torch of every program below has the device simgpu: one GPU, which all ranks share.
+use_software_gpu() {
+  local about=$work/lib/simgpu-0.dist-info
+  mkdir -p "$about"
+  printf 'Metadata-Version: 2.1\nName: simgpu\nVersion: 0\n' > "$about/METADATA"
+  printf '[torch.backends]\nsimgpu = simgpu.rehearsal:load\n' > "$about/entry_points.txt"
+  export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=1
+  gpu() { echo "software GPU (tests/fakecuda)"; }
+}
 # A command beside an MPS daemon of its own.
 beside_mps() {
   python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' "$@"
@@ -67,6 +80,7 @@ export out root work device mpicc
 if [ -n "$wheels" ]; then install_wheels || exit 1; fi
 step "build" 240 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] || [ "$only" != . ] || exit 1
 use_package
+[ "$device" = simgpu ] && use_software_gpu
 libucx=$(echo "${libraries:-/nowhere}"/libucx/lib)
 [ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
@@ -87,24 +101,31 @@ else
   skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
 fi
 
-step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
-if command -v nvidia-cuda-mps-control > /dev/null; then
-  step "bench, device, 4 ranks, MPS" 60 bash -c "beside_mps bash -c 'bench -n 4 device --device $device --rounds 1'"
+benchmarks() {
+  step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
+  if command -v nvidia-cuda-mps-control > /dev/null; then
+    step "bench, device, 4 ranks, MPS" 60 bash -c "beside_mps bash -c 'bench -n 4 device --device $device --rounds 1'"
+  else
+    skipped "bench, device, 4 ranks, MPS" "no nvidia-cuda-mps-control here"
+  fi
+  step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
+  step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
+  step "bench, all_reduce, 2 ranks" 60 bash -c \
+    "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
+  step "bench, device, 4 ranks" 60 bash -c "bench -n 4 device --device $device --rounds 1"
+  step "bench, MPI point to point on the host" 30 bash -c "bench -n 2 sendrecv --backend mpi --sizes 8,64K,1M,16M"
+  # Apart: without a daemon the first has its numbers all the same.
+  for mps in off on; do
+    [ "$device$mps" = cpuon ] && continue
+    step "training with 1, 2, 4 ranks per GPU, MPS $mps" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps $mps \
+      --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$mps"
+  done
+}
+if [ "$device" = simgpu ]; then
+  skipped "benchmarks" "software tells nothing of the speed of a GPU"
 else
-  skipped "bench, device, 4 ranks, MPS" "no nvidia-cuda-mps-control here"
+  benchmarks
 fi
-step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
-step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
-step "bench, all_reduce, 2 ranks" 60 bash -c \
-  "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
-step "bench, device, 4 ranks" 60 bash -c "bench -n 4 device --device $device --rounds 1"
-step "bench, MPI point to point on the host" 30 bash -c "bench -n 2 sendrecv --backend mpi --sizes 8,64K,1M,16M"
-# Apart: without a daemon the first has its numbers all the same.
-for mps in off on; do
-  [ "$device$mps" = cpuon ] && continue
-  step "training with 1, 2, 4 ranks per GPU, MPS $mps" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps $mps \
-    --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$mps"
-done
 
 python3 - "$work/steps" "$out" "$(commit)" "$(gpu)" "$(software)" "$SECONDS" << 'PYTHON'
 import datetime

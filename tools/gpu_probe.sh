@@ -4,6 +4,7 @@
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS
 # holds the wheels of mpich and libucx-cu13, and what else the package needs and that machine lacks (pip download
 # --no-deps); they are installed below a temporary folder.
+# GPU_PROBE_CUDA rehearses it without a GPU: the folder of a libcudart.so that has the kernels of gpu_probe, as tests/fakecuda makes.
 # A question that hangs or crashes has that for its answer.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +14,7 @@ mps=$work/mps
 at_end() { echo quit | CUDA_MPS_PIPE_DIRECTORY=$mps nvidia-cuda-mps-control > /dev/null 2>&1; }
 : > "$work/answers"
 
-# ask QUESTION SECONDS COMMAND...: its last line is the answer.
+# ask QUESTION SECONDS COMMAND...: its last line is the answer, its status that of ask.
 ask() {
   local question=$1 seconds=$2 code=0 answer
   shift 2
@@ -25,13 +26,21 @@ ask() {
     *) answer="fails with status $code: ${answer:-$(grep -v '^ *$' "$work/complained" | tail -n 1)}" ;;
   esac
   printf '%s\t%s\n' "$question" "$answer" | tee -a "$work/answers"
+  return $code
 }
 
+options=(-arch=native)
+if [ -n "${GPU_PROBE_CUDA:-}" ]; then
+  options=(-arch=sm_90 -cudart shared "-L$GPU_PROBE_CUDA")
+  # Its kernels are loaded from the start: others may not be launched there.
+  export LD_LIBRARY_PATH=$GPU_PROBE_CUDA${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} CUDA_MODULE_LOADING=EAGER
+  gpu() { echo "software GPU (tests/fakecuda)"; }
+fi
 printf 'machine\t%s\n' "$(gpu)" >> "$work/answers"
 printf 'software\t%s\n' "$(software)" >> "$work/answers"
 
 for name in stream_flags ipc; do
-  nvcc -std=c++17 -O2 -arch=native -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
+  nvcc -std=c++17 -O2 "${options[@]}" -o "$work/$name" "$here/gpu_probe/$name.cu" || exit 1
 done
 
 ask "c10::Stream::native_handle() is the CUDA stream, in code built without CUDA" 180 python3 "$here/gpu_probe/torch_stream.py"
@@ -49,11 +58,13 @@ ask "CUDA IPC between two processes" 60 "$work/ipc" 268435456
 # MPS, as whoever runs this, with a daemon of its own.
 export CUDA_MPS_PIPE_DIRECTORY=$mps CUDA_MPS_LOG_DIRECTORY=$mps
 mkdir -p "$mps"
-ask "MPS daemon starts as $(id -un)" 30 bash -c 'nvidia-cuda-mps-control -d && echo yes'
-ask "CUDA IPC between two processes under MPS" 60 "$work/ipc" 268435456
-ask "stream wait: round-trip under MPS" 30 "$work/stream_flags" round-trip
-ask "stream wait: other-stream under MPS" 30 "$work/stream_flags" other-stream
-echo quit | nvidia-cuda-mps-control > /dev/null 2>&1
+# Without the daemon the answers would be those from before.
+if ask "MPS daemon starts as $(id -un)" 30 bash -c 'nvidia-cuda-mps-control -d && echo yes'; then
+  ask "CUDA IPC between two processes under MPS" 60 "$work/ipc" 268435456
+  ask "stream wait: round-trip under MPS" 30 "$work/stream_flags" round-trip
+  ask "stream wait: other-stream under MPS" 30 "$work/stream_flags" other-stream
+  echo quit | nvidia-cuda-mps-control > /dev/null 2>&1
+fi
 unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 
 if [ -n "$wheels" ]; then

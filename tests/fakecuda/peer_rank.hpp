@@ -107,6 +107,8 @@ class PeerRank {
     const SchedulePtr built = call.algorithm->build(spec, tuning);
     made->call = call;
     made->schedule = built->staged ? built->staged : built;
+    most_staging_ =
+        std::max<std::size_t>(most_staging_, made->schedule->staging_count * item_size(call.dtype));
     made->given_bytes = input_count(spec) * item_size(call.dtype);
     made->result_bytes = expected(call, rank).size();
     made->given = host_.take(made->given_bytes);
@@ -128,15 +130,18 @@ class PeerRank {
 
   // The input comes on the caller's queue right before, the result leaves it right behind.
   void issue(InFlight& it) {
+    give(it, *caller);
+    submit(it);
+    take(it, *caller);
+  }
+  void submit(InFlight& it) {
     const auto use = use_++;
     node->refresh(use);
-    give(it, *caller);
     DeviceQueue* queues[] = {owned_[0].get(), owned_[1].get()};
     it.execution = std::make_shared<PeerExecution>(it.schedule, it.binding, node, use,
                                                    1000u + static_cast<unsigned>(use), flags_);
     it.execution->launch(device, queues, *caller, nullptr);
     device.order(*queues[0], *caller);
-    take(it, *caller);
   }
   void give(const InFlight& it, DeviceQueue& queue) const {
     const bool in_place = it.call.algorithm->collective == Collective::Broadcast;
@@ -145,6 +150,16 @@ class PeerRank {
   }
   void take(const InFlight& it, DeviceQueue& queue) const {
     queue.copy(it.result, it.binding.output, it.result_bytes);
+  }
+
+  // That nobody wrote around what was given out: beside blocks of group memory, and in the slots of staging
+  // memory behind the largest part that any call has used.
+  void check_canaries() {
+    for (const void* const guard : guards_)
+      expect_all(guard, kGuard, kCanary, "group memory was written beside a block");
+    for (int slot = 0; slot <= ipc::kGraphSlot; ++slot)
+      expect_all(node->staging(rank, slot) + most_staging_, ipc::kStagingBytes - most_staging_, kPoison,
+                 "staging memory was written behind what the call has of it");
   }
 
   void finish(const InFlight& it) const {
@@ -161,9 +176,25 @@ class PeerRank {
  private:
   // Uninitialised, `shift` bytes behind where it is well aligned. Stays until the process ends.
   void* room(std::size_t bytes, bool grouped, std::size_t shift) {
-    void* const memory =
-        grouped ? ipc::DeviceArena::of(device).allocate(bytes + shift) : device.allocate(bytes + shift);
+    void* const memory = grouped ? guarded_room(bytes + shift) : device.allocate(bytes + shift);
     return static_cast<unsigned char*>(memory) + shift;
+  }
+  // Between two blocks that nobody has.
+  unsigned char* guarded_room(std::size_t bytes) {
+    auto* const memory =
+        static_cast<unsigned char*>(ipc::DeviceArena::of(device).allocate(kGuard + bytes + kGuard));
+    for (unsigned char* const guard : {memory, memory + kGuard + bytes}) {
+      caller->copy(guard, canaries_.data(), kGuard);
+      guards_.push_back(guard);
+    }
+    return memory + kGuard;
+  }
+  void expect_all(const void* memory, std::size_t bytes, unsigned char value, const char* what) {
+    Bytes found(bytes);
+    caller->copy(found.data(), memory, bytes);
+    caller->synchronize();
+    if (std::count(found.begin(), found.end(), value) != static_cast<std::ptrdiff_t>(bytes))
+      fail(ErrorCode::Internal, what);
   }
 
   World& world_;
@@ -171,6 +202,12 @@ class PeerRank {
   const std::array<std::unique_ptr<DeviceQueue>, 2> owned_;
   const std::shared_ptr<StreamFlagPool> flags_;
   std::uint64_t use_ = 0;
+
+  static constexpr std::size_t kGuard = ipc::DeviceArena::kAlignment;
+  static constexpr unsigned char kCanary = 0x5c, kPoison = 0xf7;  // that new memory of the device holds
+  const Bytes canaries_ = Bytes(kGuard, kCanary);
+  std::vector<const void*> guards_;
+  std::size_t most_staging_ = 0;
 };
 
 }  // namespace fakecuda_test

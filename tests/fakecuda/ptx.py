@@ -150,6 +150,10 @@ class Translator:
     def statement(self, name: str, args: list[str]) -> str:
         if match := ACCESS.fullmatch(name):
             return self.access(match, args)
+        if match := re.fullmatch(r"(?:atom|red)\.global\.add\.(u32)", name):
+            address, value = args[-2:]
+            result = f"{self.operand(args[0])} = " if len(args) == 3 else ""
+            return f"{result}add_atomically<{match[1]}>(t, {self.address(address)}, {self.operand(value)})"
         if name.startswith("mov.b") and any(arg.startswith("{") for arg in args):
             return self.parts(int(name[5:]), *args)
         if name == "bar.sync":  # which barrier, and among how many threads: of all, 0 is the only one known
@@ -178,11 +182,10 @@ class Translator:
     def access(self, match: re.Match, args: list[str]) -> str:
         kind, volatile, space, type_name = match.groups()
         memory, registers = (args[1], args[0]) if kind == "ld" else (args[0], args[1])
-        place = re.fullmatch(r"\[([^+\]]+)(?:\+(-?\d+))?\]", memory)
-        if not place or (volatile and space != ".global"):
+        if volatile and space != ".global":
             raise Unknown
         names = [self.operand(register) for register in inside(registers)]
-        address = f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
+        address = self.address(memory)
         type_name = type_name.replace("b", "u")
         order = "Order::Volatile" if volatile else "Order::Weak"
         if kind == "st":
@@ -195,6 +198,12 @@ class Translator:
         if len(names) == 1:
             return f"{names[0]} = {loaded}[0]"
         return f"const auto v = {loaded}; " + "; ".join(f"{r} = v[{i}]" for i, r in enumerate(names))
+
+    def address(self, text: str) -> str:
+        place = re.fullmatch(r"\[([^+\]]+)(?:\+(-?\d+))?\]", text)
+        if not place:
+            raise Unknown
+        return f"u64{{{self.operand(place[1])}}} + {place[2] or 0}"
 
     def parts(self, bits: int, to: str, value: str) -> str:
         """mov between a register and those that hold its parts, the lowest first; _ for one not wanted."""

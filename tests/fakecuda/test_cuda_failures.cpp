@@ -1,13 +1,19 @@
 // What the device library makes of a CUDA whose calls fail, of an old driver, and of devices without a way to
 // each other.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
+#include <filesystem>
+
+#include "cudart/host_work.hpp"
 #include "peer_rank.hpp"
 #include "test.hpp"
 
 using namespace fakecuda_test;
 
 namespace {
+
+namespace fs = std::filesystem;
 
 void run(const std::function<void()>& body) {
   run_processes<int>(1, std::chrono::seconds(50), [&](int, Common<int>&) { body(); });
@@ -20,6 +26,24 @@ void let_fail(const char* function, int with = 999) {
 }
 
 constexpr int kOutOfMemory = 2;
+
+// A folder of its own for the device library, where this file is the driver.
+class Elsewhere {
+ public:
+  explicit Elsewhere(const fs::path& driver) {
+    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+    char name[] = "/tmp/mpi_gdr_driver_XXXXXX";
+    CHECK(::mkdtemp(name));
+    folder_ = name;
+    fs::create_symlink(here / "libmpi_gdr_cuda.so", library());
+    fs::create_symlink(driver, folder_ / "libcuda.so.1");
+  }
+  ~Elsewhere() { fs::remove_all(folder_); }
+  fs::path library() const { return folder_ / "libmpi_gdr_cuda.so"; }
+
+ private:
+  fs::path folder_;
+};
 
 }  // namespace
 
@@ -95,6 +119,41 @@ TEST(an_old_driver_is_told_of) {
     CHECK_THROWS(load_device(1), Error, "device=1 is not in 0..0");
     CHECK(load_library().describe(0).find("sm_90") != std::string::npos);
   });
+}
+
+TEST(a_machine_without_a_driver_that_will_do) {
+  const auto expect = [](const fs::path& driver, const char* part) {
+    run([=] {
+      const Elsewhere elsewhere(driver);
+      const LoadedLibrary loaded = load_device_library(elsewhere.library());
+      std::string why;
+      CHECK(loaded.library && loaded.library->device_count(why) == 0);
+      CHECK(why.find(part) != why.npos);
+      CHECK_THROWS(loaded.library->device(0), Error, part);
+    });
+  };
+  expect("/proc/self/maps", "no NVIDIA driver (libcuda.so.1) on this machine");
+  Dl_info other{};
+  CHECK(::dladdr(reinterpret_cast<void*>(&std::terminate), &other));
+  expect(fs::canonical(other.dli_fname), "libcuda.so.1 has no cuInit");
+}
+
+// At the end of the process the driver may be gone before what it has made.
+TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
+  const auto go = [](const char* call) {
+    run([call] {
+      Device& device = load_device(0);
+      auto queue = device.make_queue();
+      auto flags = device.make_flags(1);
+      auto node = std::make_unique<ipc::DeviceNode>(device, 0, 1);
+      fakecuda::let_fail(call);
+      queue.reset();
+      flags.reset();
+      node.reset();
+    });
+  };
+  for (const char* const call : {"cuCtxGetCurrent", "cudaStreamDestroy", "cudaFreeHost", "cudaFree"})
+    go(call);
 }
 
 // Then its group has no shared memory, and says why.

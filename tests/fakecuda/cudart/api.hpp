@@ -25,6 +25,9 @@ int failure_of(const char* call);
 // a fork.
 cudaError_t usable(const char* call);
 
+// As cuInit(); every function of the runtime does so.
+void initialise_driver();
+
 // The machine, locked, for a call on behalf of the current device.
 inline Lock lock_machine() {
   Machine& machine = Machine::get();

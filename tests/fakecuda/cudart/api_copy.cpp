@@ -14,24 +14,25 @@ using namespace fakecuda;
 namespace fakecuda {
 namespace {
 
-void expect_known(const void* memory, std::size_t bytes) {
-  if (!Memory::get().find(memory, bytes))
-    fault("copy of host memory that is not registered any more", memory);
+void access(const void* memory, std::size_t bytes, bool write) {
+  const auto range = Memory::get().find(memory, bytes);
+  if (!range) fault("copy of host memory that is not registered any more", memory);
+  count_access(where(*range, executing_device()), bytes, write);
 }
 
 }  // namespace
 
 Step copy_step(void* dst, const void* src, std::size_t bytes) {
   return once([=] {
-    expect_known(dst, bytes);
-    expect_known(src, bytes);
+    access(dst, bytes, true);
+    access(src, bytes, false);
     std::memcpy(dst, src, bytes);
   });
 }
 
 Step fill_step(void* dst, int value, std::size_t bytes) {
   return once([=] {
-    expect_known(dst, bytes);
+    access(dst, bytes, true);
     std::memset(dst, value, bytes);
   });
 }
@@ -56,13 +57,13 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
     const auto* const begin = static_cast<const std::byte*>(src);
     const auto staged = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
     submit(lock, stream, once([=] {
-             expect_known(dst, bytes);
+             access(dst, bytes, true);
              std::memcpy(dst, staged->data(), bytes);
            }));
     return cudaSuccess;
   }
   const Mark end = enqueue(lock, stream, {}, once([=] {
-                             if (from_known) expect_known(src, bytes);
+                             if (from_known) access(src, bytes, false);
                              std::memcpy(dst, src, bytes);
                            }));
   wait(lock, end);

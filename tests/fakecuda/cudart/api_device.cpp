@@ -5,6 +5,7 @@
 
 #include "cudart/api.hpp"
 #include "cudart/capture.hpp"
+#include "cudart/counters.hpp"
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
@@ -19,6 +20,7 @@ cudaError_t& last_error() {
 }
 
 int failure_of(const char* call) {
+  count_call(call);
   if (refuses(call)) return cudaErrorUnknown;
   static std::atomic<std::uint64_t> calls{0};
   const Settings& settings = Settings::get();
@@ -29,6 +31,7 @@ int failure_of(const char* call) {
 cudaError_t usable(const char* call) {
   if (const int error = failure_of(call)) return static_cast<cudaError_t>(error);
   if (Settings::get().driver / 1000 * 1000 < CUDART_VERSION / 1000 * 1000) return cudaErrorInsufficientDriver;
+  initialise_driver();
   return Machine::get().forked() ? cudaErrorInitializationError : cudaSuccess;
 }
 

@@ -49,13 +49,15 @@ bool eager() {
 }
 
 Step launch_step(const Kernel& kernel, unsigned blocks, unsigned threads, std::vector<std::byte> params,
-                 Multiprocessors& room) {
+                 Gpu& gpu) {
   static std::atomic<std::uint64_t> launches{0};
   const std::uint64_t seed = Settings::get().seed + launches.fetch_add(1);
   std::shared_ptr<Launch> launch;  // of this run
-  return [=, &kernel, &room]() mutable {
-    if (!launch) launch = std::make_shared<Launch>(kernel, blocks, threads, params, room, seed);
+  return [=, &kernel, &gpu]() mutable {
+    gpu.turns.begin(!launch);
+    if (!launch) launch = std::make_shared<Launch>(kernel, blocks, threads, params, gpu.room, seed);
     const Progress progress = launch->step();
+    gpu.turns.end(progress == Progress::Ended);
     if (progress == Progress::Ended) launch = nullptr;
     return progress;
   };
@@ -134,7 +136,7 @@ FAKECUDA_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 
   std::vector<std::byte> params(kernel->param_bytes);
   for (std::size_t i = 0; i < kernel->params.size(); ++i)
     std::memcpy(params.data() + kernel->params[i].at, arguments[i], kernel->params[i].bytes);
-  submit(lock, stream, launch_step(*kernel, grid.x, block.x, std::move(params), gpu.room));
+  submit(lock, stream, launch_step(*kernel, grid.x, block.x, std::move(params), gpu));
   return cudaSuccess;
 }
 

@@ -1,6 +1,8 @@
 // libcuda.so.1: contexts, and the stream memory operations.
 #include <cuda.h>
 
+#include <atomic>
+
 #include "cudart/api.hpp"
 #include "cudart/handles.hpp"
 #include "cudart/memory.hpp"
@@ -11,7 +13,7 @@ using namespace fakecuda;
 
 namespace {
 
-bool initialised = false;
+std::atomic<bool> initialised{false};
 
 CUresult ready(const char* call) {
   if (const int error = failure_of(call)) return static_cast<CUresult>(error);
@@ -61,6 +63,8 @@ CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned 
 }
 
 }  // namespace
+
+void fakecuda::initialise_driver() { initialised = true; }
 
 FAKECUDA_API CUresult cuInit(unsigned flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;

@@ -12,6 +12,8 @@ namespace {
 
 std::atomic<int> accepts{-1};  // calls before one is refused; < 0: no end of them
 
+std::atomic<const char*> failing{nullptr};
+
 bool puts_work_on_a_stream(std::string_view call) {
   for (const std::string_view one :
        {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaLaunchHostFunc", "launch",
@@ -24,11 +26,17 @@ bool puts_work_on_a_stream(std::string_view call) {
 }  // namespace
 
 bool refuses(const char* call) {
+  const char* const fails = failing.load(std::memory_order_relaxed);
+  if (fails && std::string_view(fails) == call) return true;
   if (accepts.load(std::memory_order_relaxed) < 0 || !puts_work_on_a_stream(call)) return false;
   return accepts.fetch_sub(1, std::memory_order_relaxed) == 0;
 }
 
+void let_fail(const char* function) { failing.store(function, std::memory_order_relaxed); }
+
 void refuse_after(int calls) { accepts.store(calls, std::memory_order_relaxed); }
+
+int kernels_under_way(int device) { return Machine::get().gpu(device).turns.kernels(); }
 
 cudaError_t launch(cudaStream_t handle, std::function<void()> work) {
   FAKECUDA_ENTER();

@@ -20,6 +20,13 @@ __attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::fu
 // nothing, and those behind it are as before; < 0: none does.
 __attribute__((visibility("default"))) void refuse_after(int calls);
 
+// Each call of this function returns cudaErrorUnknown and does nothing, from now on; null: none does. The
+// name is a constant of the program.
+__attribute__((visibility("default"))) void let_fail(const char* function);
+
+// Kernels of this process that are under way on a device where processes take turns.
+__attribute__((visibility("default"))) int kernels_under_way(int device);
+
 // Before the process ends: gives the work so much time, then nothing that has not begun will, and what runs
 // has ended.
 __attribute__((visibility("default"))) void wind_up(std::chrono::milliseconds patience);

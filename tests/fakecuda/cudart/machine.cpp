@@ -8,7 +8,8 @@
 
 namespace fakecuda {
 
-Gpu::Gpu(int index) : index(index) {
+Gpu::Gpu(int index)
+    : index(index), room(static_cast<unsigned>(Settings::get().multiprocessors)), turns(index) {
   for (std::uint64_t q = 0; q < Settings::get().queues; ++q)
     queues.push_back(std::make_unique<HardwareQueue>(index, Settings::get().seed + q));
   legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "cudart/turns.hpp"
 #include "gpu/multiprocessors.hpp"
 
 namespace fakecuda {
@@ -16,13 +17,14 @@ namespace fakecuda {
 class HardwareQueue;
 class Stream;
 
-// Everything but `room`: under the machine's mutex.
+// Everything but `room` and `turns`: under the machine's mutex.
 struct Gpu {
   explicit Gpu(int index);
   HardwareQueue& next_queue();
 
   const int index;
   Multiprocessors room;
+  Turns turns;
   std::vector<std::unique_ptr<HardwareQueue>> queues;
   std::size_t streams_made = 0;
   std::vector<std::weak_ptr<Stream>> streams;

@@ -37,9 +37,21 @@ struct Allowed {
   const std::byte *begin = nullptr, *end = nullptr;
   std::uint64_t generation = 0;
   int device = -1;
+  Where where = Where::Own;
 };
 
 }  // namespace
+
+Where where(const Range& range, int device) {
+  switch (range.kind) {
+    case Range::Kind::Device:
+      return range.device == device ? Where::Own : Where::Peer;
+    case Range::Kind::Imported:
+      return Where::Peer;
+    default:
+      return Where::Host;
+  }
+}
 
 int& executing_device() {
   thread_local int device = -1;
@@ -185,7 +197,7 @@ std::optional<Range> Memory::find(const void* address, std::size_t bytes) const 
   return find_locked(as_bytes(address), bytes);
 }
 
-void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
+void Memory::check(const void* address, std::size_t bytes, bool write, bool) const {
   thread_local std::array<Allowed, 8> known;
   thread_local std::size_t oldest = 0;
   const std::byte* const begin = as_bytes(address);
@@ -193,13 +205,15 @@ void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
   const std::uint64_t generation = generation_.load(std::memory_order_acquire);
   for (const Allowed& it : known)
     if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end)
-      return;
+      return count_access(it.where, bytes, write);
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
   if (!range) fault("foreign pointer", address);
   if (range->seen) fault("address of the host: the device sees this memory elsewhere", address);
   if (!reaches(device, *range)) fault("memory of a device without peer access", address);
-  known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device};
+  const Where place = where(*range, device);
+  known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device, place};
+  count_access(place, bytes, write);
 }
 
 int Memory::device_of(const void* memory) const {

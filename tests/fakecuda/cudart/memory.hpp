@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 
+#include "cudart/counters.hpp"
 #include "gpu/kernel.hpp"
 
 namespace fakecuda {
@@ -38,6 +39,9 @@ struct IpcHandle {
   std::uint64_t inode, bytes;
   std::int32_t pid, file, device;
 };
+
+// Of an access by `device`.
+Where where(const Range& range, int device);
 
 class Memory : public MemoryRules {
  public:

@@ -37,6 +37,8 @@ const Settings& Settings::get() {
                                  .elsewhere = number("ELSEWHERE", 0),
                                  .waits = number("WAITS", 0),
                                  .driver = number("DRIVER", CUDART_VERSION),
+                                 .multiprocessors = number("MULTIPROCESSORS", 4),
+                                 .slice_us = number("SLICE_US", 0),
                                  .delay_us = number("DELAY_US", 0),
                                  .seed = number("SEED", 1),
                                  .fails = text("FAILS"),

@@ -17,9 +17,13 @@ struct Settings {
   std::uint64_t elsewhere;  // ELSEWHERE, 1: the device sees pinned and registered memory at other addresses
   std::uint64_t waits;      // WAITS, 1: allocations and loading wait for the device, and shut all others out
   std::uint64_t driver;     // DRIVER, its version: 13000
-  std::uint64_t delay_us;   // DELAY_US, each item starts after a random delay of up to so many
-  std::uint64_t seed;       // SEED
-  std::string fails;        // FAILS, a function of the API that fails: each call of it but the first
+  std::uint64_t
+      multiprocessors;        // MULTIPROCESSORS, of a device: what is resident there leaves others no room
+  std::uint64_t slice_us;     // SLICE_US, so long kernels of one process have the device to themselves, as
+                              // without MPS. 0: those of all processes run together
+  std::uint64_t delay_us;     // DELAY_US, each item starts after a random delay of up to so many
+  std::uint64_t seed;         // SEED
+  std::string fails;          // FAILS, a function of the API that fails: each call of it but the first
   std::uint64_t fails_after;  // FAILS_AFTER ones,
   std::uint64_t fails_with;   // FAILS_WITH this error
 

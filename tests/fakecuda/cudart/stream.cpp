@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cudart/capture.hpp"
+#include "cudart/counters.hpp"
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
 
@@ -76,6 +77,7 @@ void HardwareQueue::work() {
     lock.unlock();
     if (most_delay) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay + 1)));
     const bool ended = !item.step || run(item.step);
+    settle_traffic();
     lock.lock();
     --machine.executing;
     if (!ended) {

@@ -50,6 +50,12 @@ void store(Thread& thread, u64 address, Registers... values) {
   (__atomic_store_n(to++, static_cast<Value<T>>(values), __ATOMIC_RELAXED), ...);
 }
 
+template <typename T>
+Value<T> add_atomically(Thread& thread, u64 address, Value<T> value) {
+  begin_access<T, 1>(thread, address, true);
+  return __atomic_fetch_add(reinterpret_cast<Value<T>*>(address), value, __ATOMIC_RELAXED);
+}
+
 template <Scope kScope>
 void fence(Thread&) {
   std::atomic_thread_fence(std::memory_order_seq_cst);

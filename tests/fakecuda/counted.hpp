@@ -1,0 +1,158 @@
+// What an all_reduce asks of the driver and of memory, on one rank, in the steady state: counted by the
+// software CUDA.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <set>
+
+#include "cudart/counters.hpp"
+#include "engine/captured_program.hpp"
+#include "peer_rank.hpp"
+
+namespace fakecuda_test {
+
+struct CountedCall {
+  const char *name, *algorithm;
+  std::uint64_t count;  // of float32
+  bool grouped;         // in group memory, in place
+};
+
+struct Counts {
+  std::uint64_t calls = 0;     // that put work on a stream, or into a graph
+  std::uint64_t launches = 0;  // of these: kernels
+  std::uint64_t waits = 0;     // calls that wait for the whole device, or may
+  std::uint64_t read = 0, written = 0, peer_read = 0, peer_written = 0;  // bytes, when it is run
+};
+struct BothCounts {
+  Counts at_once, in_graph;
+};
+
+inline std::uint64_t calls_of(const std::set<std::string>& names) {
+  std::uint64_t all = 0;
+  for (const auto& [name, times] : fakecuda::calls())
+    if (names.contains(name)) all += times;
+  return all;
+}
+
+// The difference between two points, which are the beginning and the end of this object.
+class Counting {
+ public:
+  explicit Counting(Counts& counts) : counts_(counts) { add(-1); }
+  ~Counting() { add(1); }
+  Counting(const Counting&) = delete;
+
+ private:
+  void add(int sign) {
+    const auto put = [&](std::uint64_t& count, std::uint64_t value) {
+      count += static_cast<std::uint64_t>(sign) * value;
+    };
+    put(counts_.calls, calls_of({"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaEventRecord",
+                                 "cudaLaunchHostFunc", "cudaStreamWaitEvent", "cuStreamWaitValue32",
+                                 "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"}));
+    put(counts_.launches, calls_of({"cudaLaunchKernel"}));
+    put(counts_.waits, calls_of({"cudaDeviceSynchronize", "cudaMalloc", "cudaFree", "cudaHostAlloc",
+                                 "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister",
+                                 "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"}));
+  }
+  Counts& counts_;
+};
+
+// Of what runs in `run`, which waits for its end.
+inline void count_traffic(Counts& counts, const std::function<void()>& run) {
+  const fakecuda::Traffic before = fakecuda::traffic();
+  run();
+  const fakecuda::Traffic after = fakecuda::traffic();
+  const auto moved = [](const auto& from, const auto& to, fakecuda::Where where) {
+    return to[static_cast<std::size_t>(where)] - from[static_cast<std::size_t>(where)];
+  };
+  counts.read = moved(before.read, after.read, fakecuda::Where::Own);
+  counts.written = moved(before.written, after.written, fakecuda::Where::Own);
+  counts.peer_read = moved(before.read, after.read, fakecuda::Where::Peer);
+  counts.peer_written = moved(before.written, after.written, fakecuda::Where::Peer);
+}
+
+inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t native, DeviceQueue& caller,
+                               Counts& counts) {
+  const auto queue = self.device.make_queue();
+  if (cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal) != cudaSuccess) std::abort();
+  {
+    const Counting counting(counts);
+    self.device.order(caller, *queue);
+    submit_captured(*it.schedule, it.binding, self.node.get(), *queue);
+    self.device.order(*queue, caller);
+  }
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  if (cudaStreamEndCapture(native, &graph) != cudaSuccess ||
+      cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess)
+    fail(ErrorCode::Internal, "no graph");
+  return exec;
+}
+
+// On every rank. Both slots have been used before, group memory is mapped, results are looked at.
+inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
+  const Tuning tuning{.staging_bytes = ipc::kStagingBytes, .in_place = true};
+  const Call all_reduce{find_algorithm(Collective::AllReduce, call.algorithm),
+                        self.size,
+                        call.count,
+                        DataType::Float32,
+                        ReduceOp::Sum,
+                        0};
+  const auto it = self.prepare(all_reduce, tuning, call.grouped ? kSame : 0u);
+  BothCounts both;
+  for (int i = 0; i < 4; ++i) {  // the last one counts
+    both.at_once = {};
+    self.meet();
+    self.give(*it, *self.caller);
+    self.caller->synchronize();
+    count_traffic(both.at_once, [&] {
+      {
+        const Counting counting(both.at_once);
+        self.submit(*it);
+      }
+      self.caller->synchronize();
+    });
+    self.take(*it, *self.caller);
+    self.caller->synchronize();
+    while (!it->execution->advance()) std::this_thread::yield();
+  }
+  it->check(self.rank);
+  cudaStream_t native;
+  if (cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking) != cudaSuccess) std::abort();
+  const auto caller = self.device.adopt(native);
+  const cudaGraphExec_t exec = capture(self, *it, native, *caller, both.in_graph);
+  for (int i = 0; i < 2; ++i) {
+    self.give(*it, *caller);
+    caller->synchronize();
+    count_traffic(both.in_graph, [&] {
+      if (cudaGraphLaunch(exec, native) != cudaSuccess) fail(ErrorCode::Internal, "no replay");
+      caller->synchronize();
+    });
+    self.take(*it, *caller);
+    caller->synchronize();
+  }
+  it->check(self.rank);
+  return both;
+}
+
+// Of all ranks, by rank. Each a process, with a device of its own.
+inline std::vector<BothCounts> count_on_ranks(int size, const CountedCall& call, std::chrono::seconds limit) {
+  void* const page =
+      ::mmap(nullptr, sizeof(BothCounts) * 8, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* const counts = static_cast<BothCounts*>(page);
+  run_processes<Tickets>(size, limit, [&](int rank, World& world) {
+    ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
+    if (cudaSetDevice(rank) != cudaSuccess) std::abort();
+    PeerRank self(rank, size, world, rank);
+    counts[rank] = count_all_reduce(self, call);
+    self.meet();
+    self.node.reset();
+    self.meet();
+  });
+  std::vector<BothCounts> all(counts, counts + size);
+  ::munmap(page, sizeof(BothCounts) * 8);
+  return all;
+}
+
+}  // namespace fakecuda_test
