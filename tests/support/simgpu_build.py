@@ -6,6 +6,7 @@ once more.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -14,7 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -42,23 +43,36 @@ def library() -> Path:
         raise RuntimeError(f"simgpu: {why}")
     stamp = FOLDER / f"built-{_digest(torch.__version__, _inputs())}"
     if not stamp.exists():
-        FOLDER.mkdir(exist_ok=True)
-        with open(FOLDER / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _alone():
             if not stamp.exists():
-                _build()
+                _build("simgpu")
                 stamp.touch()
     return FOLDER / "libsimgpu.so"
 
 
-def _build() -> None:
+def program(target: str) -> Path:
+    """A test of tests/fakecuda, built if anything has changed."""
+    with _alone():
+        _build(target)
+    return FOLDER / target
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    FOLDER.mkdir(exist_ok=True)
+    with open(FOLDER / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(target: str) -> None:
     began = time.monotonic()
-    print(f"simgpu: compiling into {FOLDER}", file=sys.stderr, flush=True)
+    print(f"{target}: compiling into {FOLDER}", file=sys.stderr, flush=True)
     cmake = _setting("CMAKE_COMMAND")
     workers = int(os.environ.get("MAX_JOBS", 0)) or len(os.sched_getaffinity(0))
     _run([cmake, "-DMPI_GDR_TESTS=ON", str(BUILD)])
-    _run([cmake, "--build", str(BUILD), "--target", "simgpu", "--parallel", str(workers)])
-    print(f"simgpu: compiled in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    _run([cmake, "--build", str(BUILD), "--target", target, "--parallel", str(workers)])
+    print(f"{target}: compiled in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
 
 
 def _run(command: list[str]) -> None:

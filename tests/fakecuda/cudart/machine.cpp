@@ -5,6 +5,7 @@
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
 #include "cudart/stream.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 
@@ -18,6 +19,7 @@ Gpu::Gpu(int index) : index(index) {
 HardwareQueue& Gpu::next_queue() { return *queues[streams_made++ % queues.size()]; }
 
 Machine::Machine() : owner_(::getpid()) {
+  if (Settings::get().weak) weaken_memory();
   Memory::get();  // its rules hold before anything is launched
   for (std::uint64_t device = 0; device < Settings::get().devices; ++device)
     gpus_.push_back(std::make_unique<Gpu>(static_cast<int>(device)));

@@ -11,6 +11,7 @@
 #include "cudart/machine.hpp"
 #include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 namespace {
@@ -37,6 +38,7 @@ struct Allowed {
   const std::byte *begin = nullptr, *end = nullptr;
   std::uint64_t generation = 0;
   int device = -1;
+  bool foreign = false;
 };
 
 }  // namespace
@@ -120,6 +122,7 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
 
 // The addresses stay, and nobody may touch them again.
 void Memory::withdraw(Ranges::iterator range) {
+  if (weak_memory()) weak_memory()->release();  // what was written there, while it is there
   const Range& it = range->second;
   if (it.seen) withdraw(ranges_.find(it.seen));
   if (it.kind != Range::Kind::Registered) {
@@ -185,7 +188,7 @@ std::optional<Range> Memory::find(const void* address, std::size_t bytes) const 
   return find_locked(as_bytes(address), bytes);
 }
 
-void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
+bool Memory::check(const void* address, std::size_t bytes, bool, bool) const {
   thread_local std::array<Allowed, 8> known;
   thread_local std::size_t oldest = 0;
   const std::byte* const begin = as_bytes(address);
@@ -193,13 +196,20 @@ void Memory::check(const void* address, std::size_t bytes, bool, bool) const {
   const std::uint64_t generation = generation_.load(std::memory_order_acquire);
   for (const Allowed& it : known)
     if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end)
-      return;
+      return it.foreign;
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
   if (!range) fault("foreign pointer", address);
   if (range->seen) fault("address of the host: the device sees this memory elsewhere", address);
   if (!reaches(device, *range)) fault("memory of a device without peer access", address);
-  known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device};
+  const bool foreign = range->kind != Range::Kind::Device || range->device != device;
+  known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device, foreign};
+  return foreign;
+}
+
+bool Memory::is_foreign(const void* address) const {
+  const auto range = find(address, 1);
+  return !range || range->kind != Range::Kind::Device || range->device != executing_device();
 }
 
 int Memory::device_of(const void* memory) const {

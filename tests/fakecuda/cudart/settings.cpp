@@ -24,6 +24,12 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   return value;
 }
 
+bool weak_memory_wanted() {
+  const std::string given = text("MEMORY");
+  if (!given.empty() && given != "weak" && given != "strong") fault("FAKECUDA_MEMORY is not weak or strong");
+  return given == "weak";
+}
+
 }  // namespace
 
 const Settings& Settings::get() {
@@ -31,6 +37,7 @@ const Settings& Settings::get() {
                                  .queues = number("QUEUES", 8),
                                  .depth = number("DEPTH", 1024),
                                  .memory = number("MEMORY_MIB", 4096) << 20,
+                                 .weak = weak_memory_wanted(),
                                  .peers = number("PEERS", 1),
                                  .stream_words = number("STREAM_WORDS", 1),
                                  .flush = number("FLUSH", 0),

@@ -11,6 +11,7 @@ struct Settings {
   std::uint64_t queues;        // QUEUES, hardware queues of a device: streams are dealt round robin
   std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
   std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
+  bool weak;                   // MEMORY=weak: its order is (gpu/weak_memory.hpp); strong
   std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
   std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before

@@ -60,6 +60,7 @@ class HardwareQueue {
     Mark mark;
     std::vector<Mark> after;
     Step step;
+    std::uint64_t submitted;  // WeakMemory::submit()
   };
   void work();  // the thread
 
@@ -78,6 +79,8 @@ void submit(Lock& lock, const StreamPtr& stream, Step step);
 // Of what has been submitted so far, of other streams' that the stream waits for as well.
 Mark mark_of(Lock& lock, const StreamPtr& stream);
 void wait(Lock& lock, const Mark& mark);
+// Once the host knows that work has ended, it sees what that has written.
+void show_host();
 // For all streams of a device.
 void wait_all(Lock& lock, Gpu& gpu);
 // The same, while every other call for this device waits: as one that holds the context's lock.

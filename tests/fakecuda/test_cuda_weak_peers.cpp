@@ -1,0 +1,106 @@
+// What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/test_cuda_mutants.py runs these
+// for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
+// begins, and one rank is later than the others all the time.
+#include "carried_calls.hpp"
+
+using namespace fakecuda_test;
+
+namespace {
+
+std::chrono::seconds limit() {
+  const char* const given = std::getenv("MUTANT_SECONDS");
+  return std::chrono::seconds(given ? std::atoi(given) : 50);
+}
+
+void set_up(const char* stream_words, int rank) {
+  ::setenv("FAKECUDA_STREAM_WORDS", stream_words, 1);
+  ::setenv("FAKECUDA_MEMORY", "weak", 0);
+  ::setenv("FAKECUDA_DEPTH", "1000000", 1);
+  ::setenv("FAKECUDA_SEED", std::to_string(rank + 1).c_str(), 1);
+  ::setenv("FAKECUDA_DELAY_US", rank == 1 ? "200" : "0", 1);
+}
+
+void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body) {
+  constexpr int kSize = 2;
+  run_processes<Tickets>(kSize, limit(), [&](int rank, World& world) {
+    set_up(stream_words, rank);
+    PeerRank self(rank, kSize, world);
+    Hold hold(self.device);
+    body(self, hold);
+    self.meet();
+    self.node.reset();
+    self.meet();
+  });
+}
+
+void run_all_calls(PeerRank& self, Hold& hold, Grouping grouped) {
+  run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
+}
+
+// Nobody answers the root, so that nothing but the end of a slot's last use holds it back.
+void broadcast_often(PeerRank& self, Hold& hold) {
+  std::vector<Call> calls;
+  for (const Algorithm& algorithm : algorithms())
+    for (int k = 0; runs_on_devices(algorithm) && algorithm.collective == Collective::Broadcast && k < 12;
+         ++k)
+      calls.push_back({&algorithm, self.size, 600, DataType::Int32, ReduceOp::Sum, k * self.size});
+  run_calls(self, calls, none, &hold);
+}
+
+void run_carried(const char* stream_words, bool by_host) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    constexpr int kSize = 2;
+    set_up(stream_words, 1);
+    Device& device = load_device(0);
+    auto transports = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 2});
+    std::vector<std::unique_ptr<CarriedRank>> ranks;
+    for (auto& transport : transports)
+      ranks.push_back(std::make_unique<CarriedRank>(device, std::move(transport)));
+    std::vector<std::exception_ptr> errors(kSize);
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < kSize; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          Hold hold(device);
+          carry_everything(*ranks[r], kSize, hold, by_host);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    for (const auto& error : errors)
+      if (error) std::rethrow_exception(error);
+  });
+}
+
+}  // namespace
+
+TEST(peers_by_memory_operations) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
+}
+
+TEST(peers_by_kernels) {
+  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
+}
+
+TEST(group_memory_by_memory_operations) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
+}
+
+TEST(group_memory_by_kernels) {
+  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
+}
+
+TEST(broadcasts_in_a_row) { run_peers("1", broadcast_often); }
+
+TEST(graphs) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
+}
+
+TEST(carried_from_the_device) { run_carried("1", false); }
+
+TEST(carried_through_the_host) { run_carried("1", true); }
+
+TEST(carried_by_kernels) { run_carried("0", true); }
+
+int main(int argc, char** argv) { return unit::run(argc, argv, 600); }
