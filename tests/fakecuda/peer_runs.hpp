@@ -74,6 +74,7 @@ inline void run_calls(PeerRank& self, const std::vector<Call>& calls, Grouping g
     all.push_back(self.prepare(call, tuning_of(call.count), grouped(self.rank, call.number)));
     if (!hold) self.issue(*all.back());
   }
+  if (hold) self.share_group_memory();
   if (hold) hold->on(*self.caller);
   for (const auto& it : all)
     if (hold) self.issue(*it);

@@ -2,6 +2,7 @@
 // for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
 // begins, and one rank is later than the others all the time.
 #include "carried_calls.hpp"
+#include "flag_messages.hpp"
 
 using namespace fakecuda_test;
 
@@ -43,14 +44,16 @@ void broadcast_often(PeerRank& self, Hold& hold) {
   for (const Algorithm& algorithm : algorithms())
     for (int k = 0; runs_on_devices(algorithm) && algorithm.collective == Collective::Broadcast && k < 12;
          ++k)
-      calls.push_back({&algorithm, self.size, 600, DataType::Int32, ReduceOp::Sum, k * self.size});
+      calls.push_back({&algorithm, self.size, 100, DataType::Int32, ReduceOp::Sum, k * self.size});
   run_calls(self, calls, none, &hold);
 }
 
-void run_carried(const char* stream_words, bool by_host) {
+// `late`: hardware queues.
+void run_carried(const char* stream_words, bool by_host, const char* late) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
     constexpr int kSize = 2;
     set_up(stream_words, 1);
+    ::setenv("FAKECUDA_LATE", late, 1);
     Device& device = load_device(0);
     auto transports = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 2});
     std::vector<std::unique_ptr<CarriedRank>> ranks;
@@ -70,6 +73,13 @@ void run_carried(const char* stream_words, bool by_host) {
     for (auto& thread : threads) thread.join();
     for (const auto& error : errors)
       if (error) std::rethrow_exception(error);
+  });
+}
+
+void run_flags(const char* stream_words) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    set_up(stream_words, 1);
+    FlagMessages(load_device(0)).all();
   });
 }
 
@@ -97,10 +107,17 @@ TEST(graphs) {
   run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
 }
 
-TEST(carried_from_the_device) { run_carried("1", false); }
+// Each rank has a queue of its caller and two of lanes.
+constexpr const char *kAll = "63", *kFirstLanes = "18", *kSecondLanes = "36";
 
-TEST(carried_through_the_host) { run_carried("1", true); }
+TEST(carried_from_the_device) { run_carried("1", false, kSecondLanes); }
 
-TEST(carried_by_kernels) { run_carried("0", true); }
+TEST(carried_through_the_host) { run_carried("1", true, kFirstLanes); }
+
+TEST(carried_by_kernels) { run_carried("0", true, kAll); }
+
+TEST(flags_by_memory_operations) { run_flags("1"); }
+
+TEST(flags_by_kernels) { run_flags("0"); }
 
 int main(int argc, char** argv) { return unit::run(argc, argv, 600); }

@@ -15,6 +15,8 @@ from support import processes, simgpu_build
 
 TARGET = "test_cuda_weak_peers"
 CASES = (
+    "flags_by_kernels",
+    "flags_by_memory_operations",
     "carried_from_the_device",
     "carried_by_kernels",
     "carried_through_the_host",

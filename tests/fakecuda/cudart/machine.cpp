@@ -10,8 +10,11 @@
 namespace fakecuda {
 
 Gpu::Gpu(int index) : index(index) {
-  for (std::uint64_t q = 0; q < Settings::get().queues; ++q)
-    queues.push_back(std::make_unique<HardwareQueue>(index, Settings::get().seed + q));
+  const Settings& settings = Settings::get();
+  for (std::uint64_t q = 0; q < settings.queues; ++q) {
+    const bool late = q >= 64 || settings.late >> q & 1;
+    queues.push_back(std::make_unique<HardwareQueue>(index, late ? settings.delay_us : 0, settings.seed + q));
+  }
   legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);
   streams.push_back(legacy);
 }

@@ -45,6 +45,7 @@ const Settings& Settings::get() {
                                  .waits = number("WAITS", 0),
                                  .driver = number("DRIVER", CUDART_VERSION),
                                  .delay_us = number("DELAY_US", 0),
+                                 .late = number("LATE", ~std::uint64_t{0}),
                                  .seed = number("SEED", 1),
                                  .fails = text("FAILS"),
                                  .fails_after = number("FAILS_AFTER", 0),

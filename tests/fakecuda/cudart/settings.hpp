@@ -19,6 +19,7 @@ struct Settings {
   std::uint64_t waits;      // WAITS, 1: allocations and loading wait for the device, and shut all others out
   std::uint64_t driver;     // DRIVER, its version: 13000
   std::uint64_t delay_us;   // DELAY_US, each item starts after a random delay of up to so many
+  std::uint64_t late;       // LATE, of which hardware queues: a bit each
   std::uint64_t seed;       // SEED
   std::string fails;        // FAILS, a function of the API that fails: each call of it but the first
   std::uint64_t fails_after;  // FAILS_AFTER ones,

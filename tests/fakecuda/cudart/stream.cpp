@@ -66,7 +66,6 @@ Step once(std::function<void()> work) {
 
 void HardwareQueue::work() {
   executing_device() = device_;
-  const std::uint64_t most_delay = Settings::get().delay_us;
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
   while (true) {
@@ -76,7 +75,7 @@ void HardwareQueue::work() {
     ++machine.executing;
     WeakMemory::executed() = item.submitted;
     lock.unlock();
-    if (most_delay) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay + 1)));
+    if (most_delay_) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay_ + 1)));
     const bool ended = !item.step || run(item.step);
     lock.lock();
     --machine.executing;

@@ -51,7 +51,8 @@ struct Mark {
 
 class HardwareQueue {
  public:
-  HardwareQueue(int device, std::uint64_t seed) : device_(device), random_(seed) {}
+  HardwareQueue(int device, std::uint64_t most_delay, std::uint64_t seed)
+      : device_(device), most_delay_(most_delay), random_(seed) {}
   HardwareQueue(const HardwareQueue&) = delete;
 
  private:
@@ -65,6 +66,7 @@ class HardwareQueue {
   void work();  // the thread
 
   const int device_;
+  const std::uint64_t most_delay_;  // us
   std::mt19937_64 random_;
   // All below: under the machine's mutex.
   std::deque<Item> items_;
