@@ -69,6 +69,7 @@ class FlagMessages {
     queue_->copy(&page_[kSeen], memory_, 8);
     hold_.let_go();
     while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has looked at the flag by now
     page_[kData] = ++value_;
     raise();
     queue_->synchronize();

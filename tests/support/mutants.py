@@ -3,18 +3,17 @@ is, and whether a program notices that it is gone."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 
 from support import processes, simgpu_build
 
-TARGET = "test_cuda_weak_peers"
+KERNELS, HOST = "test_folds", "test_cuda_weak_peers"  # programs of tests/fakecuda
 CASES = (
+    "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
     "flags_by_memory_operations",
     "carried_from_the_device",
@@ -29,24 +28,27 @@ CASES = (
 )
 
 
-def build() -> Path:
-    return simgpu_build.program(TARGET)
+def build() -> dict[str, Path]:
+    return {name: simgpu_build.program(name) for name in (KERNELS, HOST)}
 
 
-def run_case(program: Path, case: str, limit: int = 50, **environment: str) -> processes.Result:
-    return processes.run(
-        [program, case], timeout=limit + 60, MUTANT_SECONDS=str(limit), FAKECUDA_MEMORY="weak", **environment
-    )
+def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environment: str) -> processes.Result:
+    program = programs[KERNELS if case == CASES[0] else HOST]
+    environment |= {"MUTANT_SECONDS": str(limit), "FAKECUDA_MEMORY": "weak"}
+    return processes.run([program, case], timeout=limit + 60, **environment)
 
 
-def come_to(program: Path, folder: Path) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """The cases that come to each place, and how many seconds a case may take: ten times what it does."""
+def come_to(
+    programs: dict[str, Path], folder: Path, least: int
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """The cases that come to each place, and how many seconds a case may take: ten times what it does,
+    and `least`."""
     cases, limits = defaultdict(list), {}
     for case in CASES:
         told = folder / case
         began = time.monotonic()
-        run_case(program, case, FAKECUDA_PLACES=str(told)).expect(0)
-        limits[case] = max(5, round(10 * (time.monotonic() - began)))
+        run_case(programs, case, FAKECUDA_PLACES=str(told)).expect(0)
+        limits[case] = max(least, round(10 * (time.monotonic() - began)))
         for place in told.read_text().split():
             if case not in cases[place]:
                 cases[place].append(case)
@@ -73,42 +75,31 @@ def ptx_places() -> dict[str, str]:
 
 
 def _short(mangled: str, file: str) -> str:
-    match = re.search(r"\d([a-z_]+_kernel)(?:I([jm])E)?", mangled)
+    match = re.search(r"\d([a-z][a-z_]*_kernel)(?:I([jm])E)?", mangled)
     if file != "flag_kernels":
         return f"{match[1]} of {file}"
     return match[1] + {"j": "<32>", "m": "<64>", None: ""}[match[2]]
 
 
 def host_place(program: Path, place: str) -> str | None:
-    """Such as "event peer_execution.cpp:95: device.order(...);". None: it is no code of csrc."""
-    kind, offset = place.split(":")
-    if not re.fullmatch("[0-9a-f]+", offset):
+    """Such as "event peer_execution.cpp: device.order(caller, first);". None: it is no code of csrc."""
+    kind, offset = place.split(":", 1)
+    if kind not in ("stream_wait", "flag_write", "event"):
         return None
     command = ["addr2line", "-e", str(program), hex(int(offset, 16) - 1)]
     file, _, line = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(":")
     if "/csrc/" not in file:
         return None
     text = Path(file).read_text().splitlines()[int(line.split()[0]) - 1].strip()
-    return f"{kind} {Path(file).name}:{line.split()[0]}: {text}"
+    return f"{kind} {Path(file).name}: {text}"
 
 
-def outcome(program: Path, place: str, cases: list[str], limits: dict[str, int]) -> str | None:
+def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dict[str, int]) -> str | None:
     """How the first case that notices it ends; None: no case does."""
     for case in cases:
-        result = run_case(program, case, limits[case], FAKECUDA_MUTANT=place)
+        result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
         if result.status != 0:
             how = "hangs" if " hangs" in result.output else "fails"
             said = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
             return f"{case} {how}" + (f": {''.join(said[0])[:90]}" if said else "")
     return None
-
-
-if __name__ == "__main__":  # PYTHONPATH=tests python -m support.mutants place...
-    built = build()
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"places-{os.getpid()}"
-    folder.mkdir()
-    known, seconds = come_to(built, folder)
-    for name in sys.argv[1:] or sorted(known):
-        began = time.monotonic()
-        end = outcome(built, name, known[name], seconds)
-        print(f"{name}: {end}, {time.monotonic() - began:.1f} s, of {known[name]}")
