@@ -83,8 +83,8 @@ def _short(mangled: str, file: str) -> str:
 
 def host_place(program: Path, place: str) -> str | None:
     """Such as "event peer_execution.cpp: device.order(caller, first);". None: it is no code of csrc."""
-    kind, offset = place.split(":", 1)
-    if kind not in ("stream_wait", "flag_write", "event"):
+    kind, module, offset = re.split("[:+]", place)
+    if module != program.name:
         return None
     command = ["addr2line", "-e", str(program), hex(int(offset, 16) - 1)]
     file, _, line = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(":")

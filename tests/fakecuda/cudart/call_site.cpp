@@ -24,11 +24,11 @@ std::string call_site() {
   for (int i = 0; i < count; ++i) {
     Dl_info module;
     if (::dladdr(frames[i], &module) == 0 || is_between(module.dli_fname)) continue;
-    char place[32];
-    std::snprintf(
-        place, sizeof place, "%zx",
-        reinterpret_cast<std::uintptr_t>(frames[i]) - reinterpret_cast<std::uintptr_t>(module.dli_fbase));
-    return place;
+    const std::string_view path = module.dli_fname;
+    const auto begin = reinterpret_cast<std::uintptr_t>(module.dli_fbase);
+    char offset[32];
+    std::snprintf(offset, sizeof offset, "+%zx", reinterpret_cast<std::uintptr_t>(frames[i]) - begin);
+    return std::string(path.substr(path.rfind('/') + 1)) + offset;
   }
   return "?";
 }
