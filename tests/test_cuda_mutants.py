@@ -2,10 +2,14 @@
 each wait of a stream for a flag or for an event, and each write of a flag, one at a time, where memory is as
 weak as PTX allows. With --full all of them, else ten."""
 
+import time
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import mutants, simgpu_build
+from support.spmd import run_spmd
+from test_gpu import GPUS, WAYS
 
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
@@ -48,3 +52,38 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
     for place, end in found.items():
         print(f"{chosen[place]} ({place}): {end or 'NOT NOTICED'}")
     assert [chosen[place] for place, end in found.items() if end is None] == []
+
+
+def notices(tmp_path, way, timeout, **environment):
+    """What tests/gpu says; empty: nothing is wrong."""
+    size, gpus, chosen, env = WAYS[way]
+    reports = tmp_path / f"reports-{time.monotonic()}"
+    env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}
+    try:
+        run_spmd(reports, "mpi-gdr run", size, "gpu", "-k", chosen, timeout=timeout, **env)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.full
+def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
+    (library,) = (simgpu_build.CHECKOUT / "mpi_backend").glob("_C*.so")
+    ways, limits = defaultdict(list), {}
+    for way in ("two nodes", "by messages"):
+        told = tmp_path / way
+        began = time.monotonic()
+        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(told)) == ""
+        limits[way] = 60 + 3 * (time.monotonic() - began)
+        for place in set(told.read_text().split()):
+            ways[place].append(way)
+    named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
+    assert len(named) >= 5
+    silent = []
+    for place, name in sorted(named.items()):
+        said = ""
+        for way in ways[place]:
+            said = said or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
+        print(f"{name} ({place}): {said[:150] or 'NOT NOTICED'}", flush=True)
+        silent += [] if said else [name]
+    assert silent == []

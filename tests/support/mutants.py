@@ -103,3 +103,14 @@ def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dic
             said = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
             return f"{case} {how}" + (f": {''.join(said[0])[:90]}" if said else "")
     return None
+
+
+def binding_place(library: Path, place: str) -> str | None:
+    """Such as "event of mpigdr::launch". None: it is not the library's, or the programs above have it."""
+    kind, module, offset = re.split("[:+]", place)
+    if module != library.name:
+        return None
+    command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
+    function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
+    engine = ("mpigdr::PeerExecution", "mpigdr::StreamExecution", "mpigdr::submit_captured")
+    return None if function.startswith(engine) else f"{kind} of {function}"
