@@ -78,7 +78,7 @@ def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
         for place in set(told.read_text().split()):
             ways[place].append(way)
     named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
-    assert len(named) >= 5
+    assert len(named) >= 2
     silent = []
     for place, name in sorted(named.items()):
         said = ""

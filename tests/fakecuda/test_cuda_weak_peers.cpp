@@ -3,6 +3,7 @@
 // begins, and one rank is later than the others all the time.
 #include "carried_calls.hpp"
 #include "flag_messages.hpp"
+#include "program_parts.hpp"
 
 using namespace fakecuda_test;
 
@@ -83,6 +84,16 @@ void run_flags(const char* stream_words) {
   });
 }
 
+void run_parts(const char* late) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    set_up("1", 1);
+    ::setenv("FAKECUDA_LATE", late, 1);
+    ProgramParts parts(load_device(0));
+    parts.all_kinds_of_order();
+    parts.early_end();
+  });
+}
+
 }  // namespace
 
 TEST(peers_by_memory_operations) {
@@ -115,6 +126,10 @@ TEST(carried_from_the_device) { run_carried("1", false, kSecondLanes); }
 TEST(carried_through_the_host) { run_carried("1", true, kFirstLanes); }
 
 TEST(carried_by_kernels) { run_carried("0", true, kAll); }
+
+TEST(parts_of_which_the_first_queue_is_late) { run_parts("4"); }
+
+TEST(parts_of_which_the_other_queue_is_late) { run_parts("8"); }
 
 TEST(flags_by_memory_operations) { run_flags("1"); }
 

@@ -16,6 +16,8 @@ CASES = (
     "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
     "flags_by_memory_operations",
+    "parts_of_which_the_first_queue_is_late",
+    "parts_of_which_the_other_queue_is_late",
     "carried_from_the_device",
     "carried_by_kernels",
     "carried_through_the_host",
@@ -112,5 +114,5 @@ def binding_place(library: Path, place: str) -> str | None:
         return None
     command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
     function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
-    engine = ("mpigdr::PeerExecution", "mpigdr::StreamExecution", "mpigdr::submit_captured")
-    return None if function.startswith(engine) else f"{kind} of {function}"
+    engine = ("PeerExecution", "StreamExecution", "submit_captured", "ProgramFlags", "launch")
+    return None if function.removeprefix("mpigdr::").startswith(engine) else f"{kind} of {function}"
