@@ -70,7 +70,7 @@ def notices(tmp_path, way, timeout, **environment):
 def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
     (library,) = (simgpu_build.CHECKOUT / "mpi_backend").glob("_C*.so")
     ways, limits = defaultdict(list), {}
-    for way in ("two nodes", "by messages"):
+    for way in ("two nodes", "by messages", "graphs on four ranks"):
         told = tmp_path / way
         began = time.monotonic()
         assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(told)) == ""
@@ -78,7 +78,7 @@ def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
         for place in set(told.read_text().split()):
             ways[place].append(way)
     named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
-    assert len(named) >= 2
+    assert len(named) >= 3
     silent = []
     for place, name in sorted(named.items()):
         said = ""

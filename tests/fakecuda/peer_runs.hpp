@@ -58,7 +58,11 @@ class Hold {
  public:
   explicit Hold(Device& device) : flag_(device.make_flags(1)) {}
   void on(DeviceQueue& queue) { queue.wait_flag(&flag_[0], ++held_); }
-  void let_go() { flag_[0].store(held_, std::memory_order_release); }
+  // Late, so that what is not held up has begun.
+  void let_go() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    flag_[0].store(held_, std::memory_order_release);
+  }
 
  private:
   const std::shared_ptr<Flag[]> flag_;

@@ -1,6 +1,6 @@
 // What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/test_cuda_mutants.py runs these
 // for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
-// begins, and one rank is later than the others all the time.
+// begins, and one rank, or one queue of each, is later than the others all the time.
 #include "carried_calls.hpp"
 #include "flag_messages.hpp"
 #include "program_parts.hpp"
@@ -14,18 +14,21 @@ std::chrono::seconds limit() {
   return std::chrono::seconds(given ? std::atoi(given) : 50);
 }
 
-void set_up(const char* stream_words, int rank) {
+void set_up(const char* stream_words, int rank, const char* late) {
   ::setenv("FAKECUDA_STREAM_WORDS", stream_words, 1);
   ::setenv("FAKECUDA_MEMORY", "weak", 0);
   ::setenv("FAKECUDA_DEPTH", "1000000", 1);
   ::setenv("FAKECUDA_SEED", std::to_string(rank + 1).c_str(), 1);
-  ::setenv("FAKECUDA_DELAY_US", rank == 1 ? "200" : "0", 1);
+  ::setenv("FAKECUDA_DELAY_US", rank == 1 || late ? "200" : "0", 1);
+  if (late) ::setenv("FAKECUDA_LATE", late, 1);
 }
 
-void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body) {
+// `late`: hardware queues of both ranks; null: all of the second one.
+void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body,
+               const char* late = nullptr) {
   constexpr int kSize = 2;
   run_processes<Tickets>(kSize, limit(), [&](int rank, World& world) {
-    set_up(stream_words, rank);
+    set_up(stream_words, rank, late);
     PeerRank self(rank, kSize, world);
     Hold hold(self.device);
     body(self, hold);
@@ -49,12 +52,45 @@ void broadcast_often(PeerRank& self, Hold& hold) {
   run_calls(self, calls, none, &hold);
 }
 
+// Each half in a lane of its own: of the algorithms that there are, those for devices have one lane each.
+SchedulePtr gather_in_two_lanes(const CollectiveSpec& spec, const Tuning&) {
+  ScheduleWriter writer("two lanes");
+  const Slice all = writer.staging(spec.count);
+  const auto peers = static_cast<std::uint64_t>(spec.size), half = spec.count / 2;
+  for (std::uint64_t lane = 0; lane < 2; ++lane) {
+    const std::uint64_t at = lane * half, count = lane == 0 ? half : spec.count - half;
+    Slice room = all;
+    room.offset += at;
+    room.count = count;
+    writer.lane();
+    writer.round();
+    writer.copy(room, {Buffer::Input, at, count});
+    writer.round();
+    writer.notify();
+    for (int r = 0; r < spec.size; ++r)
+      if (r != spec.rank) writer.await(r);
+    writer.round();
+    for (std::uint64_t r = 0; r < peers; ++r) {
+      room.owner = static_cast<int>(r);
+      writer.copy({Buffer::Output, r * spec.count + at, count}, room);
+    }
+  }
+  return writer.finish();
+}
+
+void gather_often(PeerRank& self, Hold& hold) {
+  static const Algorithm kTwoLanes{Collective::AllGather, "two lanes", gather_in_two_lanes, "", true};
+  std::vector<Call> calls;
+  for (int k = 0; k < 6; ++k)
+    calls.push_back({&kTwoLanes, self.size, 100, DataType::Int32, ReduceOp::Sum, k});
+  run_calls(self, calls, none, &hold);
+}
+
 // `late`: hardware queues.
 void run_carried(const char* stream_words, bool by_host, const char* late) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
     constexpr int kSize = 2;
-    set_up(stream_words, 1);
-    ::setenv("FAKECUDA_LATE", late, 1);
+    set_up(stream_words, 0, late);
     Device& device = load_device(0);
     auto transports = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 2});
     std::vector<std::unique_ptr<CarriedRank>> ranks;
@@ -79,15 +115,14 @@ void run_carried(const char* stream_words, bool by_host, const char* late) {
 
 void run_flags(const char* stream_words) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
-    set_up(stream_words, 1);
+    set_up(stream_words, 0, nullptr);
     FlagMessages(load_device(0)).all();
   });
 }
 
 void run_parts(const char* late) {
   run_processes<int>(1, limit(), [&](int, Common<int>&) {
-    set_up("1", 1);
-    ::setenv("FAKECUDA_LATE", late, 1);
+    set_up("1", 0, late);
     ProgramParts parts(load_device(0));
     parts.all_kinds_of_order();
     parts.early_end();
@@ -113,6 +148,8 @@ TEST(group_memory_by_kernels) {
 }
 
 TEST(broadcasts_in_a_row) { run_peers("1", broadcast_often); }
+
+TEST(two_lanes) { run_peers("1", gather_often, "8"); }
 
 TEST(graphs) {
   run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
