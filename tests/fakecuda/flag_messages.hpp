@@ -53,7 +53,7 @@ class FlagMessages {
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
     write();
-    while (!written()) std::this_thread::yield();
+    while (!written()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     CHECK(page_[kSeen] == value_);
     queue_->synchronize();
   }
@@ -68,7 +68,7 @@ class FlagMessages {
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
     hold_.let_go();
-    while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::yield();
+    while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has looked at the flag by now
     page_[kData] = ++value_;
     raise();

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from support import processes, simgpu_build
@@ -42,12 +43,12 @@ def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environmen
 
 
 def come_to(
-    programs: dict[str, Path], folder: Path, least: int
+    programs: dict[str, Path], folder: Path, chosen: Iterable[str], least: int
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """The cases that come to each place, and how many seconds a case may take: ten times what it does,
-    and `least`."""
+    """Of the chosen cases: those that come to each place, and how many seconds each may take, ten times what
+    it does, and `least`."""
     cases, limits = defaultdict(list), {}
-    for case in CASES:
+    for case in chosen:
         told = folder / case
         began = time.monotonic()
         run_case(programs, case, FAKECUDA_PLACES=str(told)).expect(0)
