@@ -43,7 +43,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
     lines = (tmp_path / "scale.cpp").read_text().splitlines()
     first = lines.index('#line 1 "scale.ptx"') + 1
     assert lines[first + 15] == (  # the line that it has in the PTX
-        "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t, u64{_rd1} + -8); "
+        "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t.at(file, 0), u64{_rd1} + -8); "
         "_r1 = v[0]; _r2 = v[1]; }"
     )
     assert '{"scale", &kernel0, params0, 16, 1080, kRegisters, 256},' in lines

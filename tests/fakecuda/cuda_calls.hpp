@@ -60,22 +60,30 @@ inline unsigned char* allocate(std::size_t bytes) {
 // Long enough for what should have waited to show that it has not.
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// A kernel of flag_kernels.cu, as nvcc's objects make it known; the name's hashes are of another compilation.
-inline const void* write_kernel() {
-  static char function;
-  __cudaRegisterFunction(
-      nullptr, &function, &function,
-      "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_0000000012write_kernelIjEEvPVT_S3_", -1,
-      nullptr, nullptr, nullptr, nullptr, nullptr);
+// Kernels of flag_kernels.cu, as nvcc's objects make them known; the name's hashes are of another
+// compilation.
+#define FLAG_KERNEL(name) "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000" name
+inline const void* make_known(char& function, const char* name) {
+  __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
+                         nullptr);
   return &function;
 }
-inline const void* loaded_write_kernel() {
-  const void* const kernel = write_kernel();
+inline const void* write_kernel() {
+  static char function;
+  return make_known(function, FLAG_KERNEL("12write_kernelIjEEvPVT_S3_"));
+}
+inline const void* wait_kernel() {
+  static char function;
+  return make_known(function, FLAG_KERNEL("11wait_kernelIjEEvPVKT_S3_"));
+}
+inline const void* loaded(const void* kernel) {
   cudaFuncAttributes attributes;
   ok(cudaFuncGetAttributes(&attributes, kernel));
   return kernel;
 }
-inline void launch_write(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
+inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
+// That waits for `value`, or writes it.
+inline void launch_flag(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
   void* arguments[] = {&word, &value};
   ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
 }

@@ -128,6 +128,14 @@ class PeerRank {
     return made;
   }
 
+  // From now on all find what there is of each other's group memory.
+  void share_group_memory() {
+    for (int step = 0; step < 2; ++step) {  // tell, look
+      node->refresh(use_);
+      meet();
+    }
+  }
+
   // The input comes on the caller's queue right before, the result leaves it right behind.
   void issue(InFlight& it) {
     give(it, *caller);

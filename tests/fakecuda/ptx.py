@@ -8,6 +8,7 @@ What is not known is an error, with its text: nothing is guessed."""
 
 import re
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -49,17 +50,21 @@ INSTRUCTIONS = [
     (rf"mov\.(?:pred|{BITS}|{TYPE})", "{0} = {1}"),
     (r"cvta\.to\.global\.u64", "{0} = {1}"),
     (r"bra(?:\.uni)?", "goto {0}"),
-    (r"bar\.sync\.0", "barrier(t)"),
-    (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>(t)"),
-    (r"membar\.gl|fence\.(?:sc|acq_rel)\.gpu", "fence<Scope::Device>(t)"),
-    (r"membar\.sys|fence\.(?:sc|acq_rel)\.sys", "fence<Scope::System>(t)"),
     (r"ret", "return"),
+]
+# The same, but that a mutant may leave them out (gpu/mutant.hpp).
+ORDER = [
+    (r"bar\.sync\.0", "barrier"),
+    (r"membar\.cta|fence\.(?:sc|acq_rel)\.cta", "fence<Scope::Block>"),
+    (r"membar\.gl|fence\.(?:sc|acq_rel)\.gpu", "fence<Scope::Device>"),
+    (r"membar\.sys|fence\.(?:sc|acq_rel)\.sys", "fence<Scope::System>"),
 ]
 ACCESS = re.compile(r"(ld|st)(\.volatile)?(\.global|\.param|\.shared)?(?:\.v[24])?\.([subf](?:8|16|32|64))")
 SPECIAL = {"%tid.x": "t.tid", "%ntid.x": "t.ntid", "%ctaid.x": "t.ctaid", "%nctaid.x": "t.nctaid"}
 IGNORED = re.compile(r'|\(|\)|\.version .*|\.target .*|\.address_size 64|\.pragma "nounroll";')
 PRELUDE = (
-    '#include "gpu/translated.hpp"\nnamespace fakecuda {{ namespace {{ using namespace ptx;\n#line 1 "{}"\n'
+    '#include "gpu/translated.hpp"\nnamespace fakecuda {{ namespace {{ using namespace ptx;\n'
+    '[[maybe_unused]] constexpr char file[] = "{}";\n#line 1 "{}"\n'
 )
 
 
@@ -99,6 +104,7 @@ class Translator:
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
         self.kernel: Kernel | None = None  # whose body, or head, this is
+        self.places: Counter[str] = Counter()  # of each kind that a mutant may leave out, so far
 
     def line(self, text: str) -> str:
         text = re.sub(r"//.*", "", text).strip()
@@ -158,11 +164,19 @@ class Translator:
             return self.parts(int(name[5:]), *args)
         if name == "bar.sync":  # which barrier, and among how many threads: of all, 0 is the only one known
             name, args = ".".join([name, *args]), []
+        for pattern, function in ORDER:
+            if re.fullmatch(pattern, name) and not args:
+                return f"{function}({self.thread_at(function.partition('<')[0])})"
         for pattern, form in INSTRUCTIONS:
             match = re.fullmatch(pattern, name)
             if match and len(args) == len(set(re.findall(r"\{\d\}", form))):
                 return match.expand(form).format(*(self.operand(arg) for arg in args))
         raise Unknown
+
+    def thread_at(self, kind: str) -> str:
+        """The thread, which is told where it is."""
+        self.places[kind] += 1
+        return f"t.at(file, {self.places[kind] - 1})"
 
     def operand(self, text: str) -> str:
         if text in SPECIAL:
@@ -188,13 +202,14 @@ class Translator:
         address = self.address(memory)
         type_name = type_name.replace("b", "u")
         order = "Order::Volatile" if volatile else "Order::Weak"
+        thread = self.thread_at("volatile") if volatile else "t"
         if kind == "st":
             if space == ".param":
                 raise Unknown
             function = f"store_shared<{type_name}>" if space == ".shared" else f"store<{order}, {type_name}>"
-            return f"{function}(t, {', '.join([address, *names])})"
+            return f"{function}({', '.join([thread, address, *names])})"
         function = f"load{space.replace('.', '_')}<" if space in (".shared", ".param") else f"load<{order}, "
-        loaded = f"{function}{type_name}, {len(names)}>(t, {address})"
+        loaded = f"{function}{type_name}, {len(names)}>({thread}, {address})"
         if len(names) == 1:
             return f"{names[0]} = {loaded}[0]"
         return f"const auto v = {loaded}; " + "; ".join(f"{r} = v[{i}]" for i, r in enumerate(names))
@@ -266,7 +281,8 @@ def translate(source: Path) -> str:
             raise SystemExit(f"{source}:{number}: PTX that is not known: {line.strip()}") from None
     if not translator.kernels:
         raise SystemExit(f"{source}: no kernels")
-    return PRELUDE.format(source.name) + "\n".join([*lines, '#line 1 "tables"', translator.tables()])
+    lines += ['#line 1 "tables"', translator.tables()]
+    return PRELUDE.format(source.stem, source.name) + "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -41,11 +41,11 @@ TEST(what_is_forbidden_of_memory) {
 
 TEST(what_is_forbidden_of_kernels_and_words) {
   expect_fault("launch of a kernel that is not loaded",
-               [] { launch_write(write_kernel(), make_words(), 1, make_stream()); });
+               [] { launch_flag(write_kernel(), make_words(), 1, make_stream()); });
   const auto write_to = [](const std::function<void*()>& address) {
     return [address] {
       const auto stream = make_stream();
-      launch_write(loaded_write_kernel(), address(), 1, stream);
+      launch_flag(loaded_write_kernel(), address(), 1, stream);
       ok(cudaStreamSynchronize(stream));
     };
   };
@@ -62,7 +62,7 @@ TEST(what_is_forbidden_of_kernels_and_words) {
     void* const memory = allocate(8);
     ok(cudaSetDevice(1));
     const auto stream = make_stream();
-    launch_write(loaded_write_kernel(), memory, 1, stream);
+    launch_flag(loaded_write_kernel(), memory, 1, stream);
     ok(cudaStreamSynchronize(stream));
   });
   expect_fault("foreign pointer", [] {
@@ -89,7 +89,7 @@ TEST(what_is_forbidden_of_streams_and_captures) {
     ::setenv("FAKECUDA_DEVICES", "2", 1);
     const auto stream = make_stream();
     ok(cudaSetDevice(1));
-    launch_write(loaded_write_kernel(), make_words(), 1, stream);
+    launch_flag(loaded_write_kernel(), make_words(), 1, stream);
   });
   expect_fault("cudaMalloc: not while a stream is captured", in_capture([](cudaStream_t) { allocate(10); }));
   expect_fault("cudaMalloc: not while a stream is captured",

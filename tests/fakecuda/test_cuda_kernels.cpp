@@ -12,7 +12,7 @@ TEST(kernels_are_found_by_the_names_of_nvccs_objects) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream();
-    launch_write(loaded_write_kernel(), &words[3], 77, stream);
+    launch_flag(loaded_write_kernel(), &words[3], 77, stream);
     ok(cudaStreamSynchronize(stream));
     CHECK(words[3] == 77);
     cudaFuncAttributes attributes;
@@ -56,7 +56,7 @@ TEST(modules_may_be_loaded_eagerly_and_are_a_devices_own) {
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     auto* const words = make_words();
     const auto stream = make_stream();
-    launch_write(write_kernel(), &words[0], 1, stream);
+    launch_flag(write_kernel(), &words[0], 1, stream);
     ok(cudaStreamSynchronize(stream));
     CHECK(words[0] == 1);
   });
@@ -64,7 +64,7 @@ TEST(modules_may_be_loaded_eagerly_and_are_a_devices_own) {
     ::setenv("FAKECUDA_DEVICES", "2", 1);
     const void* const kernel = loaded_write_kernel();
     ok(cudaSetDevice(1));
-    launch_write(kernel, make_words(), 1, make_stream());
+    launch_flag(kernel, make_words(), 1, make_stream());
   });
 }
 

@@ -37,7 +37,7 @@ TEST(the_device_may_see_the_hosts_memory_elsewhere) {
     ok(cudaHostGetDevicePointer(&seen, words, 0));
     CHECK(seen != words);
     const auto stream = make_stream();
-    launch_write(loaded_write_kernel(), seen, 9, stream);
+    launch_flag(loaded_write_kernel(), seen, 9, stream);
     ok(cudaStreamSynchronize(stream));
     CHECK(words[0] == 9);
     ok(cudaFreeHost(words));
@@ -45,7 +45,7 @@ TEST(the_device_may_see_the_hosts_memory_elsewhere) {
   expect_fault("address of the host", [] {
     ::setenv("FAKECUDA_ELSEWHERE", "1", 1);
     const auto stream = make_stream();
-    launch_write(loaded_write_kernel(), make_words(), 9, stream);
+    launch_flag(loaded_write_kernel(), make_words(), 9, stream);
     ok(cudaStreamSynchronize(stream));
   });
 }
@@ -197,7 +197,7 @@ TEST(devices_reach_each_other_when_they_are_told_to) {
     ok(cudaDeviceEnablePeerAccess(0, 0));
     CHECK(cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessAlreadyEnabled);
     const auto stream = make_stream();
-    launch_write(loaded_write_kernel(), memory, 5, stream);
+    launch_flag(loaded_write_kernel(), memory, 5, stream);
     ok(cudaStreamSynchronize(stream));
     CHECK(memory[0] == 5);
     CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);

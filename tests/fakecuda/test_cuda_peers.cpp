@@ -1,10 +1,6 @@
 // Processes with a software GPU each, or one for all: every algorithm on memory that devices share, bit for
 // bit as the host folds it, at once and from graphs.
-#include <cuda_runtime_api.h>
-
-#include "engine/captured_program.hpp"
-#include "peer_rank.hpp"
-#include "test.hpp"
+#include "peer_runs.hpp"
 
 using namespace fakecuda_test;
 
@@ -39,97 +35,10 @@ void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& bod
     });
 }
 
-bool runs_on_devices(const Algorithm& algorithm) {
-  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
-}
-
-struct Kind {
-  DataType dtype;
-  ReduceOp op;
-};
-constexpr Kind kKinds[] = {{DataType::Float32, ReduceOp::Sum},      {DataType::BFloat16, ReduceOp::Avg},
-                           {DataType::Int8, ReduceOp::BitXor},      {DataType::Complex64, ReduceOp::Sum},
-                           {DataType::Float8E4M3FN, ReduceOp::Sum}, {DataType::Int64, ReduceOp::Min},
-                           {DataType::Float16, ReduceOp::Max},      {DataType::Float64, ReduceOp::Product},
-                           {DataType::Float32, ReduceOp::PreMulSum}};
-
-// Every algorithm with another kind of elements each time; number `number` is the first one.
-std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
-  std::vector<Call> calls;
-  for (const Algorithm& algorithm : algorithms()) {
-    if (!runs_on_devices(algorithm)) continue;
-    const Kind kind = kKinds[static_cast<std::size_t>(number) % std::size(kKinds)];
-    const bool reduces = algorithm.collective == Collective::AllReduce ||
-                         algorithm.collective == Collective::Reduce ||
-                         algorithm.collective == Collective::ReduceScatter;
-    calls.push_back({&algorithm, size, count, kind.dtype, reduces ? kind.op : ReduceOp::Sum, number++});
-  }
-  return calls;
-}
-
-// Small chunks, so that Staging is used again and again, but for what is larger than those need.
-Tuning tuning_of(std::uint64_t count) {
-  if (count > 3000) return {.staging_bytes = ipc::kStagingBytes, .in_place = true};
-  return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
-}
-
 using Counts = std::initializer_list<std::uint64_t>;
 
-// `grouped`: by rank and number of the call.
-void run_everything(PeerRank& self, unsigned (*grouped)(int rank, int number),
-                    Counts counts = {1, 7, 100, 3000, 40003}) {
-  std::vector<std::unique_ptr<InFlight>> all;
-  for (const std::uint64_t count : counts)
-    for (const Call& call : calls_of(self.size, count, static_cast<int>(all.size()))) {
-      all.push_back(self.prepare(call, tuning_of(count), grouped(self.rank, call.number)));
-      self.issue(*all.back());
-    }
-  CHECK(all.size() >= counts.size() * 8);
-  self.caller->synchronize();
-  for (const auto& it : all) self.finish(*it);
-}
-
-unsigned none(int, int) { return 0; }
-unsigned everything(int, int number) { return number % 2 ? kSame : kInput | kOutput; }
-unsigned some(int rank, int number) { return static_cast<unsigned>(rank * 5 + number * 3) % 8; }
-
-// All that a graph can hold, replayed with other inputs each time.
-void replay_everything(PeerRank& self) {
-  cudaStream_t native;
-  CHECK(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking) == cudaSuccess);
-  const auto caller = self.device.adopt(native), queue = self.device.make_queue();
-  std::vector<std::unique_ptr<InFlight>> all;
-  for (const Call& call : calls_of(self.size, 700, 0)) {
-    auto prepared = self.prepare(call, tuning_of(700), 0);
-    std::string why;
-    if (can_be_captured(*prepared->schedule, why)) all.push_back(std::move(prepared));
-  }
-  CHECK(all.size() >= 8);
-  CHECK(!self.device.capturing(native));
-  CHECK(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
-  for (const auto& it : all) {
-    self.give(*it, *caller);
-    self.device.order(*caller, *queue);
-    submit_captured(*it->schedule, it->binding, self.node.get(), *queue);
-    self.device.order(*queue, *caller);
-    self.take(*it, *caller);
-  }
-  CHECK(self.device.capturing(native));
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  CHECK(cudaStreamEndCapture(native, &graph) == cudaSuccess);
-  CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  for (int replay = 0; replay < 20; ++replay) {
-    for (const auto& it : all) {
-      it->call.number += 12 * 997;  // another input, the same root
-      it->set_input(self.rank);
-    }
-    CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);
-    if (replay % 3 == 0) CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);  // the same once more, at once
-    caller->synchronize();
-    for (const auto& it : all) it->check(self.rank);
-  }
+void run_everything(PeerRank& self, Grouping grouped, Counts counts = {1, 7, 100, 3000, 40003}) {
+  run_calls(self, all_calls(self.size, counts), grouped);
 }
 
 }  // namespace
@@ -220,10 +129,12 @@ TEST(a_rank_that_is_gone_leaves_the_others_a_device_that_goes_on) {
   });
 }
 
-TEST(graphs_are_replayed) { run_ranks({}, replay_everything); }
+TEST(graphs_are_replayed) {
+  run_ranks({}, [](PeerRank& self) { replay_everything(self, 20); });
+}
 
 TEST(graphs_are_replayed_on_one_hardware_queue_with_delays) {
-  run_ranks({.queues = "1", .delay_us = "10"}, replay_everything);
+  run_ranks({.queues = "1", .delay_us = "10"}, [](PeerRank& self) { replay_everything(self, 20); });
 }
 
 int main(int argc, char** argv) { return unit::run(argc, argv, 600); }

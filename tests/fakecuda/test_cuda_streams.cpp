@@ -107,10 +107,10 @@ TEST(a_graph_runs_what_was_recorded_any_number_of_times_and_its_branches_side_by
     ok(cudaEventRecord(fork, first));
     ok(cudaStreamWaitEvent(second, fork, 0));
     wait(first, words[0], 1);  // by the other branch
-    launch_write(kernel, &words[1], 1, first);
-    launch_write(kernel, &words[0], 1, second);
+    launch_flag(kernel, &words[1], 1, first);
+    launch_flag(kernel, &words[0], 1, second);
     wait(second, words[3], 1);  // by the host
-    launch_write(kernel, &words[4], 1, second);
+    launch_flag(kernel, &words[4], 1, second);
     ok(cudaEventRecord(join, second));
     ok(cudaStreamWaitEvent(first, join, 0));
     ok(cudaMemcpyAsync(&words[2], &words[4], 4, cudaMemcpyDefault, first));

@@ -279,9 +279,10 @@ TEST(every_access_to_global_memory_is_asked_for) {
   };
   struct Rules : MemoryRules {
     mutable std::vector<Access> seen;
-    void check(const void* address, std::size_t bytes, bool write, bool atomic) const override {
+    bool check(const void* address, std::size_t bytes, bool write, bool atomic) const override {
       CHECK(!atomic);
       seen.push_back({reinterpret_cast<u64>(address), bytes, write});
+      return false;
     }
   } rules;
   const Kernel some = kernel([](Thread& t) {

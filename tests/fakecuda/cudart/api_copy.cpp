@@ -1,5 +1,7 @@
 // Copies. What the host may not have pinned is staged, as the documents say: its copy to the device is taken
 // at once, and one from the device is waited for.
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -20,20 +22,56 @@ void access(const void* memory, std::size_t bytes, bool write) {
   count_access(where(*range, executing_device()), bytes, write);
 }
 
+// By the device.
+void write(void* dst, const void* src, std::size_t bytes) {
+  if (weak_memory())
+    weak_memory()->write(dst, src, bytes);
+  else
+    std::memcpy(dst, src, bytes);
+}
+
+// In pieces, where memory is weak: of what the device sees.
+void copy(void* dst, const void* src, std::size_t bytes) {
+  if (!weak_memory()) return static_cast<void>(std::memcpy(dst, src, bytes));
+  const bool foreign = Memory::get().is_foreign(src);
+  std::array<std::byte, 4096> piece;
+  for (std::size_t at = 0; at < bytes; at += piece.size()) {
+    const std::size_t some = std::min(piece.size(), bytes - at);
+    weak_memory()->read(static_cast<const std::byte*>(src) + at, piece.data(), some, foreign);
+    weak_memory()->write(static_cast<std::byte*>(dst) + at, piece.data(), some);
+  }
+}
+
 }  // namespace
 
 Step copy_step(void* dst, const void* src, std::size_t bytes) {
   return once([=] {
     access(dst, bytes, true);
     access(src, bytes, false);
-    std::memcpy(dst, src, bytes);
+    copy(dst, src, bytes);
   });
 }
 
 Step fill_step(void* dst, int value, std::size_t bytes) {
   return once([=] {
     access(dst, bytes, true);
-    std::memset(dst, value, bytes);
+    if (weak_memory())
+      write(dst, std::vector<std::byte>(bytes, static_cast<std::byte>(value)).data(), bytes);
+    else
+      std::memset(dst, value, bytes);
+  });
+}
+
+Step by_host(std::function<void()> work) {
+  return once([work = std::move(work)] {
+    const auto settle = [] {
+      if (!weak_memory()) return;
+      weak_memory()->release();
+      weak_memory()->acquire();
+    };
+    settle();
+    work();
+    settle();
   });
 }
 
@@ -58,15 +96,16 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
     const auto staged = std::make_shared<const std::vector<std::byte>>(begin, begin + bytes);
     submit(lock, stream, once([=] {
              access(dst, bytes, true);
-             std::memcpy(dst, staged->data(), bytes);
+             write(dst, staged->data(), bytes);
            }));
     return cudaSuccess;
   }
   const Mark end = enqueue(lock, stream, {}, once([=] {
                              if (from_known) access(src, bytes, false);
-                             std::memcpy(dst, src, bytes);
+                             copy(dst, src, bytes);
                            }));
   wait(lock, end);
+  show_host();
   return cudaSuccess;
 }
 

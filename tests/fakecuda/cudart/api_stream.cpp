@@ -1,6 +1,8 @@
 // Streams and events.
 #include "cudart/api.hpp"
+#include "cudart/call_site.hpp"
 #include "cudart/handles.hpp"
+#include "cudart/work.hpp"
 
 using namespace fakecuda;
 
@@ -36,6 +38,7 @@ FAKECUDA_API cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   expect_not_captured(stream->capture, "cudaStreamSynchronize");
   expect_legacy_allowed(*stream, "cudaStreamSynchronize");
   wait(lock, mark_of(lock, stream));
+  show_host();
   return cudaSuccess;
 }
 
@@ -45,7 +48,9 @@ FAKECUDA_API cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const StreamPtr stream = find_stream(handle);
   expect_not_captured(stream->capture, "cudaStreamQuery");
   expect_legacy_allowed(*stream, "cudaStreamQuery");
-  return stream->done == stream->submitted ? cudaSuccess : report(cudaErrorNotReady);
+  if (stream->done != stream->submitted) return report(cudaErrorNotReady);
+  show_host();
+  return cudaSuccess;
 }
 
 FAKECUDA_API cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
@@ -63,7 +68,7 @@ FAKECUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t ev
   Lock lock = lock_machine();
   const StreamPtr stream = find_stream(handle);
   expect_legacy_allowed(*stream, "cudaStreamWaitEvent");
-  wait_event(lock, stream, *events().find(event));
+  if (!call_left_out("event")) wait_event(lock, stream, *events().find(event));
   return cudaSuccess;
 }
 
@@ -71,7 +76,7 @@ FAKECUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t ev
 FAKECUDA_API cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
   FAKECUDA_ENTER();
   Lock lock = lock_machine();
-  submit(lock, use_stream(handle, "cudaLaunchHostFunc"), once([=] { function(data); }));
+  submit(lock, use_stream(handle, "cudaLaunchHostFunc"), by_host([=] { function(data); }));
   return cudaSuccess;
 }
 
@@ -109,7 +114,9 @@ FAKECUDA_API cudaError_t cudaEventQuery(cudaEvent_t handle) {
   expect_no_capture("cudaEventQuery");
   const auto event = events().find(handle);
   expect_not_captured(event->capture, "cudaEventQuery");
-  return event->mark.reached() ? cudaSuccess : report(cudaErrorNotReady);
+  if (!event->mark.reached()) return report(cudaErrorNotReady);
+  show_host();
+  return cudaSuccess;
 }
 
 FAKECUDA_API cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
@@ -118,5 +125,6 @@ FAKECUDA_API cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   const auto event = events().find(handle);
   expect_not_captured(event->capture, "cudaEventSynchronize");
   wait(lock, Mark(event->mark));
+  show_host();
   return cudaSuccess;
 }

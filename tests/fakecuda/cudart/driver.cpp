@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "cudart/api.hpp"
+#include "cudart/call_site.hpp"
 #include "cudart/handles.hpp"
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
@@ -46,6 +47,7 @@ CUresult wait_value(CUstream handle, CUdeviceptr address, Word value, unsigned f
   if ((flags & ~CU_STREAM_WAIT_VALUE_FLUSH) != CU_STREAM_WAIT_VALUE_GEQ)
     fault("not modelled: flags of a wait for a value");
   const Word* const word = word_at<Word>(address, call);
+  if (call_left_out("stream_wait")) return CUDA_SUCCESS;
   Lock lock = lock_machine();
   submit(lock, use_stream(handle, call), checked(word, false, wait_step(word, value)));
   return CUDA_SUCCESS;
@@ -57,6 +59,7 @@ CUresult write_value(CUstream handle, CUdeviceptr address, Word value, unsigned 
   if (!Settings::get().stream_words) return CUDA_ERROR_NOT_SUPPORTED;
   if (flags != CU_STREAM_WRITE_VALUE_DEFAULT) fault("not modelled: flags of a write of a value");
   Word* const word = word_at<Word>(address, call);
+  if (call_left_out("flag_write")) return CUDA_SUCCESS;
   Lock lock = lock_machine();
   submit(lock, use_stream(handle, call), checked(word, true, write_step(word, value)));
   return CUDA_SUCCESS;

@@ -6,6 +6,7 @@
 
 #include "cudart/api.hpp"
 #include "cudart/handles.hpp"
+#include "cudart/work.hpp"
 
 namespace fakecuda {
 namespace {
@@ -41,13 +42,13 @@ int kernels_under_way(int device) { return Machine::get().gpu(device).turns.kern
 cudaError_t launch(cudaStream_t handle, std::function<void()> work) {
   FAKECUDA_ENTER();
   Lock lock = lock_machine();
-  submit(lock, use_stream(handle, "launch"), once(std::move(work)));
+  submit(lock, use_stream(handle, "launch"), by_host(std::move(work)));
   return cudaSuccess;
 }
 
 void slip_in(cudaStream_t handle, std::function<void()> work) {
   Lock lock(Machine::get().mutex);
-  submit(lock, use_stream(handle, "slip_in"), once(std::move(work)));
+  submit(lock, use_stream(handle, "slip_in"), by_host(std::move(work)));
 }
 
 void wind_up(std::chrono::milliseconds patience) {

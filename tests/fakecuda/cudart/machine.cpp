@@ -5,13 +5,17 @@
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
 #include "cudart/stream.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 
 Gpu::Gpu(int index)
     : index(index), room(static_cast<unsigned>(Settings::get().multiprocessors)), turns(index) {
-  for (std::uint64_t q = 0; q < Settings::get().queues; ++q)
-    queues.push_back(std::make_unique<HardwareQueue>(index, Settings::get().seed + q));
+  const Settings& settings = Settings::get();
+  for (std::uint64_t q = 0; q < settings.queues; ++q) {
+    const bool late = q >= 64 || settings.late >> q & 1;
+    queues.push_back(std::make_unique<HardwareQueue>(index, late ? settings.delay_us : 0, settings.seed + q));
+  }
   legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);
   streams.push_back(legacy);
 }
@@ -19,6 +23,7 @@ Gpu::Gpu(int index)
 HardwareQueue& Gpu::next_queue() { return *queues[streams_made++ % queues.size()]; }
 
 Machine::Machine() : owner_(::getpid()) {
+  if (Settings::get().weak) weaken_memory();
   Memory::get();  // its rules hold before anything is launched
   for (std::uint64_t device = 0; device < Settings::get().devices; ++device)
     gpus_.push_back(std::make_unique<Gpu>(static_cast<int>(device)));

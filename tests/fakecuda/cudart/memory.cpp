@@ -11,6 +11,7 @@
 #include "cudart/machine.hpp"
 #include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 namespace {
@@ -132,6 +133,7 @@ Memory::Ranges::iterator Memory::expect(void* memory, Range::Kind kind, const ch
 
 // The addresses stay, and nobody may touch them again.
 void Memory::withdraw(Ranges::iterator range) {
+  if (weak_memory()) weak_memory()->release();  // what was written there, while it is there
   const Range& it = range->second;
   if (it.seen) withdraw(ranges_.find(it.seen));
   if (it.kind != Range::Kind::Registered) {
@@ -197,7 +199,7 @@ std::optional<Range> Memory::find(const void* address, std::size_t bytes) const 
   return find_locked(as_bytes(address), bytes);
 }
 
-void Memory::check(const void* address, std::size_t bytes, bool write, bool) const {
+bool Memory::check(const void* address, std::size_t bytes, bool write, bool) const {
   thread_local std::array<Allowed, 8> known;
   thread_local std::size_t oldest = 0;
   const std::byte* const begin = as_bytes(address);
@@ -205,7 +207,10 @@ void Memory::check(const void* address, std::size_t bytes, bool write, bool) con
   const std::uint64_t generation = generation_.load(std::memory_order_acquire);
   for (const Allowed& it : known)
     if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end)
-      return count_access(it.where, bytes, write);
+    if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end) {
+      count_access(it.where, bytes, write);
+      return it.where != Where::Own;
+    }
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
   if (!range) fault("foreign pointer", address);
@@ -214,6 +219,12 @@ void Memory::check(const void* address, std::size_t bytes, bool write, bool) con
   const Where place = where(*range, device);
   known[oldest++ % known.size()] = {range->begin, range->begin + range->bytes, generation, device, place};
   count_access(place, bytes, write);
+  return place != Where::Own;
+}
+
+bool Memory::is_foreign(const void* address) const {
+  const auto range = find(address, 1);
+  return !range || where(*range, executing_device()) != Where::Own;
 }
 
 int Memory::device_of(const void* memory) const {

@@ -64,7 +64,9 @@ class Memory : public MemoryRules {
   // None: memory that CUDA was never told of.
   std::optional<Range> find(const void* address, std::size_t bytes) const;
   // An access by the device that the calling thread executes for.
-  void check(const void* address, std::size_t bytes, bool write, bool atomic) const override;
+  bool check(const void* address, std::size_t bytes, bool write, bool atomic) const override;
+  // Of the host, or of another device than that.
+  bool is_foreign(const void* address) const;
   // The device of an allocation; -1: it is none.
   int device_of(const void* memory) const;
   std::size_t in_use(int device) const;

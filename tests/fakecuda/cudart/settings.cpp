@@ -24,6 +24,12 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   return value;
 }
 
+bool weak_memory_wanted() {
+  const std::string given = text("MEMORY");
+  if (!given.empty() && given != "weak" && given != "strong") fault("FAKECUDA_MEMORY is not weak or strong");
+  return given == "weak";
+}
+
 }  // namespace
 
 const Settings& Settings::get() {
@@ -31,6 +37,7 @@ const Settings& Settings::get() {
                                  .queues = number("QUEUES", 8),
                                  .depth = number("DEPTH", 1024),
                                  .memory = number("MEMORY_MIB", 4096) << 20,
+                                 .weak = weak_memory_wanted(),
                                  .peers = number("PEERS", 1),
                                  .stream_words = number("STREAM_WORDS", 1),
                                  .flush = number("FLUSH", 0),
@@ -40,6 +47,7 @@ const Settings& Settings::get() {
                                  .multiprocessors = number("MULTIPROCESSORS", 4),
                                  .slice_us = number("SLICE_US", 0),
                                  .delay_us = number("DELAY_US", 0),
+                                 .late = number("LATE", ~std::uint64_t{0}),
                                  .seed = number("SEED", 1),
                                  .fails = text("FAILS"),
                                  .fails_after = number("FAILS_AFTER", 0),

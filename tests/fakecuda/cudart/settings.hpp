@@ -11,6 +11,7 @@ struct Settings {
   std::uint64_t queues;        // QUEUES, hardware queues of a device: streams are dealt round robin
   std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
   std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
+  bool weak;                   // MEMORY=weak: its order is (gpu/weak_memory.hpp); strong
   std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
   std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before
@@ -22,6 +23,7 @@ struct Settings {
   std::uint64_t slice_us;     // SLICE_US, so long kernels of one process have the device to themselves, as
                               // without MPS. 0: those of all processes run together
   std::uint64_t delay_us;     // DELAY_US, each item starts after a random delay of up to so many
+  std::uint64_t late;         // LATE, of which hardware queues: a bit each
   std::uint64_t seed;         // SEED
   std::string fails;          // FAILS, a function of the API that fails: each call of it but the first
   std::uint64_t fails_after;  // FAILS_AFTER ones,

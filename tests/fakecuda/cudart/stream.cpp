@@ -8,6 +8,7 @@
 #include "cudart/counters.hpp"
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 namespace {
@@ -66,7 +67,6 @@ Step once(std::function<void()> work) {
 
 void HardwareQueue::work() {
   executing_device() = device_;
-  const std::uint64_t most_delay = Settings::get().delay_us;
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
   while (true) {
@@ -74,8 +74,9 @@ void HardwareQueue::work() {
     Item& item = items_.front();
     for (const Mark& mark : item.after) wait(lock, mark);
     ++machine.executing;
+    WeakMemory::executed() = item.submitted;
     lock.unlock();
-    if (most_delay) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay + 1)));
+    if (most_delay_) std::this_thread::sleep_for(std::chrono::microseconds(random_() % (most_delay_ + 1)));
     const bool ended = !item.step || run(item.step);
     settle_traffic();
     lock.lock();
@@ -101,7 +102,8 @@ Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step 
   add_implicit(*stream, after);
   std::erase_if(after, [](const Mark& mark) { return mark.reached(); });
   const Mark mark{stream, ++stream->submitted};
-  queue.items_.push_back({mark, std::move(after), std::move(step)});
+  queue.items_.push_back(
+      {mark, std::move(after), std::move(step), weak_memory() ? weak_memory()->submit() : 0});
   ++Machine::get().pending;
   if (!std::exchange(queue.started_, true)) std::thread([&queue] { queue.work(); }).detach();
   queue.filled_.notify_one();
@@ -130,6 +132,11 @@ void wait_all(Lock& lock, Gpu& gpu) {
   for (const auto& stream : gpu.streams)
     if (const StreamPtr it = stream.lock()) marks.push_back({it, it->submitted});
   for (const Mark& mark : marks) wait(lock, mark);
+  show_host();
+}
+
+void show_host() {
+  if (weak_memory()) weak_memory()->release();
 }
 
 void wait_shutting_out(Lock& lock, Gpu& gpu) {

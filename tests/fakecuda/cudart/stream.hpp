@@ -51,7 +51,8 @@ struct Mark {
 
 class HardwareQueue {
  public:
-  HardwareQueue(int device, std::uint64_t seed) : device_(device), random_(seed) {}
+  HardwareQueue(int device, std::uint64_t most_delay, std::uint64_t seed)
+      : device_(device), most_delay_(most_delay), random_(seed) {}
   HardwareQueue(const HardwareQueue&) = delete;
 
  private:
@@ -60,10 +61,12 @@ class HardwareQueue {
     Mark mark;
     std::vector<Mark> after;
     Step step;
+    std::uint64_t submitted;  // WeakMemory::submit()
   };
   void work();  // the thread
 
   const int device_;
+  const std::uint64_t most_delay_;  // us
   std::mt19937_64 random_;
   // All below: under the machine's mutex.
   std::deque<Item> items_;
@@ -78,6 +81,8 @@ void submit(Lock& lock, const StreamPtr& stream, Step step);
 // Of what has been submitted so far, of other streams' that the stream waits for as well.
 Mark mark_of(Lock& lock, const StreamPtr& stream);
 void wait(Lock& lock, const Mark& mark);
+// Once the host knows that work has ended, it sees what that has written.
+void show_host();
 // For all streams of a device.
 void wait_all(Lock& lock, Gpu& gpu);
 // The same, while every other call for this device waits: as one that holds the context's lock.

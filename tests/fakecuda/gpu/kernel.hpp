@@ -60,11 +60,11 @@ class Launch {
 
 // Who knows which memory there is. One for the process; called at every access of a kernel to global memory,
 // on the kernel's own stack (64 KiB), by any thread that executes a Launch. Calls fault() if the access is
-// not allowed. Alignment is checked before.
+// not allowed. Alignment is checked before. Whether the host, or another device, has that memory.
 class MemoryRules {
  public:
   virtual ~MemoryRules() = default;
-  virtual void check(const void* address, std::size_t bytes, bool write, bool atomic) const = 0;
+  virtual bool check(const void* address, std::size_t bytes, bool write, bool atomic) const = 0;
 };
 // Before the first launch. Null, as in the beginning: every address will do.
 void set_memory_rules(const MemoryRules* rules);

@@ -2,6 +2,7 @@
 
 #include "gpu/fault.hpp"
 #include "gpu/thread.hpp"
+#include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 namespace {
@@ -32,18 +33,24 @@ class Block {
   Block(const Kernel& kernel, const std::byte* params, unsigned index, unsigned blocks, unsigned threads,
         int multiprocessor)
       : multiprocessor(multiprocessor), shared_(kernel.shared_bytes, kPoison) {
+    if (weak_memory()) stores_ = std::make_unique<BlockStores>(threads);
     threads_.reserve(threads);
     for (unsigned i = 0; i < threads; ++i)
-      threads_.emplace_back(kernel, params, shared_.data(), i, threads, index, blocks);
+      threads_.emplace_back(kernel, params, shared_.data(), i, threads, index, blocks, stores_.get());
     let_all_go_on();
+  }
+  ~Block() {
+    if (stores_) weak_memory()->take(stores_->of_block);
   }
   // Of one thread.
   Thread::Stop turn(Random& random) {
     const std::size_t at = random(ready_.size());
+    const std::uint32_t thread = ready_[at]->tid;
     const Thread::Stop why = ready_[at]->run(random(kMostAccesses));
     if (why == Thread::Stop::AtBarrier || why == Thread::Stop::Ended) {
       ready_[at] = ready_.back();
       ready_.pop_back();
+      if (stores_) stores_->of_threads[thread].drain_into(stores_->of_block);
       ended_ += why == Thread::Stop::Ended;
       if (ready_.empty() && !ended()) {
         if (ended_ != 0) fault("a barrier that not all threads of the block come to");
@@ -63,6 +70,7 @@ class Block {
   }
 
   std::vector<std::byte> shared_;
+  std::unique_ptr<BlockStores> stores_;  // null: memory is strong
   std::vector<Thread> threads_;
   std::vector<Thread*> ready_;  // neither ended nor at a barrier
   std::size_t ended_ = 0;

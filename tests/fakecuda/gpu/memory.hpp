@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "gpu/fault.hpp"
+#include "gpu/mutant.hpp"
 #include "gpu/ptx_types.hpp"
 #include "gpu/thread.hpp"
 
@@ -16,6 +17,17 @@ enum class Scope { Block, Device, System };
 
 extern const MemoryRules* memory_rules;
 
+// What `thread` has come to is left out (mutant.hpp).
+inline bool left_out(std::string_view kind, const Thread& thread) {
+  return mutating() && left_out(kind, thread.ptx_file + (":" + std::to_string(thread.ptx_number)));
+}
+
+// The same where memory is weak (weak_memory.hpp). `foreign`: the host, or another device, has it.
+void weak_load(const Thread& thread, Order order, ptx::u64 address, void* out, std::size_t bytes,
+               bool foreign);
+void weak_store(Thread& thread, Order order, ptx::u64 address, const void* in, std::size_t bytes);
+void weak_fence(Thread& thread, Scope scope);
+
 namespace ptx {
 
 // Elements of a vector that lie at a multiple of its size.
@@ -24,11 +36,19 @@ void check_aligned(u64 address) {
   if (address % (sizeof(T) * kCount) != 0) fault("misaligned address", reinterpret_cast<void*>(address));
 }
 
+// Whether the host, or another device, has that memory.
 template <typename T, std::size_t kCount>
-void begin_access(Thread& thread, u64 address, bool write) {
+bool begin_access(Thread& thread, u64 address, bool write) {
   check_aligned<T, kCount>(address);
   thread.count_access();
-  if (memory_rules) memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write, false);
+  return memory_rules &&
+         memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write, false);
+}
+
+// What is left of it.
+template <Order kOrder>
+Order order_of(const Thread& thread) {
+  return kOrder == Order::Volatile && !left_out("volatile", thread) ? Order::Volatile : Order::Weak;
 }
 
 // ---- global memory ----
@@ -36,8 +56,12 @@ void begin_access(Thread& thread, u64 address, bool write) {
 template <Order kOrder, typename T, std::size_t kCount>
 std::array<Value<T>, kCount> load(Thread& thread, u64 address) {
   if constexpr (kOrder == Order::Volatile) thread.poll();
-  begin_access<T, kCount>(thread, address, false);
+  const bool foreign = begin_access<T, kCount>(thread, address, false);
   std::array<Value<T>, kCount> out;
+  if (thread.stores) [[unlikely]] {
+    weak_load(thread, order_of<kOrder>(thread), address, &out, sizeof out, foreign);
+    return out;
+  }
   const auto* const from = reinterpret_cast<const Value<T>*>(address);
   for (std::size_t i = 0; i < kCount; ++i) out[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
   return out;
@@ -46,6 +70,10 @@ std::array<Value<T>, kCount> load(Thread& thread, u64 address) {
 template <Order kOrder, typename T, typename... Registers>
 void store(Thread& thread, u64 address, Registers... values) {
   begin_access<T, sizeof...(values)>(thread, address, true);
+  if (thread.stores) [[unlikely]] {
+    const Value<T> in[] = {static_cast<Value<T>>(values)...};
+    return weak_store(thread, order_of<kOrder>(thread), address, &in, sizeof in);
+  }
   auto* to = reinterpret_cast<Value<T>*>(address);
   (__atomic_store_n(to++, static_cast<Value<T>>(values), __ATOMIC_RELAXED), ...);
 }
@@ -57,11 +85,15 @@ Value<T> add_atomically(Thread& thread, u64 address, Value<T> value) {
 }
 
 template <Scope kScope>
-void fence(Thread&) {
+void fence(Thread& thread) {
+  if (left_out("fence", thread)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (thread.stores) weak_fence(thread, kScope);
 }
 
-inline void barrier(Thread& thread) { thread.barrier(); }
+inline void barrier(Thread& thread) {
+  if (!left_out("barrier", thread)) thread.barrier();
+}
 
 // ---- the block's shared memory and the launch's parameters, both by offsets ----
 

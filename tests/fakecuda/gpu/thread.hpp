@@ -10,19 +10,34 @@
 
 namespace fakecuda {
 
+struct BlockStores;  // weak_memory.hpp
+
 class Thread {
  public:
   enum class Stop { AtBarrier, Polls, TurnIsOver, Ended };
 
   Thread(const Kernel& kernel, const std::byte* params, std::byte* shared, std::uint32_t tid,
-         std::uint32_t ntid, std::uint32_t ctaid, std::uint32_t nctaid)
-      : kernel(kernel), params(params), shared(shared), tid(tid), ntid(ntid), ctaid(ctaid), nctaid(nctaid) {}
+         std::uint32_t ntid, std::uint32_t ctaid, std::uint32_t nctaid, BlockStores* stores)
+      : kernel(kernel),
+        params(params),
+        shared(shared),
+        stores(stores),
+        tid(tid),
+        ntid(ntid),
+        ctaid(ctaid),
+        nctaid(nctaid) {}
 
   // For Launch. Goes on for at most so many accesses; says why it stopped.
   Stop run(std::uint32_t accesses);
 
   // ---- for the kernel ----
 
+  // Before what a mutant may leave out: which one of its kind this is in its file of PTX.
+  Thread& at(const char* file, int number) {
+    ptx_file = file;
+    ptx_number = number;
+    return *this;
+  }
   // bar.sync 0
   void barrier() { stop(Stop::AtBarrier); }
   // Before a read that may be one of many of the same word.
@@ -34,8 +49,11 @@ class Thread {
 
   const Kernel& kernel;
   const std::byte* const params;
-  std::byte* const shared;  // of the block
+  std::byte* const shared;    // of the block
+  BlockStores* const stores;  // the same; null: memory is strong
   const std::uint32_t tid, ntid, ctaid, nctaid;
+  const char* ptx_file = "";
+  int ptx_number = 0;
 
  private:
   void stop(Stop why) {

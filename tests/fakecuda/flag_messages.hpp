@@ -1,0 +1,91 @@
+// Messages between the host and a device that the flags of its queue announce: what was written before a flag
+// is there when the flag is. Each in every way that a queue has.
+#pragma once
+
+#include "peer_runs.hpp"
+
+namespace fakecuda_test {
+
+class FlagMessages {
+ public:
+  explicit FlagMessages(Device& device)
+      : device_(device),
+        page_(new (std::aligned_alloc(4096, 4096)) Flag64[4096 / sizeof(Flag64)]()),
+        flag_(device.make_flags(1)),
+        memory_(device.allocate(8)),
+        counts_(static_cast<unsigned char*>(device.allocate(256))),
+        hold_(device) {
+    device.register_host(page_, 4096);
+    CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking) == cudaSuccess);
+    CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming) == cudaSuccess);
+    queue_ = device.adopt(native_);
+    queue_->copy(counts_, page_, 256);
+    queue_->count_replay(replays());
+    queue_->synchronize();
+  }
+
+  void all() {
+    tell([&] { queue_->write_flag(&flag_[0], 1); }, [&] { return flag_[0] == 1; });
+    tell([&] { queue_->write_flag64(&page_[kFlag], 1); }, [&] { return page_[kFlag] == 1; });
+    tell([&] { queue_->write_replay(&page_[kFlag], replays(), 5); }, [&] { return page_[kFlag] == kFifth; });
+    hear([&] { queue_->wait_flag(&flag_[0], 1); }, [&] { flag_[0] = 1; });
+    hear([&] { queue_->wait_flag64(&page_[kFlag], 1); }, [&] { page_[kFlag] = 1; });
+    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 5); }, [&] { page_[kFlag] = kFifth; });
+    hear([&] { queue_->wait_replay(&page_[kFlag], replays(), 0, 6); }, [&] { page_[kReleased] = 1; });
+  }
+
+ private:
+  static constexpr int kData = 0, kFlag = 64, kSeen = 128, kReleased = 192;  // no two in one line
+  static constexpr std::uint64_t kFifth = std::uint64_t{1} << 32 | 5;        // of the first replay
+
+  Replays replays() {
+    return {reinterpret_cast<Flag64*>(counts_), reinterpret_cast<Flag64*>(counts_ + 128), &page_[kReleased]};
+  }
+  void begin() {
+    flag_[0] = 0;
+    page_[kFlag] = page_[kSeen] = 0;
+    page_[kData] = ++value_;
+  }
+
+  // The device tells the host.
+  void tell(const std::function<void()>& write, const std::function<bool()>& written) {
+    begin();
+    queue_->copy(memory_, &page_[kData], 8);
+    queue_->copy(&page_[kSeen], memory_, 8);
+    write();
+    while (!written()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    CHECK(page_[kSeen] == value_);
+    queue_->synchronize();
+  }
+
+  // The host tells the device, which has read what was there before; all of it was submitted before.
+  void hear(const std::function<void()>& await, const std::function<void()>& raise) {
+    begin();
+    hold_.on(*queue_);
+    queue_->copy(memory_, &page_[kData], 8);
+    CHECK(cudaEventRecord(event_, native_) == cudaSuccess);
+    await();
+    queue_->copy(memory_, &page_[kData], 8);
+    queue_->copy(&page_[kSeen], memory_, 8);
+    hold_.let_go();
+    while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has looked at the flag by now
+    page_[kData] = ++value_;
+    raise();
+    queue_->synchronize();
+    CHECK(page_[kSeen] == value_);
+  }
+
+  Device& device_;
+  Flag64* const page_;
+  const std::shared_ptr<Flag[]> flag_;
+  void* const memory_;
+  unsigned char* const counts_;
+  Hold hold_;
+  cudaStream_t native_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  std::unique_ptr<DeviceQueue> queue_;
+  std::uint64_t value_ = 0;
+};
+
+}  // namespace fakecuda_test

@@ -1,0 +1,138 @@
+// All that the devices of a node's ranks do on memory that they share: every shared algorithm, each with
+// other types and operations, at once and from graphs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <iterator>
+
+#include "engine/captured_program.hpp"
+#include "peer_rank.hpp"
+#include "test.hpp"
+
+namespace fakecuda_test {
+
+inline bool runs_on_devices(const Algorithm& algorithm) {
+  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
+}
+
+struct Kind {
+  DataType dtype;
+  ReduceOp op;
+};
+inline constexpr Kind kKinds[] = {
+    {DataType::Float32, ReduceOp::Sum},      {DataType::BFloat16, ReduceOp::Avg},
+    {DataType::Int8, ReduceOp::BitXor},      {DataType::Complex64, ReduceOp::Sum},
+    {DataType::Float8E4M3FN, ReduceOp::Sum}, {DataType::Int64, ReduceOp::Min},
+    {DataType::Float16, ReduceOp::Max},      {DataType::Float64, ReduceOp::Product},
+    {DataType::Float32, ReduceOp::PreMulSum}};
+
+// Every algorithm with another kind of elements each time; number `number` is the first one.
+inline std::vector<Call> calls_of(int size, std::uint64_t count, int number) {
+  std::vector<Call> calls;
+  for (const Algorithm& algorithm : algorithms()) {
+    if (!runs_on_devices(algorithm)) continue;
+    const Kind kind = kKinds[static_cast<std::size_t>(number) % std::size(kKinds)];
+    const bool reduces = algorithm.collective == Collective::AllReduce ||
+                         algorithm.collective == Collective::Reduce ||
+                         algorithm.collective == Collective::ReduceScatter;
+    calls.push_back({&algorithm, size, count, kind.dtype, reduces ? kind.op : ReduceOp::Sum, number++});
+  }
+  return calls;
+}
+
+// Small chunks, so that Staging is used again and again, but for what is larger than those need.
+inline Tuning tuning_of(std::uint64_t count) {
+  if (count > 3000) return {.staging_bytes = ipc::kStagingBytes, .in_place = true};
+  return {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
+}
+
+// Which buffers of a call are group memory.
+using Grouping = unsigned (*)(int rank, int number);
+inline unsigned none(int, int) { return 0; }
+inline unsigned everything(int, int number) { return number % 2 ? kSame : kInput | kOutput; }
+inline unsigned some(int rank, int number) { return static_cast<unsigned>(rank * 5 + number * 3) % 8; }
+
+// Holds up a queue until all is submitted behind it.
+class Hold {
+ public:
+  explicit Hold(Device& device) : flag_(device.make_flags(1)) {}
+  void on(DeviceQueue& queue) { queue.wait_flag(&flag_[0], ++held_); }
+  // Late, so that what is not held up has begun.
+  void let_go() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    flag_[0].store(held_, std::memory_order_release);
+  }
+
+ private:
+  const std::shared_ptr<Flag[]> flag_;
+  std::uint32_t held_ = 0;
+};
+
+// Allocates between the calls. With a hold before all of them: then everything is submitted before anything
+// begins.
+inline void run_calls(PeerRank& self, const std::vector<Call>& calls, Grouping grouped,
+                      Hold* hold = nullptr) {
+  std::vector<std::unique_ptr<InFlight>> all;
+  for (const Call& call : calls) {
+    all.push_back(self.prepare(call, tuning_of(call.count), grouped(self.rank, call.number)));
+    if (!hold) self.issue(*all.back());
+  }
+  if (hold) self.share_group_memory();
+  if (hold) hold->on(*self.caller);
+  for (const auto& it : all)
+    if (hold) self.issue(*it);
+  if (hold) hold->let_go();
+  self.caller->synchronize();
+  for (const auto& it : all) self.finish(*it);
+}
+
+inline std::vector<Call> all_calls(int size, std::initializer_list<std::uint64_t> counts) {
+  std::vector<Call> calls;
+  for (const std::uint64_t count : counts)
+    for (const Call& call : calls_of(size, count, static_cast<int>(calls.size()))) calls.push_back(call);
+  return calls;
+}
+
+// All that a graph can hold, replayed with other inputs each time.
+inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr) {
+  cudaStream_t native;
+  CHECK(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking) == cudaSuccess);
+  const auto caller = self.device.adopt(native), queue = self.device.make_queue();
+  std::vector<std::unique_ptr<InFlight>> all;
+  for (const Call& call : calls_of(self.size, 700, 0)) {
+    auto prepared = self.prepare(call, tuning_of(700), 0);
+    std::string why;
+    if (can_be_captured(*prepared->schedule, why)) all.push_back(std::move(prepared));
+  }
+  CHECK(all.size() >= 8);
+  CHECK(!self.device.capturing(native));
+  CHECK(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  for (const auto& it : all) {
+    self.give(*it, *caller);
+    self.device.order(*caller, *queue);
+    submit_captured(*it->schedule, it->binding, self.node.get(), *queue);
+    self.device.order(*queue, *caller);
+    self.take(*it, *caller);
+  }
+  CHECK(self.device.capturing(native));
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CHECK(cudaStreamEndCapture(native, &graph) == cudaSuccess);
+  CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  for (int replay = 0; replay < replays; ++replay) {
+    for (const auto& it : all) {
+      it->call.number += 12 * 997;  // another input, the same root
+      it->set_input(self.rank);
+    }
+    if (hold) hold->on(*caller);
+    CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);
+    if (replay % 3 == 0) CHECK(cudaGraphLaunch(exec, native) == cudaSuccess);  // the same once more, at once
+    if (hold) hold->let_go();
+    caller->synchronize();
+    for (const auto& it : all) it->check(self.rank);
+  }
+}
+
+}  // namespace fakecuda_test

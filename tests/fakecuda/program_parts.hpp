@@ -1,0 +1,95 @@
+// What comes behind what, where an operation has several device programs (engine/device_parts.hpp), or ends
+// early (engine/stream_flags.hpp).
+#pragma once
+
+#include "engine/device_parts.hpp"
+#include "peer_runs.hpp"
+
+namespace fakecuda_test {
+
+using Word = std::uint64_t;
+
+// One copy, on its first queue.
+class CopyOneWord : public DeviceProgram {
+ public:
+  CopyOneWord(Word* to, const Word* from) : to_(to), from_(from) {}
+  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+              const std::function<void()>& conclude) override {
+    if (&caller != queues[0]) device.order(caller, *queues[0]);
+    queues[0]->copy(to_, from_, sizeof(Word));
+    if (conclude) conclude();
+  }
+  void end_early(Device&, std::span<DeviceQueue* const>) noexcept override {}
+  bool release_device() noexcept override { return true; }
+  bool advance() override { return true; }
+  std::vector<int> pending_peers() const override { return {}; }
+  void abandon() noexcept override {}
+
+ private:
+  Word* const to_;
+  const Word* const from_;
+};
+
+class ProgramParts {
+ public:
+  explicit ProgramParts(Device& device)
+      : device_(device),
+        caller_(device.make_queue()),
+        owned_{device.make_queue(), device.make_queue()},
+        host_(device),
+        words_(static_cast<Word*>(device.allocate(9 * sizeof(Word)))),
+        given_(reinterpret_cast<Word*>(host_.take(8 * sizeof(Word)))) {}
+
+  // Words 0 and 1 go through parts on both queues to 6 and 7, by every kind of order that there is.
+  void all_kinds_of_order() {
+    const auto part = [&](DevicePart::On on, int from, int to, int follows, int behind) {
+      return DevicePart{std::make_shared<CopyOneWord>(words_ + to, words_ + from), on, follows, behind};
+    };
+    using enum DevicePart::On;
+    const std::vector<DevicePart> parts = {part(First, 0, 2, -1, -1), part(Others, 1, 3, -1, -1),
+                                           part(Others, 2, 4, 1, 0),  part(First, 4, 5, 0, 2),
+                                           part(Others, 3, 8, 2, -1), part(First, 5, 6, 3, -1)};
+    for (Word value = 1; value < 20; value += 2) {
+      given_[0] = value;
+      given_[1] = value + 1;
+      caller_->copy(words_, given_, 2 * sizeof(Word));
+      DeviceQueue* const queues[] = {owned_[0].get(), owned_[1].get()};
+      StreamTarget target{.device = device_, .queues = queues, .caller = *caller_};
+      target.conclude = [&] { owned_[0]->copy(words_ + 7, words_ + 8, sizeof(Word)); };
+      launch(parts, target);
+      device_.order(*owned_[0], *caller_);
+      caller_->copy(given_ + 6, words_ + 6, 2 * sizeof(Word));
+      caller_->synchronize();
+      CHECK(given_[6] == value && given_[7] == value + 1);
+    }
+  }
+
+  // Both queues have to come to the end of what was submitted.
+  void early_end() {
+    const auto pool = std::make_shared<StreamFlagPool>(device_, 1);
+    for (const auto& late : owned_) {
+      Hold hold(device_);
+      ProgramFlags flags(pool);
+      flags.acquire(1);
+      hold.on(*late);
+      DeviceQueue* const queues[] = {owned_[0].get(), owned_[1].get()};
+      flags.end_early(device_, queues);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const bool early = flags->through();
+      hold.let_go();
+      while (!flags->through()) std::this_thread::yield();
+      CHECK(!early);
+      flags.over();
+    }
+  }
+
+ private:
+  Device& device_;
+  const std::unique_ptr<DeviceQueue> caller_;
+  const std::array<std::unique_ptr<DeviceQueue>, 2> owned_;
+  HostMemory host_;
+  Word* const words_;
+  Word* const given_;
+};
+
+}  // namespace fakecuda_test

@@ -1,0 +1,168 @@
+// Weak memory (gpu/weak_memory.hpp) below the runtime's functions: what streams and the host are promised.
+#include "cuda_calls.hpp"
+
+using namespace fakecuda_test;
+
+namespace {
+
+using Words = std::atomic<std::uint32_t>*;
+constexpr int kData = 0, kFlag = 64, kBegun = 128, kSeen = 192, kGo = 256;  // no two in one line
+
+void run_weak(const char* mutant, const std::function<void()>& body) {
+  run([&] {
+    ::setenv("FAKECUDA_MEMORY", "weak", 1);
+    ::setenv("FAKECUDA_MUTANT", mutant, 1);
+    body();
+  });
+}
+
+void copy(void* to, const void* from, cudaStream_t stream) {
+  ok(cudaMemcpyAsync(to, from, 4, cudaMemcpyDefault, stream));
+}
+
+// The device's 0x05050505 comes to the host, and then the flag by `write_flag`.
+std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
+  const Words words = make_words();
+  const auto stream = make_stream();
+  unsigned char* const memory = allocate(4);
+  ok(cudaMemsetAsync(memory, 5, 4, stream));
+  copy(&words[kData], memory, stream);
+  write_flag(words, stream);
+  while (words[kFlag] == 0) std::this_thread::yield();
+  return words[kData];
+}
+
+// The device reads a word, waits by `await`, which the host raises after a new value, and reads it again. All
+// is submitted before: what is submitted later sees what the host has written.
+std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& await) {
+  const Words words = make_words();
+  const auto stream = make_stream();
+  unsigned char* const memory = allocate(4);
+  wait(stream, words[kGo], 1);
+  copy(memory, &words[kData], stream);
+  write(stream, words[kBegun], 1);
+  await(words, stream);
+  copy(memory, &words[kData], stream);
+  copy(&words[kSeen], memory, stream);
+  words[kGo] = 1;
+  while (words[kBegun] == 0) std::this_thread::yield();
+  words[kData] = 7;
+  words[kFlag] = 1;
+  ok(cudaStreamSynchronize(stream));
+  return words[kSeen];
+}
+
+void write_by_stream(Words words, cudaStream_t stream) { write(stream, words[kFlag], 1); }
+void write_by_kernel(Words words, cudaStream_t stream) {
+  launch_flag(loaded(write_kernel()), &words[kFlag], 1, stream);
+}
+void wait_by_stream(Words words, cudaStream_t stream) { wait(stream, words[kFlag], 1); }
+void wait_by_kernel(Words words, cudaStream_t stream) {
+  launch_flag(loaded(wait_kernel()), &words[kFlag], 1, stream);
+}
+
+// As they are numbered in the PTX of flag_kernels.cu.
+constexpr const char *kFenceOfWait = "fence:flag_kernels:2", *kFenceOfWrite = "fence:flag_kernels:3";
+
+}  // namespace
+
+TEST(a_flag_comes_behind_what_was_written_before) {
+  run_weak("", [] { CHECK(told(write_by_stream) == 0x05050505); });
+  run_weak("", [] { CHECK(told(write_by_kernel) == 0x05050505); });
+}
+
+TEST(what_comes_behind_a_wait_sees_what_was_written_before_the_flag) {
+  run_weak("", [] { CHECK(heard(wait_by_stream) == 7); });
+  run_weak("", [] { CHECK(heard(wait_by_kernel) == 7); });
+}
+
+TEST(neither_without_the_kernels_fence) {
+  run_weak(kFenceOfWrite, [] { CHECK(told(write_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(heard(wait_by_kernel) == 0); });
+  run_weak(kFenceOfWait, [] { CHECK(told(write_by_kernel) == 0x05050505); });
+}
+
+TEST(the_host_sees_all_when_it_has_waited) {
+  const auto expect = [](const std::function<void(cudaStream_t)>& wait_for) {
+    run_weak("", [&] {
+      const Words words = make_words();
+      const auto stream = make_stream();
+      unsigned char* const memory = allocate(4);
+      ok(cudaMemsetAsync(memory, 5, 4, stream));
+      copy(&words[kData], memory, stream);
+      wait_for(stream);
+      CHECK(words[kData] == 0x05050505);
+    });
+  };
+  expect([](cudaStream_t stream) { ok(cudaStreamSynchronize(stream)); });
+  expect([](cudaStream_t) { ok(cudaDeviceSynchronize()); });
+  expect([](cudaStream_t stream) {
+    while (cudaStreamQuery(stream) == cudaErrorNotReady) std::this_thread::yield();
+  });
+  expect([](cudaStream_t stream) {
+    const auto event = make_event();
+    ok(cudaEventRecord(event, stream));
+    ok(cudaEventSynchronize(event));
+  });
+  expect([](cudaStream_t stream) {
+    const auto event = make_event();
+    ok(cudaEventRecord(event, stream));
+    while (cudaEventQuery(event) == cudaErrorNotReady) std::this_thread::yield();
+  });
+  expect([](cudaStream_t stream) {
+    std::uint32_t pageable = 0;
+    unsigned char* const memory = allocate(4);
+    copy(&pageable, memory, stream);
+    CHECK(pageable == 0xf7f7f7f7);
+  });
+}
+
+// As kernels of the framework are, here.
+TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
+  run_weak("", [] {
+    const Words words = make_words();
+    const auto stream = make_stream();
+    unsigned char* const memory = allocate(4);
+    copy(memory, &words[kData], stream);
+    ok(cudaMemsetAsync(&words[kFlag], 5, 4, stream));
+    ok(cudaLaunchHostFunc(
+        stream,
+        [](void* data) {
+          const auto all = static_cast<Words>(data);
+          all[kData] = all[kFlag] + 1;
+        },
+        words));
+    copy(memory, &words[kData], stream);
+    copy(&words[kSeen], memory, stream);
+    ok(cudaStreamSynchronize(stream));
+    CHECK(words[kSeen] == 0x05050506);
+  });
+}
+
+TEST(places_are_told) {
+  run([] {
+    char name[] = "/tmp/places-XXXXXX";
+    CHECK(::close(::mkstemp(name)) == 0);
+    ::setenv("FAKECUDA_PLACES", name, 1);
+    ::setenv("FAKECUDA_MEMORY", "weak", 1);
+    told(write_by_kernel);
+    told(write_by_kernel);
+    std::FILE* const file = std::fopen(name, "r");
+    char text[1000] = {};
+    static_cast<void>(!std::fread(text, 1, sizeof text - 1, file));
+    ::unlink(name);
+    const std::string all = text;
+    CHECK(all.find("fence:flag_kernels:3\n") != all.npos &&
+          all.find("volatile:flag_kernels:8\n") != all.npos);
+    CHECK(all.find("flag_write:") == 0 && all.find("flag_write:", 1) == all.npos);  // this program's one call
+  });
+}
+
+TEST(a_memory_that_is_neither_is_refused) {
+  expect_fault("FAKECUDA_MEMORY is not weak or strong", [] {
+    ::setenv("FAKECUDA_MEMORY", "feeble", 1);
+    allocate(1);
+  });
+}
+
+UNIT_MAIN()

@@ -1,0 +1,175 @@
+// What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/test_cuda_mutants.py runs these
+// for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
+// begins, and one rank, or one queue of each, is later than the others all the time.
+#include "carried_calls.hpp"
+#include "flag_messages.hpp"
+#include "program_parts.hpp"
+
+using namespace fakecuda_test;
+
+namespace {
+
+std::chrono::seconds limit() {
+  const char* const given = std::getenv("MUTANT_SECONDS");
+  return std::chrono::seconds(given ? std::atoi(given) : 50);
+}
+
+void set_up(const char* stream_words, int rank, const char* late) {
+  ::setenv("FAKECUDA_STREAM_WORDS", stream_words, 1);
+  ::setenv("FAKECUDA_MEMORY", "weak", 0);
+  ::setenv("FAKECUDA_DEPTH", "1000000", 1);
+  ::setenv("FAKECUDA_SEED", std::to_string(rank + 1).c_str(), 1);
+  ::setenv("FAKECUDA_DELAY_US", rank == 1 || late ? "200" : "0", 1);
+  if (late) ::setenv("FAKECUDA_LATE", late, 1);
+}
+
+// `late`: hardware queues of both ranks; null: all of the second one.
+void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body,
+               const char* late = nullptr) {
+  constexpr int kSize = 2;
+  run_processes<Tickets>(kSize, limit(), [&](int rank, World& world) {
+    set_up(stream_words, rank, late);
+    PeerRank self(rank, kSize, world);
+    Hold hold(self.device);
+    body(self, hold);
+    self.meet();
+    self.node.reset();
+    self.meet();
+  });
+}
+
+void run_all_calls(PeerRank& self, Hold& hold, Grouping grouped) {
+  run_calls(self, all_calls(self.size, {7, 600}), grouped, &hold);
+}
+
+// Nobody answers the root, so that nothing but the end of a slot's last use holds it back.
+void broadcast_often(PeerRank& self, Hold& hold) {
+  std::vector<Call> calls;
+  for (const Algorithm& algorithm : algorithms())
+    for (int k = 0; runs_on_devices(algorithm) && algorithm.collective == Collective::Broadcast && k < 12;
+         ++k)
+      calls.push_back({&algorithm, self.size, 100, DataType::Int32, ReduceOp::Sum, k * self.size});
+  run_calls(self, calls, none, &hold);
+}
+
+// Each half in a lane of its own: of the algorithms that there are, those for devices have one lane each.
+SchedulePtr gather_in_two_lanes(const CollectiveSpec& spec, const Tuning&) {
+  ScheduleWriter writer("two lanes");
+  const Slice all = writer.staging(spec.count);
+  const auto peers = static_cast<std::uint64_t>(spec.size), half = spec.count / 2;
+  for (std::uint64_t lane = 0; lane < 2; ++lane) {
+    const std::uint64_t at = lane * half, count = lane == 0 ? half : spec.count - half;
+    Slice room = all;
+    room.offset += at;
+    room.count = count;
+    writer.lane();
+    writer.round();
+    writer.copy(room, {Buffer::Input, at, count});
+    writer.round();
+    writer.notify();
+    for (int r = 0; r < spec.size; ++r)
+      if (r != spec.rank) writer.await(r);
+    writer.round();
+    for (std::uint64_t r = 0; r < peers; ++r) {
+      room.owner = static_cast<int>(r);
+      writer.copy({Buffer::Output, r * spec.count + at, count}, room);
+    }
+  }
+  return writer.finish();
+}
+
+void gather_often(PeerRank& self, Hold& hold) {
+  static const Algorithm kTwoLanes{Collective::AllGather, "two lanes", gather_in_two_lanes, "", true};
+  std::vector<Call> calls;
+  for (int k = 0; k < 6; ++k)
+    calls.push_back({&kTwoLanes, self.size, 100, DataType::Int32, ReduceOp::Sum, k});
+  run_calls(self, calls, none, &hold);
+}
+
+// `late`: hardware queues.
+void run_carried(const char* stream_words, bool by_host, const char* late) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    constexpr int kSize = 2;
+    set_up(stream_words, 0, late);
+    Device& device = load_device(0);
+    auto transports = make_loopback(kSize, {.eager_bytes = 64, .max_late_tests = 2});
+    std::vector<std::unique_ptr<CarriedRank>> ranks;
+    for (auto& transport : transports)
+      ranks.push_back(std::make_unique<CarriedRank>(device, std::move(transport)));
+    std::vector<std::exception_ptr> errors(kSize);
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < kSize; ++r)
+      threads.emplace_back([&, r] {
+        try {
+          Hold hold(device);
+          carry_everything(*ranks[r], kSize, hold, by_host);
+        } catch (...) {
+          errors[r] = std::current_exception();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+    for (const auto& error : errors)
+      if (error) std::rethrow_exception(error);
+  });
+}
+
+void run_flags(const char* stream_words) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    set_up(stream_words, 0, nullptr);
+    FlagMessages(load_device(0)).all();
+  });
+}
+
+void run_parts(const char* late) {
+  run_processes<int>(1, limit(), [&](int, Common<int>&) {
+    set_up("1", 0, late);
+    ProgramParts parts(load_device(0));
+    parts.all_kinds_of_order();
+    parts.early_end();
+  });
+}
+
+}  // namespace
+
+TEST(peers_by_memory_operations) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
+}
+
+TEST(peers_by_kernels) {
+  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, none); });
+}
+
+TEST(group_memory_by_memory_operations) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
+}
+
+TEST(group_memory_by_kernels) {
+  run_peers("0", [](PeerRank& self, Hold& hold) { run_all_calls(self, hold, everything); });
+}
+
+TEST(broadcasts_in_a_row) { run_peers("1", broadcast_often); }
+
+TEST(two_lanes) { run_peers("1", gather_often, "8"); }
+
+TEST(graphs) {
+  run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });
+}
+
+// The first queue is the legacy stream's; then each rank has one of its caller and two of lanes.
+constexpr const char *kAll = "126", *kFirstLanes = "36", *kSecondLanes = "72";
+
+TEST(carried_from_the_device) { run_carried("1", false, kSecondLanes); }
+
+TEST(carried_through_the_host) { run_carried("1", true, kFirstLanes); }
+
+TEST(carried_by_kernels) { run_carried("0", true, kAll); }
+
+TEST(parts_of_which_the_first_queue_is_late) { run_parts("4"); }
+
+TEST(parts_of_which_the_other_queue_is_late) { run_parts("8"); }
+
+TEST(flags_by_memory_operations) { run_flags("1"); }
+
+TEST(flags_by_kernels) { run_flags("0"); }
+
+int main(int argc, char** argv) { return unit::run(argc, argv, 600); }

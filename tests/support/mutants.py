@@ -1,0 +1,120 @@
+"""Software GPUs that leave something out (tests/fakecuda/gpu/mutant.hpp): which places there are, what each
+is, and whether a program notices that it is gone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from support import processes, simgpu_build
+
+KERNELS, HOST = "test_folds", "test_cuda_weak_peers"  # programs of tests/fakecuda
+CASES = (
+    "every_fold_gives_the_bits_of_the_host",
+    "flags_by_kernels",
+    "flags_by_memory_operations",
+    "parts_of_which_the_first_queue_is_late",
+    "parts_of_which_the_other_queue_is_late",
+    "carried_from_the_device",
+    "carried_by_kernels",
+    "carried_through_the_host",
+    "broadcasts_in_a_row",
+    "two_lanes",
+    "peers_by_memory_operations",
+    "group_memory_by_memory_operations",
+    "peers_by_kernels",
+    "group_memory_by_kernels",
+    "graphs",
+)
+
+
+def build() -> dict[str, Path]:
+    return {name: simgpu_build.program(name) for name in (KERNELS, HOST)}
+
+
+def run_case(programs: dict[str, Path], case: str, limit: int = 50, **environment: str) -> processes.Result:
+    program = programs[KERNELS if case == CASES[0] else HOST]
+    environment |= {"MUTANT_SECONDS": str(limit), "FAKECUDA_MEMORY": "weak"}
+    return processes.run([program, case], timeout=limit + 60, **environment)
+
+
+def come_to(
+    programs: dict[str, Path], folder: Path, chosen: Iterable[str], least: int
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Of the chosen cases: those that come to each place, and how many seconds each may take, ten times what
+    it does, and `least`."""
+    cases, limits = defaultdict(list), {}
+    for case in chosen:
+        told = folder / case
+        began = time.monotonic()
+        run_case(programs, case, FAKECUDA_PLACES=str(told)).expect(0)
+        limits[case] = max(least, round(10 * (time.monotonic() - began)))
+        for place in told.read_text().split():
+            if case not in cases[place]:
+                cases[place].append(case)
+    return cases, limits
+
+
+def ptx_places() -> dict[str, str]:
+    """All of the PTX, and what they are: "fence 0 of write_kernel<uint>", counted in the kernel."""
+    places = {}
+    for source in sorted((simgpu_build.BUILD / "tests/fakecuda/gpu").glob("*.cpp")):
+        text = source.read_text()
+        names = dict(re.findall(r'^\{"(\w+)", &(kernel\d+),', text, re.MULTILINE))
+        names = {number: name for name, number in names.items()}
+        counts: dict[tuple[str, str], int] = defaultdict(int)
+        kernel = ""
+        for line in text.splitlines():
+            if match := re.match(r"void (kernel\d+)\(", line):
+                kernel = _short(names[match[1]], source.stem)
+            for function, number in re.findall(r"([\w<>:, ]+)\(t\.at\(file, (\d+)\)", line):
+                kind = next((kind for kind in ("fence", "barrier") if kind in function), "volatile")
+                places[f"{kind}:{source.stem}:{number}"] = f"{kind} {counts[kernel, kind]} of {kernel}"
+                counts[kernel, kind] += 1
+    return places
+
+
+def _short(mangled: str, file: str) -> str:
+    match = re.search(r"\d([a-z][a-z_]*_kernel)(?:I([jm])E)?", mangled)
+    if file != "flag_kernels":
+        return f"{match[1]} of {file}"
+    return match[1] + {"j": "<32>", "m": "<64>", None: ""}[match[2]]
+
+
+def host_place(program: Path, place: str) -> str | None:
+    """Such as "event peer_execution.cpp: device.order(caller, first);". None: it is no code of csrc."""
+    kind, module, offset = re.split("[:+]", place)
+    if module != program.name:
+        return None
+    command = ["addr2line", "-e", str(program), hex(int(offset, 16) - 1)]
+    file, _, line = subprocess.run(command, capture_output=True, text=True).stdout.strip().partition(":")
+    if "/csrc/" not in file:
+        return None
+    text = Path(file).read_text().splitlines()[int(line.split()[0]) - 1].strip()
+    return f"{kind} {Path(file).name}: {text}"
+
+
+def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dict[str, int]) -> str | None:
+    """How the first case that notices it ends; None: no case does."""
+    for case in cases:
+        result = run_case(programs, case, limits[case], FAKECUDA_MUTANT=place)
+        if result.status != 0:
+            how = "hangs" if " hangs" in result.output else "fails"
+            said = re.findall(r"rank \d of \d: (.*)|fakecuda: (.*)", result.output)
+            return f"{case} {how}" + (f": {''.join(said[0])[:90]}" if said else "")
+    return None
+
+
+def binding_place(library: Path, place: str) -> str | None:
+    """Such as "event of mpigdr::launch". None: it is not the library's, or the programs above have it."""
+    kind, module, offset = re.split("[:+]", place)
+    if module != library.name:
+        return None
+    command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
+    function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
+    engine = ("PeerExecution", "StreamExecution", "submit_captured", "ProgramFlags", "launch")
+    return None if function.removeprefix("mpigdr::").startswith(engine) else f"{kind} of {function}"

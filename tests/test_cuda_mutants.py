@@ -1,0 +1,96 @@
+"""Software GPUs that leave something out are noticed: each fence, barrier and volatile access of the kernels,
+each wait of a stream for a flag or for an event, and each write of a flag, one at a time, where memory is as
+weak as PTX allows. With --full all of them, else ten."""
+
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support import mutants, simgpu_build
+from support.spmd import run_spmd
+from test_gpu import GPUS, WAYS
+
+MISSING = simgpu_build.missing()
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+
+# What nothing notices, and why it cannot matter.
+# The kernel reads these once, behind the lane's Await for those who wrote them (engine/peer_execution.cpp),
+# and a wait leaves nothing old in the cache. A rank that gives up says so before its device goes on past it.
+READ_ONCE = "behind a wait, and once"
+HARMLESS = {f"volatile {k} of locate_kernel": READ_ONCE for k in range(4)}
+# Ten, of each kind, that are noticed soon, by these cases.
+SOON = (
+    "every_fold_gives_the_bits_of_the_host",
+    "flags_by_kernels",
+    "carried_from_the_device",
+    "peers_by_memory_operations",
+    "group_memory_by_memory_operations",
+)
+TEN = (
+    "fence 0 of wait_kernel<64>",
+    "fence 0 of write_kernel<64>",
+    "fence 0 of wait_replay_kernel",
+    "fence 0 of write_replay_kernel",
+    "barrier 8 of fold_located_kernel of reduce_floats",
+    "volatile 0 of wait_kernel<32>",
+    "stream_wait peer_execution.cpp: queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), "
+    "stamp(generation_, n));",
+    "flag_write peer_execution.cpp: first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);",
+    "event peer_execution.cpp: device.order(caller, first);",
+    "event stream_execution.cpp: device.order(*last_queue_, consumer);",
+)
+
+
+def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
+    programs = mutants.build()
+    full = pytestconfig.getoption("--full")
+    cases, limits = mutants.come_to(programs, tmp_path, mutants.CASES if full else SOON, 20 if full else 5)
+    ptx = mutants.ptx_places()
+    assert not full or set(ptx) <= set(cases), "no test comes to some of the PTX"
+    host = {place: mutants.host_place(programs[mutants.HOST], place) for place in cases}
+    named = {place: ptx.get(place) or host[place] for place in cases}
+    assert not full or len(named) >= 120
+    chosen = {place: name for place, name in named.items() if name not in HARMLESS and (full or name in TEN)}
+    assert full or len(chosen) == 10
+    with ThreadPoolExecutor(3) as pool:  # most of the time they wait
+        ends = pool.map(lambda place: mutants.outcome(programs, place, cases[place], limits), chosen)
+        found = dict(zip(chosen, ends, strict=True))
+    for place, end in found.items():
+        print(f"{chosen[place]} ({place}): {end or 'NOT NOTICED'}")
+    assert [chosen[place] for place, end in found.items() if end is None] == []
+
+
+def notices(tmp_path, way, timeout, **environment):
+    """What tests/gpu says; empty: nothing is wrong."""
+    size, gpus, chosen, env = WAYS[way]
+    reports = tmp_path / f"reports-{time.monotonic()}"
+    env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}
+    try:
+        run_spmd(reports, "mpi-gdr run", size, "gpu", "-k", chosen, timeout=timeout, **env)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.full
+def test_what_the_rest_of_the_extension_leaves_out_is_noticed(tmp_path):
+    (library,) = (simgpu_build.CHECKOUT / "mpi_backend").glob("_C*.so")
+    ways, limits = defaultdict(list), {}
+    for way in ("two nodes", "by messages", "graphs on four ranks"):
+        told = tmp_path / way
+        began = time.monotonic()
+        assert notices(tmp_path, way, 240, FAKECUDA_PLACES=str(told)) == ""
+        limits[way] = 60 + 3 * (time.monotonic() - began)
+        for place in set(told.read_text().split()):
+            ways[place].append(way)
+    named = {place: name for place in ways if (name := mutants.binding_place(library, place))}
+    assert len(named) >= 3
+    silent = []
+    for place, name in sorted(named.items()):
+        said = ""
+        for way in ways[place]:
+            said = said or notices(tmp_path, way, limits[way], FAKECUDA_MUTANT=place)
+        print(f"{name} ({place}): {said[:150] or 'NOT NOTICED'}", flush=True)
+        silent += [] if said else [name]
+    assert silent == []
