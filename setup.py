@@ -321,6 +321,13 @@ def cuda_architectures() -> list[str]:
     return sorted(found, key=lambda a: int(a.rstrip("af")))
 
 
+def cuda_of_torch() -> str:
+    """ "12.8"; "" if torch has none."""
+    import torch
+
+    return torch.version.cuda or ""
+
+
 def check_nvcc(nvcc: str, architectures: list[str]) -> str:
     """Version of a toolkit that builds a library of one kernel. ValueError: why it does not."""
     try:
@@ -332,6 +339,12 @@ def check_nvcc(nvcc: str, architectures: list[str]) -> str:
         raise ValueError(f"{nvcc} is no nvcc")
     if int(version[1]) < OLDEST_CUDA:
         raise ValueError(f"{nvcc} is of CUDA {version[1]}.{version[2]}, which is older than {OLDEST_CUDA}.0")
+    if (torchs := cuda_of_torch()) and int(version[1]) > int(torchs.split(".")[0]):
+        # Each major version needs a newer driver, which torch may do without.
+        raise ValueError(
+            f"{nvcc} is of CUDA {version[1]}.{version[2]}, and torch of CUDA {torchs}: a driver that is new "
+            f"enough for torch may be too old for it, so that CUDA {torchs.split('.')[0]} is needed"
+        )
     command = [nvcc, "-std=c++20", f"-arch=sm_{architectures[-1]}", "-cudart=static", "-shared"]
     compiler = [word for word in shlex.split(cxx_compiler()) if not word.startswith("-")][
         -1

@@ -41,9 +41,10 @@ def register() -> None:
 
 
 def _prepare() -> None:
-    from . import gpu_share, launch, meeting
+    from . import gpu_share, hardware_queues, launch, meeting
 
     launch.fill_environment(os.environ)
+    hardware_queues.settle(os.environ)
     meeting.offer(os.environ)
     _wrap_env_rendezvous()
     _accept_other_spellings()

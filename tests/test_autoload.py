@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from mpi_backend import _autoload, _creator, meeting, rendezvous
+from mpi_backend import _autoload, _creator, hardware_queues, meeting, rendezvous
 
 REPORT = """
 import json, os, sys, warnings
@@ -26,13 +26,15 @@ print(json.dumps({{
     "extension": "mpi_backend._C" in sys.modules,
     "wrapped": hasattr(sys.modules["torch.distributed.rendezvous"]._rendezvous_handlers["env"], "_mpi_gdr"),
     "ranks": [os.environ.get(k) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")],
+    "queues": os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS"),
 }}))
 """
 
 
 def in_fresh_python(before="", **env):
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "MPI_LOCAL", "RANK"))}
-    ours = {k: v for k, v in ours.items() if k not in ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    set_here = ("WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "CUDA_DEVICE_MAX_CONNECTIONS")
+    ours = {k: v for k, v in ours.items() if k not in set_here}
     result = subprocess.run(
         [sys.executable, "-c", REPORT.format(before=before)],
         env={**ours, **env},
@@ -50,12 +52,37 @@ def test_import_torch_registers_and_loads_nothing():
     assert report["capability"][:2] == ["cpu", "cuda"]
     assert report["default"]["cpu"] == "gloo" and report["default"]["cuda"] == "nccl"
     assert report["wrapped"] and not report["extension"]
-    assert report["ranks"] == [None] * 4
+    assert report["ranks"] == [None] * 4 and report["queues"] is None
 
 
 def test_import_torch_sets_the_ranks():
     env = {"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-    assert in_fresh_python(**env)["ranks"] == ["1", "4", "1", "2"]
+    report = in_fresh_python(**env)
+    assert report["ranks"] == ["1", "4", "1", "2"] and report["queues"] == "32"
+
+
+@pytest.mark.parametrize(
+    ("env", "queues"),
+    [
+        ({}, None),
+        ({"RANK": "0"}, "32"),
+        ({"RANK": "0", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}, "1"),
+        ({"RANK": "0", "CUDA_MPS_PIPE_DIRECTORY": "/"}, None),
+    ],
+)
+def test_a_rank_asks_for_all_hardware_queues(env, queues):
+    env = {"CUDA_MPS_PIPE_DIRECTORY": "/there is none", **env}
+    hardware_queues.settle(env)
+    assert env.get("CUDA_DEVICE_MAX_CONNECTIONS") == queues
+
+
+def test_hardware_queues_of_a_cuda_that_runs_stay(monkeypatch):
+    for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MPS_PIPE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    hardware_queues.settle(os.environ)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in os.environ
 
 
 @pytest.mark.parametrize("before", ["import mpi_backend", "import torch, mpi_backend"])

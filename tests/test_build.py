@@ -235,10 +235,11 @@ def test_a_python_without_headers(build, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def no_cuda(monkeypatch, tmp_path):
+def no_cuda(build, monkeypatch, tmp_path):
     """An environment that leads to no nvcc, but for a path that is given as the last resort."""
     for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "MPI_GDR_BUILD_CUDA", "MPI_GDR_CUDA_ARCHITECTURES"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(build, "cuda_of_torch", lambda: "")
     return monkeypatch
 
 
@@ -301,6 +302,19 @@ def test_an_nvcc_that_is_of_no_use(build, no_cuda, tmp_path, version, status, sa
     assert build.find_cuda(new_cmake(build)) is None
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
     assert says in sentence(lambda: build.find_cuda(new_cmake(build)))
+
+
+def test_an_nvcc_that_is_newer_than_torchs_cuda(build, no_cuda, tmp_path):
+    """Its programs need a newer driver than torch does."""
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    no_cuda.setattr(build, "cuda_of_torch", lambda: "12.8")
+    assert build.find_cuda(new_cmake(build)) is None
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    text = sentence(lambda: build.find_cuda(new_cmake(build)))
+    assert "is of CUDA 13.0, and torch of CUDA 12.8" in text and "CUDA 12 is needed" in text
+    for torchs in ("13.1", "14.0"):
+        no_cuda.setattr(build, "cuda_of_torch", lambda torchs=torchs: torchs)
+        assert build.find_cuda(new_cmake(build)).version == "13.0"
 
 
 def test_an_nvcc_that_works(build, no_cuda, tmp_path):

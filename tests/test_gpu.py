@@ -57,8 +57,10 @@ GPUS = {
         "FAKECUDA_QUEUES": "1",
         "FAKECUDA_DEVICES": "1",
     },
+    "128 queues, memory operations": {"FAKECUDA_SEED": "4", "FAKECUDA_QUEUES": "128"},
+    "as many queues as the backend asks for": {"FAKECUDA_SEED": "5"},
 }
-EIGHT, KERNELS, ONE = GPUS
+EIGHT, KERNELS, ONE, MANY, OWN = GPUS
 # Kernels of the software take their time: of a million elements, these types.
 STRESS = "lifetimes or works or streams"
 LARGE = "not (1048579 and (float64 or bfloat16 or int or complex64))"
@@ -88,14 +90,50 @@ WAYS = {
     "messages from the device": (
         2,
         KERNELS,
-        "(collectives and (float32 or bool)) or lifetimes",
-        {"MPI_GDR_GPU_AWARE": "on"},
+        "(collectives and (float32 or bool)) or lifetimes or another_thread or log_says",
+        {
+            "MPI_GDR_GPU_AWARE": "on",
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "are given to MPI where they are",
+        },
+    ),
+    # It says that it takes them by MVP_USE_CUDA.
+    "an MPI that calls CUDA": (
+        2,
+        ONE,
+        "another_thread or log_says",
+        {
+            "MPI_GDR_GPU_AWARE": "auto",
+            "MVP_USE_CUDA": "1",
+            "MPI_GDR_IPC": "off",
+            "FAKECUDA_FLUSH": "1",
+            "FAKECUDA_WAITS": "1",
+            "MPI_GDR_DEBUG": "INFO",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "its messages did not move while a stream waited",
+            "LD_PRELOAD": str(simgpu_build.FOLDER / "libcuda_in_mpi.so"),
+        },
     ),
     "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
     "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
     # Where the order of memory is no stronger than the kernels' fences make it.
     "graphs on four ranks": (4, ONE, "graphs", {"FAKECUDA_DELAY_US": "50", "FAKECUDA_MEMORY": "weak"}),
+    "a graph without MPS": (
+        2,
+        ONE,
+        "turns_on_a_gpu",
+        {"FAKECUDA_SLICE_US": "100", "MPI_GDR_DEBUG_FILE": "{folder}/log%p"},
+    ),
     "a host that waits": (2, EIGHT, "lifetimes or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
+    "a driver too old for the library": (
+        2,
+        EIGHT,
+        f"{SMALL} and float32",
+        {"FAKECUDA_FAILS": "cudaGetDeviceCount", "FAKECUDA_FAILS_WITH": "35"},
+    ),
+    "a hardware queue for each stream": (2, MANY, "no_stream_of_the_program", {}),
+    "many streams": (2, OWN, "hardware_queues_are_for", {}),
 }
 MISSING = simgpu_build.missing()
 
@@ -104,5 +142,7 @@ MISSING = simgpu_build.missing()
 @pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 @pytest.mark.parametrize("way", WAYS)
 def test_software_gpus(tmp_path, way):
+    simgpu_build.library()  # beside it lies what is preloaded
     size, gpus, chosen, env = WAYS[way]
+    env = {name: value.format(folder=tmp_path) for name, value in env.items()}
     run(tmp_path, size, "-k", chosen, **GPUS[gpus], **env)

@@ -5,9 +5,9 @@
 // Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
 // A rank waits for another one just as long as it has data for it or from it; both see that alike.
 //
-// What is longer than so many chunks goes on as a message: nobody knows how long the blocks of the others
-// are, so that the table cannot choose by length, and schedules must be bounded. Devices carry no messages:
-// there the memory of the device bounds them.
+// What is longer than so many chunks goes on as a message, where there may be some: nobody knows how long the
+// blocks of the others are, so that the table cannot choose by length, and schedules must be bounded. That of
+// a device is bounded by its memory, of which a chunk is more.
 // Sources: see shared.hpp.
 #include <limits>
 
@@ -16,7 +16,10 @@
 namespace mpigdr::collectives {
 namespace {
 
-constexpr std::uint64_t kMostChunks = 4096;  // times the other ranks
+std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
+  if (tuning.no_messages) return std::numeric_limits<std::uint64_t>::max();
+  return std::max<std::uint64_t>(1, 4096 / (ranks - 1));
+}
 
 }  // namespace
 
@@ -46,9 +49,7 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
   };
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
-  const std::uint64_t bound = tuning.in_place ? std::numeric_limits<std::uint64_t>::max()
-                                              : std::max<std::uint64_t>(1, kMostChunks / (p - 1));
-  const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, bound);
+  const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, most_chunks(p, tuning));
   // Cuts a block to what its chunks hold, and returns the rest.
   const auto cut = [&](Slice& whole) {
     const std::uint64_t staged = std::min(chunks * each, whole.count);

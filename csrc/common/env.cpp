@@ -188,7 +188,7 @@ std::vector<Setting> make_rows() {
             e.end_on_device_failure = parse_choice<bool>(r, v, {{"exit", true}, {"raise", false}});
           }));
   rows.push_back(
-      row("MPI_GDR_GPU_AWARE", "auto", "auto, on or off",
+      row("MPI_GDR_GPU_AWARE", "off", "off, auto or on",
           "whether MPI is given addresses of a device's memory (auto: if it says that it takes them)",
           [](Env& e, R r, S v) {
             e.gpu_aware = parse_choice<Env::Choice>(

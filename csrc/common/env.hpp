@@ -83,9 +83,9 @@ class Env {
   bool blocking_wait = false;
   // MPI_GDR_ASYNC_ERROR=exit|raise: what follows if an operation on a device fails that nobody waits for.
   bool end_on_device_failure = true;
-  // MPI_GDR_GPU_AWARE=auto|on|off: whether MPI is given addresses of a device's memory; auto: if it says that
-  // it takes them. Off on any rank of a group: off.
-  Choice gpu_aware = Choice::Auto;
+  // MPI_GDR_GPU_AWARE=off|auto|on: whether MPI is given addresses of a device's memory, if a try goes well;
+  // auto: if it says that it takes them. Off on any rank of a group: off.
+  Choice gpu_aware = Choice::Off;
   // MPI_GDR_IPC=on|off: whether devices of a node share staging memory. Off on any rank of a group: off.
   bool device_sharing = true;
   // MPI_GDR_SIMD=auto|baseline|avx2|avx512|avx512_bf16: instructions of the reduction kernels.

@@ -52,8 +52,10 @@ struct Replays {
   const Flag64* released = nullptr;  // in memory of Device::register_host(); set by the host: no wait goes on
 };
 
-// An in-order queue of device work (a CUDA stream). Submission calls return without waiting for the device,
-// and are made by the thread that issues the operation, never by the progress thread.
+// An in-order queue of device work (a CUDA stream). Submission calls do not wait for what they submit. But
+// the device holds so much and no more, some thousand pieces of work in CUDA: then they block until it has
+// done some, and may keep other threads from calling meanwhile. So they are made by the thread that issues
+// the operation, never by the progress thread.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
@@ -77,6 +79,7 @@ class DeviceQueue {
   virtual void locate(const LocateArgs& args) = 0;
   virtual void reduce(const LocatedReduce& args) = 0;
   virtual void synchronize() = 0;  // blocks the host until all submitted work is done
+  virtual void* native() = 0;      // what Device::adopt() takes
 };
 
 class Device {
@@ -95,6 +98,11 @@ class Device {
   // What a network card writes into the device's memory is there for work that waits for a flag raised
   // afterwards.
   virtual bool orders_remote_writes() const = 0;
+  // What tells the hardware from any other, in whatever process.
+  virtual std::string identity() const = 0;
+  // Processes that use it take turns there, as far as it says: work of one that waits for another's takes the
+  // time of its turn.
+  virtual bool takes_turns() const = 0;
   // May synchronise the whole device implicitly (cudaMalloc and cudaFree do): never called on the progress
   // thread and never between posting an operation and submitting the whole of its device program.
   virtual void* allocate(std::size_t bytes) = 0;

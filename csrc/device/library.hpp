@@ -9,7 +9,7 @@
 namespace mpigdr {
 
 // Changes with every virtual function of DeviceLibrary, Device and DeviceQueue.
-inline constexpr int kDeviceInterface = 3;
+inline constexpr int kDeviceInterface = 5;
 
 // Thread-safe. Lives as long as the process.
 class DeviceLibrary {

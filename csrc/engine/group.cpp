@@ -62,11 +62,11 @@ std::string Group::algorithm(const CollectiveSpec& spec) const {
 }
 
 Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
-  return planner_->choice(spec, *transport_, !on_device, on_device ? device_reach() : reach(),
-                          options_.topology);
+  return planner_->choice(spec, *transport_, !on_device, reach(on_device), options_.topology);
 }
 
-Reach Group::device_reach() const {
+Reach Group::reach(bool on_device) const {
+  if (!on_device) return reach();
   return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
 }
 

@@ -129,6 +129,9 @@ class Group : public std::enable_shared_from_this<Group> {
   // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
   // What a failed group had is kept for good, since others may still read it; so is what graphs know.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
+  // Graphs hold collectives in which this rank's device waits for others, whose processes share that device
+  // by turns.
+  bool replays_take_turns() const;
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
   // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
@@ -206,8 +209,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
-  // How far the devices of the ranks reach.
-  Reach device_reach() const;
+  // How far ranks reach into each other's memory in a call.
+  Reach reach(bool on_device) const;
   Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
   // The parts of an operation on a device; their memory goes to `kept`.
   struct DeviceWork {

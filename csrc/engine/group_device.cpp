@@ -64,8 +64,8 @@ void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint
     algorithm = chosen.algorithm->name;
     return make_phases(call, chosen.leaders, channel, sequence, counters, target, work);
   }
-  const Plan plan = planner_->plan(call.spec, *transport_, false, device_reach(), options_.topology,
-                                   target.through_host);
+  const Plan plan =
+      planner_->plan(call.spec, *transport_, false, reach(true), options_.topology, target.through_host);
   algorithm = plan.algorithm->name;
   Binding binding =
       bind(call, channel, sequence, is_acknowledged(plan.schedule->one_way, call.spec, counters));
@@ -137,11 +137,12 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
     std::string why = "messages are carried by the host";
     if (call) {
       if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
-      const Plan plan = planner_->plan(call->spec, *transport_, false, device_reach(), options_.topology);
-      // By messages some ranks' part of an all_to_all may be without any.
-      const bool all_alike = size_ == 1 || !is_all_to_all(any) || plan.schedule->shared;
-      why = all_alike ? "" : "it goes by messages, which the host carries";
-      if (all_alike && can_be_captured(*plan.schedule, why)) {
+      const Plan plan = planner_->plan(call->spec, *transport_, false, reach(true), options_.topology);
+      why.clear();
+      // Some ranks' part of an all_to_all by messages may be without any.
+      if (size_ > 1 && call->spec.collective == Collective::AllToAll && !plan.schedule->shared)
+        why = "it goes by messages, which the host carries";
+      if (why.empty() && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_place(call->spec, target);
         waits |= plan.schedule->shared;
         programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));
@@ -165,6 +166,11 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   for (const auto& [plan, binding] : programs)
     submit_captured(*plan.schedule, binding, device_node_.get(), queue);
   if (target.conclude) target.conclude();
+}
+
+bool Group::replays_take_turns() const {
+  const ipc::DeviceNode* const node = captured_on_.load(std::memory_order_acquire);
+  return node && node->takes_turns();
 }
 
 }  // namespace mpigdr

@@ -46,6 +46,7 @@ Planner::Planner(const Env& env, const std::string& group_rows)
   device_tuning_ = tuning_;
   device_tuning_.staging_bytes = ipc::kStagingBytes;
   device_tuning_.in_place = true;
+  device_tuning_.no_messages = true;
 }
 
 Plan Planner::plan(const CollectiveSpec& spec, const Transport& transport, bool allow_native, Reach reach,

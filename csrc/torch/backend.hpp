@@ -145,12 +145,16 @@ class MpiBackend : public c10d::Backend {
   // options join, is not in host memory.
   void issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
              std::shared_ptr<StreamResult> result);
-  // Before the first collective on an accelerator's tensors: the ranks of a node tell each other where their
-  // devices' staging memory is. Blocks, once.
+  // Before the first collective on an accelerator's tensors: messages of the device's memory are tried, and
+  // the ranks of a node tell each other where their devices' staging memory is. Blocks, once.
   void share_devices(const Job& job);
+  void try_messages(const Job& job);
+  // `inside`: of each node, of which the group has several; null: of the group.
+  void share_memory(const Job& job, const Topology* inside);
   // `own` of all ranks, by rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
+  bool all_say_so(bool own);
   // Blocks until all earlier operations on an accelerator's tensors have ended, well or not, and their
   // results have been copied back.
   void wait_for_accelerator();

@@ -8,6 +8,7 @@
 #include "torch/backend.hpp"
 #include "torch/captured_work.hpp"
 #include "torch/device_failure.hpp"
+#include "torch/message_trial.hpp"
 #include "transport/ipc/device_node.hpp"
 
 namespace mpigdr::torch_binding {
@@ -47,58 +48,82 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
   return buffers->all;
 }
 
+bool MpiBackend::all_say_so(bool own) {
+  bool all = true;
+  for (const char one : all_gather_on_host<char>(own)) all &= one != 0;
+  return all;
+}
+
 void MpiBackend::share_devices(const Job& job) {
   if (devices_shared_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(sharing_mutex_);
   if (devices_shared_.load(std::memory_order_relaxed)) return;
   const Topology* const topology = group_->topology().get();
   const bool inside = topology && topology->two_level();
-  if (size_ > 1 && (group_->node() || inside)) {  // alike on all ranks
+  // Alike on all ranks.
+  const bool shares = size_ > 1 && (group_->node() || inside), tries = size_ > 1 && devices_.gpu_aware();
+  if (shares || tries) {
     if (job.streams && job.streams->capturing(job.streams->current()))
       fail(ErrorCode::InvalidUsage, job.name,
            ": the current stream is being captured into a graph, and this is the first "
            "collective of group ",
            group_->name(), " on a device, which blocks: run one of it before the capture");
-    const std::vector<int> members = inside ? topology->members(topology->node(rank_)) : std::vector<int>{};
-    std::shared_ptr<ipc::DeviceNode> node;
-    ipc::Ticket ticket;
-    std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
-    try {
-      if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
-      if (job.streams && Env::get().device_sharing && Env::get().node_memory) {
-        node = inside ? std::make_shared<ipc::DeviceNode>(job.streams->device(), topology->place(rank_),
-                                                          static_cast<int>(members.size()), members)
-                      : std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
-        ticket = node->ticket();
-      }
-    } catch (const Error& e) {
-      why = e.what();
-      ticket = {};
-    }
-    std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
-    if (inside) {
-      std::vector<ipc::Ticket> those;
-      for (const int r : members) those.push_back(tickets[static_cast<std::size_t>(r)]);
-      tickets = std::move(those);
-    }
-    const char attached = ticket.file >= 0 && node->attach(tickets, why);
-    bool all = true;
-    for (const char there : all_gather_on_host(attached)) all &= there != 0;
-    if (all) {
-      group_->share_devices(node);
-    } else {
-      // Some may have mapped what others share: nobody frees that before all have let go of it.
-      const char let_go = !node || node->detach();
-      bool free = true;
-      for (const char there : all_gather_on_host(let_go)) free &= there != 0;
-      if (node && free) node->take_back();
-    }
-    log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
-        all        ? (inside ? "share staging memory inside each node" : "share staging memory")
-        : attached ? "of other ranks cannot share memory with theirs"
-                   : "share no memory: " + why);
+    // Who waits for the device then waits for the message, which the peer may send only after this call.
+    if (!all_say_so(!Gate::any_holds_a_stream())) return;  // all of them, until a later call
   }
+  if (tries) try_messages(job);
+  if (shares) share_memory(job, inside ? topology : nullptr);
   devices_shared_.store(true, std::memory_order_release);
+}
+
+void MpiBackend::try_messages(const Job& job) {
+  if (!all_say_so(job.streams && job.streams->sees_messages_in_order())) return;
+  const bool moved = messages_move(*group_, *job.streams, rank_, size_);
+  const bool all = all_say_so(moved);
+  if (all) job.streams->pass_addresses();
+  log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
+      job.streams->where().str(),
+      all     ? " are given to MPI where they are (GPU-aware)"
+      : moved ? " go by way of pinned host memory: those of other ranks do not move at all times"
+              : " go by way of pinned host memory: the MPI library takes addresses of the device, but its "
+                "messages did not move while a stream waited and another thread freed memory");
+}
+
+void MpiBackend::share_memory(const Job& job, const Topology* inside) {
+  const std::vector<int> members = inside ? inside->members(inside->node(rank_)) : std::vector<int>{};
+  std::shared_ptr<ipc::DeviceNode> node;
+  ipc::Ticket ticket;
+  std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
+  try {
+    if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
+    if (job.streams && Env::get().device_sharing && Env::get().node_memory) {
+      node = inside ? std::make_shared<ipc::DeviceNode>(job.streams->device(), inside->place(rank_),
+                                                        static_cast<int>(members.size()), members)
+                    : std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
+      ticket = node->ticket();
+    }
+  } catch (const Error& e) {
+    why = e.what();
+    ticket = {};
+  }
+  std::vector<ipc::Ticket> tickets = all_gather_on_host(ticket);
+  if (inside) {
+    std::vector<ipc::Ticket> those;
+    for (const int r : members) those.push_back(tickets[static_cast<std::size_t>(r)]);
+    tickets = std::move(those);
+  }
+  const bool attached = ticket.file >= 0 && node->attach(tickets, why), all = all_say_so(attached);
+  if (all) {
+    group_->share_devices(node);
+  } else {
+    // Some may have mapped what others share: nobody frees that before all have let go of it.
+    const bool free = all_say_so(!node || node->detach());
+    if (node && free) node->take_back();
+  }
+  log(LogLevel::Info, "INIT", "group ", group_->name(), ": devices ",
+      all        ? (inside ? "share staging memory inside each node" : "share staging memory")
+      : attached ? "of other ranks cannot share memory with theirs"
+                 : "share no memory: " + why);
 }
 
 OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, StreamResult& result) {
@@ -137,6 +162,14 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
   result->keep(std::move(job.held));
   auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
   group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
+  static std::once_flag told;
+  if (group_->replays_take_turns())
+    std::call_once(told, [] {
+      log(LogLevel::Warn, "INIT",
+          "collectives are captured into a graph, and ranks of this host share a GPU without MPS, where "
+          "their kernels take turns of some milliseconds, in which those of a replay wait for other ranks "
+          "(mpi-gdr run --mps)");
+    });
   if (!job.async) work->wait();
   return work;
 }

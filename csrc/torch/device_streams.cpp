@@ -7,7 +7,6 @@
 #include "common/log.hpp"
 #include "device/load.hpp"
 #include "torch/world.hpp"
-#include "transport/mpi/device_support.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -30,15 +29,31 @@ std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   return pool;
 }
 
-// Leaked, as the device is.
-c10::Stream captured_stream(Device& device, c10::Device where) {
-  static auto* const streams = new std::map<Device*, c10::Stream>;
+// Streams of ours. Never destroyed, since torch's allocator may record events there for as long as there is
+// memory that they have used: those of groups that are gone serve others.
+struct OwnStreams {
+  DeviceQueue* captured = nullptr;  // of all groups
+  std::vector<DeviceQueue*> spare;
+};
+OwnStreams& own_streams(Device& device) {  // with registry_mutex
+  static auto* const streams = new std::map<Device*, OwnStreams>;
+  return (*streams)[&device];
+}
+
+DeviceQueue& take_stream(Device& device) {
   const std::lock_guard lock(registry_mutex);
-  const auto found = streams->find(&device);
-  if (found != streams->end()) return found->second;
-  const c10::impl::VirtualGuardImpl guard(where.type());
-  return streams->emplace(&device, guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true))
-      .first->second;
+  std::vector<DeviceQueue*>& spare = own_streams(device).spare;
+  if (spare.empty()) return *device.make_queue().release();
+  DeviceQueue& taken = *spare.back();
+  spare.pop_back();
+  return taken;
+}
+
+DeviceQueue& captured_stream(Device& device) {
+  const std::lock_guard lock(registry_mutex);
+  DeviceQueue*& captured = own_streams(device).captured;
+  if (!captured) captured = device.make_queue().release();
+  return *captured;
 }
 
 at::Tensor bytes_of_memory(std::size_t bytes, const at::TensorOptions& options, const char* what) {
@@ -67,37 +82,26 @@ DeviceLibrary* device_library(c10::DeviceType type) {
   return cuda.library;
 }
 
+bool serves_devices(c10::DeviceType type) {
+  DeviceLibrary* const library = device_library(type);
+  if (!library) return false;
+  std::string why;
+  if (library->device_count(why) > 0) return true;
+  static std::once_flag told;
+  if (c10::impl::VirtualGuardImpl(type).deviceCount() > 0)
+    std::call_once(told, [&] {
+      log(LogLevel::Warn, "INIT", "torch has devices here, and the ", library->name(), " library (",
+          library->built(), ") has none: ", why, ". Their tensors are copied to the host and back, blocking");
+    });
+  return false;
+}
+
 void use_device_library(c10::DeviceType type, DeviceLibrary* library) {
   const std::lock_guard lock(registry_mutex);
   registered()[type] = library;
 }
 
-// A library that takes the device's addresses calls its runtime by itself. If such a call waits for a stream
-// that waits for a flag, which is raised when the message is there, neither ever ends: so tried once, on the
-// stream that orders itself with all others.
-bool DeviceStreams::moves_beside_a_wait(c10::Device where) const {
-  static auto* const known = new std::map<Device*, bool>;
-  const std::lock_guard lock(registry_mutex);
-  if (const auto found = known->find(&device_); found != known->end()) return found->second;
-  constexpr std::size_t kBytes = 1 << 20;  // beyond what is sent eagerly
-  const at::Tensor from = device_memory(kBytes), to = device_memory(kBytes);
-  const c10::impl::VirtualGuardImpl guard(where.type());
-  const c10::Stream legacy = guard.getDefaultStream(where);
-  guard.synchronizeStream(current());
-  const auto flag = device_.make_flags(1);
-  queue(legacy)->wait_flag(&flag[0], 1);
-  const bool moves =
-      mpi::moves_device_memory(from.const_data_ptr(), to.mutable_data_ptr(), kBytes, std::chrono::seconds(2),
-                               [&] { flag[0].store(1, std::memory_order_release); });
-  guard.synchronizeStream(legacy);
-  if (!moves)
-    log(LogLevel::Warn, "INIT", "the MPI library takes addresses of ", where.str(),
-        " but waits for its streams when it does: messages go by way of pinned host memory instead");
-  known->emplace(&device_, moves);
-  return moves;
-}
-
-bool DeviceStreams::takes_messages() const {
+bool DeviceStreams::sees_messages_in_order() const {
   const bool takes = device_.orders_remote_writes() || Env::get().gpu_aware == Env::Choice::On;
   if (!takes)
     log(LogLevel::Warn, "INIT", "what a network card writes into the memory of ", where_.str(),
@@ -106,24 +110,32 @@ bool DeviceStreams::takes_messages() const {
   return takes;
 }
 
-DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes, bool gpu_aware)
+void DeviceStreams::pass_addresses() {
+  World::get().engine().serve(device_);
+  through_host_.store(false, std::memory_order_release);
+}
+
+DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes)
     : where_(where),
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
-      through_host_(!gpu_aware || !takes_messages() || !moves_beside_a_wait(where)),
-      departures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
-      futures_(c10::impl::VirtualGuardImpl(where.type()).getStreamFromGlobalPool(where)),
-      captured_(captured_stream(device_, where)) {
-  const c10::impl::VirtualGuardImpl guard(where.type());
-  while (streams_.size() < static_cast<std::size_t>(lanes)) {
-    const c10::Stream dealt = guard.getStreamFromGlobalPool(where, /*isHighPriority=*/true);
-    // What is being captured must not wait for what is not.
-    if (dealt != captured_) streams_.push_back(dealt);
-  }
-  for (int lane = 0; lane < lanes; ++lane) {
-    owned_.push_back(queue(streams_[static_cast<std::size_t>(lane)]));
-    queues_.push_back(owned_.back().get());
-  }
+      departures_(take_stream(device_)),
+      futures_(take_stream(device_)),
+      captured_(captured_stream(device_)) {
+  for (int lane = 0; lane < lanes; ++lane) queues_.push_back(&take_stream(device_));
+}
+
+DeviceStreams::~DeviceStreams() {
+  const std::lock_guard lock(registry_mutex);
+  std::vector<DeviceQueue*>& spare = own_streams(device_).spare;
+  spare.insert(spare.end(), queues_.rbegin(), queues_.rend());
+  spare.insert(spare.end(), {&departures_, &futures_});
+}
+
+// As torch itself wraps a stream that it has not made: the number is the handle.
+c10::Stream DeviceStreams::wrap(DeviceQueue& queue) const {
+  const auto number = reinterpret_cast<c10::StreamId>(queue.native());
+  return c10::Stream(c10::Stream::UNSAFE, where_, number);
 }
 
 c10::Stream DeviceStreams::current() const {
@@ -158,11 +170,9 @@ std::shared_ptr<DeviceStreams> Devices::find(c10::Device where) {
   if (library->device(where.index()).capturing(guard.getStreamNativeHandle(guard.getStream(where))))
     fail(ErrorCode::InvalidUsage, "the current stream is being captured into a graph, and group ", group_,
          " has not been used on ", where.str(), " yet: run one collective of it before the capture");
-  streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes, gpu_aware_);
-  if (!streams->through_host()) World::get().engine().serve(streams->device());
+  streams = std::make_shared<DeviceStreams>(where, *library, Env::get().lanes);
   log(LogLevel::Info, "INIT", "group ", group_, ": messages of tensors on ", where.str(),
-      streams->through_host() ? " go by way of pinned host memory"
-                              : " are given to MPI where they are (GPU-aware)");
+      " go by way of pinned host memory", gpu_aware_ ? ", until its first collective" : "");
   return streams;
 }
 

@@ -2,12 +2,14 @@
 // (device/library.hpp) that joins its streams to the progress thread. Devices without one take the floor in
 // job.hpp.
 //
-// Threads: immutable after construction; streams may be given work by any thread that issues operations.
+// Threads: immutable after construction, but for pass_addresses(); streams may be given work by any thread
+// that issues operations.
 #pragma once
 
 #include <ATen/ATen.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,19 +23,27 @@ namespace mpigdr::torch_binding {
 
 // What serves devices of this type; null: nothing. Loads it at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
+// Whether it has any here: a driver may be too old for it, though not for torch. Warns once, then.
+bool serves_devices(c10::DeviceType type);
 // For tests: `library` serves this type from now on.
 void use_device_library(c10::DeviceType type, DeviceLibrary* library);
 
 class DeviceStreams {
  public:
-  // `lanes`: operations are spread over so many streams. `gpu_aware`: the transport takes the device's
-  // addresses; that is tried first.
-  DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes, bool gpu_aware);
+  // `lanes`: operations are spread over so many streams.
+  DeviceStreams(c10::Device where, DeviceLibrary& library, int lanes);
+  ~DeviceStreams();
+  DeviceStreams(const DeviceStreams&) = delete;
+  DeviceStreams& operator=(const DeviceStreams&) = delete;
 
+  c10::Device where() const { return where_; }
   Device& device() const { return device_; }
-  // Messages go by way of host memory: the transport does not take the device's addresses, or it waits for
-  // streams when it does.
-  bool through_host() const { return through_host_; }
+  // Messages go by way of host memory: until it is known that the transport takes the device's addresses, and
+  // that they move whatever the device does.
+  bool through_host() const { return through_host_.load(std::memory_order_acquire); }
+  void pass_addresses();  // from now on, as they are
+  // What a network card writes there can be waited for. Warns if not.
+  bool sees_messages_in_order() const;
   const std::shared_ptr<StreamFlagPool>& flags() const { return flags_; }
   c10::Stream current() const;  // the calling thread's
   // What it is for our own programs.
@@ -42,30 +52,26 @@ class DeviceStreams {
   bool capturing(const c10::Stream& stream) const;
   // Collectives: lanes, of which the first also carries what follows an operation.
   std::span<DeviceQueue* const> queues() const { return queues_; }
-  c10::Stream results() const { return streams_.front(); }
+  c10::Stream results() const { return wrap(*queues_.front()); }
   // Copies of what messages send; waits for nothing but its input.
-  c10::Stream departures() const { return departures_; }
+  c10::Stream departures() const { return wrap(departures_); }
   // Where Futures are told of what is behind them; carries no work.
-  c10::Stream futures() const { return futures_; }
+  c10::Stream futures() const { return wrap(futures_); }
   // What is captured into graphs, of all groups on this device (engine/captured_program.hpp).
-  const c10::Stream& captured() const { return captured_; }
+  c10::Stream captured() const { return wrap(captured_); }
   // As bytes. Host memory is pinned.
   at::Tensor device_memory(std::size_t bytes) const;
   at::Tensor host_memory(std::size_t bytes) const;
 
  private:
-  bool takes_messages() const;
-  bool moves_beside_a_wait(c10::Device where) const;
+  c10::Stream wrap(DeviceQueue& queue) const;
 
   const c10::Device where_;
   Device& device_;
   const std::shared_ptr<StreamFlagPool> flags_;
-  bool through_host_;
-  std::vector<c10::Stream> streams_;  // of the lanes
-  // Of the other kind of priority: not among those that the lanes of any group are dealt from.
-  const c10::Stream departures_, futures_;
-  const c10::Stream captured_;
-  std::vector<std::unique_ptr<DeviceQueue>> owned_;
+  std::atomic<bool> through_host_{true};
+  // None of those that torch deals to everybody: what stands there may wait for a message.
+  DeviceQueue &departures_, &futures_, &captured_;
   std::vector<DeviceQueue*> queues_;
 };
 
@@ -79,6 +85,8 @@ class Devices {
   // stream is being captured.
   std::shared_ptr<DeviceStreams> find(c10::Device where);
   bool served() const { return served_; }
+  // On all members the transport takes addresses of a device, as it says.
+  bool gpu_aware() const { return gpu_aware_; }
   // The calling thread's current stream of one of them is being captured.
   bool capturing();
 

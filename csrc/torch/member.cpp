@@ -20,7 +20,7 @@ bool gpu_aware() {
 
 Member this_member(std::vector<SharedSetting> settings, std::string ticket) {
   const std::optional<c10::DeviceType> type = at::getAccelerator();
-  const bool accelerator = type.has_value(), served = accelerator && device_library(*type);
+  const bool accelerator = type.has_value(), served = accelerator && serves_devices(*type);
   return {std::move(settings), accelerator,   served,         accelerator && gpu_aware(),
           host_identity(),     usable_cpus(), new_job_name(), std::move(ticket)};
 }

@@ -15,6 +15,7 @@
 
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "engine/gate.hpp"
 #include "torch/device_streams.hpp"
 #include "transport/ipc/device_arena.hpp"
 
@@ -76,7 +77,9 @@ class DeviceGroupAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release_on_device, where_};
     try {
-      void* const memory = ipc::DeviceArena::of(device_).allocate(bytes);
+      const c10::impl::VirtualGuardImpl guard(where_.type());
+      void* const memory = ipc::DeviceArena::of(device_).allocate(
+          bytes, guard.getStreamNativeHandle(guard.getStream(where_)), !Gate::any_holds_a_stream());
       return {memory, memory, &release_on_device, where_};
     } catch (const NoMemory& error) {
       C10_THROW_ERROR(OutOfMemoryError, c10::str("mpi-gdr: ", where_.str(), ": ", error.what()));

@@ -16,8 +16,14 @@ namespace {
 // That `stream` uses them, too.
 void tell_allocator(const std::vector<at::Tensor>& tensors, const c10::Stream& stream) {
   const c10::impl::VirtualGuardImpl device(stream.device_type());
-  for (const at::Tensor& tensor : tensors)
-    if (tensor.device() == stream.device()) device.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device() != stream.device()) continue;
+    const c10::DataPtr& memory = tensor.storage().data_ptr();
+    if (ipc::DeviceArena* const arena = ipc::DeviceArena::find(memory.get()))
+      arena->share_with_streams(memory.get());
+    else
+      device.recordDataPtrOnStream(memory, stream);
+  }
 }
 
 }  // namespace

@@ -179,7 +179,21 @@ TEST(memory_that_cannot_be_mapped_is_refused) {
   expect("FAKECUDA_FAILS", "cudaIpcOpenMemHandle", "rank 0: cudaIpcOpenMemHandle on device 1: unknown error");
   expect("FAKECUDA_FAILS", "cudaHostRegister", "rank 0: cudaHostRegister");
   expect("FAKECUDA_ELSEWHERE", "1", "device 1 does not see host memory where the host does");
+  expect("FAKECUDA_OTHER_BYTES", "1", "rank 0: what this device writes into that one's memory");
   expect("FAKECUDA_PEERS", "0", "peer access is not supported");
+}
+
+TEST(ranks_on_one_device_know_whether_they_take_turns) {
+  for (const char* const slice_us : {"0", "100"})
+    for (const bool alone : {false, true})
+      run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {
+        ::setenv("FAKECUDA_DEVICES", "2", 1);
+        ::setenv("FAKECUDA_SLICE_US", slice_us, 1);
+        PeerRank self(rank, 2, world, alone ? rank : 1);
+        CHECK(self.node->takes_turns() == (*slice_us != '0' && !alone));
+        self.node.reset();
+        self.meet();
+      });
 }
 
 UNIT_MAIN()

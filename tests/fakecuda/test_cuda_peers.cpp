@@ -8,7 +8,7 @@ namespace {
 
 struct Setting {
   const char *queues = "8", *stream_words = "1", *delay_us = "0", *waits = "0", *slice_us = "0",
-             *multiprocessors = "4";
+             *multiprocessors = "4", *depth = "1024";
   bool own_devices = false;  // a device for each rank
 };
 
@@ -24,6 +24,7 @@ void run_ranks(const Setting& setting, const std::function<void(PeerRank&)>& bod
       ::setenv("FAKECUDA_WAITS", setting.waits, 0);
       ::setenv("FAKECUDA_SLICE_US", setting.slice_us, 0);
       ::setenv("FAKECUDA_MULTIPROCESSORS", setting.multiprocessors, 0);
+      ::setenv("FAKECUDA_DEPTH", setting.depth, 0);
       ::setenv("FAKECUDA_SEED", std::to_string(seed * 1000 + rank * 10 + size).c_str(), 1);
       if (setting.own_devices) ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
       PeerRank self(rank, size, world, setting.own_devices ? rank : 0);
@@ -59,9 +60,10 @@ TEST(group_memory_of_all_ranks) {
   run_ranks({}, [](PeerRank& self) { run_everything(self, everything); });
 }
 
-// Where every allocation between two calls waits for the device, and lets nobody else in.
+// Where every allocation between two calls waits for the device, and lets nobody else in, as does whoever
+// submits more than a few pieces of work.
 TEST(group_memory_of_some_ranks_and_calls) {
-  run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1"},
+  run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1", .depth = "5"},
             [](PeerRank& self) { run_everything(self, some); });
 }
 

@@ -5,6 +5,7 @@ Where the devices share no memory, all that can be tested is what cannot be capt
 
 import datetime
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -67,6 +68,8 @@ class Several:
         self.part = torch.zeros(count, device=DEVICE)
         dist.reduce_scatter_tensor(self.part, self.blocks * 3)
         self.part *= 2
+        self.swapped = torch.zeros(size * count, device=DEVICE)
+        dist.all_to_all_single(self.swapped, self.blocks + 1)
         self.sent = self.given + 5
         dist.broadcast(self.sent, src=size - 1)
         self.parts = [(dist.get_rank() + r) % 3 for r in range(size)]  # to and from rank r
@@ -85,6 +88,7 @@ class Several:
         check(self.total, full(total, count))
         check(self.mean, full(total + sum(values) / size, count), rounds=True)
         check(self.blocks, torch.tensor([float(v) for v in values]).repeat_interleave(count))
+        check(self.swapped, full(values[rank] + 1, size * count))
         part = 2 * 3 * size * values[rank]
         check(self.part, full(part, count))
         check(
@@ -343,6 +347,18 @@ def test_a_group_that_has_not_been_used(rank, size):
     check(tensor, full(size * size))
     dist.destroy_process_group(group)
     dist.destroy_process_group(other)
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif("FAKECUDA_SLICE_US" not in os.environ, reason="simulated only, on a GPU without MPS")
+def test_turns_on_a_gpu_that_ranks_share_are_told_of(size):
+    tensor, graph = on_device(1), new_graph()
+    with captured(graph):
+        dist.all_reduce(tensor)
+    graph.replay()
+    check(tensor, full(size))
+    log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
+    assert log.count("share a GPU without MPS") == 1
 
 
 def test_a_result_that_nobody_waits_for(rank, size):

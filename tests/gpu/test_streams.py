@@ -1,6 +1,9 @@
 """The order of collectives among the kernels of streams, and that nothing but the device waits."""
 
+import os
+import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -146,3 +149,74 @@ def test_waiting_does_not_block_the_host(rank, size, how):
 def test_callbacks_of_a_future_see_the_result(rank, size):
     future = dist.all_reduce(late(1000, rank), async_op=True).get_future()
     check(future.then(lambda f: f.value()[0] * 2).wait(), full(1000, 2 * sum(range(size))))
+
+
+@pytest.mark.streams
+def test_another_thread_frees_memory_while_messages_move(rank, size):
+    """It waits for the device, and holds a lock that every call of CUDA takes."""
+    over = threading.Event()
+
+    def allocate():
+        while not over.is_set():
+            allocate_and_free()
+
+    dist.all_reduce(torch.zeros(1, device=DEVICE))
+    other = threading.Thread(target=allocate)
+    other.start()
+    try:
+        for i in range(5):
+            received = torch.zeros(300_000, device=DEVICE)
+            sent = late(300_000, i, 1)
+            works = [dist.irecv(received, (rank - 1) % size), dist.isend(sent, (rank + 1) % size)]
+            for work in works:
+                work.wait()
+            dist.all_reduce(received)
+            check(received, full(300_000, i * size))
+    finally:
+        over.set()
+        other.join()
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif("SPMD_LOGGED" not in os.environ, reason="simulated only, on a GPU whose log is looked at")
+def test_the_log_says_which_way_messages_go():
+    dist.all_reduce(torch.zeros(1, device=DEVICE))
+    log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
+    assert os.environ["SPMD_LOGGED"] in log
+
+
+def collectives_beside_messages(rank, size, waiting):
+    """On so many streams the program waits for messages that are sent only when collectives have ended."""
+    dist.all_reduce(torch.zeros(1, device=DEVICE))
+    received = []
+    for _ in range(waiting):
+        with use(*streams(1)):
+            received.append(torch.zeros(10, device=DEVICE))
+            dist.irecv(received[-1], (rank - 1) % size).wait()
+    for group in (None, dist.new_group()):
+        tensor = torch.full((5000,), float(rank), device=DEVICE)
+        dist.all_reduce(tensor, group=group)
+        check(tensor, full(5000, sum(range(size))))
+    for i in range(waiting):
+        dist.isend(full(10, i), (rank + 1) % size).wait()  # of the host, beside all streams
+    synchronize()
+    for i, tensor in enumerate(received):
+        check(tensor, full(10, i))
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif(
+    os.environ.get("FAKECUDA_QUEUES") != "128", reason="simulated only, on a GPU with 128 hardware queues"
+)
+def test_no_stream_of_the_program_is_one_of_ours(rank, size):
+    """All that torch deals wait, each for itself."""
+    collectives_beside_messages(rank, size, 64)
+
+
+@pytest.mark.simulated
+@pytest.mark.skipif(
+    "FAKECUDA_QUEUES" in os.environ,
+    reason="simulated only, on a GPU with as many hardware queues as CUDA is asked for",
+)
+def test_hardware_queues_are_for_more_streams_than_cuda_s_eight(rank, size):
+    collectives_beside_messages(rank, size, 12)

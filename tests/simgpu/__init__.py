@@ -55,6 +55,7 @@ __all__ = [
     "Allocations",
     "Graph",
     "allocations",
+    "calls",
     "current_stream",
     "default_stream",
     "device_count",
@@ -103,6 +104,11 @@ def refuse_after(submissions: int) -> None:
     """The devices take so many more pieces of work, refuse one with an error, and go on as before; -1: they
     take all."""
     torch.ops.simgpu.refuse_after(submissions)
+
+
+def calls(*names: str) -> int:
+    """How often this process has called these functions of CUDA, all together."""
+    return torch.ops.simgpu.calls(names)
 
 
 def allocations(device: int = -1) -> Allocations:

@@ -19,7 +19,10 @@ constexpr int kReplays = 120;
 // One recorded collective: input from `given`, which the host changes between replays, result to `output`.
 struct Captured {
   Captured(const Algorithm& algorithm, Rank& rank, int size, std::uint64_t count, int index)
-      : operation(algorithm, rank.rank(), size, count, index), given(operation.data.input), count(count), index(index) {
+      : operation(algorithm, rank.rank(), size, count, index),
+        given(operation.data.input),
+        count(count),
+        index(index) {
     operation.schedule = build_shared(algorithm, operation.spec);
   }
   // As Group::capture() does it, with a kernel before and two behind.

@@ -219,17 +219,6 @@ TEST(an_all_to_all_beyond_its_chunks_goes_on_by_messages) {
   CHECK(!build(staged, make(Collective::AllToAll, 3, 1000000), {}).schedules[0]->messages);
 }
 
-TEST(an_all_to_all_of_devices_never_goes_by_messages) {
-  const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
-  const Tuning device{.staging_bytes = std::uint64_t{16} << 20, .in_place = true};
-  for (const int p : {2, 3, 8}) {
-    const std::uint64_t huge = (std::uint64_t{256} << 30) / static_cast<std::uint64_t>(p);
-    const auto group = build(staged, make(Collective::AllToAll, p, huge), device);
-    expect_right(group);
-    CHECK(!group.schedules[0]->messages);
-  }
-}
-
 TEST(chunk_size_is_respected) {
   const Algorithm& ring = *find_algorithm(Collective::AllReduce, "ring");
   const auto group = build(ring, make(Collective::AllReduce, 4, 1 << 20), Tuning{65536, 4});

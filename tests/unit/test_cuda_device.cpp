@@ -131,23 +131,26 @@ TEST(a_queue_is_ordered_behind_another) {
   CHECK(flags[1].load() == 1);
 }
 
-TEST(group_memory_is_used_again_after_the_device_was_waited_for) {
+TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
   Device* const device = first_device();
   if (!device) return;
   ipc::DeviceArena arena(*device, ipc::DeviceArena::kLeastSegment);
   const std::size_t bytes = ipc::DeviceArena::kLeastSegment;
-  auto* const memory = static_cast<unsigned char*>(arena.allocate(bytes));
+  const char streams[2] = {};
+  auto* const memory = static_cast<unsigned char*>(arena.allocate(bytes, &streams[0]));
   CHECK(!arena.segment(0).handle.empty() && arena.find_place(memory + 5, bytes - 5)->offset == 5);
   const auto flags = device->make_flags(1);
   const auto queue = device->make_queue();
   queue->wait_flag(&flags[0], 1);
   queue->copy(memory + 1000, memory, 1000);
   arena.free(memory);
+  CHECK(arena.allocate(bytes, &streams[0]) == memory);  // though the device has not come to the copy
+  arena.free(memory);
   std::thread host([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     flags[0].store(1, std::memory_order_release);
   });
-  CHECK(arena.allocate(bytes) == memory && flags[0].load() == 1);
+  CHECK(arena.allocate(bytes, &streams[1]) == memory && flags[0].load() == 1);
   host.join();
   CHECK_THROWS(arena.allocate(1), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
 }

@@ -120,7 +120,7 @@ struct Ranks {
 
 TEST(blocks_are_apart_and_come_back) {
   CountingDevice device;
-  DeviceArena arena(device, DeviceArena::kNoLimit);
+  DeviceArena arena(device, 2 * DeviceArena::kLeastSegment);
   std::mt19937 random(1);
   std::vector<std::pair<unsigned char*, std::size_t>> held;
   const auto mark = [](const void* memory) {
@@ -136,7 +136,9 @@ TEST(blocks_are_apart_and_come_back) {
       continue;
     }
     const std::size_t bytes = 1 + random() % (2 * kMiB);
-    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes));
+    const char streams[3] = {};
+    auto* memory = static_cast<unsigned char*>(arena.allocate(bytes, &streams[random() % 3]));
+    if (random() % 10 == 0) arena.share_with_streams(memory);
     CHECK(arena.owns(memory) && reinterpret_cast<std::uintptr_t>(memory) % DeviceArena::kAlignment == 0);
     memory[0] = memory[bytes - 1] = mark(memory);
     held.emplace_back(memory, bytes);
@@ -144,7 +146,7 @@ TEST(blocks_are_apart_and_come_back) {
   for (auto [memory, bytes] : held) arena.free(memory);
   CHECK(arena.in_use() == 0);
   const int segments = arena.segments();
-  CHECK(segments > 0 && segments == device.allocations && device.synchronizations > 0);
+  CHECK(segments == 2 && segments == device.allocations && device.synchronizations > 0);
   // In one piece again, each segment of its own.
   std::vector<void*> whole;
   for (int i = 0; i < segments; ++i) whole.push_back(arena.allocate(arena.segment(i).bytes));
@@ -153,50 +155,92 @@ TEST(blocks_are_apart_and_come_back) {
   CHECK_THROWS(arena.free(static_cast<char*>(whole[0]) + 1), Error, "is false");
 }
 
-TEST(freed_memory_is_used_again_only_after_the_device_was_waited_for) {
+TEST(freed_memory_is_used_again_in_the_order_of_its_stream) {
   CountingDevice device;
-  DeviceArena arena(device, DeviceArena::kNoLimit);
+  DeviceArena arena(device, 2 * DeviceArena::kLeastSegment);
   constexpr std::size_t kHalf = DeviceArena::kLeastSegment / 2;
-  auto* first = static_cast<std::byte*>(arena.allocate(kHalf));
-  auto* second = static_cast<std::byte*>(arena.allocate(kHalf));
-  arena.free(first);
-  CHECK(device.synchronizations == 0);
-  // The device still has work that reads it.
+  const char streams[2] = {};
+  auto* first = static_cast<std::byte*>(arena.allocate(kHalf, &streams[0]));
+  auto* second = static_cast<std::byte*>(arena.allocate(kHalf, &streams[0]));
+  // The device still has work that reads them.
   const auto queue = device.make_queue();
   const auto flag = device.make_flags(1);
   queue->wait_flag(&flag[0], 1);
+  arena.free(first);
+  CHECK(arena.allocate(kHalf, &streams[0]) == first);
+  // Two that were freed are one block, and a smaller one leaves the rest.
+  arena.free(second);
+  arena.free(first);
+  CHECK(arena.allocate(2 * kHalf, &streams[0]) == first && arena.segments() == 1);
+  arena.free(first);
+  CHECK(arena.allocate(kMiB, &streams[0]) == first && arena.allocate(kMiB, &streams[0]) == first + kMiB);
+  // None of that waited for the device. What another stream may still use is for nobody else, while there is
+  // room for a segment.
+  flag[0].store(1);
+  arena.free(first);
+  void* const other = arena.allocate(kMiB, &streams[1]);
+  CHECK(arena.find_place(other, 1)->segment == 1 && device.synchronizations == 0);
+  // What is clean is for all, also in one piece with what was freed.
+  arena.free(other);
+  void* const most = arena.allocate(2 * kHalf - kMiB, &streams[1]);
+  void* const rest = arena.allocate(kMiB, &streams[1]);
+  CHECK(most == other && rest == static_cast<std::byte*>(most) + 2 * kHalf - kMiB);
+  arena.free(rest);
+  arena.free(most);
+  CHECK(arena.allocate(2 * kHalf, &streams[1]) == other && device.synchronizations == 0);
+}
+
+TEST(what_others_may_use_is_given_out_when_the_device_was_waited_for) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kLeastSegment);
+  constexpr std::size_t kHalf = DeviceArena::kLeastSegment / 2;
+  const char streams[2] = {};
+  void* const first = arena.allocate(kHalf, &streams[0]);
+  void* const second = arena.allocate(kHalf, &streams[0]);
+  const auto queue = device.make_queue();
+  const auto flag = device.make_flags(1);
+  queue->wait_flag(&flag[0], 1);
+  arena.free(first);
+  // Not by a caller for whom the device may wait.
+  CHECK_THROWS(arena.allocate(kHalf, &streams[1], false), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
+  CHECK(device.synchronizations == 0);
   std::thread host([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     flag[0].store(1);
   });
-  CHECK(arena.allocate(kHalf) == first);
-  CHECK(flag[0].load() == 1 && device.synchronizations == 1 && arena.segments() == 1);
+  CHECK(arena.allocate(kHalf, &streams[1]) == first && flag[0].load() == 1 && device.synchronizations == 1);
   host.join();
-  // Two that were freed are one block, also with what was clean before.
+  // What several streams have used is nobody's without that, not even its own stream's.
+  arena.share_with_streams(second);
+  arena.share_with_streams(&device);
   arena.free(second);
-  arena.free(first);
-  void* const both = arena.allocate(2 * kHalf);
-  CHECK(both == first && device.synchronizations == 2 && arena.segments() == 1);
-  // What is freed does not help: nobody waits, there is another segment.
-  arena.free(both);
-  void* const large = arena.allocate(2 * kHalf + 1);
-  CHECK(arena.segments() == 2 && device.synchronizations == 2);
-  // What is clean comes first.
-  void* const small = arena.allocate(1);
-  CHECK(arena.find_place(small, 1)->segment == 1);
-  CHECK(device.synchronizations == 2);
+  CHECK_THROWS(arena.allocate(kHalf, &streams[0], false), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
+  CHECK(arena.allocate(kHalf, &streams[0]) == second && device.synchronizations == 2);
   // What is freed while the device is waited for is not what was waited for.
-  device.meanwhile = [&] { arena.free(large); };
-  void* const again = arena.allocate(2 * kHalf);
-  CHECK(again == first && device.synchronizations == 3);
+  arena.free(first);
+  device.meanwhile = [&] { arena.free(second); };
+  CHECK(arena.allocate(kHalf) == first && device.synchronizations == 3);
   device.meanwhile = nullptr;
-  CHECK(arena.allocate(2 * kHalf + 1) == large && device.synchronizations == 4 && arena.segments() == 2);
+  CHECK_THROWS(arena.allocate(kHalf, nullptr, false), NoMemory, "MPI_GDR_DEVICE_GROUP_MEMORY");
+  CHECK(arena.allocate(kHalf) == second && device.synchronizations == 4);
+}
+
+TEST(what_several_streams_have_used_makes_it_not_grow) {
+  CountingDevice device;
+  DeviceArena arena(device, DeviceArena::kNoLimit);
+  for (int turn = 0; turn < 5; ++turn) {
+    void* const memory = arena.allocate(DeviceArena::kLeastSegment);
+    arena.share_with_streams(memory);
+    arena.free(memory);
+  }
+  CHECK(arena.segments() == 1 && device.synchronizations == 4);
 }
 
 TEST(a_device_that_fails_gives_nothing_back) {
   CountingDevice device;
   DeviceArena arena(device, DeviceArena::kNoLimit);
   void* const memory = arena.allocate(DeviceArena::kLeastSegment);
+  arena.share_with_streams(memory);
   arena.free(memory);
   device.broken = true;
   CHECK_THROWS(arena.allocate(1000), Error, "is broken");
@@ -254,20 +298,23 @@ TEST(the_arena_of_a_device_is_found) {
 
 TEST(threads_share_it) {
   CountingDevice device;
-  DeviceArena arena(device, 256 * kMiB);
+  DeviceArena arena(device, DeviceArena::kLeastSegment);
   std::vector<std::thread> threads;
+  const char streams[3] = {};
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (int turn = 0; turn < 300; ++turn) {
-        auto* memory = static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn)));
+        auto* memory =
+            static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn), &streams[turn % 3]));
         *memory = t;
         std::this_thread::yield();
         CHECK(*memory == t && arena.find_place(memory, 5 * kMiB));
+        if (turn % 7 == 0) arena.share_with_streams(memory);
         arena.free(memory);
       }
     });
   for (auto& thread : threads) thread.join();
-  CHECK(arena.in_use() == 0 && device.synchronizations > 0 && arena.reserved() <= 256 * kMiB);
+  CHECK(arena.in_use() == 0 && device.synchronizations > 0 && arena.reserved() == DeviceArena::kLeastSegment);
 }
 
 TEST(ranks_find_what_there_is_and_what_comes_later) {

@@ -94,6 +94,24 @@ bool inside(const std::byte* address, std::size_t bytes, const AddressSpace& spa
 
 }  // namespace
 
+// Of more chunks than a schedule has that may go on by messages.
+TEST(an_all_to_all_of_devices_has_no_messages) {
+  const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
+  for (const auto& [size, count] : {std::pair(2, 1100000), std::pair(3, 300000), std::pair(8, 24000)}) {
+    CollectiveSpec spec;
+    spec.collective = Collective::AllToAll;
+    spec.size = size;
+    spec.count = static_cast<std::uint64_t>(count);
+    spec.dtype = DataType::Float32;
+    Tuning tuning{.staging_bytes = 2048};
+    CHECK(unit::build(staged, spec, tuning).schedules[0]->messages);
+    tuning.no_messages = true;
+    const unit::Group group = unit::build(staged, spec, tuning);
+    unit::expect_right(group);
+    CHECK(!group.schedules[0]->messages);
+  }
+}
+
 TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
   constexpr std::uint64_t count = (std::uint64_t{1} << 33) + 5;
   const AddressSpace space(std::size_t{1} << 45), scratch(std::size_t{1} << 45);

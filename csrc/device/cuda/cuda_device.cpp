@@ -38,6 +38,12 @@ bool CudaDevice::capturing(void* native) {
 
 void CudaDevice::enter_thread() { driver_.enter_thread(); }
 
+std::string CudaDevice::identity() const {
+  gpu::Properties properties;
+  GPU_CALL(index_, GetDeviceProperties, &properties, index_);
+  return std::string(properties.uuid.bytes, sizeof properties.uuid.bytes);
+}
+
 void* CudaDevice::allocate(std::size_t bytes) {
   const gpu::DeviceGuard guard(driver_);
   void* memory = nullptr;

@@ -30,6 +30,8 @@ class CudaDevice : public Device {
   bool capturing(void* native) override;
   void enter_thread() override;
   bool orders_remote_writes() const override { return driver_.orders_remote_writes(); }
+  std::string identity() const override;
+  bool takes_turns() const override { return driver_.takes_turns(); }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   void synchronize() override;

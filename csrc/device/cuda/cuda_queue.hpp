@@ -30,6 +30,7 @@ class CudaQueue : public DeviceQueue {
   void locate(const LocateArgs& args) override;
   void reduce(const LocatedReduce& args) override;
   void synchronize() override;
+  void* native() override { return stream_; }
 
   gpu::Stream stream() const { return stream_; }
 

@@ -11,6 +11,9 @@ namespace {
 using StreamWord = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 using StreamWord64 = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
+// CU_DEVICE_ATTRIBUTE_MPS_ENABLED, which the first headers of CUDA 12 lack.
+constexpr auto kMpsEnabled = static_cast<CUdevice_attribute>(133);
+
 struct Driver {
   CUresult (*init)(unsigned) = nullptr;
   CUresult (*driver_get_version)(int*) = nullptr;
@@ -107,6 +110,8 @@ DriverDevice::DriverDevice(int index) : index_(index) {
     wait_flags_ |= CU_STREAM_WAIT_VALUE_FLUSH;
     orders_remote_writes_ = true;
   }
+  int shared = 1;
+  takes_turns_ = d.device_get_attribute(&shared, kMpsEnabled, device) == CUDA_SUCCESS && shared == 0;
 }
 
 void DriverDevice::wait_word(Stream stream, const void* word, std::uint32_t at_least) const {

@@ -38,6 +38,8 @@ class DriverDevice {
 
   // A wait flushes such writes, or the device sees them in order by itself.
   bool orders_remote_writes() const { return orders_remote_writes_; }
+  // The device runs one process at a time: there is no MPS. False where the driver does not say.
+  bool takes_turns() const { return takes_turns_; }
   // The calling thread keeps the context.
   void enter_thread() const;
 
@@ -47,7 +49,7 @@ class DriverDevice {
  private:
   int index_;
   CUctx_st* context_ = nullptr;
-  bool stream_words_ = false, orders_remote_writes_ = false;
+  bool stream_words_ = false, orders_remote_writes_ = false, takes_turns_ = false;
   unsigned wait_flags_ = 0;
 };
 

@@ -55,6 +55,12 @@ bool SimDevice::capturing(void* native) {
   return dynamic_cast<SimQueue&>(*static_cast<DeviceQueue*>(native)).capturing();
 }
 
+std::string SimDevice::identity() const {
+  std::ostringstream text;
+  text << ::getpid() << ' ' << this;
+  return text.str();
+}
+
 void* SimDevice::allocate(std::size_t bytes) {
   synchronize_all();
   const std::size_t pages = bytes / kPage + 1;

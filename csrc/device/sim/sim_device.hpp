@@ -50,6 +50,8 @@ class SimDevice : public Device {
   bool capturing(void* native) override;
   void enter_thread() override {}
   bool orders_remote_writes() const override { return true; }
+  std::string identity() const override;
+  bool takes_turns() const override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
   void synchronize() override { synchronize_all(); }

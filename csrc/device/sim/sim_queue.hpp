@@ -51,6 +51,7 @@ class SimQueue : public DeviceQueue {
   void reduce(const LocatedReduce& args) override;
   // For the work of this stream alone, not for what others have put behind it into the same hardware queue.
   void synchronize() override;
+  void* native() override { return static_cast<DeviceQueue*>(this); }
 
   // Work of the caller's own, run by the worker. What it throws fails the device (SimDevice).
   SimMark enqueue(std::function<void()> work);

@@ -58,44 +58,74 @@ void DeviceArena::forget(Device& device) {
 DeviceArena::DeviceArena(Device& device, std::uint64_t limit)
     : device_(device), limit_(limit), owner_(::getpid()) {}
 
-void* DeviceArena::allocate(std::size_t bytes) {
+void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait) {
   if (limit_ == 0) throw NoMemory("no group memory on devices: MPI_GDR_DEVICE_GROUP_MEMORY=0");
   if (::getpid() != owner_) throw NoMemory("no group memory on a device in a forked process");
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) throw NoMemory(bytes, "group memory on a device");
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
-  if (void* const memory = take_free(size)) return memory;
+  if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
-  if (void* const memory = take_free(size)) return memory;  // somebody else has been here meanwhile
-  if (would_fit(size)) {
-    wait_for_freed();
-    if (void* const memory = take_free(size)) return memory;
-  }
+  if (void* const memory = take(size, stream)) return memory;  // somebody else has been here meanwhile
+  // No stream will ever take what several have used. What other streams wait to take is theirs while it may
+  // be.
+  if (may_wait && would_fit(size, stream, false)) wait_for_freed();
   while (true) {
-    add_segment(size);
     // Those who take no turn may have been faster.
-    if (void* const memory = take_free(size)) return memory;
+    if (void* const memory = take(size, stream)) return memory;
+    try {
+      add_segment(size);
+    } catch (const NoMemory&) {
+      if (!may_wait || !would_fit(size, stream, true)) throw;
+      wait_for_freed();
+    }
   }
 }
 
-// The smallest that fits.
-void* DeviceArena::take_free(std::size_t bytes) {
+// The first block of the smallest run.
+template <typename F>
+std::optional<DeviceArena::Blocks::iterator> DeviceArena::find_run(std::size_t bytes, F usable) {
+  std::optional<Blocks::iterator> best;
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  for (auto first = spare_.begin(), next = first; first != spare_.end(); first = next) {
+    next = std::next(first);
+    if (!usable(first->second.users)) continue;
+    std::size_t run = first->second.bytes;
+    while (next != spare_.end() && next->first == first->first + run &&
+           next->second.segment == first->second.segment && usable(next->second.users))
+      run += (next++)->second.bytes;
+    if (run < bytes || run >= least) continue;
+    best = first;
+    least = run;
+  }
+  return best;
+}
+
+void* DeviceArena::take(std::size_t bytes, const void* stream) {
   const std::lock_guard lock(mutex_);
-  auto best = free_.end();
-  for (auto block = free_.begin(); block != free_.end(); ++block)
-    if (block->second.bytes >= bytes && (best == free_.end() || block->second.bytes < best->second.bytes))
-      best = block;
-  if (best == free_.end()) return nullptr;
-  std::byte* const memory = best->first;
-  const Block found = best->second;
-  used_.emplace(memory, Block{bytes, found.segment});  // before anything else is changed: memory may run out
-  auto rest = free_.extract(best);
-  if (found.bytes > bytes) {
-    rest.key() = memory + bytes;
-    rest.mapped().bytes -= bytes;
-    free_.insert(std::move(rest));
+  const Users own{Users::Kind::Stream, stream};
+  const auto first = find_run(bytes, [&](const Users& users) { return users == Users{} || users == own; });
+  if (!first) return nullptr;
+  std::byte* const memory = (*first)->first;
+  // Before anything else is changed: memory may run out.
+  used_.emplace(memory, Block{bytes, (*first)->second.segment, own});
+  std::size_t taken = 0;
+  for (auto block = *first; taken < bytes;) {
+    auto node = spare_.extract(block++);
+    const std::size_t part = std::min(node.mapped().bytes, bytes - taken);
+    taken += part;
+    if (part == node.mapped().bytes) continue;
+    node.key() += part;
+    node.mapped().bytes -= part;
+    spare_.insert(std::move(node));
   }
   in_use_ += bytes;
   return memory;
+}
+
+void DeviceArena::share_with_streams(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  const auto used = used_.find(static_cast<std::byte*>(const_cast<void*>(memory)));
+  if (used != used_.end()) used->second.users = {Users::Kind::Several};
 }
 
 void DeviceArena::free(void* memory) {
@@ -104,58 +134,52 @@ void DeviceArena::free(void* memory) {
   const auto used = used_.find(static_cast<std::byte*>(memory));
   MPIGDR_CHECK(used != used_.end());
   in_use_ -= used->second.bytes;
-  freed_.insert(used_.extract(used));
+  insert_spare(used_.extract(used));
 }
 
-// Whether a block would fit if the device used none of those that were freed.
-bool DeviceArena::would_fit(std::size_t bytes) const {
+// Whether a block would fit if the device used none of those that several streams have used, or none at all.
+bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_streams) {
   const std::lock_guard lock(mutex_);
-  auto clean = free_.begin(), freed = freed_.begin();
-  const std::byte* end = nullptr;  // of the blocks in one piece, so far
-  int segment = -1;
-  std::size_t run = 0;
-  while (clean != free_.end() || freed != freed_.end()) {
-    auto& next =
-        freed == freed_.end() || (clean != free_.end() && clean->first < freed->first) ? clean : freed;
-    run =
-        next->first == end && next->second.segment == segment ? run + next->second.bytes : next->second.bytes;
-    if (run >= bytes) return true;
-    end = next->first + next->second.bytes;
-    segment = next->second.segment;
-    ++next;
-  }
-  return false;
+  return find_run(bytes,
+                  [&](const Users& users) {
+                    return other_streams || users.kind != Users::Kind::Stream || users.stream == stream;
+                  })
+      .has_value();
 }
 
 void DeviceArena::wait_for_freed() {
   Blocks waiting;  // what is freed from now on is not among what is waited for
   {
     const std::lock_guard lock(mutex_);
-    waiting.swap(freed_);
+    for (auto block = spare_.begin(); block != spare_.end();)
+      if (const auto it = block++; it->second.users != Users{}) waiting.insert(spare_.extract(it));
   }
+  const auto give_back = [&] {
+    const std::lock_guard lock(mutex_);
+    while (!waiting.empty()) insert_spare(waiting.extract(waiting.begin()));
+  };
   try {
     device_.synchronize();
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    freed_.merge(waiting);
+    give_back();
     throw;
   }
-  const std::lock_guard lock(mutex_);
-  while (!waiting.empty()) insert_free(waiting.extract(waiting.begin()));
+  for (auto& [memory, block] : waiting) block.users = {};
+  give_back();
 }
 
-void DeviceArena::insert_free(Blocks::node_type block) {
+void DeviceArena::insert_spare(Blocks::node_type block) {
   const auto merge_with_next = [this](Blocks::iterator first) {
     const auto next = std::next(first);
-    if (next == free_.end() || first->first + first->second.bytes != next->first ||
-        first->second.segment != next->second.segment)
+    if (next == spare_.end() || first->first + first->second.bytes != next->first ||
+        first->second.segment != next->second.segment || first->second.users != next->second.users)
       return;
     first->second.bytes += next->second.bytes;
-    free_.erase(next);
+    spare_.erase(next);
   };
-  const auto at = free_.insert(std::move(block)).position;
+  const auto at = spare_.insert(std::move(block)).position;
   merge_with_next(at);
-  if (at != free_.begin()) merge_with_next(std::prev(at));
+  if (at != spare_.begin()) merge_with_next(std::prev(at));
 }
 
 void DeviceArena::add_segment(std::size_t bytes) {
@@ -189,7 +213,7 @@ void DeviceArena::add_segment(std::size_t bytes) {
   segment.bytes = size;
   count_.store(index + 1, std::memory_order_release);
   const std::lock_guard lock(mutex_);
-  free_.emplace(segment.base, Block{size, index});
+  spare_.emplace(segment.base, Block{size, index, {}});
   reserved_ += size;
 }
 

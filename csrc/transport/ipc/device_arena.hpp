@@ -5,14 +5,16 @@
 // given back, because others map them; each is at least an eighth of those before it, so that kMaxSegments
 // hold more than any device has.
 //
-// The device may still use a block that is freed: on any stream, since streams are not told. So it is given
-// out again only after the whole device has been waited for, which allocate() does where nothing else is left
-// but a new segment. What the devices of other ranks do in a block must have ended, as seen by this device,
-// before the tensor is freed.
+// The device may still use a block that is freed. So it is given out again on the stream that it was
+// allocated on, behind whose work that of the next user comes; on another stream only once the whole device
+// has been waited for, which allocate() does where there is no room for a new segment, and where a block was
+// used on several streams. What the devices of other ranks do in a block must have ended, as seen by this
+// device, before the tensor is freed.
 //
-// Threads: allocate() takes turns and may wait for the device, as Device::allocate() does: under the same
-// conditions, and not while work of the device is being recorded. All else never does, and is for any thread.
-// Lifetime: that of the process, but for forget(). In a forked child nothing is given out or taken back.
+// Threads: allocate() may wait for the device, as Device::allocate() does, where no block of the stream's
+// fits: under the same conditions, and not while work of the device is being recorded. All else never does,
+// and is for any thread. Lifetime: that of the process, but for forget(). In a forked child nothing is given
+// out or taken back.
 #pragma once
 
 #include <array>
@@ -47,9 +49,13 @@ class DeviceArena {
   DeviceArena(const DeviceArena&) = delete;
   DeviceArena& operator=(const DeviceArena&) = delete;
 
-  // Uninitialised, aligned to kAlignment. Throws NoMemory where the limit or the device's memory is reached,
-  // and what the device throws.
-  void* allocate(std::size_t bytes);
+  // Uninitialised, aligned to kAlignment, for use on `stream`: a native handle, which is only compared; null
+  // is the default stream. `may_wait`: for all work of the device, of which none waits for what the caller
+  // has yet to do. Throws NoMemory where the limit or the device's memory is reached, and what the device
+  // throws.
+  void* allocate(std::size_t bytes, const void* stream = nullptr, bool may_wait = true);
+  // Other streams use the block that begins at `memory` as well. Nothing where there is none.
+  void share_with_streams(const void* memory);
   // What allocate() returned.
   void free(void* memory);
   bool owns(const void* memory) const { return find_place(memory, 0).has_value(); }
@@ -73,17 +79,27 @@ class DeviceArena {
   std::size_t in_use() const;    // bytes of all blocks that are given out
 
  private:
+  // Whose work may still use a block.
+  struct Users {
+    enum class Kind : std::uint8_t { None, Stream, Several } kind = Kind::None;
+    const void* stream = nullptr;
+    bool operator==(const Users&) const = default;
+  };
   struct Block {
     std::size_t bytes;
     int segment;
+    Users users;
   };
   using Blocks = std::map<std::byte*, Block>;
+  // Adjacent blocks that are large enough together.
+  template <typename F>
+  std::optional<Blocks::iterator> find_run(std::size_t bytes, F usable);
 
-  void* take_free(std::size_t bytes);  // null: nothing fits
-  bool would_fit(std::size_t bytes) const;
+  void* take(std::size_t bytes, const void* stream);  // null: nothing fits
+  bool would_fit(std::size_t bytes, const void* stream, bool other_streams);
   void wait_for_freed();
   void add_segment(std::size_t bytes);
-  void insert_free(Blocks::node_type block);
+  void insert_spare(Blocks::node_type block);
 
   Device& device_;
   const std::uint64_t limit_;
@@ -94,8 +110,7 @@ class DeviceArena {
 
   mutable std::mutex mutex_;  // all below; held for no call of the device
   Blocks used_;
-  Blocks free_;   // no two are adjacent in a segment
-  Blocks freed_;  // the device may still use them
+  Blocks spare_;  // no two with the same users are adjacent in a segment
   std::size_t reserved_ = 0, in_use_ = 0;
 };
 

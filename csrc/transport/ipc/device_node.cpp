@@ -57,12 +57,15 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   const auto self = static_cast<std::size_t>(rank);
   // In whole pieces of what CUDA shares: others map what lies beside a smaller one, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
-  static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece);
+  static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece / 2);
+  MPIGDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
   Allocated staging(device_, kAllSlots * kStagingBytes + kPiece);
   counts_ = reinterpret_cast<Line*>(staging.get() + kAllSlots * kStagingBytes);
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
   queue->copy(counts_, zeros, sizeof zeros);
+  staging_[self] = staging.get();  // until keep() that of `staging`
+  queue->copy(trial(rank_, 0), &nonce_, sizeof nonce_);
   queue->synchronize();
   const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
   staging_[self] = staging.keep();  // nothing throws any more
@@ -84,6 +87,7 @@ Ticket DeviceNode::ticket() {
   ticket.nonce = nonce_;
   ticket.handle_bytes = static_cast<std::uint32_t>(handle.size());
   std::memcpy(ticket.handle.data(), handle.data(), handle.size());
+  device_.identity().copy(ticket.identity.data(), ticket.identity.size());
   shared_ = true;
   return ticket;
 }
@@ -113,16 +117,33 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
             static_cast<std::byte*>(device_.import_memory({theirs.handle.data(), theirs.handle_bytes}));
       }
       device_.register_host(segments_[at], segment_bytes_);
+      registered_[at] = true;
+      if (r != rank_ && !arrives(r, theirs.nonce)) {
+        why = who + ": what this device writes into that one's memory, or reads there, is not what arrives";
+        return false;
+      }
     } catch (const Error& e) {
       why = who + ": " + e.what();
       return false;
     }
-    registered_[at] = true;
+    crowded_ |= r != rank_ && theirs.identity == tickets[static_cast<std::size_t>(rank_)].identity;
     flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);
     group_memory_->attach(r, static_cast<std::byte*>(segments_[at]) + kPage + flag_bytes());
   }
   group_memory_->refresh(0);
   return true;
+}
+
+// What the owner's device has written is read, and a word that this device writes.
+bool DeviceNode::arrives(int owner, std::uint64_t nonce) const {
+  const std::uint64_t sent = nonce ^ nonce_;
+  std::uint64_t theirs = 0, back = 0;
+  const auto queue = device_.make_queue();
+  queue->copy(&theirs, trial(owner, 0), sizeof theirs);
+  queue->copy(trial(owner, 1 + rank_), &sent, sizeof sent);
+  queue->copy(&back, trial(owner, 1 + rank_), sizeof back);
+  queue->synchronize();
+  return theirs == nonce && back == sent;
 }
 
 bool DeviceNode::detach() noexcept {

@@ -45,7 +45,8 @@ struct Ticket {
   std::int32_t file = -1;  // of the flags; -1: this rank has nothing to share
   std::uint32_t handle_bytes = 0;
   std::uint64_t nonce = 0;
-  std::array<char, 192> handle{};  // of the staging memory
+  std::array<char, 192> handle{};   // of the staging memory
+  std::array<char, 64> identity{};  // of the device
 };
 
 class DeviceNode {
@@ -59,8 +60,9 @@ class DeviceNode {
 
   // Tells of the group memory that there is as well.
   Ticket ticket();
-  // Maps what the others have, in rank order. False, and why, if something cannot be; nobody may use it then.
-  // Group memory that cannot be mapped is no such thing.
+  // Maps what the others have, in rank order, and tries it. False, and why, if something cannot be, or if
+  // other bytes come out than went in, as in virtual machines whose devices do not reach each other; nobody
+  // may use it then. Group memory that cannot be mapped is no such thing.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
   // Where nobody may use it: unmaps what of the others has been mapped. False if the device does not let it.
   bool detach() noexcept;
@@ -105,6 +107,8 @@ class DeviceNode {
   // nobody anything. Any thread.
   void release_replays() const noexcept { released().store(1, std::memory_order_release); }
   const Device& device() const { return device_; }
+  // Several ranks are on this rank's device, where processes take turns. Known once attached.
+  bool takes_turns() const { return crowded_ && device_.takes_turns(); }
 
   // Before use `use` of the slots: tells the others of group memory that this rank has got since, and maps
   // theirs. A few loads where nothing is new. May wait for the device where something is. Issuing thread.
@@ -147,6 +151,14 @@ class DeviceNode {
                       static_cast<std::size_t>(writer);
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
+  // Of `owner`'s device, behind its tables: a word for each rank, which that rank's device tries, and before
+  // them the owner's nonce.
+  std::uint64_t* trial(int owner, int word) const {
+    return reinterpret_cast<std::uint64_t*>(staging(owner, kGraphSlot + 1)) + 2 * sizeof(Line) / 8 +
+           kSlots * kTableWords + word;
+  }
+  bool arrives(int owner, std::uint64_t nonce) const;
+
   static constexpr int kKinds = 5 + kLanes;
   static constexpr int kTableWords = 2 * kMostLocated;
   std::size_t flag_bytes() const {
@@ -163,6 +175,7 @@ class DeviceNode {
   const std::uint64_t nonce_;
   int file_ = -1;
   bool shared_ = false;              // others may have mapped this rank's memory, or will
+  bool crowded_ = false;             // others are on the same device
   std::vector<void*> segments_;      // by rank, a page with the nonce before the flags; null: not mapped
   std::vector<bool> registered_;     // with the device
   std::vector<Line*> flags_;         // by rank

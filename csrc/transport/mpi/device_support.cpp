@@ -3,13 +3,9 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
-#include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/runtime.hpp"
 
 namespace mpigdr::mpi {
@@ -52,36 +48,10 @@ DeviceSupport device_support() {
     return {true, "MPIX_Query_cuda_support"};
   if (allocates_cuda()) return {true, "mpi_memory_alloc_kinds"};
   // Switches of libraries that take such addresses if, and only if, these are set.
-  for (const char* variable : {"MV2_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"})
+  for (const char* variable :
+       {"MV2_USE_CUDA", "MVP_USE_CUDA", "MVP_ENABLE_GPU", "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"})
     if (is_set(variable)) return {true, variable};
   return {false, "the library does not say that it takes addresses of a GPU"};
-}
-
-bool moves_device_memory(const void* from, void* to, std::size_t bytes, std::chrono::milliseconds patience,
-                         const std::function<void()>& unblock) {
-  // On another thread, since any of these calls may block.
-  std::atomic<bool> arrived{false};
-  std::exception_ptr error;
-  std::thread worker([&] {
-    try {
-      MPI_Request requests[2];
-      const int count = static_cast<int>(bytes);
-      check(MPI_Irecv(to, count, MPI_BYTE, 0, 0, MPI_COMM_SELF, &requests[0]), "MPI_Irecv");
-      check(MPI_Isend(from, count, MPI_BYTE, 0, 0, MPI_COMM_SELF, &requests[1]), "MPI_Isend");
-      for (int done = 0; !done;) check(MPI_Testall(2, requests, &done, MPI_STATUSES_IGNORE), "MPI_Testall");
-    } catch (...) {
-      error = std::current_exception();
-    }
-    arrived.store(true, std::memory_order_release);
-  });
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  while (!arrived.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < deadline)
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  const bool in_time = arrived.load(std::memory_order_acquire);
-  unblock();
-  worker.join();
-  if (error) std::rethrow_exception(error);
-  return in_time;
 }
 
 }  // namespace mpigdr::mpi

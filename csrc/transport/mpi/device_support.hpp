@@ -4,9 +4,6 @@
 // MPI 3.1; each is looked up in the library that was loaded.
 #pragma once
 
-#include <chrono>
-#include <cstddef>
-#include <functional>
 #include <string>
 
 namespace mpigdr::mpi {
@@ -18,11 +15,5 @@ struct DeviceSupport {
 
 // After initialize(). Any thread.
 DeviceSupport device_support();
-
-// Sends one message from `from` to `to`, memory of this process's device, to this rank itself. True if it
-// arrived within `patience`; if not, calls `unblock` and waits for its end, which the caller thereby makes
-// possible. Blocks; not while operations run.
-bool moves_device_memory(const void* from, void* to, std::size_t bytes, std::chrono::milliseconds patience,
-                         const std::function<void()>& unblock);
 
 }  // namespace mpigdr::mpi

@@ -131,6 +131,9 @@ FAKECUDA_API CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attrib
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING:
       *value = 0;
       return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      *value = Settings::get().slice_us == 0;
+      return CUDA_SUCCESS;
     default:
       fault("not modelled: cuDeviceGetAttribute");
   }

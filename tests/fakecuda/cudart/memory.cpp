@@ -207,10 +207,11 @@ bool Memory::check(const void* address, std::size_t bytes, bool write, bool) con
   const std::uint64_t generation = generation_.load(std::memory_order_acquire);
   for (const Allowed& it : known)
     if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end)
-    if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end) {
-      count_access(it.where, bytes, write);
-      return it.where != Where::Own;
-    }
+      if (it.generation == generation && it.device == device && begin >= it.begin &&
+          begin + bytes <= it.end) {
+        count_access(it.where, bytes, write);
+        return it.where != Where::Own;
+      }
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
   if (!range) fault("foreign pointer", address);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cudart/memory.hpp"
+#include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
 
 namespace fakecuda {
@@ -54,6 +55,8 @@ void* Memory::open(const IpcHandle& handle, int device) {
     ::close(file);
     return nullptr;
   }
+  if (Settings::get().other_bytes)
+    ::mmap(memory, handle.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   ranges_.emplace(memory, Range{.begin = memory,
                                 .bytes = handle.bytes,
                                 .kind = Range::Kind::Imported,

@@ -30,11 +30,17 @@ bool weak_memory_wanted() {
   return given == "weak";
 }
 
+std::uint64_t connections() {
+  const char* const given = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const int asked = given ? std::atoi(given) : 8;
+  return asked < 1 || asked > 32 ? 8 : static_cast<std::uint64_t>(asked);
+}
+
 }  // namespace
 
 const Settings& Settings::get() {
   static const Settings settings{.devices = number("DEVICES", 1),
-                                 .queues = number("QUEUES", 8),
+                                 .queues = number("QUEUES", connections()),
                                  .depth = number("DEPTH", 1024),
                                  .memory = number("MEMORY_MIB", 4096) << 20,
                                  .weak = weak_memory_wanted(),
@@ -44,6 +50,7 @@ const Settings& Settings::get() {
                                  .elsewhere = number("ELSEWHERE", 0),
                                  .waits = number("WAITS", 0),
                                  .driver = number("DRIVER", CUDART_VERSION),
+                                 .other_bytes = number("OTHER_BYTES", 0),
                                  .multiprocessors = number("MULTIPROCESSORS", 4),
                                  .slice_us = number("SLICE_US", 0),
                                  .delay_us = number("DELAY_US", 0),

@@ -7,8 +7,10 @@
 namespace fakecuda {
 
 struct Settings {
-  std::uint64_t devices;       // DEVICES, of the machine: all its processes see the same ones
-  std::uint64_t queues;        // QUEUES, hardware queues of a device: streams are dealt round robin
+  std::uint64_t devices;  // DEVICES, of the machine: all its processes see the same ones
+  // QUEUES, hardware queues of a device: streams are dealt round robin. As many as
+  // CUDA_DEVICE_MAX_CONNECTIONS asks for, or else 8.
+  std::uint64_t queues;
   std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
   std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
   bool weak;                   // MEMORY=weak: its order is (gpu/weak_memory.hpp); strong
@@ -16,8 +18,11 @@ struct Settings {
   std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before
   std::uint64_t elsewhere;  // ELSEWHERE, 1: the device sees pinned and registered memory at other addresses
-  std::uint64_t waits;      // WAITS, 1: allocations and loading wait for the device, and shut all others out
-  std::uint64_t driver;     // DRIVER, its version: 13000
+  // WAITS, 1: allocations and loading wait for the device, and shut all others out; so does who finds a queue
+  // full
+  std::uint64_t waits;
+  std::uint64_t driver;       // DRIVER, its version: 13000
+  std::uint64_t other_bytes;  // OTHER_BYTES, 1: memory of other processes reads as something else
   std::uint64_t
       multiprocessors;        // MULTIPROCESSORS, of a device: what is resident there leaves others no room
   std::uint64_t slice_us;     // SLICE_US, so long kernels of one process have the device to themselves, as

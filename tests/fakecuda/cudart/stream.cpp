@@ -56,6 +56,18 @@ void add_implicit(const Stream& stream, std::vector<Mark>& after) {
       after.push_back({it, it->submitted});
 }
 
+// Of a queue that is full. Nobody else gets in meanwhile, where settings say so.
+template <typename F>
+void wait_for_room(Lock& lock, Gpu& gpu, F has_room) {
+  if (has_room()) return;
+  const bool shuts = Settings::get().waits && !gpu.shut;
+  gpu.shut |= shuts;
+  Machine::get().changed.wait(lock, has_room);
+  if (!shuts) return;
+  gpu.shut = false;
+  Machine::get().changed.notify_all();
+}
+
 }  // namespace
 
 Step once(std::function<void()> work) {
@@ -98,7 +110,7 @@ void HardwareQueue::work() {
 
 Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step) {
   HardwareQueue& queue = stream->queue;
-  Machine::get().changed.wait(lock, [&] { return queue.items_.size() < Settings::get().depth; });
+  wait_for_room(lock, stream->gpu, [&] { return queue.items_.size() < Settings::get().depth; });
   add_implicit(*stream, after);
   std::erase_if(after, [](const Mark& mark) { return mark.reached(); });
   const Mark mark{stream, ++stream->submitted};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "alias.hpp"
+#include "cudart/counters.hpp"
 #include "cudart/host_work.hpp"
 #include "device_memory.hpp"
 #include "library.hpp"
@@ -36,6 +37,15 @@ void malloc_free(int64_t bytes) {
 
 void refuse_after(int64_t submissions) { fakecuda::refuse_after(static_cast<int>(submissions)); }
 
+int64_t calls(const std::vector<std::string>& names) {
+  const auto counted = fakecuda::calls();
+  int64_t all = 0;
+  for (const std::string& name : names)
+    if (const auto found = counted.find(name); found != counted.end())
+      all += static_cast<int64_t>(found->second);
+  return all;
+}
+
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
   return {counts.allocated,    counts.freed,          counts.reused,    counts.in_use,
@@ -55,6 +65,7 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("fill_later(Tensor(a!) tensor, Scalar value, int ms) -> ()");
   m.def("malloc_free(int bytes) -> ()", malloc_free);
   m.def("refuse_after(int submissions) -> ()", refuse_after);
+  m.def("calls(str[] names) -> int", calls);
   m.def("allocations(int device) -> int[]", allocations);
   m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
   m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });

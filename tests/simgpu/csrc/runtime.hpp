@@ -18,7 +18,7 @@ namespace simgpu {
 inline constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 inline constexpr int kMostDevices = 64;
 // As many as torch keeps for CUDA. Stream 0 is the default one, CUDA's legacy stream; 1..kPool are dealt
-// round robin.
+// round robin; larger numbers are handles of streams that others have made.
 inline constexpr int kPool = 32;
 
 // From the environment: tests/simgpu/__init__.py tells of it.

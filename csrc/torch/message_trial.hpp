@@ -1,0 +1,19 @@
+// Whether messages of a device's memory move at all times, tried.
+#pragma once
+
+#include "engine/group.hpp"
+#include "torch/device_streams.hpp"
+
+namespace mpigdr::torch_binding {
+
+// An MPI library that takes addresses of a device calls the device's runtime by itself, on the thread that
+// calls MPI. If such a call waits for a stream, and that stream for a message, neither ever ends. It need not
+// ask for a stream: another thread that frees memory waits for the whole device, and holds the lock that
+// every call needs.
+//
+// So each rank of the group sends 1 MiB to the next one while a stream waits for this function and another
+// thread allocates and frees. False if what the rank before has sent is not there after 2 s. On all ranks of
+// the group, not while a stream waits for a message. Blocks. Throws what an operation of the group throws.
+bool messages_move(Group& group, DeviceStreams& on, int rank, int size);
+
+}  // namespace mpigdr::torch_binding

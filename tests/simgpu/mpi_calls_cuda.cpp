@@ -1,0 +1,77 @@
+// Preloaded into ranks: an MPI library that takes addresses of a GPU, and copies from there and to there by
+// calls of CUDA on a stream of its own when a message is posted, as such libraries do. What moves the bytes
+// is the MPI library that there is, which can read the software GPU's memory.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+// Of the library whose name begins like this, which the process has loaded; null: it has not.
+void* find(const char* library, const char* function) {
+  struct Search {
+    const char* library;
+    std::string path;
+  } search{library, ""};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        auto& it = *static_cast<Search*>(data);
+        const char* const slash = std::strrchr(info->dlpi_name, '/');
+        if (slash && std::strncmp(slash + 1, it.library, std::strlen(it.library)) == 0)
+          it.path = info->dlpi_name;
+        return 0;
+      },
+      &search);
+  if (search.path.empty()) return nullptr;
+  return dlsym(dlopen(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD), function);
+}
+
+void expect(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  std::fprintf(stderr, "mpi_calls_cuda: %s: status %d\n", call, static_cast<int>(status));
+  std::abort();
+}
+#define CUDA(name, ...) \
+  expect(reinterpret_cast<decltype(&name)>(find("libcudart.so", #name))(__VA_ARGS__), #name)
+
+// One byte, if it is on a device.
+void touch(const void* memory) {
+  if (!find("libcudart.so", "cudaMemcpyAsync")) return;
+  cudaPointerAttributes attributes;
+  CUDA(cudaPointerGetAttributes, &attributes, memory);
+  if (attributes.type != cudaMemoryTypeDevice) return;
+  static thread_local cudaStream_t stream = nullptr;
+  CUDA(cudaSetDevice, attributes.device);
+  if (!stream) CUDA(cudaStreamCreateWithFlags, &stream, cudaStreamNonBlocking);
+  char byte;
+  CUDA(cudaMemcpyAsync, &byte, memory, 1, cudaMemcpyDefault, stream);
+  CUDA(cudaStreamSynchronize, stream);
+}
+
+template <typename Function, typename... Arguments>
+int call(const char* name, Arguments... arguments) {
+  static const auto function = reinterpret_cast<Function>(find("libmpi.so", name));
+  return function(arguments...);
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int MPI_Isend(const void* data, int count,
+                                                                MPI_Datatype type, int peer, int tag,
+                                                                MPI_Comm comm, MPI_Request* request) {
+  if (count > 0) touch(data);
+  return call<decltype(&MPI_Isend)>("PMPI_Isend", data, count, type, peer, tag, comm, request);
+}
+
+extern "C" __attribute__((visibility("default"))) int MPI_Irecv(void* data, int count, MPI_Datatype type,
+                                                                int peer, int tag, MPI_Comm comm,
+                                                                MPI_Request* request) {
+  if (count > 0) touch(data);
+  return call<decltype(&MPI_Irecv)>("PMPI_Irecv", data, count, type, peer, tag, comm, request);
+}
