@@ -78,8 +78,16 @@ void MpiBackend::share_devices(const Job& job) {
 
 void MpiBackend::try_messages(const Job& job) {
   if (!all_say_so(job.streams && job.streams->sees_messages_in_order())) return;
-  const bool moved = messages_move(*group_, *job.streams, rank_, size_);
-  const bool all = all_say_so(moved);
+  // Nobody begins where another one cannot.
+  std::optional<MessageTrial> trial;
+  try {
+    trial.emplace(*job.streams, rank_, size_);
+  } catch (const std::exception& e) {
+    log(LogLevel::Warn, "INIT", "group ", group_->name(),
+        ": messages of a device's memory could not be tried: ", e.what());
+  }
+  if (!all_say_so(trial.has_value())) return;
+  const bool moved = trial->run(*group_), all = all_say_so(moved);
   if (all) job.streams->pass_addresses();
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
       job.streams->where().str(),

@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -40,20 +42,43 @@ OwnStreams& own_streams(Device& device) {  // with registry_mutex
   return (*streams)[&device];
 }
 
-DeviceQueue& take_stream(Device& device) {
-  const std::lock_guard lock(registry_mutex);
-  std::vector<DeviceQueue*>& spare = own_streams(device).spare;
-  if (spare.empty()) return *device.make_queue().release();
-  DeviceQueue& taken = *spare.back();
-  spare.pop_back();
-  return taken;
+// As torch itself wraps a stream that it has not made: the number is the handle.
+c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
+  return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(queue.native()));
 }
 
-DeviceQueue& captured_stream(Device& device) {
+// Calls of the device are made without the lock: they may wait, and the progress thread may want it.
+DeviceQueue& take_stream(Device& device, c10::Device where) {
+  std::vector<DeviceQueue*> spare;
+  {
+    const std::lock_guard lock(registry_mutex);
+    spare.swap(own_streams(device).spare);
+  }
+  // That of a group which has failed may be held up yet.
+  const c10::impl::VirtualGuardImpl guard(where.type());
+  const auto idle = std::find_if(spare.begin(), spare.end(),
+                                 [&](DeviceQueue* queue) { return guard.queryStream(wrap(*queue, where)); });
+  DeviceQueue* const taken = idle == spare.end() ? device.make_queue().release() : *idle;
+  if (idle != spare.end()) spare.erase(idle);
   const std::lock_guard lock(registry_mutex);
-  DeviceQueue*& captured = own_streams(device).captured;
-  if (!captured) captured = device.make_queue().release();
-  return *captured;
+  std::vector<DeviceQueue*>& all = own_streams(device).spare;
+  all.insert(all.end(), spare.begin(), spare.end());
+  return *taken;
+}
+
+DeviceQueue& captured_stream(Device& device, c10::Device where) {
+  {
+    const std::lock_guard lock(registry_mutex);
+    if (DeviceQueue* const captured = own_streams(device).captured) return *captured;
+  }
+  DeviceQueue& made = take_stream(device, where);
+  const std::lock_guard lock(registry_mutex);
+  OwnStreams& own = own_streams(device);
+  if (own.captured)
+    own.spare.push_back(&made);  // somebody else was faster
+  else
+    own.captured = &made;
+  return *own.captured;
 }
 
 at::Tensor bytes_of_memory(std::size_t bytes, const at::TensorOptions& options, const char* what) {
@@ -119,10 +144,10 @@ DeviceStreams::DeviceStreams(c10::Device where, DeviceLibrary& library, int lane
     : where_(where),
       device_(library.device(where.index())),
       flags_(flag_pool(device_)),
-      departures_(take_stream(device_)),
-      futures_(take_stream(device_)),
-      captured_(captured_stream(device_)) {
-  for (int lane = 0; lane < lanes; ++lane) queues_.push_back(&take_stream(device_));
+      departures_(take_stream(device_, where)),
+      futures_(take_stream(device_, where)),
+      captured_(captured_stream(device_, where)) {
+  for (int lane = 0; lane < lanes; ++lane) queues_.push_back(&take_stream(device_, where));
 }
 
 DeviceStreams::~DeviceStreams() {
@@ -132,11 +157,7 @@ DeviceStreams::~DeviceStreams() {
   spare.insert(spare.end(), {&departures_, &futures_});
 }
 
-// As torch itself wraps a stream that it has not made: the number is the handle.
-c10::Stream DeviceStreams::wrap(DeviceQueue& queue) const {
-  const auto number = reinterpret_cast<c10::StreamId>(queue.native());
-  return c10::Stream(c10::Stream::UNSAFE, where_, number);
-}
+c10::Stream DeviceStreams::wrap(DeviceQueue& queue) const { return torch_binding::wrap(queue, where_); }
 
 c10::Stream DeviceStreams::current() const {
   return c10::impl::VirtualGuardImpl(where_.type()).getStream(where_);

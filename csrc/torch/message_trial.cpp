@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "torch/world.hpp"
@@ -20,25 +21,34 @@ constexpr std::chrono::seconds kPatience(2);
 // and frees.
 class Busy {
  public:
-  explicit Busy(DeviceStreams& on)
+  // `flag`: the stream waits for it.
+  Busy(DeviceStreams& on, Flag& flag)
       : device_(on.device()),
-        guard_(on.current().device_type()),
-        legacy_(guard_.getDefaultStream(on.where())) {
-    flag_ = device_.make_flags(1);
-    on.queue(legacy_)->wait_flag(&flag_[0], 1);
-    other_ = std::thread([this] { allocate_and_free(); });
+        guard_(on.where().type()),
+        legacy_(guard_.getDefaultStream(on.where())),
+        flag_(flag),
+        other_([this] { allocate_and_free(); }) {
+    try {
+      on.queue(legacy_)->wait_flag(&flag_, 1);
+    } catch (...) {
+      stop();
+      throw;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // by then it waits for the device
   }
   ~Busy() {
-    flag_[0].store(1, std::memory_order_release);
-    over_ = true;
-    other_.join();
+    stop();
     guard_.synchronizeStream(legacy_);  // and the flag is free
   }
   Busy(const Busy&) = delete;
   Busy& operator=(const Busy&) = delete;
 
  private:
+  void stop() {
+    flag_.store(1, std::memory_order_release);
+    over_ = true;
+    other_.join();
+  }
   void allocate_and_free() noexcept {
     try {
       while (!over_) device_.release(device_.allocate(kBytes));
@@ -49,42 +59,48 @@ class Busy {
   Device& device_;
   const c10::impl::VirtualGuardImpl guard_;
   const c10::Stream legacy_;
-  std::shared_ptr<Flag[]> flag_;
+  Flag& flag_;
   std::atomic<bool> over_{false};
-  std::thread other_;
+  std::thread other_;  // last: it uses the others
 };
 
 }  // namespace
 
-bool messages_move(Group& group, DeviceStreams& on, int rank, int size) {
-  struct Memory {
-    at::Tensor sent, received;
-  };
+MessageTrial::MessageTrial(DeviceStreams& on, int rank, int size)
+    : on_(on), before_((rank + size - 1) % size), after_((rank + 1) % size) {
   const at::TensorOptions bytes = at::TensorOptions(on.where()).dtype(at::kByte);
-  const auto memory =
+  memory_ =
       std::make_shared<Memory>(Memory{at::full({kBytes}, rank % 255, bytes), at::full({kBytes}, 255, bytes)});
+  flag_ = on.device().make_flags(1);
   c10::impl::VirtualGuardImpl(on.where().type()).synchronizeStream(on.current());
   World::get().engine().serve(on.device());
-  const int before = (rank + size - 1) % size, after = (rank + 1) % size;
+}
+
+bool MessageTrial::run(Group& group) {
   const auto message = [&](bool send, const at::Tensor& tensor, int peer) {
     return MessageCall{send, tensor.mutable_data_ptr(), kBytes, peer, group.max_tag()};
   };
   IssueOptions options;
   options.name = "messages of a device's memory, tried";
   options.channel = Channel::PointToPoint;
-  options.keepalive = memory;
+  options.keepalive = memory_;
   OperationPtr operation;
   bool in_time = false;
   {
-    const Busy busy(on);
-    operation =
-        group.issue({message(false, memory->received, before), message(true, memory->sent, after)}, options);
+    std::optional<Busy> busy;
+    try {
+      busy.emplace(on_, flag_[0]);
+    } catch (const std::exception&) {  // the peers wait for the message all the same
+    }
+    operation = group.issue(
+        {message(false, memory_->received, before_), message(true, memory_->sent, after_)}, options);
     const auto deadline = Clock::now() + kPatience;
     while (!(in_time = operation->finished()) && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::microseconds(100));
+    in_time &= busy.has_value();
   }
   World::get().engine().wait(*operation);
-  return memory->received.eq(before % 255).all().item<bool>() && in_time;
+  return memory_->received.eq(before_ % 255).all().item<bool>() && in_time;
 }
 
 }  // namespace mpigdr::torch_binding

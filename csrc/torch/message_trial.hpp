@@ -1,6 +1,8 @@
 // Whether messages of a device's memory move at all times, tried.
 #pragma once
 
+#include <memory>
+
 #include "engine/group.hpp"
 #include "torch/device_streams.hpp"
 
@@ -11,9 +13,25 @@ namespace mpigdr::torch_binding {
 // ask for a stream: another thread that frees memory waits for the whole device, and holds the lock that
 // every call needs.
 //
-// So each rank of the group sends 1 MiB to the next one while a stream waits for this function and another
-// thread allocates and frees. False if what the rank before has sent is not there after 2 s. On all ranks of
-// the group, not while a stream waits for a message. Blocks. Throws what an operation of the group throws.
-bool messages_move(Group& group, DeviceStreams& on, int rank, int size);
+// So each rank of the group sends 1 MiB to the next one while a stream waits for run() and another thread
+// allocates and frees.
+class MessageTrial {
+ public:
+  // Takes what it needs, and waits for the current stream. Throws where that cannot be.
+  MessageTrial(DeviceStreams& on, int rank, int size);
+  // False if what the rank before has sent is not there after 2 s, or if the rest of this rank could not be
+  // kept busy. On all ranks of the group at about the same time, not while a stream waits for a message.
+  // Blocks. Throws what an operation of the group throws.
+  bool run(Group& group);
+
+ private:
+  DeviceStreams& on_;
+  const int before_, after_;
+  struct Memory {
+    at::Tensor sent, received;
+  };
+  std::shared_ptr<Memory> memory_;
+  std::shared_ptr<Flag[]> flag_;
+};
 
 }  // namespace mpigdr::torch_binding

@@ -56,7 +56,7 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher):
             env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29411"}
         words = [*host.enter(), *words]
         output = processes.run(words, timeout=100, **env).expect(0)
-    found = [json.loads(line) for line in re.findall(r"^listeners (.*)$", output, re.MULTILINE)]
+    found = [json.loads(line) for line in re.findall(r"listeners (\{.*?\})", output)]
     assert len(found) == 2, output
     addresses = [address for rank in found for address in rank["listeners"]]
     assert addresses, "MPI listens nowhere: this test shows nothing"
