@@ -66,11 +66,12 @@ class Progress:
         if self._bar:
             self._bar.finish(whole=False)
 
-    def step(self, text: str) -> None:
+    def step(self, text: str = "") -> None:
+        """One more is done; without a text only the bar says so."""
         before, self._done = self._done * 20 // self._total, self._done + 1
         if self._bar:
-            line = f"{self._done} of {self._total}: {text}"
-            self._bar.show(self._done, text, line if self._done * 20 // self._total > before else "")
+            due = text and self._done * 20 // self._total > before
+            self._bar.show(self._done, text, f"{self._done} of {self._total}: {text}" if due else "")
 
     def line(self, text: str) -> None:
         """A line that stays, above the bar."""
