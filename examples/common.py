@@ -38,7 +38,7 @@ def parser(doc: str, file: str) -> argparse.ArgumentParser:
 def begin(args: argparse.Namespace, needs: Sequence[str] = ()) -> Ranks:
     """A process group, also of one process, and the folder. Ends the program where a package is missing."""
     program = Path(sys.argv[0]).name
-    if lacking := missing(*needs):
+    if lacking := missing(*dict.fromkeys(needs)):
         sys.exit(f"{program} needs {', '.join(lacking)}: pip install {' '.join(lacking)}")
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit(f"{program}: --device cuda: expected a GPU that torch can use, and there is none")

@@ -14,7 +14,6 @@ import importlib
 import time
 
 import common
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -33,7 +32,9 @@ if args.dimensions < 2 or args.iterations < 1:
     parser.error("expected --dimensions 2 or more and --iterations 1 or more")
 if args.clusters < 1 or args.points < BLOCKS * args.clusters:
     parser.error(f"--points {args.points}: expected {BLOCKS} or more for each of --clusters {args.clusters}")
-ranks = common.begin(args, needs=["cupy"] if args.arrays == "cupy" else [])
+ranks = common.begin(args, needs=["numpy", args.arrays])
+import numpy as np  # noqa: E402  (what is missing is said first)
+
 if args.arrays == "cupy" and ranks.device.type != "cuda":
     parser.error("--arrays cupy: expected a GPU that torch can use, and there is none")
 xp = importlib.import_module(args.arrays)  # all that is used below has one name in the three

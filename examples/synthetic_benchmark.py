@@ -57,7 +57,7 @@ def models() -> dict:
         return {name: getattr(models, name) for name in models.list_models(module=models)}
     except (ImportError, RuntimeError) as error:  # RuntimeError: it was built for another torch
         if ranks.first:
-            print(f"torchvision cannot be imported ({error}); the models are those of resnet.py")
+            print(f"without torchvision ({str(error).splitlines()[0]}): the models are those of resnet.py")
         return resnet.MODELS
 
 

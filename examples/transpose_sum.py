@@ -13,7 +13,6 @@ import sys
 import time
 
 import common
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -25,7 +24,9 @@ parser.add_argument("--rounds", type=int, default=5, help="(default %(default)s)
 args = parser.parse_args()
 if args.block_size < 1 or args.rounds < 1:
     parser.error("expected --block-size and --rounds of 1 or more")
-ranks = common.begin(args)
+ranks = common.begin(args, needs=["numpy"])
+import numpy as np  # noqa: E402  (what is missing is said first)
+
 if args.blocks < ranks.size:
     parser.error(f"--blocks {args.blocks}: expected one or more for each of {ranks.size} ranks")
 side = args.blocks * args.block_size
