@@ -140,8 +140,8 @@ def most_held(notes: list[tuple], blocks_a_stage: int) -> int:
 args = parser.parse_args()
 ranks = common.begin(args)
 if args.steps < 1 or args.microbatches < 2 * ranks.size:
-    sys.exit(f"pipeline.py: --steps {args.steps} --microbatches {args.microbatches}: expected one step or more, "
-             f"and {2 * ranks.size} microbatches, as many as stages, or more")  # fmt: skip
+    sys.exit(f"pipeline.py: --steps {args.steps} --microbatches {args.microbatches}: expected one step or "
+             f"more, and {2 * ranks.size} microbatches or more, as many as stages")  # fmt: skip
 torch.manual_seed(1337)
 config = GPTConfig(0, args.block_size, 2 * ranks.size, 4, args.channels)
 blocks = nn.ModuleList(Block(config) for _ in range(2 * ranks.size)).to(ranks.device)
