@@ -97,8 +97,8 @@ def next_logits(model: GPT, tokens: Tensor, begin: int) -> Tensor:
 
 
 @torch.inference_mode()
-def generate(model: GPT, prompts: Tensor) -> tuple[Tensor, list[float]]:
-    """The prompts with what follows, and the ms of each token."""
+def generate(model: GPT, prompts: Tensor) -> tuple[Tensor, Tensor, list[float]]:
+    """The prompts with what follows, the last logits, and the ms of each token."""
     noise = torch.rand(args.tokens, args.requests, VOCAB_SIZE, generator=torch.Generator().manual_seed(1337))
     noise = -(-noise.log()).log().to(ranks.device)  # Gumbel's: to add it and take the largest is to sample
     for block in model.blocks:
@@ -111,7 +111,7 @@ def generate(model: GPT, prompts: Tensor) -> tuple[Tensor, list[float]]:
         ranks.synchronize()
         times.append(1e3 * (time.perf_counter() - begin))
         tokens = torch.cat([tokens, new], dim=1)
-    return tokens, times
+    return tokens, logits, times
 
 
 def train(model: GPT, progress: common.Progress) -> None:
@@ -145,15 +145,19 @@ with common.Progress(ranks, args.train + args.rounds * (1 + len(backends))) as p
     train(model, progress)
     groups = {name: dist.new_group(backend=name) for name in backends}
     whole, part = cached(copy.deepcopy(model)), cached(cut(model))
-    texts, times = {}, {name: [] for name in ["alone", *groups]}
+    texts, logits, times = {}, {}, {name: [] for name in ["alone", *groups]}
     for _ in range(args.rounds):
         for name in times:
             Summed.group = groups.get(name)
-            texts[name], new = generate(part if name in groups else whole, prompts)
+            texts[name], logits[name], new = generate(part if name in groups else whole, prompts)
             times[name].append(new)
             progress.step(name)
     equal = all(torch.equal(tokens, texts["alone"]) for tokens in texts.values())
     same = ranks.mean(torch.tensor(equal, device=ranks.device)) == 1
+    with torch.no_grad():  # the whole model on the whole text at once
+        expected = model(texts["alone"][:, :-1])[:, -1]
+    errors = [(mine - expected).abs().max() / expected.abs().max() for mine in logits.values()]
+    difference = max(errors).item()
     progress.line(f"{'':10}{'first':>8}{'p50':>8}{'p99':>8} ms a token {'tokens/s':>10}")
     table = {}
     for name, rounds in times.items():
@@ -163,7 +167,8 @@ with common.Progress(ranks, args.train + args.rounds * (1 + len(backends))) as p
         rate = args.requests * 1e3 / later.mean().item()
         progress.line(f"{name:10}{table[name]['first']:8.2f}{p50:8.2f}{p99:8.2f}{rate:22.0f}")
     shown = "".join(("?" + CHARACTERS)[token] for token in texts["alone"][0])
-    progress.line(f"{'the same' if same else 'DIFFERENT'} tokens on all; the first text:\n{shown}")
+    progress.line(f"{'the same' if same else 'DIFFERENT'} tokens on all, the last logits differ from "
+                  f"one process's by {difference:.1e}; the first text:\n{shown}")  # fmt: skip
 
 
 def draw(axes) -> None:
@@ -177,5 +182,5 @@ def draw(axes) -> None:
 
 common.picture(args, ranks, "generate.png", draw)
 tokens = texts[backends[0] if backends else "alone"].tolist()
-common.end(args, ranks, same=same, table=table, tokens=tokens)
+common.end(args, ranks, same=same, logit_difference=difference, table=table, tokens=tokens)
 sys.exit(0 if same else 1)

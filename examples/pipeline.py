@@ -177,7 +177,7 @@ def draw(axes) -> None:
                            alpha=1 if stage < ranks.size else 0.5, edgecolor="white")  # fmt: skip
         chart.set(title=name, ylabel="rank", yticks=range(ranks.size), ylim=(ranks.size - 0.5, -0.5))
     for kind, colour in colours.items():
-        axes[0].barh(0, 0, color=colour, label=kind)
+        axes[0].barh(0, 0, color=colour, label=kind if "ward" in kind else f"gradient of the {kind}s")
     axes[0].figure.legend(loc="outside right upper")
     axes[-1].set_xlabel("ms")
 

@@ -36,6 +36,7 @@ def check(ranks, model, tokens, out):
         for _ in range(TOKENS):  # the whole text again for each token, without any cache
             tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(dim=2)], dim=1)
     assert result["tokens"] == tokens.tolist() and result["same"] is True
+    assert result["logit_difference"] < 1e-5
     assert set(result["table"]) == {"alone", "mpi-gdr", "gloo"}
     for row in result["table"].values():
         assert 0 < row["p50"] <= row["p99"]
