@@ -20,9 +20,9 @@ import time
 import common
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+from cache import cached, forget, next_logits
 from data import CHARACTERS, VOCAB_SIZE, load, train_batch
-from model import GPT, GPTConfig, SelfAttention
+from model import GPT, GPTConfig
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -54,22 +54,6 @@ class Summed(nn.Module):
         return result
 
 
-class CachedAttention(nn.Module):
-    """SelfAttention for the new tokens; keys and values of those before are kept."""
-
-    def __init__(self, attention: SelfAttention) -> None:
-        super().__init__()
-        self.qkv, self.out, self.head_size = attention.qkv, attention.out, attention.head_size
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).view(*x.shape[:2], -1, 3, self.head_size).permute(3, 0, 2, 1, 4)
-        if self.past:
-            k, v = (torch.cat(pair, dim=2) for pair in zip(self.past, (k, v), strict=True))
-        self.past = k, v
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1)  # several: the prompt
-        return self.out(y.transpose(1, 2).flatten(2))
-
-
 def cut(model: GPT) -> GPT:
     """This rank's part of a copy of the model."""
     model = copy.deepcopy(model)
@@ -81,28 +65,12 @@ def cut(model: GPT) -> GPT:
     return model
 
 
-def cached(model: GPT) -> GPT:
-    for block in model.blocks:
-        block.attention = CachedAttention(block.attention)
-    return model
-
-
-def next_logits(model: GPT, tokens: Tensor, begin: int) -> Tensor:
-    """Of the token behind these, of which the first has position `begin`."""
-    positions = torch.arange(begin, begin + tokens.shape[1], device=ranks.device)
-    y = model.tokens(tokens) + model.positions(positions)
-    for block in model.blocks:
-        y = block(y)
-    return model.head(model.norm(y[:, -1]))
-
-
 @torch.inference_mode()
 def generate(model: GPT, prompts: Tensor) -> tuple[Tensor, Tensor, list[float]]:
     """The prompts with what follows, the last logits, and the ms of each token."""
     noise = torch.rand(args.tokens, args.requests, VOCAB_SIZE, generator=torch.Generator().manual_seed(1337))
     noise = -(-noise.log()).log().to(ranks.device)  # Gumbel's: to add it and take the largest is to sample
-    for block in model.blocks:
-        block.attention.past = None
+    forget(model)
     tokens, new, times = prompts, prompts, []
     for i in range(args.tokens):
         begin = time.perf_counter()
