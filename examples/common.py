@@ -38,7 +38,7 @@ def parser(doc: str, file: str) -> argparse.ArgumentParser:
 def begin(args: argparse.Namespace, needs: Sequence[str] = ()) -> Ranks:
     """A process group, also of one process, and the folder. Ends the program where a package is missing."""
     program = Path(sys.argv[0]).name
-    if lacking := missing(*needs):
+    if lacking := missing(*dict.fromkeys(needs)):
         sys.exit(f"{program} needs {', '.join(lacking)}: pip install {' '.join(lacking)}")
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit(f"{program}: --device cuda: expected a GPU that torch can use, and there is none")
@@ -66,11 +66,12 @@ class Progress:
         if self._bar:
             self._bar.finish(whole=False)
 
-    def step(self, text: str) -> None:
+    def step(self, text: str = "") -> None:
+        """One more is done; without a text only the bar says so."""
         before, self._done = self._done * 20 // self._total, self._done + 1
         if self._bar:
-            line = f"{self._done} of {self._total}: {text}"
-            self._bar.show(self._done, text, line if self._done * 20 // self._total > before else "")
+            due = text and self._done * 20 // self._total > before
+            self._bar.show(self._done, text, f"{self._done} of {self._total}: {text}" if due else "")
 
     def line(self, text: str) -> None:
         """A line that stays, above the bar."""

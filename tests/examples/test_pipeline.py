@@ -1,19 +1,13 @@
 """examples/pipeline.py: the gradients of one process, and the bubbles that theory says."""
 
-import json
-from pathlib import Path
-
 import pytest
-from support import processes
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline.py"
+from support import labs
 
 
-def check(ranks, microbatches, out):
+def check(out, ranks, microbatches):
     arguments = [f"--microbatches={microbatches}", "--steps=1", "--block-size=8", "--channels=16"]
-    command = [*processes.MPI_GDR_RUN, "-n", str(ranks), EXAMPLE, *arguments, "--device=cpu", f"--out={out}"]
-    processes.run(command).expect(0)
-    table = json.loads((out / "result.json").read_text())["table"]
+    _, result = labs.run("pipeline.py", out, *arguments, ranks=ranks)
+    table = result["table"]
     assert set(table) == {"1F1B", "zero bubble", "DualPipeV"}
     for row in table.values():
         assert row["gradient_difference"] < 1e-12 and row["ms"] > 0 and 0 < row["bubbles"] < 1
@@ -21,13 +15,13 @@ def check(ranks, microbatches, out):
     assert table["1F1B"]["held"] == 2 * ranks
     assert 0 < table["zero bubble"]["ideal"] < table["1F1B"]["ideal"]
     assert 0 < table["DualPipeV"]["ideal"] < table["1F1B"]["ideal"]
-    assert (out / "pipeline.png").stat().st_size > 0
+    assert labs.is_picture(out / "pipeline.png")
 
 
 def test_two_ranks(tmp_path):
-    check(2, 4, tmp_path)
+    check(tmp_path, ranks=2, microbatches=4)
 
 
 @pytest.mark.full
 def test_four_ranks(tmp_path):
-    check(4, 8, tmp_path)
+    check(tmp_path, ranks=4, microbatches=8)
