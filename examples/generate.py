@@ -117,6 +117,7 @@ with common.Progress(ranks, args.train + args.rounds * (1 + len(backends))) as p
     for _ in range(args.rounds):
         for name in times:
             Summed.group = groups.get(name)
+            dist.barrier()  # or the first token would wait for the rank that is still at the last contender
             texts[name], logits[name], new = generate(part if name in groups else whole, prompts)
             times[name].append(new)
             progress.step(name)
