@@ -1,0 +1,45 @@
+"""examples/generate.py: the tokens of the cut model are those of the whole GPT in this process."""
+
+import pytest
+import torch
+from support import labs
+
+PROMPT, TOKENS = 5, 12
+SIZES = {"layers": 2, "heads": 4, "channels": 32}
+
+
+@pytest.fixture
+def model_and_prompts(monkeypatch):
+    """As the example begins with them, untrained."""
+    monkeypatch.syspath_prepend(labs.EXAMPLES / "gpt")
+    from data import VOCAB_SIZE, load
+    from model import GPT, GPTConfig
+
+    val = load(2_000_000).val
+    starts = torch.linspace(0, len(val) - PROMPT, 3).long()
+    torch.manual_seed(1337)
+    model = GPT(GPTConfig(VOCAB_SIZE, PROMPT + TOKENS, **SIZES))
+    return model, val[starts[:, None] + torch.arange(PROMPT)].long()
+
+
+def check(out, ranks, model, tokens):
+    arguments = ["--train=0", "--temperature=0", "--rounds=1", "--requests=3", f"--prompt={PROMPT}"]
+    arguments += [f"--tokens={TOKENS}", *(f"--{name}={value}" for name, value in SIZES.items())]
+    _, result = labs.run("generate.py", out, *arguments, ranks=ranks)
+    with torch.no_grad():
+        for _ in range(TOKENS):  # the whole text again for each token, without any cache
+            tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(dim=2)], dim=1)
+    assert result["tokens"] == tokens.tolist() and result["same"] is True
+    assert result["logit_difference"] < 1e-5  # which tells more: untrained, a token follows from the last one
+    assert set(result["table"]) == {"alone", "mpi-gdr", "gloo"}
+    assert all(0 < row["p50"] <= row["p99"] for row in result["table"].values())
+    assert labs.is_picture(out / "generate.png")
+
+
+def test_two_ranks(model_and_prompts, tmp_path):
+    check(tmp_path, 2, *model_and_prompts)
+
+
+@pytest.mark.full
+def test_four_ranks(model_and_prompts, tmp_path):
+    check(tmp_path, 4, *model_and_prompts)
