@@ -5,6 +5,7 @@
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
+#   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
@@ -24,7 +25,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -75,6 +76,9 @@ faults: $(VENV)/.package
 	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_memory_file test_process_id
 	for test in peer_watch memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
+
+labs: $(VENV)/.package
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/labs.py $(ARGS)
 
 bench: $(VENV)/.package
 	$(BIN)/mpi-gdr bench suite $(ARGS)

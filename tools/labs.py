@@ -1,0 +1,125 @@
+"""Runs the commands of docs/tutorial.md, in their order, and compares what they print with the page.
+
+    python tools/labs.py [PAGE] [--out out/labs]
+
+A block of the page that begins with ```console holds a command behind `$ `, and what it prints. A line `...`
+stands for any lines; numbers with a point may differ, for they are measured; all else must be as printed.
+Leaves index.html in --out, with each command, its output and its pictures, and ends with 1 if one differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import html
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+MEASURED = re.compile(r"[-+]?\d[\d,]*\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+")
+LIMIT = 600  # seconds a command; its status is 124 then
+
+
+class Lab(NamedTuple):
+    title: str  # the heading above it
+    command: str
+    printed: list[str]
+
+
+def labs_of(page: str) -> list[Lab]:
+    found, title, block = [], "", None
+    for line in page.splitlines():
+        if block is None and line.startswith("#"):
+            title = line.lstrip("# ")
+        elif line == "```console":
+            block = []
+        elif line == "```" and block is not None:
+            first, *printed = block
+            if not first.startswith("$ "):
+                raise ValueError(f"{title}: {first!r}, expected a command behind '$ '")
+            found.append(Lab(title, first[2:], printed))
+            block = None
+        elif block is not None:
+            block.append(line)
+    return found
+
+
+def pattern(line: str) -> str:
+    """Of a printed line: its words, however far apart, and any number for one that is measured."""
+    words = []
+    for word in line.split():
+        pieces = [re.escape(piece) for piece in MEASURED.split(word)]
+        words.append(f"(?:{MEASURED.pattern})".join(pieces))
+    return r"\s+".join(words)
+
+
+def difference(printed: list[str], output: str) -> str | None:
+    """The first line of the page that the output lacks."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    at, skip = 0, False
+    for line in filter(str.strip, printed):
+        if line.strip() == "...":
+            skip = True
+            continue
+        while skip and at < len(lines) and not re.fullmatch(pattern(line), lines[at]):
+            at += 1
+        if at == len(lines) or not re.fullmatch(pattern(line), lines[at]):
+            return line
+        at, skip = at + 1, False
+    return None if skip or at == len(lines) else f"the end, instead of {lines[at]!r}"
+
+
+def run(lab: Lab) -> tuple[str, str | None, float]:
+    """The output, what is wrong with it, the seconds."""
+    start = time.monotonic()
+    command = ["timeout", "--kill-after=10", str(LIMIT), "bash", "-c", lab.command]
+    done = subprocess.run(command, cwd=ROOT, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)  # fmt: skip
+    wrong = difference(lab.printed, done.stdout)
+    if done.returncode:
+        wrong = f"status {done.returncode}"
+    elif wrong:
+        wrong = f"expected {wrong}"
+    return done.stdout, wrong, time.monotonic() - start
+
+
+def section(lab: Lab, output: str, wrong: str | None, pictures: list[Path], out: Path) -> str:
+    images = "".join(
+        f'<p><img src="{path.relative_to(out)}" style="max-width:100%"></p>' for path in pictures
+    )
+    verdict = f"<p><b>{html.escape(wrong)}</b></p>" if wrong else ""
+    text = html.escape(f"$ {lab.command}\n{output}")
+    return f"<h2>{html.escape(lab.title)}</h2>{verdict}<pre>{text}</pre>{images}\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("page", type=Path, nargs="?", default=ROOT / "docs" / "tutorial.md")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "labs")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    failures, sections = 0, []
+    for lab in labs_of(args.page.read_text(encoding="utf-8")):
+        begun = time.time()
+        print(f"$ {lab.command}", flush=True)
+        output, wrong, seconds = run(lab)
+        print(
+            output,
+            f"-- {f'WRONG: {wrong}' if wrong else 'as on the page'}, {seconds:.0f} s\n",
+            sep="",
+            flush=True,
+        )
+        failures += wrong is not None
+        pictures = sorted(p for p in args.out.rglob("*.png") if p.stat().st_mtime >= begun)
+        sections.append(section(lab, output, wrong, pictures, args.out))
+        whole = "<!doctype html><meta charset=utf-8><title>The labs of mpi-gdr</title>" + "".join(sections)
+        (args.out / "index.html").write_text(whole, encoding="utf-8")
+    print(f"{len(sections)} labs, {failures} of them wrong; {args.out / 'index.html'}")
+    return 1 if failures or not sections else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
