@@ -141,5 +141,4 @@ saving.result()
 if ranks.first:
     bar.finish()
     print(f"wrote log.jsonl and checkpoint-{args.iterations} in {args.out}", flush=True)
-dist.barrier()
-dist.destroy_process_group()
+ranks.leave()

@@ -158,6 +158,4 @@ for iteration in range(args.iterations):
 if ranks.first:
     bar.finish()
     print(f"wrote log.jsonl in {args.out}", flush=True)
-if ranks.distributed:
-    dist.barrier()
-    dist.destroy_process_group()
+ranks.leave()

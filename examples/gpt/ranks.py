@@ -48,6 +48,13 @@ class Ranks:
             dist.all_reduce(value)
         return value.item() / self.size
 
+    def leave(self) -> None:
+        """All together, and not right behind a gather: Gloo's thread may still hold a tensor of it, and
+        aborts if it has to release that while Python shuts down."""
+        if self.distributed:
+            dist.barrier()
+            dist.destroy_process_group()
+
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()

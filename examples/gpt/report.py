@@ -4,8 +4,10 @@ A log holds one JSON object a line. "kind" is "run" (first line: backend, ranks,
 (iteration and loss in nats a character), "end" (last line: totals). Only rank 0 makes these objects.
 """
 
+import contextlib
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -40,20 +42,27 @@ class Progressbar:
         else:
             print(text, flush=True)
 
-    def update(self, iteration: int, loss: float, ms: float, rate: float, exposed_ms: float | None) -> None:
-        """`ms` an iteration, `rate` tokens a second; the exposed communication may be unknown (None)."""
-        if self._bar:  # short, to fit beside the bar on 80 columns
-            state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"
-            state += "" if exposed_ms is None else f" comm +{exposed_ms:.1f} ms"
-            self._bar.update(self._task, completed=iteration + 1, state=state)
-        else:
-            line = f"iteration {iteration}: loss {loss:.4f}, {ms:.1f} ms/iter, {rate:,.0f} tokens/s"
-            line += "" if exposed_ms is None else f", exposed communication {exposed_ms:.1f} ms"
+    def show(self, done: int, state: str, line: str) -> None:
+        """`state` beside the bar, or the line where there is none (nothing if it is empty)."""
+        if self._bar:
+            self._bar.update(self._task, completed=done, state=state)
+        elif line:
             print(line, flush=True)
 
-    def finish(self) -> None:
+    def update(self, iteration: int, loss: float, ms: float, rate: float, exposed_ms: float | None) -> None:
+        """`ms` an iteration, `rate` tokens a second; the exposed communication may be unknown (None)."""
+        state = f"loss {loss:.3f} {ms:.1f} ms/iter {rate / 1e3:.1f}k tokens/s"  # to fit on 80 columns
+        line = f"iteration {iteration}: loss {loss:.4f}, {ms:.1f} ms/iter, {rate:,.0f} tokens/s"
+        if exposed_ms is not None:
+            state += f" comm +{exposed_ms:.1f} ms"
+            line += f", exposed communication {exposed_ms:.1f} ms"
+        self.show(iteration + 1, state, line)
+
+    def finish(self, whole: bool = True) -> None:
+        """`whole`: the bar ends full, though a run may have begun or ended early."""
         if self._bar:
-            self._bar.update(self._task, completed=self._total)
+            if whole:
+                self._bar.update(self._task, completed=self._total)
             self._bar.stop()
 
 
@@ -109,14 +118,27 @@ def points(records: list[dict], kind: str) -> tuple[list[int], list[float]]:
     return list(losses), list(losses.values())
 
 
-def plot(logs: list[list[dict]], path: Path) -> None:
-    """Training (thin) and validation (dots) losses of one or more runs in one picture."""
+@contextlib.contextmanager
+def canvas(path: Path, **shape: object) -> Iterator:
+    """Axes to draw on; the picture is written when the block ends. `shape`: of matplotlib's subplots."""
     import matplotlib
 
     matplotlib.use("Agg")  # no display on a compute node
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 5))
+    figure, axes = plt.subplots(**{"figsize": (8, 5), "layout": "constrained", **shape})
+    yield axes
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def plot(logs: list[list[dict]], path: Path) -> None:
+    """Training (thin) and validation (dots) losses of one or more runs in one picture."""
+    with canvas(path) as axes:
+        draw_losses(logs, axes)
+
+
+def draw_losses(logs: list[list[dict]], axes) -> None:
     labels = [label(log) for log in logs]
     for number, log in enumerate(logs):
         prefix = f"{labels[number]}: " if len(logs) > 1 else ""
@@ -129,6 +151,3 @@ def plot(logs: list[list[dict]], path: Path) -> None:
     axes.set_title("GPT on the Python standard library: " + " against ".join(labels))
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

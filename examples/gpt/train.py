@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from data import VOCAB_SIZE, Text, load, train_batch, val_batches
 from model import GPT, GPTConfig
 from ranks import Ranks
@@ -282,11 +281,7 @@ def main() -> int:
     args, settings = parse_arguments()
     ranks = Ranks(args.backend, args.device)
     equal = train(ranks, args, settings)
-    if ranks.distributed:
-        # Leave together, and not right behind a gather: Gloo's thread may still hold a tensor of it, and
-        # aborts if it has to release that while Python shuts down.
-        dist.barrier()
-        dist.destroy_process_group()
+    ranks.leave()
     return 0 if equal else 1
 
 
