@@ -26,8 +26,8 @@ def wrong(backend):
     ranks.close()
     return found
 
-print("mpi-gdr", wrong("mpi-gdr"))
-print("mpi", wrong("mpi"))
+print(f"mpi-gdr {wrong('mpi-gdr')}\\n", end="")  # in one piece: ranks share the pipe
+print(f"mpi {wrong('mpi')}\\n", end="")
 right = dist.irecv
 class Spoiled:
     def __init__(self, tensor, peer):
@@ -36,7 +36,7 @@ class Spoiled:
         self.work.wait()
         self.tensor[0] += 1
 dist.irecv = Spoiled
-print("spoiled", wrong("mpi-gdr"))
+print(f"spoiled {wrong('mpi-gdr')}\\n", end="")
 """
 
 
