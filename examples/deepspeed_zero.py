@@ -2,7 +2,7 @@
 
     mpi-gdr run -n 2 deepspeed_zero.py                        stages 0, 1, 2 and 3 in turn
     mpi-gdr run -n 2 deepspeed_zero.py --stage 3 --num_layers 24 --h_dim 1024 --ff_dim 4096
-    deepspeed --hostfile hosts --launcher mpich deepspeed_zero.py --backend mpi-gdr
+    deepspeed --hostfile hosts --launcher mpich deepspeed_zero.py
 
 Stage 1 cuts the optimizer's moments into a part for each rank, stage 2 the gradients too, stage 3 the
 parameters as well. DeepSpeed takes the process group that torch has by then, so it needs no word about the
