@@ -6,6 +6,7 @@
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
+#   make test-clients  DeepSpeed, Accelerate, Lightning and Trainer on this backend (docs/frameworks.md); installs them
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
@@ -25,7 +26,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -153,6 +154,11 @@ ifneq ($(MPI_HEADERS),)
 	DRIVER=$(EXTENSION_BUILD)/mpi_driver MPIEXEC=$(MPI_FOLDER)/bin/mpiexec LD_LIBRARY_PATH=$(MPI_FOLDER)/lib \
 	  tests/mpi_cpp/run.sh
 endif
+
+# What names this backend: DeepSpeed, Accelerate, Lightning, Trainer, from the package registry into VENV. Not in CI.
+test-clients: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_TORCH_ARGS) "$(TORCH)" -r tests/clients/requirements.txt
+	TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients $(ARGS)
 
 # That csrc/torch compiles with the headers of other releases: about 15 MB each. Not in CI.
 TORCH_VERSIONS ?= 2.11.0 2.12.0 2.12.1 2.13.0 2.14.0 2.14.1 2.15.0

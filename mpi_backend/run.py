@@ -87,12 +87,13 @@ def main(argv: list[str]) -> int:
     # The ranks know each other's messages by it. In the environment, since all users can read command lines.
     if not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
-    command = [
-        mpiexec,
-        *launcher_arguments(is_open_mpi(mpiexec), options, [*added, *os.environ]),
-        *launcher_options,
-        *program_command(program),
-    ]
+    if Path(mpiexec).name == "mpirun_rsh":
+        placed = hosts is not None or any(name in os.environ for name in ALLOCATIONS)
+        arguments = mpirun_rsh_arguments(options, launcher_options, placed)
+    else:
+        arguments = launcher_arguments(is_open_mpi(mpiexec), options, [*added, *os.environ])
+        arguments += launcher_options
+    command = [mpiexec, *arguments, *program_command(program)]
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -242,6 +243,20 @@ def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: l
         for name in dict.fromkeys(forwarded):
             arguments += ["-x", name]
     return arguments
+
+
+def mpirun_rsh_arguments(options: argparse.Namespace, launcher_options: list[str], placed: bool) -> list[str]:
+    """MVAPICH's mpirun_rsh takes what is left of its options for names of hosts, unless it has a host file or
+    the first word assigns a variable. `placed`: a host file or a batch system says where ranks go."""
+    arguments = ["-export-all", "-np", str(options.n)]
+    if options.hostfile:
+        arguments += ["-hostfile", options.hostfile]
+    if options.ranks_per_node and placed:
+        arguments += ["-ppn", str(options.ranks_per_node)]
+    arguments += launcher_options
+    if not placed:
+        arguments += ["localhost"] * options.n
+    return [*arguments, "PYTHONUNBUFFERED=1"]
 
 
 def added_variables(env: Mapping[str, str], size: int, ranks_per_node: int, cores: int) -> dict[str, str]:

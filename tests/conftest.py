@@ -8,6 +8,8 @@ from pathlib import Path
 collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks", "gpu"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
 collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
+# tests/clients by `make test-clients`, which installs what it needs.
+collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Of several workers each takes the next file, so what takes long comes first. The first two run side by side:
 # one waits for most of its time, in jobs that must be heard of every few seconds; the other computes in one

@@ -205,6 +205,35 @@ def test_open_mpi_spelling(launcher, clean_env, tmp_path, version):
     assert sorted(words[7:-1]) == ["-x", "-x", "-x", "MPI_GDR_DEBUG", "MPI_GDR_SECRET", "OMP_NUM_THREADS"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "env", "expected"),
+    [
+        ((), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
+        (("--ranks-per-node", "2"), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
+        (
+            ("--hostfile", "hosts", "--ranks-per-node", "1"),
+            {},
+            ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"],
+        ),
+        (
+            ("-launcher", "srun", "--"),
+            {"SLURM_JOB_ID": "7"},
+            ["-launcher", "srun", "PYTHONUNBUFFERED=1"],
+        ),
+    ],
+)
+def test_spelling_of_mpirun_rsh(tmp_path, clean_env, arguments, env, expected):
+    """Words that could be hosts are left only where hosts are meant."""
+    (tmp_path / "hosts").write_text("a\nb\n")
+    path = tmp_path / "mpirun_rsh"
+    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    path.chmod(0o755)
+    command = ("-n", "2", "--mpiexec", str(path), *arguments, "/bin/true", "x")
+    result = mpi_gdr("run", *command, env={**clean_env, **env}, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["-export-all", "-np", "2", *expected, "/bin/true", "x"]
+
+
 def test_a_secret_of_the_launch_in_the_environment_alone(launcher, clean_env):
     """The launcher shows its command line and its environment."""
     mpiexec = launcher("mpirun (Open MPI) 5.0.11", 'printf "%s\n" "$MPI_GDR_SECRET" "$*"')

@@ -10,6 +10,7 @@
 #include "torch/errors.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/raw_calls.hpp"
+#include "transport/mpi/raw_messages.hpp"
 
 namespace py = pybind11;
 
@@ -47,6 +48,31 @@ mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Te
   call.op = parse_op(op);
   call.root = root;
   return call;
+}
+
+mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
+                              const std::vector<at::Tensor>& outgoing,
+                              const std::vector<at::Tensor>& incoming) {
+  if (pattern != "latency" && pattern != "bw" && pattern != "bibw")
+    fail(ErrorCode::InvalidUsage, "pattern='", pattern, "', expected 'latency', 'bw' or 'bibw'");
+  mpi::MessageTurn turn;
+  turn.ping_pong = pattern == "latency";
+  turn.reply = pattern == "bw";
+  turn.first = first;
+  turn.peer = peer;
+  for (const auto* tensors : {&outgoing, &incoming})
+    for (const at::Tensor& t : *tensors) {
+      if (!t.is_contiguous() || !t.device().is_cpu())
+        fail(ErrorCode::InvalidUsage, "time_messages: expected contiguous tensors on the CPU, got ",
+             torch_binding::describe(t));
+      if (turn.bytes != 0 && t.nbytes() != turn.bytes)
+        fail(ErrorCode::InvalidUsage, "time_messages: expected tensors of equal size, got ",
+             torch_binding::describe(t));
+      turn.bytes = t.nbytes();
+    }
+  for (const at::Tensor& t : outgoing) turn.outgoing.push_back(t.data_ptr());
+  for (const at::Tensor& t : incoming) turn.incoming.push_back(t.data_ptr());
+  return turn;
 }
 
 }  // namespace
@@ -90,6 +116,21 @@ void bind_bench(py::module_& module) {
       "Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, "
       "and all ranks start together; neither is timed. Ends the process if it takes longer than the "
       "timeout.");
+  m.def(
+      "time_messages",
+      [](const std::string& pattern, bool first, int peer, const std::vector<at::Tensor>& outgoing,
+         const std::vector<at::Tensor>& incoming, int warmup, int iterations, double timeout) {
+        return with_torch_errors([&] {
+          const mpi::MessageTurn turn = message_turn(pattern, first, peer, outgoing, incoming);
+          py::gil_scoped_release no_gil;
+          return mpi::time_messages(peer < 0 ? nullptr : &turn, warmup, iterations,
+                                    std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3)));
+        });
+      },
+      py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
+      py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,
+      "Seconds of so many turns of \"latency\", \"bw\" or \"bibw\" behind a barrier. peer=-1: only the "
+      "barrier.");
   m.def(
       "all_gather",
       [](const std::vector<double>& mine) {

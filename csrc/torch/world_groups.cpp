@@ -161,7 +161,8 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   {
     const Liveness::Blocking call(liveness_, "the set-up of group " + options.group_id, members);
     transport = mpi::make_group(members, tag, accelerator,
-                                std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)));
+                                std::max<std::chrono::milliseconds>(timeout, std::chrono::seconds(1)),
+                                options.group_id);
   }
   NewGroup made;
   made.world_ranks = members;

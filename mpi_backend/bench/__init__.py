@@ -1,4 +1,4 @@
-"""`mpi-gdr bench`: times the collectives of torch.distributed, on this backend or on another.
+"""`mpi-gdr bench`: times the collectives and messages of torch.distributed, on this backend or on another.
 
 docs/bench.md says what is timed and how to read the columns.
 """
@@ -14,6 +14,7 @@ from .options import check_options, parser_of_command
 
 # Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
 OTHERS = ("ddp", "device", "overhead", "overlap", "suite")
+MESSAGES = ("latency", "bw", "bibw", "multi_bw")  # between two ranks
 
 
 def main(argv: list[str]) -> int:
@@ -29,6 +30,10 @@ def main(argv: list[str]) -> int:
         argv = argv[2:]
     if argv and argv[0] in OTHERS:
         return importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:], ranks)
+    if argv and argv[0] in MESSAGES:
+        from . import messages
+
+        return messages.main(argv[0], argv[1:], ranks)
     options = parser.parse_args(argv)
     check_options(parser, options)
     if options.compare is not None:

@@ -82,7 +82,8 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 def parser_of_command() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-gdr bench",
-        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|ddp|device|overhead|overlap|suite [options]",
+        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|latency|bw|bibw|multi_bw|ddp|device|overhead|overlap|"
+        "suite [options]",
         epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
         "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
         description="Time a collective of torch.distributed, in the columns of nccl-tests.",

@@ -56,6 +56,25 @@ def test_spawn(tmp_path):
     assert finished_ranks(processes.run(command).expect(0)) == ["0", "1"]
 
 
+@pytest.fixture
+def mpirun_rsh(tmp_path):
+    """A fake: see programs/like_mpirun_rsh.py."""
+    path = tmp_path / "mpirun_rsh"
+    words = [processes.sys.executable, PROGRAMS / "like_mpirun_rsh.py", processes.mpiexec()]
+    path.write_text(f'#!/bin/sh\nexec {" ".join(map(str, words))} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_fake_mpirun_rsh(mpirun_rsh):
+    """By mpi-gdr run, which finds no host file here; ranks know themselves by MVP_* before init."""
+    command = [*processes.MPI_GDR_RUN, "-n", 2, "--mpiexec", mpirun_rsh, PLAIN, "--variables"]
+    output = processes.run(command).expect(0)
+    assert finished_ranks(output) == ["0", "1"]
+    found = sorted(re.findall(r"variables (RANK=.*?LOCAL_WORLD_SIZE=\d+)", output))
+    assert found == [f"RANK={r} WORLD_SIZE=2 LOCAL_RANK={r} LOCAL_WORLD_SIZE=2" for r in range(2)]
+
+
 @pytest.mark.parametrize("launcher", ["mpiexec", "mpiexec, a shell", "mpi-gdr run", "like Open MPI's mpirun"])
 def test_address_and_port_are_settled_before_init(launcher):
     """Not by a word between the ranks: a shell between launcher and rank changes nothing. The last launcher

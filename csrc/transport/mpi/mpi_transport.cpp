@@ -59,11 +59,11 @@ const char* name(Channel channel) {
 
 class MpiTransport final : public GroupTransport {
  public:
-  MpiTransport(MPI_Comm group, int tag, bool accelerator) : group_(group) {
+  MpiTransport(MPI_Comm group, const std::string& name_of_group, bool accelerator) : group_(group) {
     std::fill(std::begin(channels_), std::end(channels_), MPI_COMM_NULL);
     check(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
-    const std::string label = "mpi-gdr group " + std::to_string(tag);
+    const std::string label = "mpi-gdr group " + name_of_group;
     set_up(group_, label);
     for (Channel c : {Channel::Collective, Channel::Accelerator, Channel::PointToPoint}) {
       if (c == Channel::Accelerator && !accelerator) continue;
@@ -224,7 +224,8 @@ class MpiTransport final : public GroupTransport {
 }  // namespace
 
 std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, int tag,
-                                           bool accelerator_channel, std::chrono::milliseconds timeout) {
+                                           bool accelerator_channel, std::chrono::milliseconds timeout,
+                                           const std::string& name) {
   MPI_Comm base = base_communicator();
   std::vector<int> sorted(world_ranks);
   std::sort(sorted.begin(), sorted.end());
@@ -247,7 +248,7 @@ std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, 
   check(MPI_Comm_create_group(base, members, tag, &comm), "MPI_Comm_create_group");
   check(MPI_Group_free(&members), "MPI_Group_free");
   check(MPI_Group_free(&everyone), "MPI_Group_free");
-  return std::make_unique<MpiTransport>(comm, tag, accelerator_channel);
+  return std::make_unique<MpiTransport>(comm, name.empty() ? std::to_string(tag) : name, accelerator_channel);
 }
 
 }  // namespace mpigdr::mpi

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "transport/transport.hpp"
@@ -25,9 +26,11 @@ class GroupTransport : public Transport {
 // Blocks: the caller has met the other members in a rendezvous before. `tag`, 0..32767, is equal on the
 // members and differs between groups that are made at the same time. `accelerator_channel` adds
 // Channel::Accelerator; without it that channel throws. Ends the process with a message if MPI does not
-// return within `timeout`.
+// return within `timeout`. `name`: of the group, for what tools show of its communicators ("mpi-gdr group 0",
+// "mpi-gdr group 0 collective"); MPI keeps it on this rank alone.
 std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, int tag,
                                            bool accelerator_channel,
-                                           std::chrono::milliseconds timeout = std::chrono::minutes(5));
+                                           std::chrono::milliseconds timeout = std::chrono::minutes(5),
+                                           const std::string& name = "");
 
 }  // namespace mpigdr::mpi

@@ -17,6 +17,7 @@ import mpi_backend  # noqa: E402
 comm = mpi_backend.mpi4py_comm()
 rank, size = dist.get_rank(), dist.get_world_size()
 assert (comm.Get_rank(), comm.Get_size()) == (rank, size)
+assert comm.Get_name() == "mpi-gdr group 0", comm.Get_name()  # what profilers show of it
 tensor = torch.arange(100.0) + rank
 theirs = torch.empty_like(tensor)
 comm.Allreduce(tensor.numpy(), theirs.numpy())
@@ -26,7 +27,8 @@ work.wait()
 assert torch.equal(tensor, theirs)
 group = dist.new_group([size - 1])
 if rank == size - 1:
-    assert mpi_backend.mpi4py_comm(group).Get_size() == 1
+    alone = mpi_backend.mpi4py_comm(group)
+    assert alone.Get_size() == 1 and alone.Get_name() not in ("", comm.Get_name()), alone.Get_name()
 dist.destroy_process_group()
 if sys.argv[1] == "first":
     assert not MPI.Is_finalized()

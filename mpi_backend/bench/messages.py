@@ -1,0 +1,358 @@
+"""`mpi-gdr bench latency|bw|bibw|multi_bw`: messages between two ranks, by the loops and in the columns of
+OSU's micro-benchmarks. docs/bench.md says what is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import job
+from ..columns import for_screen
+from .options import powers, size, size_list
+
+TITLES = {
+    "latency": "Latency Test",
+    "bw": "Bandwidth Test",
+    "bibw": "Bi-Directional Bandwidth Test",
+    "multi_bw": "Multiple Bandwidth / Message Rate Test",
+}
+UNITS = {"latency": "us", "bw": "MB/s", "bibw": "MB/s", "multi_bw": "MB/s"}
+LARGE = 8192  # from above it fewer turns, as in OSU's
+CHECKED_BYTES = 8 << 20  # of memory for the messages of the check, each its own
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"mpi-gdr bench {name}",
+        usage=f"mpi-gdr bench [-n RANKS] {name} [options]",
+        description=f"OSU's {TITLES[name]} through torch.distributed.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-b", "--minbytes", type=size, default=1, metavar="SIZE", help="first size (default: 1)")
+    add("-e", "--maxbytes", type=size, default=4 << 20, metavar="SIZE", help="last size (default: 4M)")
+    add("-f", "--stepfactor", type=int, default=2, metavar="K", help="next size = K times this (default: 2)")
+    add("--sizes", type=size_list, metavar="LIST", help="these sizes instead: 8,64K,1M")
+    many = "2000 and 200" if name == "latency" else "100 and 20"
+    add("-n", "-i", "--iters", type=job.positive, metavar="N", help=f"timed turns (default: up to 8K {many})")
+    add("-w", "-x", "--warmup_iters", type=int, metavar="N", help="turns before them (default: a quarter)")
+    add("-c", "--check", type=int, choices=(0, 1), default=1, help="check what arrives (default: 1)")
+    if name != "latency":
+        text = "messages in flight at a time (default: 64)"
+        add("-W", "--window-size", dest="window", type=job.positive, default=64, metavar="N", help=text)
+    else:
+        parser.set_defaults(window=1)
+    add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
+    add("--device", default="cpu", help="device type of the tensors (default: cpu)")
+    add("--compare", type=contenders, metavar="LIST", help="beside mpi-gdr, in turn: some of gloo, mpi")
+    add(
+        "--rounds",
+        type=job.positive,
+        default=3,
+        metavar="K",
+        help="with --compare: jobs of each (default: 3)",
+    )
+    add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
+    add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each wait (default: 300)")
+    return parser
+
+
+def contenders(text: str) -> list[str]:
+    names = list(dict.fromkeys(filter(None, text.split(","))))
+    for name in names:
+        if name not in ("gloo", "mpi"):
+            raise argparse.ArgumentTypeError(f"{name!r} is none of gloo, mpi")
+    return names
+
+
+def main(name: str, argv: list[str], ranks: int | None) -> int:
+    """0; 1 if a byte was wrong, on all ranks; 2 for a wrong command line."""
+    parser = parser_of(name)
+    options = parser.parse_args(argv)
+    if options.warmup_iters is not None and options.warmup_iters < 0:
+        parser.error(f"-w {options.warmup_iters}: expected at least 0")
+    if options.minbytes < 1 or options.minbytes > options.maxbytes:
+        parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
+    if options.stepfactor < 2:
+        parser.error(f"-f {options.stepfactor}: expected at least 2")
+    if options.sizes is not None and min(options.sizes) < 1:
+        parser.error(f"--sizes {','.join(map(str, options.sizes))}: expected at least 1 byte each")
+    if options.device != "cpu" and "mpi" in (options.backend, *(options.compare or ())):
+        parser.error(f"--device {options.device}: bare MPI is timed with --device cpu")
+    if ranks is not None and (ranks < 2 or (name != "multi_bw" and ranks != 2)):
+        parser.error(f"-n {ranks}: expected {'at least 2' if name == 'multi_bw' else '2'} ranks")
+    if options.compare is not None:
+        return compare(parser, name, argv, options, ranks)
+    if ranks is None and not job.is_rank(os.environ):
+        parser.error(f"say how many ranks: `mpi-gdr bench -n 2 {name}`, or put a launcher in front")
+    if not job.require_ranks(parser, ranks):
+        from . import start_ranks
+
+        return start_ranks([name, *argv], ranks, options.backend)
+    return run_rank(name, options)
+
+
+# ---- one rank ---------------------------------------------------------------------------------------------
+
+
+class Turn(NamedTuple):
+    """What one rank of a pair does in turn: the arguments of _C.raw_mpi.time_messages."""
+
+    pattern: str  # latency, bw or bibw
+    first: bool
+    peer: int  # -1: none, this rank waits for the others
+    outgoing: Sequence[Any]
+    incoming: Sequence[Any]
+
+
+def run_rank(name: str, options: argparse.Namespace) -> int:
+    """The exit status: see main()."""
+    ranks = ranks_of(options)
+    pairs = ranks.size // 2
+    if ranks.size < 2 or (name != "multi_bw" and ranks.size != 2):
+        expected = "at least 2" if name == "multi_bw" else "2"
+        print(f"mpi-gdr bench {name}: {ranks.size} rank(s): expected {expected}", file=sys.stderr)
+        ranks.close()
+        return 2
+    report: dict[str, Any] = {
+        "info": ranks.summary(),
+        "benchmark": name,
+        "unit": UNITS[name],
+        "device": str(ranks.device),
+        "pairs": pairs,
+        "window": options.window,
+        "rows": [],
+        "wrong": 0 if options.check else None,
+    }
+    shown = ranks.rank == 0 and options.json != "-"
+    if shown:
+        print("\n".join(head(report)), flush=True)
+    for total in options.sizes or list(powers(options.minbytes, options.maxbytes, options.stepfactor)):
+        row = measure(ranks, name, total, options)
+        report["rows"].append(row)
+        if options.check:
+            report["wrong"] += row["wrong"]
+        if shown:
+            print(line_of(name, row), flush=True)
+    if ranks.rank == 0:
+        if shown and options.check:
+            print(f"# Wrong bytes: {report['wrong']} {'FAILED' if report['wrong'] else 'OK'}", flush=True)
+        if options.json == "-":
+            print(json.dumps(report), flush=True)
+        elif options.json:
+            Path(options.json).write_text(json.dumps(report) + "\n")
+    ranks.close()
+    return 1 if report["wrong"] else 0
+
+
+def ranks_of(options: argparse.Namespace) -> Any:
+    if options.backend == "mpi":
+        from .raw_mpi import MpiRanks
+
+        return MpiRanks(float(options.timeout))
+    from .measure import TorchRanks
+
+    return TorchRanks(options.backend, options.device, timedelta(seconds=options.timeout))
+
+
+def measure(ranks: Any, name: str, total: int, options: argparse.Namespace) -> dict[str, Any]:
+    iterations, warmup = turns_of(name, total, options)
+    one, other = message(ranks, ranks.rank, 0, total), message(ranks, ranks.rank, 0, total)
+    turn = turn_of(ranks, name, [one] * options.window, [other] * options.window)
+    seconds = run_turns(ranks, turn, warmup, iterations, options.timeout)
+    pairs = ranks.size // 2
+    of_pairs = [numbers[0] for numbers in ranks.all_gather([seconds])][:pairs]
+    row: dict[str, Any] = {"bytes": total, "iterations": iterations, "warmup": warmup}
+    if name == "latency":
+        row["value"] = of_pairs[0] / iterations / 2 * 1e6
+    else:
+        ways = 2 if name == "bibw" else 1
+        rate = ways * pairs * iterations * options.window / statistics.fmean(of_pairs)
+        row |= {"value": rate * total / 1e6, "messages_per_second": rate}
+    row["wrong"] = wrong_bytes(ranks, name, total, options) if options.check else None
+    return row
+
+
+def turns_of(name: str, total: int, options: argparse.Namespace) -> tuple[int, int]:
+    small, large = (2000, 200) if name == "latency" else (100, 20)
+    iterations = options.iters or (small if total <= LARGE else large)
+    return iterations, -(-iterations // 4) if options.warmup_iters is None else options.warmup_iters
+
+
+def turn_of(ranks: Any, name: str, outgoing: list[Any], incoming: list[Any]) -> Turn:
+    """Rank r of the first half is the first of a pair with r + pairs, as in OSU's; an odd rank has none."""
+    pairs = ranks.size // 2
+    first = ranks.rank < pairs
+    peer = -1 if ranks.rank >= 2 * pairs else ranks.rank + (pairs if first else -pairs)
+    pattern = "bw" if name == "multi_bw" else name
+    if pattern == "bw":
+        outgoing, incoming = (outgoing, []) if first else ([], incoming)
+    return Turn(pattern, first, peer, outgoing, incoming)
+
+
+def message(ranks: Any, sender: int, number: int, total: int) -> Any:
+    """Bytes below 251 that tell the sender, the message of the window, and the place in it."""
+    import torch
+
+    values = (torch.arange(total) + 31 * number + 101 * sender) % 251
+    return values.to(torch.uint8).to(ranks.device)
+
+
+def wrong_bytes(ranks: Any, name: str, total: int, options: argparse.Namespace) -> int:
+    """Of all ranks, in one more turn where each message has memory of its own."""
+    import torch
+
+    count = min(options.window, max(1, CHECKED_BYTES // total))
+    outgoing = [message(ranks, ranks.rank, k, total) for k in range(count)]
+    incoming = [torch.full_like(outgoing[0], 255) for _ in range(count)]
+    turn = turn_of(ranks, name, outgoing, incoming)
+    run_turns(ranks, turn, 0, 1, options.timeout)
+    wrong = 0
+    for k, arrived in enumerate(turn.incoming if turn.peer >= 0 else ()):
+        wrong += int((arrived != message(ranks, turn.peer, k, total)).sum())
+    return int(sum(numbers[0] for numbers in ranks.all_gather([float(wrong)])))
+
+
+def run_turns(ranks: Any, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
+    """Seconds of the timed turns on this rank."""
+    if ranks.backend == "mpi":
+        return ranks.mpi.time_messages(*turn, warmup, iterations, timeout_seconds=float(timeout))
+    run = turn_by_torch(ranks, turn)
+    for _ in range(warmup):
+        run()
+    ranks.barrier()
+    begin = time.perf_counter()
+    for _ in range(iterations):
+        run()
+    return time.perf_counter() - begin
+
+
+def turn_by_torch(ranks: Any, turn: Turn) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    from .side_by_side import synchronizer
+
+    synchronize = synchronizer(ranks.device)
+    _, first, peer, outgoing, incoming = turn
+    answer = torch.zeros(4, dtype=torch.uint8, device=ranks.device)
+
+    def ping_pong() -> None:
+        if first:
+            dist.send(outgoing[0], peer)
+            synchronize()
+        dist.recv(incoming[0], peer)
+        synchronize()
+        if not first:
+            dist.send(outgoing[0], peer)
+
+    def window() -> None:
+        works = [dist.irecv(tensor, peer) for tensor in incoming]
+        works += [dist.isend(tensor, peer) for tensor in outgoing]
+        for work in works:
+            work.wait()
+        if turn.pattern == "bw":
+            dist.recv(answer, peer) if first else dist.send(answer, peer)
+        synchronize()
+
+    if peer < 0:
+        return lambda: None
+    return ping_pong if turn.pattern == "latency" else window
+
+
+# ---- what is shown ----------------------------------------------------------------------------------------
+
+
+def head(report: dict[str, Any]) -> Iterator[str]:
+    for line in job.summary_lines(report["info"]):
+        yield f"# {line}"
+    name = report["benchmark"]
+    yield f"# OSU-style {TITLES[name]}, tensors on {report['device']}"
+    if name == "latency":
+        yield f"{'# Size':<10}{'Latency (us)':>20}"
+    elif name != "multi_bw":
+        yield f"# [ window size: {report['window']} ]"
+        yield f"{'# Size':<10}{'Bandwidth (MB/s)':>20}"
+    else:
+        yield f"# [ pairs: {report['pairs']} ] [ window size: {report['window']} ]"
+        yield f"{'# Size':<10}{'MB/s':>20}{'Messages/s':>20}"
+
+
+def line_of(name: str, row: dict[str, Any]) -> str:
+    line = f"{row['bytes']:<10}{row['value']:>20.2f}"
+    return line + (f"{row['messages_per_second']:>20.2f}" if name == "multi_bw" else "")
+
+
+# ---- side by side -----------------------------------------------------------------------------------------
+
+
+def compare(
+    parser: argparse.ArgumentParser,
+    name: str,
+    argv: list[str],
+    options: argparse.Namespace,
+    ranks: int | None,
+) -> int:
+    """Jobs of each contender in turn. 1 if a byte was wrong."""
+    from .jobs import conditions, interleave, require_no_launcher
+    from .side_by_side import own_options
+
+    require_no_launcher(parser, ranks)
+    if options.backend != "mpi-gdr":
+        parser.error(f"--backend {options.backend}: --compare starts mpi-gdr and the others itself")
+    jobs = {who: [name, *own_options(argv), "--backend", who] for who in ("mpi-gdr", *options.compare)}
+    reports = interleave(ranks, jobs, options.rounds)
+    first = reports["mpi-gdr"][0]
+    found = {
+        "benchmark": name,
+        "ranks": ranks,
+        "rounds": options.rounds,
+        "conditions": conditions(first["info"]),
+        "contenders": reports,
+    }
+    if options.json == "-":
+        print(json.dumps(found))
+    else:
+        print("\n".join(for_screen(markdown(found))))
+        if options.json:
+            Path(options.json).write_text(json.dumps(found) + "\n")
+    return 1 if any(report["wrong"] for of in reports.values() for report in of) else 0
+
+
+def markdown(found: dict[str, Any]) -> list[str]:
+    """A ratio is taken within a round, then the median: above 1 mpi-gdr is faster."""
+    from .compare import machine_of, spread
+    from .jobs import NAMES
+
+    reports = found["contenders"]
+    ours = reports["mpi-gdr"]
+    others = [who for who in reports if who != "mpi-gdr"]
+    unit, faster = ours[0]["unit"], ours[0]["unit"] != "us"
+    heads = ["bytes", *(f"{NAMES[who]} {unit}" for who in reports)]
+    heads += [f"mpi-gdr / {NAMES[who]}" if faster else f"{NAMES[who]} / mpi-gdr" for who in others]
+    window = f", window {ours[0]['window']}" if faster else ""
+    state = found["conditions"]
+    lines = [
+        f"{found['benchmark']}, {found['ranks']} ranks{window}, {found['rounds']} rounds; load average at "
+        f"the end {state['load_average']:.1f}; {machine_of(state)}",
+        "",
+        f"| {' | '.join(heads)} |",
+        "|--:" * len(heads) + "|",
+    ]
+    for i, row in enumerate(ours[0]["rows"]):
+        values = {who: [report["rows"][i]["value"] for report in of] for who, of in reports.items()}
+        cells = [str(row["bytes"]), *(spread(numbers) for numbers in values.values())]
+        for who in others:
+            pairs = zip(values["mpi-gdr"], values[who], strict=True)
+            cells.append(spread([a / b if faster else b / a for a, b in pairs]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -1,0 +1,145 @@
+"""`mpi-gdr bench latency|bw|bibw|multi_bw`: what arrives, formulas, columns. No test looks at a time."""
+
+import re
+
+import pytest
+from support.command import mpi_gdr
+
+from mpi_backend import bench, selftest
+from mpi_backend.bench import messages
+
+# Over torch and over bare MPI in turn; then with a receive that spoils one byte of every message.
+EVERY_BENCHMARK = """
+import sys
+import torch.distributed as dist
+from mpi_backend.bench import messages
+
+def wrong(backend):
+    found = []
+    for name in messages.TITLES:
+        options = messages.parser_of(name).parse_args(["-n", "2", "-W", "3"][: 2 if name == "latency" else 4])
+        options.backend, options.warmup_iters = backend, 1
+        ranks = messages.ranks_of(options) if not found else ranks
+        rows = [messages.measure(ranks, name, total, options) for total in (1, 5000, 300_000)]
+        assert all(row["value"] > 0 for row in rows), rows
+        found.append([row["wrong"] for row in rows])
+    ranks.close()
+    return found
+
+print(f"mpi-gdr {wrong('mpi-gdr')}\\n", end="")  # in one piece: ranks share the pipe
+print(f"mpi {wrong('mpi')}\\n", end="")
+right = dist.irecv
+class Spoiled:
+    def __init__(self, tensor, peer):
+        self.tensor, self.work = tensor, right(tensor, peer)
+    def wait(self):
+        self.work.wait()
+        self.tensor[0] += 1
+dist.irecv = Spoiled
+print(f"spoiled {wrong('mpi-gdr')}\\n", end="")
+"""
+
+
+def test_messages_arrive_and_wrong_bytes_are_counted(tmp_path):
+    script = tmp_path / "every_benchmark.py"
+    script.write_text(EVERY_BENCHMARK)
+    result = mpi_gdr("run", "-n", "2", str(script))
+    assert result.returncode == 0, result.stdout + result.stderr
+    none = [[0, 0, 0]] * 4
+    # One direction of three messages, two of them, and one again; the ping-pong receives otherwise.
+    spoiled = [[0, 0, 0], [3, 3, 3], [6, 6, 6], [3, 3, 3]]
+    for label, expected in (("mpi-gdr", none), ("mpi", none), ("spoiled", spoiled)):
+        assert result.stdout.count(f"{label} {expected}\n") == 2, result.stdout
+
+
+def test_pairs_and_a_rank_without_one_in_the_columns_of_osu():
+    arguments = ("--sizes", "1,4K", "-n", "2", "--window-size", "8")
+    result = mpi_gdr("bench", "-n", "3", "multi_bw", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert "# [ pairs: 1 ] [ window size: 8 ]\n" in result.stdout
+    assert f"# Size    {'MB/s':>20}{'Messages/s':>20}\n" in result.stdout
+    rows = re.findall(r"^(\d+) +(\d+\.\d\d) +(\d+\.\d\d)$", result.stdout, re.MULTILINE)
+    assert [row[0] for row in rows] == ["1", "4096"]
+    assert result.stdout.endswith("# Wrong bytes: 0 OK\n")
+
+
+class Pair:
+    """Rank 0 of four, whose pairs took 1 s and 3 s."""
+
+    rank, size, backend, device = 0, 4, "mpi", "cpu"
+
+    class mpi:
+        @staticmethod
+        def time_messages(*turn, **timeout):
+            assert turn[1:3] == (True, 2)
+            return 1.0
+
+    def all_gather(self, numbers):
+        return [numbers, [3.0], [9.0], [9.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("latency", 1e6 / 20), ("bw", 2 * 10 * 4 * 1000 / 2 / 1e6), ("multi_bw", 2 * 10 * 4 * 1000 / 2 / 1e6)],
+)
+def test_formulas_are_those_of_osu(name, expected):
+    words = ["-n", "10", "-c", "0"] + (["-W", "4"] if name != "latency" else [])
+    row = messages.measure(Pair(), name, 1000, messages.parser_of(name).parse_args([*words, "-w", "0"]))
+    assert row["value"] == pytest.approx(expected)
+    if name != "latency":
+        assert row["messages_per_second"] == pytest.approx(1e3 * expected)
+
+
+def test_turns_are_those_asked_for():
+    parse = messages.parser_of("bw").parse_args
+    assert messages.turns_of("bw", 1 << 20, parse(["-w", "7"])) == (20, 7)
+    assert messages.turns_of("bw", 8, parse(["-i", "10"])) == (10, 3)
+
+
+def test_table_of_the_comparison():
+    def reports(*values):
+        rows = [{"rows": [{"bytes": 8, "value": value}], "unit": "MB/s", "window": 64} for value in values]
+        return rows
+
+    found = {"benchmark": "bw", "ranks": 2, "rounds": 2}
+    found["conditions"] = {"cpu": "x", "cores": 2, "library": "y", "torch": "z", "load_average": 0.1}
+    found["contenders"] = {"mpi-gdr": reports(20.0, 30.0), "mpi": reports(10.0, 10.0)}
+    lines = messages.markdown(found)
+    assert lines[2:] == [
+        "| bytes | mpi-gdr MB/s | MPI MB/s | mpi-gdr / MPI |",
+        "|--:|--:|--:|--:|",
+        "| 8 | 25 (20..30) | 10 (10..10) | 2.5 (2..3) |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["-n", "3", "bw"], "-n 3: expected 2 ranks"),
+        (["-n", "1", "multi_bw"], "-n 1: expected at least 2 ranks"),
+        (["latency"], "say how many ranks"),
+        (["latency", "-W", "4"], "unrecognized arguments: -W 4"),
+        (["bw", "-W", "0"], "'0' is not a number of at least 1"),
+        (["bw", "-w", "-3"], "-w -3: expected at least 0"),
+        (["bw", "-b", "0"], "-b 0: expected 1 to"),
+        (["bw", "--sizes", "0"], "at least 1 byte"),
+        (["bw", "-f", "1"], "-f 1"),
+        (["bw", "--device", "cuda", "--backend", "mpi"], "--device cuda: bare MPI"),
+        (["bw", "--compare", "nccl"], "'nccl' is none of gloo, mpi"),
+        (["bw", "--compare", "mpi"], "how many ranks"),
+        (["-n", "2", "bw", "--compare", "mpi", "--backend", "gloo"], "--backend gloo: --compare starts"),
+    ],
+)
+def test_bad_command_lines(argv, message, capsys):
+    with pytest.raises(SystemExit) as status:
+        bench.main(argv)
+    assert status.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_json_of_a_comparison_with_bare_mpi():
+    arguments = ("latency", "--sizes", "64", "-n", "2", "--compare", "mpi", "--rounds", "1", "--json", "-")
+    result = mpi_gdr("bench", "-n", "2", *arguments)
+    found = selftest.last_json(result.stdout)
+    assert result.returncode == 0 and list(found["contenders"]) == ["mpi-gdr", "mpi"], result.stderr
+    assert all(report["wrong"] == 0 for (report,) in found["contenders"].values())
