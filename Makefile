@@ -50,7 +50,7 @@ test-full: unit $(VENV)/.package
 
 gpu-test: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target fakecuda_tests
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target fakecuda_tests fakecuda_translate_others
 	$(CTEST) --test-dir $(EXTENSION_BUILD) -L fakecuda
 	$(BIN)/python -m pytest tests/test_gpu.py tests/test_simgpu.py tests/launch/test_device_losses.py $(ARGS)
 

@@ -140,7 +140,7 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
       const Plan plan = planner_->plan(call->spec, *transport_, false, reach(true), options_.topology);
       why.clear();
       // Some ranks' part of an all_to_all by messages may be without any.
-      if (size_ > 1 && call->spec.collective == Collective::AllToAll && !plan.schedule->shared)
+      if (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared)
         why = "it goes by messages, which the host carries";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_place(call->spec, target);

@@ -2,6 +2,8 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
 
+#include <optional>
+
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"

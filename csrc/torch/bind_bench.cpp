@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "torch/errors.hpp"
+#include "torch/python_names.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/raw_calls.hpp"
 #include "transport/mpi/raw_messages.hpp"
@@ -17,13 +18,8 @@ namespace py = pybind11;
 namespace mpigdr {
 namespace {
 
+using torch_binding::parse_op;
 using torch_binding::with_torch_errors;
-
-ReduceOp parse_op(const std::string& text) {
-  for (int k = 0; k < kReduceOpCount; ++k)
-    if (text == name(static_cast<ReduceOp>(k))) return static_cast<ReduceOp>(k);
-  fail(ErrorCode::InvalidUsage, "op='", text, "', expected the name of a reduction, as \"sum\"");
-}
 
 mpi::RawKind parse_kind(const std::string& text) {
   for (int k = 0; k < mpi::kRawKindCount; ++k)

@@ -4,8 +4,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <set>
-
 #include "cudart/counters.hpp"
 #include "engine/captured_program.hpp"
 #include "peer_rank.hpp"
@@ -28,13 +26,6 @@ struct BothCounts {
   Counts at_once, in_graph;
 };
 
-inline std::uint64_t calls_of(const std::set<std::string>& names) {
-  std::uint64_t all = 0;
-  for (const auto& [name, times] : fakecuda::calls())
-    if (names.contains(name)) all += times;
-  return all;
-}
-
 // The difference between two points, which are the beginning and the end of this object.
 class Counting {
  public:
@@ -47,13 +38,9 @@ class Counting {
     const auto put = [&](std::uint64_t& count, std::uint64_t value) {
       count += static_cast<std::uint64_t>(sign) * value;
     };
-    put(counts_.calls, calls_of({"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaEventRecord",
-                                 "cudaLaunchHostFunc", "cudaStreamWaitEvent", "cuStreamWaitValue32",
-                                 "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"}));
-    put(counts_.launches, calls_of({"cudaLaunchKernel"}));
-    put(counts_.waits, calls_of({"cudaDeviceSynchronize", "cudaMalloc", "cudaFree", "cudaHostAlloc",
-                                 "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister",
-                                 "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"}));
+    put(counts_.calls, fakecuda::calls_with_work());
+    put(counts_.launches, fakecuda::calls()["cudaLaunchKernel"]);
+    put(counts_.waits, fakecuda::device_wide_waits());
   }
   Counts& counts_;
 };

@@ -6,15 +6,12 @@
 
 #include <iterator>
 
+#include "device_algorithms.hpp"
 #include "engine/captured_program.hpp"
 #include "peer_rank.hpp"
 #include "test.hpp"
 
 namespace fakecuda_test {
-
-inline bool runs_on_devices(const Algorithm& algorithm) {
-  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
-}
 
 struct Kind {
   DataType dtype;

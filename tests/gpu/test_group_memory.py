@@ -222,11 +222,6 @@ def test_fsdp2_takes_its_memory_from_it(size):
     check_model(model, size)
 
 
-# What waits for the whole device, or may.
-DEVICE_WIDE = ["cudaDeviceSynchronize", "cudaMalloc", "cudaFree", "cudaHostAlloc", "cudaFreeHost"]
-DEVICE_WIDE += ["cudaHostRegister", "cudaHostUnregister", "cudaIpcOpenMemHandle", "cudaIpcCloseMemHandle"]
-
-
 @pytest.mark.simulated
 @pytest.mark.skipif(
     "MPI_GDR_DEVICE_GROUP_MEMORY" not in os.environ,
@@ -264,7 +259,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
     idle = memory_of(taken[0])[0]
     for _ in range(4):
         step()
-    before = {name: simgpu.calls(name) for name in DEVICE_WIDE}
+    before = simgpu.device_wide_waits()
     for _ in range(4):
         step()
-    assert {name: simgpu.calls(name) for name in DEVICE_WIDE} == before
+    assert simgpu.device_wide_waits() == before

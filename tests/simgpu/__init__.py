@@ -55,10 +55,10 @@ __all__ = [
     "Allocations",
     "Graph",
     "allocations",
-    "calls",
     "current_stream",
     "default_stream",
     "device_count",
+    "device_wide_waits",
     "fill_later",
     "graph",
     "library",
@@ -106,9 +106,9 @@ def refuse_after(submissions: int) -> None:
     torch.ops.simgpu.refuse_after(submissions)
 
 
-def calls(*names: str) -> int:
-    """How often this process has called these functions of CUDA, all together."""
-    return torch.ops.simgpu.calls(names)
+def device_wide_waits() -> int:
+    """How often this process has called a function of CUDA that waits for the whole device, or may."""
+    return torch.ops.simgpu.device_wide_waits()
 
 
 def allocations(device: int = -1) -> Allocations:

@@ -5,12 +5,14 @@ SPMD_REPORTS, which support/spmd.py reads: rank<r>.log (all its output), rank<r>
 and rank<r>.stacks (the stacks of all threads, if a test hangs).
 """
 
+import gc
 import os
 import sys
 from pathlib import Path
 
 
 def one_rank(arguments):
+    gc.disable()
     import torch.distributed  # noqa: F401  (fills in RANK and the like, but not for a job of one rank)
 
     reports = Path(os.environ["SPMD_REPORTS"])
@@ -19,6 +21,8 @@ def one_rank(arguments):
     os.dup2(log, 2)
     import pytest
 
+    gc.enable()
+    gc.freeze()  # collecting does not look at all of torch each time: an eighth of a rank's work
     sys.path.insert(0, str(Path(__file__).parents[1]))
     status = pytest.main(
         [
@@ -30,6 +34,8 @@ def one_rank(arguments):
             "no:faulthandler",
             "-p",
             "no:xdist",
+            "-p",
+            "no:unraisableexception",  # it collects five times at the end
             "-p",
             "support.spmd_plugin",
             *arguments,

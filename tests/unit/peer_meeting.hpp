@@ -5,6 +5,7 @@
 #include <barrier>
 
 #include "common/error.hpp"
+#include "device_algorithms.hpp"
 #include "engine/peer_execution.hpp"
 #include "stream_harness.hpp"
 
@@ -15,10 +16,6 @@ inline SchedulePtr build_shared(const Algorithm& algorithm, const CollectiveSpec
   const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 2048, .in_place = true};
   const SchedulePtr built = algorithm.build(spec, tuning);
   return built->staged ? built->staged : built;
-}
-
-inline bool runs_on_devices(const Algorithm& algorithm) {
-  return algorithm.build && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
 }
 
 // The nodes of all ranks of one group, which meet as torch/backend_device.cpp makes them.

@@ -143,7 +143,7 @@ void expect_right(CollectiveSpec spec, const std::vector<int>& nodes, const Tuni
 TEST(reductions_in_phases) {
   for (const Collective collective : {Collective::AllReduce, Collective::ReduceScatter})
     for (const auto& nodes : kEven) {
-      if (unit::kSanitized && nodes.size() > 8) break;  // the same code, ten times as long
+      if (unit::kSanitized && nodes.size() > 6) break;  // the same code, ten times as long
       for (const std::uint64_t count : {0u, 1u, 5u, 1000u, 9000u})
         for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg, ReduceOp::PreMulSum})
           for (const Tuning& between : kBetween) {

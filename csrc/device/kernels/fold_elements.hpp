@@ -1,5 +1,5 @@
-// What one thread of a device does in a fold, and what all its threads are told. Plain functions that the
-// host compiles too: tests/unit/test_device_fold.cpp runs all threads of a grid there, one after the other.
+// What one thread of a device does in a fold, and what all its threads are told. Plain functions:
+// the host fills in the arguments, and tests/fakecuda/test_folds.cpp calls them there.
 //
 // Elements are read and written 16 bytes at a time where all pointers agree modulo 16, but for the few at
 // either end; all of them one by one otherwise.

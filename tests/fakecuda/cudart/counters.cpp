@@ -1,7 +1,8 @@
 #include "cudart/counters.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
-#include <string_view>
 #include <utility>
 
 namespace fakecuda {
@@ -18,7 +19,41 @@ Counted& counted() {
   return leaked;
 }
 
+constexpr std::string_view kWork[] = {"cudaMemcpyAsync",
+                                      "cudaMemsetAsync",
+                                      "cudaLaunchKernel",
+                                      "cudaLaunchHostFunc",
+                                      "launch",
+                                      "cudaGraphLaunch",
+                                      "cudaEventRecord",
+                                      "cudaStreamWaitEvent",
+                                      "cuStreamWaitValue32",
+                                      "cuStreamWaitValue64",
+                                      "cuStreamWriteValue32",
+                                      "cuStreamWriteValue64"};
+constexpr std::string_view kDeviceWide[] = {
+    "cudaDeviceSynchronize", "cudaMalloc",           "cudaFree",           "cudaHostAlloc",
+    "cudaFreeHost",          "cudaHostRegister",     "cudaHostUnregister", "cudaIpcOpenMemHandle",
+    "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"};  // which may load the kernel
+
+template <std::size_t n>
+std::uint64_t times(const std::string_view (&names)[n]) {
+  const std::lock_guard lock(counted().mutex);
+  std::uint64_t all = 0;
+  for (const std::string_view name : names)
+    if (const auto found = counted().calls.find(name); found != counted().calls.end()) all += found->second;
+  return all;
+}
+
 }  // namespace
+
+std::uint64_t calls_with_work() { return times(kWork); }
+
+std::uint64_t device_wide_waits() { return times(kDeviceWide); }
+
+bool puts_work_on_a_stream(std::string_view call) {
+  return std::find(std::begin(kWork), std::end(kWork), call) != std::end(kWork);
+}
 
 std::map<std::string, std::uint64_t> calls() {
   const std::lock_guard lock(counted().mutex);

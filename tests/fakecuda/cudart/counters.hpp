@@ -9,11 +9,17 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace fakecuda {
 
 // How often each function of the runtime and of the driver, by its name.
 __attribute__((visibility("default"))) std::map<std::string, std::uint64_t> calls();
+
+// Of these: calls that put work on a stream; that wait for the whole device, or may.
+__attribute__((visibility("default"))) std::uint64_t calls_with_work();
+__attribute__((visibility("default"))) std::uint64_t device_wide_waits();
+bool puts_work_on_a_stream(std::string_view call);
 
 // Where an access goes, as seen by the device that makes it.
 enum class Where : std::uint8_t { Own, Peer, Host };

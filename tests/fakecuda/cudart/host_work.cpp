@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cudart/api.hpp"
+#include "cudart/counters.hpp"
 #include "cudart/handles.hpp"
 #include "cudart/work.hpp"
 
@@ -14,15 +15,6 @@ namespace {
 std::atomic<int> accepts{-1};  // calls before one is refused; < 0: no end of them
 
 std::atomic<const char*> failing{nullptr};
-
-bool puts_work_on_a_stream(std::string_view call) {
-  for (const std::string_view one :
-       {"cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaLaunchHostFunc", "launch",
-        "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent", "cuStreamWaitValue32",
-        "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"})
-    if (call == one) return true;
-  return false;
-}
 
 }  // namespace
 

@@ -207,7 +207,7 @@ std::pair<std::size_t, std::size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex
 }
 
 namespace {
-const bool registered = [] {
+const bool memory_registered = [] {
   c10::SetAllocator(kDevice, &device_memory());
   return true;
 }();

@@ -45,7 +45,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-const bool registered = [] {
+const bool hooks_registered = [] {
   at::RegisterPrivateUse1HooksInterface(new Hooks);
   return true;
 }();

@@ -106,7 +106,7 @@ void HostMemory::copy_data(void* dst, const void* src, std::size_t bytes) const 
 }
 
 namespace {
-const bool registered = [] {
+const bool host_memory_registered = [] {
   at::setHostAllocator(kDevice, &host_memory());
   return true;
 }();

@@ -37,14 +37,7 @@ void malloc_free(int64_t bytes) {
 
 void refuse_after(int64_t submissions) { fakecuda::refuse_after(static_cast<int>(submissions)); }
 
-int64_t calls(const std::vector<std::string>& names) {
-  const auto counted = fakecuda::calls();
-  int64_t all = 0;
-  for (const std::string& name : names)
-    if (const auto found = counted.find(name); found != counted.end())
-      all += static_cast<int64_t>(found->second);
-  return all;
-}
+int64_t device_wide_waits() { return static_cast<int64_t>(fakecuda::device_wide_waits()); }
 
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
@@ -65,7 +58,7 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("fill_later(Tensor(a!) tensor, Scalar value, int ms) -> ()");
   m.def("malloc_free(int bytes) -> ()", malloc_free);
   m.def("refuse_after(int submissions) -> ()", refuse_after);
-  m.def("calls(str[] names) -> int", calls);
+  m.def("device_wide_waits() -> int", device_wide_waits);
   m.def("allocations(int device) -> int[]", allocations);
   m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
   m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });
