@@ -18,8 +18,8 @@ LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RAN
 
 @pytest.fixture
 def clean_env():
-    """The environment of a login shell, though the tests themselves may run under a launcher."""
-    unwanted = (*LAUNCHER_VARIABLES, *run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR")
+    """The environment of a login shell, though the tests themselves may run under a launcher or with ours."""
+    unwanted = (*LAUNCHER_VARIABLES, *run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR", "MPI_GDR_")
     return {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
 
 

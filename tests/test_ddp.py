@@ -26,7 +26,13 @@ def gloo(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "launcher, size", [("mpi-gdr run", 2), ("mpi-gdr run", 3), ("torchrun", 2), ("torchrun", 3)]
+    "launcher, size",
+    [
+        ("mpi-gdr run", 3),
+        ("torchrun", 2),
+        pytest.param("mpi-gdr run", 2, marks=pytest.mark.full),
+        pytest.param("torchrun", 3, marks=pytest.mark.full),
+    ],
 )
 def test_training(tmp_path, gloo, launcher, size):
     ranks = trained(launcher, size, "mpi-gdr", tmp_path)

@@ -42,9 +42,10 @@ def test_fsdp(tmp_path):
     assert losses(command, tmp_path / "whole", "--resume", *arguments) == pytest.approx(whole, abs=1e-4)
 
 
-def test_parallel3d(tmp_path):
-    """2 data x 2 pipeline x 2 tensor."""
-    parallel = losses(mpi_gdr_run(8, "parallel3d.py"), tmp_path / "parallel", "--iterations=3")
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.full)])
+def test_parallel3d(tmp_path, ranks):
+    """2 pipeline x 2 tensor, and as many data."""
+    parallel = losses(mpi_gdr_run(ranks, "parallel3d.py"), tmp_path / "parallel", "--iterations=3")
     alone = losses([sys.executable, EXAMPLES / "parallel3d.py"], tmp_path / "alone", "--iterations=3")
     assert len(alone) == 3 and alone["train", 2] < alone["train", 0] - 0.1
     assert parallel == pytest.approx(alone, abs=1e-4)

@@ -35,6 +35,7 @@ def check(tmp_path):
     return run
 
 
+@pytest.mark.full
 def test_it_builds_and_runs_what_is_asked_for(check):
     status, outcomes, page = check("^build|MPI point|CuPy")
     names = ["build", "collectives against CuPy, 2 ranks", "bench, MPI point to point on the host"]

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 FOLDER, RANK = Path(sys.argv[1]), int(os.environ["RANK"])
 EVENTS = open(FOLDER / f"rank{RANK}.0.jsonl", "a", buffering=1)  # noqa: SIM115
-PATIENCE = datetime.timedelta(seconds=2)  # of rank 0, for the last meeting
+PATIENCE = datetime.timedelta(seconds=10)  # of rank 0, for the last meeting, and of all for the start
 
 
 def log(event: str, **fields: object) -> None:
