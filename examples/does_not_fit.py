@@ -139,7 +139,7 @@ except (RuntimeError, MemoryError) as error:
     memory.limit(ranks.device, 0)
     if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "allocate memory" not in str(error):
         raise
-    print(f"rank {ranks.rank}: OUT OF MEMORY in {doing[-1]}: {peak():.0f} MiB held, {args.budget} MiB "
+    print(f"rank {ranks.rank}: OUT OF MEMORY in {doing[-1]}: {peak():.1f} MiB held, {args.budget} MiB "
           f"allowed, {expected:.0f} MiB expected.\n  {str(error).splitlines()[0]}", flush=True)  # fmt: skip
     sys.exit(1)
 memory.limit(ranks.device, 0)

@@ -134,7 +134,7 @@ with common.Progress(ranks, args.train + args.rounds * (1 + len(backends))) as p
         p50, p99 = (later.quantile(q).item() for q in (0.5, 0.99))
         table[name] = {"first": statistics.median(first), "p50": p50, "p99": p99}
         rate = args.requests * 1e3 / later.mean().item()
-        progress.line(f"{name:10}{table[name]['first']:8.2f}{p50:8.2f}{p99:8.2f}{rate:22.0f}")
+        progress.line(f"{name:10}{table[name]['first']:8.2f}{p50:8.2f}{p99:8.2f}{rate:22.1f}")
     shown = "".join(("?" + CHARACTERS)[token] for token in texts["alone"][0])
     progress.line(f"{'the same' if same else 'DIFFERENT'} tokens on all, the last logits differ from "
                   f"one process's by {difference:.1e}; the first text:\n{shown}")  # fmt: skip

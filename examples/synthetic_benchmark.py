@@ -131,7 +131,7 @@ if ranks.size > 1:
 scaling = ranks.size * mean / alone
 if ranks.first and ranks.size > 1:
     print(f"One {device} alone: {alone:.1f} img/sec; {ranks.size} {device}(s) are {scaling:.2f} times "
-          f"as fast, {100 * scaling / ranks.size:.0f} % of ideal")  # fmt: skip
+          f"as fast, {100 * scaling / ranks.size:.1f} % of ideal")  # fmt: skip
 
 
 def draw(axes) -> None:
