@@ -14,7 +14,7 @@ LIMIT = ["--budget=200"]
 def test_both_outcomes(tmp_path):
     program = [sys.executable, labs.EXAMPLES / "does_not_fit.py", f"--out={tmp_path}"]
     output = processes.run([*program, *MODEL, *LIMIT]).expect(1)
-    assert re.search(r"rank 0: OUT OF MEMORY in iteration 0, .*: \d+ MiB held, 200 MiB allowed", output)
+    assert re.search(r"rank 0: OUT OF MEMORY in iteration 0, .*: \d+\.\d MiB held, 200 MiB allowed", output)
     assert "can't allocate memory" in output
     assert not (tmp_path / "result.json").exists()
     output, result = labs.run("does_not_fit.py", tmp_path, *MODEL, *LIMIT)

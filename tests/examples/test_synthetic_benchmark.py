@@ -22,7 +22,7 @@ LINES = [
     f"Iter #1: {NUMBER} img/sec per CPU",
     rf"Img/sec per CPU: {NUMBER} \+-{NUMBER}",
     rf"Total img/sec on 2 CPU\(s\): {NUMBER} \+-{NUMBER}",
-    rf"One CPU alone: {NUMBER} img/sec; 2 CPU\(s\) are \d+\.\d\d times as fast, \d+ % of ideal",
+    rf"One CPU alone: {NUMBER} img/sec; 2 CPU\(s\) are \d+\.\d\d times as fast, \d+\.\d % of ideal",
 ]
 
 
