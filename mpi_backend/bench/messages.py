@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import job
-from ..columns import for_screen
-from .options import powers, size, size_list
+from .options import contenders, powers, size, size_list
 
 TITLES = {
     "latency": "Latency Test",
@@ -53,7 +52,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         parser.set_defaults(window=1)
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
     add("--device", default="cpu", help="device type of the tensors (default: cpu)")
-    add("--compare", type=contenders, metavar="LIST", help="beside mpi-gdr, in turn: some of gloo, mpi")
+    text = "beside mpi-gdr, in turn: some of gloo, mpi"
+    add("--compare", type=contenders("gloo", "mpi"), metavar="LIST", help=text)
     add(
         "--rounds",
         type=job.positive,
@@ -64,14 +64,6 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
     add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each wait (default: 300)")
     return parser
-
-
-def contenders(text: str) -> list[str]:
-    names = list(dict.fromkeys(filter(None, text.split(","))))
-    for name in names:
-        if name not in ("gloo", "mpi"):
-            raise argparse.ArgumentTypeError(f"{name!r} is none of gloo, mpi")
-    return names
 
 
 def main(name: str, argv: list[str], ranks: int | None) -> int:
@@ -303,28 +295,16 @@ def compare(
     ranks: int | None,
 ) -> int:
     """Jobs of each contender in turn. 1 if a byte was wrong."""
-    from .jobs import conditions, interleave, require_no_launcher
-    from .side_by_side import own_options
+    from .jobs import require_no_launcher
+    from .side_by_side import collect, show
 
     require_no_launcher(parser, ranks)
     if options.backend != "mpi-gdr":
         parser.error(f"--backend {options.backend}: --compare starts mpi-gdr and the others itself")
-    jobs = {who: [name, *own_options(argv), "--backend", who] for who in ("mpi-gdr", *options.compare)}
-    reports = interleave(ranks, jobs, options.rounds)
-    first = reports["mpi-gdr"][0]
-    found = {
-        "benchmark": name,
-        "ranks": ranks,
-        "rounds": options.rounds,
-        "conditions": conditions(first["info"]),
-        "contenders": reports,
-    }
-    if options.json == "-":
-        print(json.dumps(found))
-    else:
-        print("\n".join(for_screen(markdown(found))))
-        if options.json:
-            Path(options.json).write_text(json.dumps(found) + "\n")
+    backends = {who: who for who in ("mpi-gdr", *options.compare)}
+    found = collect(name, argv, backends, ranks, options.rounds)
+    show(found, options.json, markdown)
+    reports = found["contenders"]
     return 1 if any(report["wrong"] for of in reports.values() for report in of) else 0
 
 

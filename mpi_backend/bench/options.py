@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .. import job
@@ -116,8 +116,9 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("--format", choices=formats, default="nccl", help="columns of nccl-tests, of OSU, or p50 and p99")
     add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
     add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each call (default: 300)")
-    known = ", ".join(name for name in CONTENDERS if name != "mpi-gdr")
-    add("--compare", type=contenders, metavar="LIST", help=f"beside mpi-gdr, in turn: some of {known}")
+    known = [name for name in CONTENDERS if name != "mpi-gdr"]
+    text = f"beside mpi-gdr, in turn: some of {', '.join(known)}"
+    add("--compare", type=contenders(*known), metavar="LIST", help=text)
     add("--rounds", type=job.positive, metavar="K", help="with --compare: jobs of each (default: 3)")
     add("--plot", metavar="FILE", help="draw time and bus bandwidth against size (needs matplotlib)")
     return parser
@@ -131,13 +132,17 @@ def collective_list(text: str) -> list[str]:
     return names
 
 
-def contenders(text: str) -> list[str]:
-    names = list(dict.fromkeys(filter(None, text.split(","))))
-    for name in names:
-        if name not in CONTENDERS or name == "mpi-gdr":
-            expected = ", ".join(known for known in CONTENDERS if known != "mpi-gdr")
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {expected}")
-    return names
+def contenders(*known: str) -> Callable[[str], list[str]]:
+    """Reads what --compare takes: some of these, separated by commas, each once."""
+
+    def read(text: str) -> list[str]:
+        names = list(dict.fromkeys(filter(None, text.split(","))))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return read
 
 
 def size(text: str) -> int:

@@ -70,13 +70,7 @@ class Command:
             from .jobs import require_no_launcher
 
             require_no_launcher(self.parser, ranks)
-            found = self.collect(argv, options, ranks)
-            if options.json == "-":
-                print(json.dumps(found))
-            else:
-                print("\n".join(for_screen(markdown(found))))
-                if options.json:
-                    Path(options.json).write_text(json.dumps(found) + "\n")
+            show(self.collect(argv, options, ranks), options.json, markdown)
             return 0
         if not job.require_ranks(self.parser, ranks):
             from . import start_ranks
@@ -88,19 +82,38 @@ class Command:
         return 0
 
     def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> dict[str, Any]:
-        """Runs all jobs: {"contenders": {name: [report, one a round]}, "ranks", "rounds", "conditions"}."""
-        from .jobs import conditions, interleave
+        backends = {name: self.backends[name] for name in ("mpi-gdr", *options.compare)}
+        return collect(self.name, argv, backends, ranks, options.rounds)
 
-        names = ["mpi-gdr", *options.compare]
-        jobs = {name: [self.name, *own_options(argv), "--backend", self.backends[name]] for name in names}
-        reports = interleave(ranks, jobs, options.rounds)
-        return {
-            "benchmark": self.name,
-            "ranks": ranks,
-            "rounds": options.rounds,
-            "conditions": conditions(reports["mpi-gdr"][0]["info"]),
-            "contenders": reports,
-        }
+
+def collect(
+    name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int
+) -> dict[str, Any]:
+    """Runs the jobs of a benchmark, one of each contender a round: {"contenders": {contender: [report, one a
+    round]}, "ranks", "rounds", "conditions"}. `backends`: as of a Command."""
+    from .jobs import conditions, interleave
+
+    jobs = {who: [name, *own_options(argv), "--backend", backend] for who, backend in backends.items()}
+    reports = interleave(ranks, jobs, rounds)
+    return {
+        "benchmark": name,
+        "ranks": ranks,
+        "rounds": rounds,
+        "conditions": conditions(reports["mpi-gdr"][0]["info"]),
+        "contenders": reports,
+    }
+
+
+def show(
+    found: dict[str, Any], json_to: str | None, markdown: Callable[[dict[str, Any]], Sequence[str]]
+) -> None:
+    """Prints the lines, and writes JSON to the file; "-": prints JSON instead."""
+    if json_to == "-":
+        print(json.dumps(found))
+        return
+    print("\n".join(for_screen(markdown(found))))
+    if json_to:
+        Path(json_to).write_text(json.dumps(found) + "\n")
 
 
 def device_of(name: str) -> Any:
