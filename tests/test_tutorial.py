@@ -29,7 +29,7 @@ def test_every_example_is_a_lab():
 PAGE = """# Two
 
 ```console
-$ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch {folder}/a.png
+$ echo 'took 1.25 ms on 2 ranks'; echo between; echo 'difference 5e-16'; touch -d yesterday {folder}/a.png
 {expected}
 ```
 """

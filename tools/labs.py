@@ -86,13 +86,16 @@ def run(lab: Lab) -> tuple[str, str | None, float]:
     return done.stdout, wrong, time.monotonic() - start
 
 
-def section(lab: Lab, output: str, wrong: str | None, pictures: list[Path], out: Path) -> str:
-    images = "".join(
-        f'<p><img src="{path.relative_to(out)}" style="max-width:100%"></p>' for path in pictures
-    )
+def section(lab: Lab, output: str, wrong: str | None, new: list[Path], out: Path) -> str:
+    images = "".join(f'<p><img src="{path.relative_to(out)}" style="max-width:100%"></p>' for path in new)
     verdict = f"<p><b>{html.escape(wrong)}</b></p>" if wrong else ""
     text = html.escape(f"$ {lab.command}\n{output}")
     return f"<h2>{html.escape(lab.title)}</h2>{verdict}<pre>{text}</pre>{images}\n"
+
+
+def pictures(out: Path) -> dict[Path, int]:
+    """Those below `out`, with the time of their last change. (Such times lag behind the clock.)"""
+    return {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
 
 
 def main() -> int:
@@ -103,7 +106,7 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     failures, sections = 0, []
     for lab in labs_of(args.page.read_text(encoding="utf-8")):
-        begun = time.time()
+        before = pictures(args.out)
         print(f"$ {lab.command}", flush=True)
         output, wrong, seconds = run(lab)
         print(
@@ -113,8 +116,8 @@ def main() -> int:
             flush=True,
         )
         failures += wrong is not None
-        pictures = sorted(p for p in args.out.rglob("*.png") if p.stat().st_mtime >= begun)
-        sections.append(section(lab, output, wrong, pictures, args.out))
+        new = sorted(path for path, _ in pictures(args.out).items() - before.items())
+        sections.append(section(lab, output, wrong, new, args.out))
         whole = "<!doctype html><meta charset=utf-8><title>The labs of mpi-gdr</title>" + "".join(sections)
         (args.out / "index.html").write_text(whole, encoding="utf-8")
     print(f"{len(sections)} labs, {failures} of them wrong; {args.out / 'index.html'}")
