@@ -90,7 +90,7 @@ WAYS = {
     "messages from the device": (
         2,
         KERNELS,
-        "(collectives and (float32 or bool)) or lifetimes or another_thread or log_says",
+        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_says",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_DEBUG": "INFO",
