@@ -15,8 +15,8 @@ PARTS = [
     ("csrc/device/cuda", r"csrc/device/cuda/.*\.[ch]pp$", 95),
     ("csrc/transport/ipc", r"csrc/transport/ipc/", 95),
     (
-        "csrc/engine, what serves devices",
-        r"csrc/engine/(device_\w+|group_device|peer_\w+|captured_program|stream_\w+|gate)\.",
+        "csrc/execution/device and csrc/engine, what serves devices",
+        r"csrc/(execution/device/|engine/(device_release|group_device)\.)",
         90,
     ),
 ]

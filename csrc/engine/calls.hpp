@@ -7,7 +7,7 @@
 #include <optional>
 #include <variant>
 
-#include "engine/simple_executions.hpp"
+#include "execution/simple_executions.hpp"
 #include "schedule/spec.hpp"
 
 namespace mpigdr {

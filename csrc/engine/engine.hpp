@@ -34,15 +34,15 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "diagnostics/flight_writer.hpp"
+#include "diagnostics/trace.hpp"
 #include "engine/backoff.hpp"
 #include "engine/completer.hpp"
-#include "engine/flight_writer.hpp"
 #include "engine/group.hpp"
 #include "engine/operation.hpp"
 #include "engine/progress_thread.hpp"
-#include "engine/scratch_pool.hpp"
 #include "engine/stuck_watch.hpp"
-#include "engine/trace.hpp"
+#include "execution/scratch_pool.hpp"
 
 namespace mpigdr {
 

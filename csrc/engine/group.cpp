@@ -62,7 +62,7 @@ std::string Group::algorithm(const CollectiveSpec& spec) const {
 }
 
 Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
-  return planner_->choice(spec, *transport_, !on_device, reach(on_device), options_.topology);
+  return planner_->choice(spec, !on_device && has_native(spec), reach(on_device), options_.topology);
 }
 
 Reach Group::reach(bool on_device) const {

@@ -21,15 +21,15 @@
 #include <variant>
 #include <vector>
 
+#include "collectives/planner.hpp"
 #include "common/error.hpp"
 #include "engine/calls.hpp"
-#include "engine/device_parts.hpp"
-#include "engine/gate.hpp"
 #include "engine/operation.hpp"
-#include "engine/planner.hpp"
-#include "engine/scratch_pool.hpp"
-#include "engine/simple_executions.hpp"
-#include "engine/stream_target.hpp"
+#include "execution/device/device_parts.hpp"
+#include "execution/device/gate.hpp"
+#include "execution/device/stream_target.hpp"
+#include "execution/scratch_pool.hpp"
+#include "execution/simple_executions.hpp"
 #include "transport/ipc/device_node.hpp"
 
 namespace mpigdr {
@@ -203,6 +203,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, Channel channel,
                                              std::uint64_t sequence, Counters& counters,
                                              std::string& algorithm);
+  // The library has a collective that does just this, on host memory.
+  bool has_native(const CollectiveSpec& spec) const {
+    return spec.counts.empty() && transport_->has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  }
   // `on_device`: the buffers are a device's.
   Choice choose(const CollectiveSpec& spec, bool on_device = false) const;
   // The second stage of a StagedCall. For the holder of the progress role.

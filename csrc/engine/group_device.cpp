@@ -2,13 +2,13 @@
 #include <utility>
 
 #include "common/error.hpp"
-#include "engine/call_check.hpp"
-#include "engine/captured_program.hpp"
+#include "diagnostics/call_check.hpp"
 #include "engine/device_release.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
-#include "engine/peer_execution.hpp"
-#include "engine/stream_execution.hpp"
+#include "execution/device/captured_program.hpp"
+#include "execution/device/peer_execution.hpp"
+#include "execution/device/stream_execution.hpp"
 
 namespace mpigdr {
 namespace {
@@ -64,8 +64,7 @@ void Group::make_programs(const CollectiveCall& call, Channel channel, std::uint
     algorithm = chosen.algorithm->name;
     return make_phases(call, chosen.leaders, channel, sequence, counters, target, work);
   }
-  const Plan plan =
-      planner_->plan(call.spec, *transport_, false, reach(true), options_.topology, target.through_host);
+  const Plan plan = planner_->plan(call.spec, false, reach(true), options_.topology, target.through_host);
   algorithm = plan.algorithm->name;
   Binding binding =
       bind(call, channel, sequence, is_acknowledged(plan.schedule->one_way, call.spec, counters));
@@ -137,7 +136,7 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
     std::string why = "messages are carried by the host";
     if (call) {
       if (failed()) fail(ErrorCode::Aborted, name, ": ", failure());
-      const Plan plan = planner_->plan(call->spec, *transport_, false, reach(true), options_.topology);
+      const Plan plan = planner_->plan(call->spec, false, reach(true), options_.topology);
       why.clear();
       // Some ranks' part of an all_to_all by messages may be without any.
       if (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared)

@@ -8,13 +8,13 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/memory_reserve.hpp"
-#include "engine/call_check.hpp"
+#include "diagnostics/call_check.hpp"
 #include "engine/calls.hpp"
 #include "engine/engine.hpp"
-#include "engine/host_execution.hpp"
 #include "engine/join_execution.hpp"
-#include "engine/program_part.hpp"
-#include "engine/staged_execution.hpp"
+#include "execution/device/program_part.hpp"
+#include "execution/host/host_execution.hpp"
+#include "execution/staged_execution.hpp"
 
 namespace mpigdr {
 namespace {
@@ -114,7 +114,7 @@ bool Group::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& 
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
-  const Plan plan = planner_->plan(c.spec, *transport_, true, reach(), options_.topology);
+  const Plan plan = planner_->plan(c.spec, has_native(c.spec), reach(), options_.topology);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
@@ -128,7 +128,7 @@ std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Chann
 std::unique_ptr<Execution> Group::make_second(const CollectiveCall& c, Channel channel,
                                               std::uint64_t sequence) {
   check(c.spec);
-  const Plan plan = planner_->plan(c.spec, *transport_, false, Reach::None, options_.topology);
+  const Plan plan = planner_->plan(c.spec, false, Reach::None, options_.topology);
   // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
   // among the uses of slots, for the same reason: it goes through the transport.
   return run_schedule(plan, c, channel, sequence, plan.schedule->one_way && sends_anything(c.spec), 0);
@@ -155,7 +155,7 @@ std::unique_ptr<Execution> Group::run_schedule(const Plan& plan, const Collectiv
   Binding binding = bind(c, channel, sequence, acknowledged);
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
-  binding.trace = engine_.trace().get();
+  binding.observer = engine_.trace().get();
   if (plan.schedule->shared) {
     binding.call = call_id(c.spec, sequence);
     binding.send_counts = c.spec.send_counts;

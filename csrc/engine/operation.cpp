@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "diagnostics/trace.hpp"
 #include "engine/group.hpp"
 
 namespace mpigdr {
@@ -111,6 +112,23 @@ std::string Operation::describe() const {
   if (!info_.algorithm.empty()) text << " algorithm=" << info_.algorithm;
   text << " group=" << group_->name() << " rank=" << group_->rank() << '/' << group_->size();
   return text.str();
+}
+
+TracedOperation traced(const Operation& operation) {
+  const OperationInfo& info = operation.info();
+  TracedOperation record;
+  record.issued = to_nanoseconds(info.issued);
+  record.started = to_nanoseconds(operation.started_at());
+  record.name = info.name;
+  record.group = operation.group().name();
+  record.algorithm = info.algorithm;
+  record.dtype = info.dtype;
+  record.detail = info.detail;
+  record.sequence = info.sequence;
+  record.count = info.count;
+  record.bytes = info.bytes;
+  record.channel = info.channel;
+  return record;
 }
 
 }  // namespace mpigdr

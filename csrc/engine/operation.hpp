@@ -14,13 +14,14 @@
 #include <string>
 #include <vector>
 
+#include "diagnostics/flight_log.hpp"
 #include "engine/completer.hpp"
-#include "engine/execution.hpp"
-#include "engine/flight_log.hpp"
+#include "execution/execution.hpp"
 
 namespace mpigdr {
 
 class Group;
+struct TracedOperation;
 
 // When std::bad_alloc says that there is none: it does not say for what.
 inline constexpr const char* kNoMemoryForRecords =
@@ -135,5 +136,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
+
+// What the trace keeps of an operation that starts.
+TracedOperation traced(const Operation& operation);
 
 }  // namespace mpigdr

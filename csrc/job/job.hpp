@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "bootstrap/kv_store.hpp"
+#include "diagnostics/flight_signal.hpp"
 #include "engine/engine.hpp"
-#include "engine/flight_signal.hpp"
 #include "job/liveness.hpp"
 #include "job/member.hpp"
 #include "transport/network.hpp"

@@ -2,11 +2,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "bootstrap/host.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "engine/selection_source.hpp"
 #include "job/group_memory.hpp"
 #include "job/job.hpp"
 #include "job/records.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/selection_source.hpp"
+#include "collectives/selection_source.hpp"
 
 namespace mpigdr {
 

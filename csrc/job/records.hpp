@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "engine/flight_writer.hpp"
-#include "engine/trace.hpp"
+#include "diagnostics/flight_writer.hpp"
+#include "diagnostics/trace.hpp"
 
 namespace mpigdr {
 

@@ -26,7 +26,8 @@ struct CheckMode {
   // A Send is over only when its Recv has begun (rendezvous), instead of at once (eager).
   bool synchronous_sends = false;
   // Copy and Reduce of all lanes of a rank wait for each other in one queue, one lane after the other, as
-  // engine/stream_execution.hpp submits them, instead of running as soon as their own lane lets them.
+  // execution/device/stream_execution.hpp submits them, instead of running as soon as their own lane lets
+  // them.
   bool device_queue = false;
   // The in-place variant of schedule/spec.hpp: on no rank, on every other one, or on all.
   enum class Aliased : std::uint8_t { None, Odd, All } aliased = Aliased::None;

@@ -9,7 +9,8 @@
 //   Copy of such a slice           not made by a rank whose Output the others reach
 //
 // Which ranks' are reached may differ from call to call and from rank to rank, and is known to a device that
-// runs the schedule only when it meets the others (engine/peer_execution.hpp). So the schedule is the same.
+// runs the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is
+// the same.
 #pragma once
 
 #include <vector>

@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "device/host/isa.hpp"
 #include "device/load.hpp"
-#include "engine/selection_source.hpp"
 #include "torch/backend.hpp"
 #include "torch/device_streams.hpp"
 #include "torch/errors.hpp"

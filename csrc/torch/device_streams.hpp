@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "device/library.hpp"
-#include "engine/stream_flags.hpp"
+#include "execution/device/stream_flags.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -57,7 +57,7 @@ class DeviceStreams {
   c10::Stream departures() const { return wrap(departures_); }
   // Where Futures are told of what is behind them; carries no work.
   c10::Stream futures() const { return wrap(futures_); }
-  // What is captured into graphs, of all groups on this device (engine/captured_program.hpp).
+  // What is captured into graphs, of all groups on this device (execution/device/captured_program.hpp).
   c10::Stream captured() const { return wrap(captured_); }
   // As bytes. Host memory is pinned.
   at::Tensor device_memory(std::size_t bytes) const;

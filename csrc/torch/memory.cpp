@@ -13,7 +13,7 @@
 
 #include "common/env.hpp"
 #include "common/error.hpp"
-#include "engine/gate.hpp"
+#include "execution/device/gate.hpp"
 #include "job/group_memory.hpp"
 #include "torch/device_streams.hpp"
 #include "transport/ipc/device_arena.hpp"

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/gate.hpp"
+#include "execution/device/gate.hpp"
 #include "torch/device_streams.hpp"
 
 namespace mpigdr::torch_binding {

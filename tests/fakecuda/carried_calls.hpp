@@ -1,8 +1,8 @@
 // Ranks in one process whose messages the host carries, between buffers of a software GPU or by way of host
-// memory: device programs and host programs joined by flags (engine/stream_execution.hpp).
+// memory: device programs and host programs joined by flags (execution/device/stream_execution.hpp).
 #pragma once
 
-#include "engine/stream_execution.hpp"
+#include "execution/device/stream_execution.hpp"
 #include "peer_runs.hpp"
 #include "stream_harness.hpp"
 

@@ -5,7 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cudart/counters.hpp"
-#include "engine/captured_program.hpp"
+#include "execution/device/captured_program.hpp"
 #include "peer_rank.hpp"
 
 namespace fakecuda_test {

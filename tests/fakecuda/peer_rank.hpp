@@ -12,7 +12,7 @@
 
 #include "common/error.hpp"
 #include "device/load.hpp"
-#include "engine/peer_execution.hpp"
+#include "execution/device/peer_execution.hpp"
 #include "peer_calls.hpp"
 #include "processes.hpp"
 #include "transport/ipc/device_arena.hpp"

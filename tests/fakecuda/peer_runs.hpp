@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "device_algorithms.hpp"
-#include "engine/captured_program.hpp"
+#include "execution/device/captured_program.hpp"
 #include "peer_rank.hpp"
 #include "test.hpp"
 

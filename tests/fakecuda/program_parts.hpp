@@ -1,8 +1,8 @@
-// What comes behind what, where an operation has several device programs (engine/device_parts.hpp), or ends
-// early (engine/stream_flags.hpp).
+// What comes behind what, where an operation has several device programs (execution/device/device_parts.hpp),
+// or ends early (execution/device/stream_flags.hpp).
 #pragma once
 
-#include "engine/device_parts.hpp"
+#include "execution/device/device_parts.hpp"
 #include "peer_runs.hpp"
 
 namespace fakecuda_test {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "device/sim/sim_device.hpp"
-#include "engine/gate.hpp"
-#include "engine/stream_target.hpp"
 #include "engine_world.hpp"
+#include "execution/device/gate.hpp"
+#include "execution/device/stream_target.hpp"
 
 namespace engine_tests {
 

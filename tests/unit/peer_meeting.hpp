@@ -6,7 +6,7 @@
 
 #include "common/error.hpp"
 #include "device_algorithms.hpp"
-#include "engine/peer_execution.hpp"
+#include "execution/device/peer_execution.hpp"
 #include "stream_harness.hpp"
 
 namespace stream_test {

@@ -16,7 +16,7 @@
 
 #include "collectives/collectives.hpp"
 #include "device/sim/sim_device.hpp"
-#include "engine/stream_execution.hpp"
+#include "execution/device/stream_execution.hpp"
 #include "schedule/through_host.hpp"
 #include "transport/ipc/device_arena.hpp"
 #include "transport/loopback/loopback.hpp"

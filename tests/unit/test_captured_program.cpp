@@ -4,8 +4,8 @@
 #include <random>
 
 #include "common/error.hpp"
-#include "engine/captured_program.hpp"
-#include "engine/peer_execution.hpp"
+#include "execution/device/captured_program.hpp"
+#include "execution/device/peer_execution.hpp"
 #include "peer_meeting.hpp"
 #include "test.hpp"
 

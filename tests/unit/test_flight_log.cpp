@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "common/pickle.hpp"
-#include "engine/flight_signal.hpp"
+#include "diagnostics/flight_signal.hpp"
 #include "engine_world.hpp"
 
 using namespace engine_tests;

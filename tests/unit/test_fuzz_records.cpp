@@ -18,7 +18,7 @@
 #include "bootstrap/signed_store.hpp"
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
-#include "engine/call_check.hpp"
+#include "diagnostics/call_check.hpp"
 #include "engine/member.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"

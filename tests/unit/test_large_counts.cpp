@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "common/error.hpp"
-#include "engine/local_step.hpp"
-#include "engine/round_messages.hpp"
-#include "engine/simple_executions.hpp"
+#include "execution/local_step.hpp"
+#include "execution/round_messages.hpp"
+#include "execution/simple_executions.hpp"
 #include "schedules.hpp"
 #include "test.hpp"
 

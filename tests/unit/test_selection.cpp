@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <fstream>
 
+#include "collectives/selection_source.hpp"
 #include "common/error.hpp"
-#include "engine/selection_source.hpp"
 #include "engine_world.hpp"
 
 using namespace mpigdr;
@@ -233,11 +233,10 @@ TEST(rows_of_one_algorithm_differ_in_leaders) {
 TEST(a_plan_has_the_leaders_of_its_row) {
   Planner planner(env_of({}), "all_reduce:0-64K:leaders=1:two_level#all_reduce:two_level");
   const auto topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 1, 1});
-  const auto transports = make_loopback(1, {});
   CollectiveSpec spec = call(Collective::AllReduce, 4, 4096);
   spec.rank = 1;  // the second of its node
   const auto crosses = [&] {
-    const Plan plan = planner.plan(spec, *transports[0], true, Reach::None, topology);
+    const Plan plan = planner.plan(spec, true, Reach::None, topology);
     CHECK(plan.algorithm->two_level);
     const auto& steps = plan.schedule->steps;
     return std::any_of(steps.begin(), steps.end(),
@@ -247,7 +246,7 @@ TEST(a_plan_has_the_leaders_of_its_row) {
     for (const auto& [bytes, leaders] : {std::pair{4096, 1}, {65536, 0}}) {
       spec.count = bytes / 4;
       CHECK(crosses() == (leaders != 1));
-      const Choice choice = planner.choice(spec, *transports[0], true, Reach::None, topology);
+      const Choice choice = planner.choice(spec, true, Reach::None, topology);
       CHECK(choice.algorithm->two_level && choice.leaders == leaders);
     }
 }

@@ -5,7 +5,7 @@
 #include <map>
 #include <thread>
 
-#include "engine/trace_file.hpp"
+#include "diagnostics/trace_file.hpp"
 #include "engine_world.hpp"
 
 using namespace engine_tests;

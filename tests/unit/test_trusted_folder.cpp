@@ -12,8 +12,8 @@
 #include <string>
 
 #include "common/error.hpp"
-#include "engine/flight_writer.hpp"
-#include "engine/trusted_folder.hpp"
+#include "diagnostics/flight_writer.hpp"
+#include "diagnostics/trusted_folder.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;

@@ -29,12 +29,13 @@
 #include <string>
 #include <vector>
 
+#include "common/staging.hpp"
 #include "device/located.hpp"
 #include "transport/ipc/device_segments.hpp"
 
 namespace mpigdr::ipc {
 
-inline constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // per slot
+inline constexpr std::size_t kStagingBytes = kDeviceStagingBytes;  // per slot
 inline constexpr int kSlots = 2;
 inline constexpr int kGraphSlot = kSlots;  // behind them, of the same size
 inline constexpr int kLanes = 16;

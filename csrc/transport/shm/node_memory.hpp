@@ -27,14 +27,15 @@
 #include <vector>
 
 #include "common/reach.hpp"
+#include "common/staging.hpp"
 #include "common/types.hpp"
 #include "transport/shm/arena.hpp"
 
 namespace mpigdr::shm {
 
-inline constexpr std::size_t kStagingBytes = 256 * 1024;  // per slot
-inline constexpr int kSlots = 8;                          // per channel
-inline constexpr int kSlotChannels = 2;                   // Collective, Accelerator
+inline constexpr std::size_t kStagingBytes = kHostStagingBytes;  // per slot
+inline constexpr int kSlots = 8;                                 // per channel
+inline constexpr int kSlotChannels = 2;                          // Collective, Accelerator
 inline constexpr int kSlotLanes = 16;
 
 // What ranks must agree on before one of them touches another's memory.

@@ -1,0 +1,132 @@
+#include "collectives/planner.hpp"
+
+#include "common/staging.hpp"
+#include "schedule/through_host.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kMostCached =
+    1024;  // plans; a job that varies its sizes without end must not grow for ever
+
+constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
+
+template <typename T>
+void append(std::string& key, const T& value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+std::string key_of(const CollectiveSpec& spec) {
+  std::string key;
+  append(key, spec.collective);
+  append(key, spec.dtype);
+  append(key, spec.op);
+  append(key, spec.rank);
+  append(key, spec.size);
+  append(key, spec.root);
+  append(key, spec.count);
+  for (const std::uint64_t count : spec.counts) append(key, count);
+  return key;
+}
+
+CollectiveSpec place(CollectiveSpec spec, const std::shared_ptr<const Topology>& topology) {
+  spec.topology = topology;
+  return spec;
+}
+
+}  // namespace
+
+Planner::Planner(const Env& env, const std::string& group_rows)
+    : selection_(load_selection(env, group_rows)) {
+  tuning_.chunk_bytes = env.chunk_bytes;
+  tuning_.max_lanes = env.lanes;
+  tuning_.staging_bytes = kHostStagingBytes;
+  // A device is no faster for pieces that fit into a cache.
+  device_tuning_ = tuning_;
+  device_tuning_.staging_bytes = kDeviceStagingBytes;
+  device_tuning_.in_place = true;
+  device_tuning_.no_messages = true;
+}
+
+Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
+                   const std::shared_ptr<const Topology>& topology, bool by_host) {
+  // Counts per rank may differ at every call: caching those would only push out what repeats.
+  const bool cached = spec.collective != Collective::AllToAll;
+  std::string key = key_of(spec);
+  append(key, native);
+  append(key, reach);
+  append(key, by_host);
+  append(key, topology ? topology->id() : 0);
+  if (cached) {
+    std::lock_guard lock(mutex_);
+    if (auto found = cache_.find(key); found != cache_.end()) return found->second;
+  }
+  Plan plan;
+  const auto make = [&](const CollectiveSpec& placed) {
+    const Choice chosen = choice(placed, native, reach);
+    plan.algorithm = chosen.algorithm;
+    const bool devices = reach == Reach::Devices;
+    Tuning tuning = devices ? device_tuning_ : tuning_;
+    tuning.leaders = chosen.leaders;
+    if (plan.algorithm->build) plan.schedule = plan.algorithm->build(placed, tuning);
+    // Devices do not reach each other's tensors, only what they share.
+    if (devices && plan.schedule->staged) {
+      plan.schedule = plan.schedule->staged;
+      plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
+    }
+    if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
+  };
+  topology ? make(place(spec, topology)) : make(spec);
+  if (!cached) return plan;
+  std::lock_guard lock(mutex_);
+  std::size_t steps = 0;
+  for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
+  make_room(steps);
+  return cache_.emplace(std::move(key), plan).first->second;
+}
+
+std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
+                                              int leaders, bool by_host) {
+  std::string key = key_of(spec);
+  append(key, leaders);
+  append(key, by_host);
+  append(key, topology.id());
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
+  }
+  Tuning between = tuning_;
+  between.leaders = leaders;
+  Phases made = phases_of(spec, topology, device_tuning_, between);
+  std::size_t steps = 0;
+  for (Phase& phase : made.phases) {
+    if (by_host && !phase.inside) phase.schedule = through_host(*phase.schedule);
+    steps += phase.schedule->steps.size();
+  }
+  auto kept = std::make_shared<const Phases>(std::move(made));
+  std::lock_guard lock(mutex_);
+  make_room(steps);
+  return phases_.emplace(std::move(key), std::move(kept)).first->second;
+}
+
+void Planner::make_room(std::size_t steps) {
+  if (cache_.size() + phases_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
+    cache_.clear();
+    phases_.clear();
+    cached_steps_ = 0;
+  }
+  cached_steps_ += steps;
+}
+
+Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
+                       const std::shared_ptr<const Topology>& topology) const {
+  if (topology) return choice(place(spec, topology), native, reach);
+  return choice(spec, native, reach);  // no copy: every all_to_all comes here
+}
+
+Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach) const {
+  const SelectionRow& row = select_row(spec, native, reach, selection_.table);
+  return {row.algorithm, row.leaders};
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,61 @@
+// From a collective to what runs it: the algorithm that the selection table chooses and its schedule, cached:
+// a training job repeats the same few collectives on every step. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "collectives/phases.hpp"
+#include "collectives/selection_source.hpp"
+#include "common/env.hpp"
+#include "common/reach.hpp"
+
+namespace mpigdr {
+
+// What runs a collective, and what the row of the table that says so adds to it.
+struct Choice {
+  const Algorithm* algorithm = nullptr;
+  int leaders = 0;  // Tuning::leaders
+};
+
+struct Plan {
+  const Algorithm* algorithm = nullptr;
+  SchedulePtr schedule;  // null: run by the library ("native")
+};
+
+class Planner {
+ public:
+  // `group_rows`: as in load_selection(), which throws for both.
+  explicit Planner(const Env& env, const std::string& group_rows = "");
+
+  // `native`: the library has a collective that does just this. `reach` of the group's ranks into
+  // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
+  // spec's. `by_host`: for memory that the transport does not reach, see through_host().
+  Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
+            const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
+  // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.
+  // `leaders`: Choice::leaders.
+  std::shared_ptr<const Phases> phases(const CollectiveSpec& spec, const Topology& topology, int leaders,
+                                       bool by_host);
+  // What plan() builds from.
+  Choice choice(const CollectiveSpec& spec, bool native, Reach reach,
+                const std::shared_ptr<const Topology>& topology) const;
+  // What the ranks of a group must have alike.
+  const std::vector<SharedSetting>& settings() const { return selection_.settings; }
+
+ private:
+  Choice choice(const CollectiveSpec& placed, bool native, Reach reach) const;
+  // Before something of so many steps is kept; with mutex_ held.
+  void make_room(std::size_t steps);
+
+  const Selection selection_;
+  Tuning tuning_, device_tuning_;  // the latter where devices share memory
+  std::mutex mutex_;
+  std::size_t cached_steps_ = 0;
+  std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
+  std::unordered_map<std::string, std::shared_ptr<const Phases>> phases_;
+};
+
+}  // namespace mpigdr

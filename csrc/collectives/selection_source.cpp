@@ -1,0 +1,118 @@
+#include "collectives/selection_source.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "common/error.hpp"
+#include "common/rank_list.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr const char* kSelect = "MPI_GDR_SELECT";
+constexpr const char* kGroupRows = "Options.selection";
+
+std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
+  const std::string& wanted = env.algorithm[static_cast<int>(collective)];
+  if (wanted.empty()) return {};
+  SelectionRow row;
+  row.collective = collective;
+  row.algorithm = find_algorithm(collective, wanted);
+  row.origin = Env::algorithm_variable(collective);
+  if (!row.algorithm)
+    fail(ErrorCode::InvalidUsage, row.origin, "=", wanted, " is not an algorithm of ", name(collective),
+         ": expected one of ", algorithm_names(collective));
+  // Whoever names one algorithm for everything accepts what it does.
+  row.native_order = reduces(collective) && !row.algorithm->build;
+  return {std::move(row)};
+}
+
+std::vector<SelectionRow> rows_of_file(const std::string& path) {
+  if (path.empty()) return {};
+  std::ifstream file(path);
+  std::ostringstream text;
+  // Of a directory opening succeeds, reading does not.
+  if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(text << file.rdbuf())) || file.bad())
+    fail(ErrorCode::InvalidUsage, "MPI_GDR_TUNING=", path, " cannot be read: ", std::strerror(errno));
+  return parse_table(text.str(), path);
+}
+
+// FNV-1a over the rows as text: equal on all ranks and releases, whatever the comments and spaces.
+std::string digest(const std::vector<SelectionRow>& rows) {
+  std::uint64_t h = 14695981039346656037u;
+  for (const SelectionRow& row : rows)
+    for (const char c : to_text(row) + '\n') h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  std::ostringstream hex;
+  hex << std::hex << h;
+  return hex.str();
+}
+
+const std::string& default_digest() {
+  static const std::string value = digest(parse_table(default_table_text(), "built-in table"));
+  return value;
+}
+
+}  // namespace
+
+Selection load_selection(const Env& env, const std::string& group_rows) {
+  const auto from_variable = parse_overrides(env.select, kSelect);
+  const auto from_options = parse_overrides(group_rows, kGroupRows);
+  const auto from_file = rows_of_file(env.tuning_file);
+  Selection made;
+  const auto add = [&](std::string name, std::string value, std::string shown) {
+    made.settings.push_back(
+        {std::move(name), std::move(value), shown.empty() ? "not set" : std::move(shown)});
+  };
+  add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
+  add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
+  add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
+  add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
+  for (int c = 0; c < kCollectiveCount; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    made.table.append(forced_row(env, collective));
+    add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
+  }
+  made.table.append(from_variable);
+  add(kSelect, digest(from_variable), env.select);
+  made.table.append(from_options);
+  add(kGroupRows, digest(from_options), group_rows);
+  made.table.append(from_file);
+  const std::string rows = std::to_string(from_file.size()) + (from_file.size() == 1 ? " row" : " rows");
+  add("MPI_GDR_TUNING", digest(from_file),
+      env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
+  for (int c = 0; c < kCollectiveCount; ++c)
+    made.table.append(default_table().rows(static_cast<Collective>(c)));
+  add("the built-in selection table", default_digest(), "digest " + default_digest());
+  return made;
+}
+
+std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank) {
+  for (std::size_t r = 1; r < by_rank.size(); ++r)
+    if (by_rank[r].size() != by_rank[0].size())
+      return "rank " + std::to_string(r) + " has another release of mpi-gdr than rank 0";
+  std::string text;
+  for (std::size_t s = 0; s < by_rank[0].size(); ++s) {
+    std::vector<std::pair<const SharedSetting*, std::vector<int>>> sides;  // in order of their first rank
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      const SharedSetting& setting = by_rank[r][s];
+      auto side = std::find_if(sides.begin(), sides.end(),
+                               [&](const auto& known) { return known.first->value == setting.value; });
+      if (side == sides.end()) side = sides.insert(side, {&setting, {}});
+      side->second.push_back(static_cast<int>(r));
+    }
+    if (sides.size() < 2) continue;
+    text += (text.empty() ? "" : "; ") + sides[0].first->name + " is ";
+    for (std::size_t i = 0; i < sides.size(); ++i)
+      text += (i == 0                 ? ""
+               : i + 1 < sides.size() ? ", "
+                                      : " and ") +
+              sides[i].first->shown + (sides[i].second.size() > 1 ? " on ranks " : " on rank ") +
+              rank_list(sides[i].second);
+  }
+  return text;
+}
+
+}  // namespace mpigdr

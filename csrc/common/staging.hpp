@@ -1,0 +1,11 @@
+// How much memory a rank gives to what its node shares, for each slot: schedules are cut to it.
+#pragma once
+
+#include <cstddef>
+
+namespace mpigdr {
+
+inline constexpr std::size_t kHostStagingBytes = 256 * 1024;
+inline constexpr std::size_t kDeviceStagingBytes = std::size_t{16} << 20;
+
+}  // namespace mpigdr

@@ -1,0 +1,272 @@
+#include "diagnostics/call_check.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
+#include "common/error.hpp"
+#include "common/rank_list.hpp"
+
+namespace mpigdr {
+namespace {
+
+// FNV-1a.
+class Hash {
+ public:
+  void add(const void* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i)
+      value_ = (value_ ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
+  }
+  template <typename T>
+  void add(const T& value) {
+    add(&value, sizeof value);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037u;
+};
+
+template <std::size_t N>
+void copy_text(char (&to)[N], std::string_view text) {
+  to[text.copy(to, N - 1)] = 0;
+}
+
+}  // namespace
+
+void check_received(CallHeader& header, int rank) {
+  header.name[sizeof header.name - 1] = header.dtype[sizeof header.dtype - 1] =
+      header.detail[sizeof header.detail - 1] = 0;
+  for (const CallHeader::Call& call : header.call)
+    if (static_cast<int>(call.collective) >= kCollectiveCount ||
+        static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
+      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
+           static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
+           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
+}
+
+CallHeader::Call agreed_part(const CollectiveSpec& spec) {
+  CallHeader::Call call{};
+  call.collective = spec.collective;
+  call.dtype = spec.dtype;
+  if (reduces(spec.collective)) call.op = spec.op;
+  if (has_root(spec.collective)) call.root = spec.root;
+  if (spec.collective != Collective::AllToAll) call.count = spec.count;
+  if (!spec.counts.empty()) {
+    Hash hash;
+    hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
+    call.count = hash.value();
+  }
+  return call;
+}
+
+namespace {
+
+bool equal(const CallHeader::Call& a, const CallHeader::Call& b) {
+  return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
+         a.count == b.count;
+}
+
+bool equal(const CallHeader& a, const CallHeader& b) {
+  return a.digest == b.digest && std::strcmp(a.dtype, b.dtype) == 0;
+}
+
+}  // namespace
+
+CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name,
+                     std::string_view dtype, std::string_view detail, std::uint64_t sequence, Channel channel,
+                     int tag, Transport& transport)
+    : channel_(channel),
+      tag_(tag),
+      transport_(transport),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      theirs_(size_) {
+  CallHeader header{};
+  header.sequence = sequence;
+  header.calls = static_cast<std::uint32_t>(calls.size());
+  copy_text(header.name, name);
+  copy_text(header.dtype, dtype);
+  copy_text(header.detail, detail);
+  Hash hash;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const CallHeader::Call call = agreed_part(*calls[i]);
+    hash.add(call.collective);
+    hash.add(call.dtype);
+    hash.add(call.op);
+    hash.add(call.root);
+    hash.add(call.count);
+    if (i < CallHeader::kCalls) header.call[i] = call;
+  }
+  header.digest = hash.value();
+  ours_.assign(size_, header);
+  for (std::size_t i = 0; i < calls.size() && i < CallHeader::kCalls; ++i) {
+    const CollectiveSpec& spec = *calls[i];
+    if (spec.collective != Collective::AllToAll) continue;
+    pairs_ = true;
+    const std::uint64_t item = item_size(spec.dtype);
+    for (int r = 0; r < size_; ++r) {
+      ours_[r].call[i].to_you = spec.send_counts[r] * item;
+      ours_[r].call[i].from_you = spec.recv_counts[r] * item;
+    }
+  }
+  theirs_[rank_] = ours_[rank_];
+}
+
+bool CallCheck::advance() {
+  if (phase_ == Phase::Headers) {
+    if (!posted_) exchange(ours_.data(), theirs_.data(), sizeof(CallHeader), false);
+    if (!all_arrived()) return false;
+    for (int r = 0; r < size_; ++r) check_received(theirs_[r], r);
+    compare_headers();
+    ++rounds_done_;
+    phase_ = pairs_ ? Phase::Verdicts : Phase::Done;
+    if (pairs_) {
+      judge_pairs();
+      // The same tag as before: messages between two ranks do not overtake each other.
+      exchange(&verdicts_[rank_], verdicts_.data(), sizeof(Verdict), true);
+    }
+  }
+  if (phase_ == Phase::Verdicts) {
+    if (!all_arrived()) return false;
+    compare_verdicts();
+    ++rounds_done_;
+    phase_ = Phase::Done;
+  }
+  return true;
+}
+
+void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool same_to_all) {
+  posted_ = true;
+  messages_.clear();
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_)
+      messages_.push_back(
+          {transport_.irecv(channel_, static_cast<char*>(from) + r * bytes, bytes, r, tag_), r, true});
+  for (int i = 1; i < size_; ++i) {  // not all to the same rank at once
+    const int r = (rank_ + i) % size_;
+    const char* const data = static_cast<const char*>(to) + (same_to_all ? 0 : r * bytes);
+    messages_.push_back({transport_.isend(channel_, data, bytes, r, tag_), r, false});
+  }
+}
+
+bool CallCheck::all_arrived() {
+  // By hand: std::erase_if leaves copies behind when test() throws, and abandon() would give up one request
+  // twice.
+  for (std::size_t i = 0; i < messages_.size();) {
+    RecvStatus status;
+    Message& message = messages_[i];
+    if (!transport_.test(message.request, message.receive ? &status : nullptr)) {
+      ++i;
+      continue;
+    }
+    message = messages_.back();
+    messages_.pop_back();
+  }
+  return messages_.empty();
+}
+
+void CallCheck::compare_headers() const {
+  if (std::all_of(theirs_.begin(), theirs_.end(), [&](const CallHeader& h) { return equal(h, theirs_[0]); }))
+    return;
+  // The same text on every rank: it depends on the headers only.
+  std::uint32_t first = 0;
+  const auto same_call = [&](std::uint32_t i) {
+    return std::all_of(theirs_.begin(), theirs_.end(), [&](const CallHeader& h) {
+      return i < h.calls && i < theirs_[0].calls && equal(h.call[i], theirs_[0].call[i]);
+    });
+  };
+  while (first < CallHeader::kCalls && same_call(first)) ++first;
+  if (std::all_of(theirs_.begin(), theirs_.end(),
+                  [&](const CallHeader& h) { return h.digest == theirs_[0].digest; }))
+    first = 0;  // equal calls on different dtypes
+  std::ostringstream text;
+  text << "the ranks called different collectives: ";
+  std::vector<bool> told(size_, false);
+  for (int r = 0; r < size_; ++r) {
+    if (told[r]) continue;
+    std::vector<int> alike;
+    for (int other = r; other < size_; ++other)
+      if (equal(theirs_[other], theirs_[r])) alike.push_back(other), told[other] = true;
+    text << (r ? "; " : "") << (alike.size() > 1 ? "ranks " : "rank ") << rank_list(alike) << " called "
+         << text_of(theirs_[r], first);
+  }
+  fail(ErrorCode::Remote, text.str());
+}
+
+std::string CallCheck::text_of(const CallHeader& header, std::uint32_t call) const {
+  std::ostringstream text;
+  text << header.name << " seq=" << header.sequence;
+  if (header.detail[0]) text << ' ' << header.detail;
+  // The detail is the torch side's, and may say the same of different calls.
+  if (call >= header.calls || call >= CallHeader::kCalls) {
+    text << " (" << header.calls << (header.calls == 1 ? " call)" : " calls)");
+    return text.str();
+  }
+  const CallHeader::Call& c = header.call[call];
+  text << " (";
+  if (header.calls > 1) text << "call " << call + 1 << " of " << header.calls << ": ";
+  text << mpigdr::name(c.collective);
+  if (reduces(c.collective))
+    text << ' ' << mpigdr::name(c.dtype) << " count=" << c.count << " op=" << mpigdr::name(c.op);
+  else if (c.collective != Collective::Barrier)
+    text << ' ' << header.dtype;
+  if (!reduces(c.collective) && c.count) text << " bytes=" << c.count * item_size(c.dtype);
+  if (has_root(c.collective)) text << " root=" << c.root;
+  text << ')';
+  return text.str();
+}
+
+void CallCheck::judge_pairs() {
+  verdicts_.assign(size_, Verdict{0, -1, -1, 0, 0});
+  for (std::uint32_t i = 0; i < std::min<std::uint32_t>(ours_[0].calls, CallHeader::kCalls); ++i)
+    for (int r = 0; r < size_; ++r) {
+      const CallHeader::Call &mine = ours_[r].call[i], &yours = theirs_[r].call[i];
+      if (mine.to_you != yours.from_you) {
+        verdicts_[rank_] = {i, rank_, r, mine.to_you, yours.from_you};
+        return;
+      }
+      if (mine.from_you != yours.to_you) {
+        verdicts_[rank_] = {i, r, rank_, yours.to_you, mine.from_you};
+        return;
+      }
+    }
+}
+
+void CallCheck::compare_verdicts() const {
+  std::ostringstream text;
+  std::vector<std::pair<int, int>> told;  // both ranks of a pair see it
+  for (const Verdict& v : verdicts_) {
+    const std::pair pair{v.sender, v.receiver};
+    if (v.sender < 0 || std::find(told.begin(), told.end(), pair) != told.end()) continue;
+    told.push_back(pair);
+    text << (told.size() > 1 ? "; " : "") << "rank " << v.sender << " sends " << v.sent << " bytes to rank "
+         << v.receiver << ", which expects " << v.expected << " bytes from it";
+    if (ours_[0].calls > 1) text << " (call " << v.call + 1 << " of " << ours_[0].calls << ')';
+  }
+  if (!told.empty())
+    fail(ErrorCode::Remote, "the ranks called ", ours_[0].name, " seq=", ours_[0].sequence,
+         " with splits that do not match: ", text.str());
+}
+
+std::vector<int> CallCheck::pending_peers() const {
+  std::vector<int> peers;
+  for (const Message& message : messages_)
+    if (message.receive) peers.push_back(message.peer);
+  if (peers.empty())
+    for (const Message& message : messages_) peers.push_back(message.peer);
+  return peers;
+}
+
+void CallCheck::abandon() noexcept {
+  for (Message& message : messages_) {
+    try {
+      transport_.abandon(message.request);
+    } catch (...) {
+      // The operation has failed already.
+    }
+  }
+  messages_.clear();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,99 @@
+#include "diagnostics/file_writer.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "common/quiet_thread.hpp"
+
+namespace mpigdr {
+namespace {
+
+// Files of one process are written one after the other.
+std::mutex& writing() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+std::string because(const char* call, const std::string& path) {
+  return std::string(call) + " " + path + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+std::string replace_file(const std::string& path, const std::string& content, FolderUse use) {
+  const auto [where, name] = split_path(path);
+  const TrustedFolder folder(where, use);
+  const int at = folder.descriptor();
+  // Not like the final name: an analyzer that reads the folder meanwhile must not take it for a log.
+  // With the final name: ranks of two hosts that share the folder may have one process number.
+  const std::string partial = ".partial-" + name + '-' + std::to_string(getpid()) + "~";
+  unlinkat(at, partial.c_str(), 0);  // of an earlier process of this number
+  const int fd = openat(at, partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return because("open", where + '/' + partial);
+  std::string problem;
+  for (std::size_t done = 0; done < content.size() && problem.empty();) {
+    const ssize_t n = write(fd, content.data() + done, content.size() - done);
+    if (n > 0) {
+      done += static_cast<std::size_t>(n);
+    } else if (n == 0 || errno != EINTR) {
+      problem = because("write", where + '/' + partial);
+    }
+  }
+  if (close(fd) != 0 && problem.empty()) problem = because("close", where + '/' + partial);
+  if (problem.empty() && renameat(at, partial.c_str(), at, name.c_str()) != 0)
+    problem = because("rename to", path);
+  if (!problem.empty()) unlinkat(at, partial.c_str(), 0);
+  return problem;
+}
+
+FileWriter::Result FileWriter::write(const std::string& path, std::function<std::string()> content,
+                                     std::chrono::milliseconds patience, FolderUse use) const {
+  Result result{path, ""};
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+    std::string problem;
+  };
+  try {
+    // Several groups may fail at once, one after the other on the thread that carries all of them: only the
+    // first waits for a file system that hangs, else they would look like a thread stuck in MPI.
+    if (late_->load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
+    auto shared = std::make_shared<Shared>();
+    quiet_thread("mpigdr-file", [shared, content = std::move(content), late = late_, path, use] {
+      std::string problem;
+      try {
+        std::lock_guard one_at_a_time(writing());
+        problem = replace_file(path, content(), use);
+      } catch (const std::bad_alloc&) {
+        problem = "no memory";  // so short that it needs none
+      } catch (const std::exception& e) {
+        problem = e.what();
+      }
+      std::lock_guard lock(shared->mutex);
+      late->store(false, std::memory_order_relaxed);
+      shared->problem = std::move(problem);
+      shared->done = true;
+      shared->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(shared->mutex);
+    if (shared->changed.wait_for(lock, patience, [&] { return shared->done; })) {
+      result.problem = shared->problem;
+    } else {
+      late_->store(true, std::memory_order_relaxed);
+      result.problem = "writing " + result.path + " takes long; it goes on";
+    }
+  } catch (const std::exception& e) {  // no memory, no thread
+    result.problem = e.what();
+  }
+  return result;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,114 @@
+#include "diagnostics/flight_log.hpp"
+
+#include <algorithm>
+
+namespace mpigdr {
+namespace {
+
+using std::chrono::duration_cast;
+
+std::int64_t product(const std::int64_t* sizes, std::size_t dims) {
+  std::int64_t elements = 1;
+  for (std::size_t d = 0; d < dims; ++d) elements *= sizes[d];
+  return elements;
+}
+
+}  // namespace
+
+void TensorShapes::add(const char* dtype, const std::int64_t* sizes, std::size_t dims) {
+  if (count_ == kTensors) {
+    Tensor& last = tensors_[kTensors - 1];
+    const std::int64_t elements = product(sizes_ + last.first, last.dims) + product(sizes, dims);
+    sizes_[last.first] = elements;
+    last.dims = 1;
+    return;
+  }
+  // Every tensor still to come finds room for one number, which is also what a merged one needs.
+  const std::size_t room = kSizes - used_ - static_cast<std::size_t>(kTensors - count_ - 1);
+  Tensor& tensor = tensors_[count_++];
+  tensor = {dtype, used_, static_cast<std::uint32_t>(dims)};
+  if (dims > room) {
+    tensor.dims = 1;
+    sizes_[used_] = product(sizes, dims);
+  } else {
+    std::copy_n(sizes, dims, sizes_ + used_);
+    if (dims == 0) sizes_[used_] = 1;
+  }
+  used_ += std::max(tensor.dims, 1u);
+}
+
+FlightLog::FlightLog(std::size_t capacity)
+    : capacity_(std::max<std::size_t>(capacity, 1)),
+      offset_(duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+                  .count() -
+              duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count()),
+      slots_(new Slot[capacity_]) {}
+
+std::int64_t FlightLog::nanoseconds(Clock::time_point t) const {
+  return duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count() + offset_;
+}
+
+std::uint32_t FlightLog::add_group(Group group) {
+  std::lock_guard lock(groups_mutex_);
+  const std::string name = group.name;
+  const auto taken = [&] {
+    return std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.name == group.name; });
+  };
+  for (int i = 2; taken(); ++i) group.name = name + '#' + std::to_string(i);
+  groups_.push_back(std::move(group));
+  return static_cast<std::uint32_t>(groups_.size() - 1);
+}
+
+void FlightLog::describe(std::uint32_t group, const std::string& description) {
+  std::lock_guard lock(groups_mutex_);
+  groups_.at(group).description = description;
+}
+
+template <typename Change>
+void FlightLog::update(std::uint64_t id, Change&& change) {
+  Slot& slot = slots_[id % capacity_];
+  const Lock lock(slot);
+  if (slot.used && slot.entry.id == id) change(slot);
+}
+
+void FlightLog::forget(std::uint64_t id) {
+  update(id, [](Slot& slot) { slot.used = false; });
+}
+
+void FlightLog::started(std::uint64_t id, Clock::time_point now) {
+  update(id, [&](Slot& slot) { slot.entry.started = nanoseconds(now); });
+}
+
+void FlightLog::succeeded(std::uint64_t id, Clock::time_point now) {
+  update(id, [&](Slot& slot) { slot.entry.ended = nanoseconds(now); });
+}
+
+void FlightLog::failed(std::uint64_t id, Clock::time_point now, const std::string& error,
+                       const std::vector<int>* pending) {
+  update(id, [&](Slot& slot) {
+    FlightEntry& entry = slot.entry;
+    if (entry.failed) return;
+    entry.failed = true;
+    entry.ended = nanoseconds(now);
+    entry.error = error;
+    if (pending) entry.pending = *pending;
+  });
+}
+
+FlightLog::Snapshot FlightLog::snapshot() const {
+  Snapshot shot;
+  shot.entries.reserve(std::min<std::uint64_t>(capacity_, next_.load(std::memory_order_relaxed)));
+  for (std::size_t i = 0; i < capacity_; ++i) {
+    const Slot& slot = slots_[i];
+    const Lock lock(slot);
+    if (slot.used) shot.entries.push_back(slot.entry);
+  }
+  std::sort(shot.entries.begin(), shot.entries.end(),
+            [](const FlightEntry& a, const FlightEntry& b) { return a.id < b.id; });
+  // After the entries: their groups are there.
+  std::lock_guard lock(groups_mutex_);
+  shot.groups = groups_;
+  return shot;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,253 @@
+// From the flight log to the layout that torch's analyzer reads (torch/distributed/flight_recorder). What it
+// asks for, beyond the keys of FlightRecorder.hpp:
+//  - a name "<library>:<operation>" of a library and an operation that it knows: unknown ones end it with an
+//    AssertionError. Ours are given as "gloo:", since "nccl:" would claim what NCCL does with streams.
+//  - collectives only in `entries`: it matches an entry to all ranks of the group. Messages stand in
+//    `p2p_entries`, which `mpi-gdr diagnose` reads.
+//  - states scheduled, started, completed: a failed operation stays what it was, its error stands in `error`.
+//  - equal descriptions of a group on all ranks, in `pg_config`.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "common/pickle.hpp"
+#include "diagnostics/flight_writer.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr const char* kFormat = "2.10";
+
+class Dict {
+ public:
+  explicit Dict(PickleWriter& out) : out_(out) { out_.begin_dict(); }
+  ~Dict() { out_.end_dict(); }
+  void set(const char* key, std::string_view value) { out_.text(key), out_.text(value); }
+  void set(const char* key, const char* value) { set(key, std::string_view(value)); }
+  void set(const char* key, std::int64_t value) { out_.text(key), out_.integer(value); }
+  void set(const char* key, std::uint64_t value) { set(key, static_cast<std::int64_t>(value)); }
+  void set(const char* key, int value) { set(key, static_cast<std::int64_t>(value)); }
+  void set(const char* key, bool value) { out_.text(key), out_.boolean(value); }
+  PickleWriter& key(std::string_view key) {
+    out_.text(key);
+    return out_;
+  }
+
+ private:
+  PickleWriter& out_;
+};
+
+// Accelerator tensors have sequence numbers of their own, so in the eyes of the analyzer a group of their
+// own.
+std::string shown_name(const FlightLog::Group& group, Channel channel) {
+  return channel == Channel::Accelerator ? group.name + ":accelerator" : group.name;
+}
+
+std::string list_text(const std::vector<int>& ranks) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text + "]";
+}
+
+std::int64_t elements(const TensorShapes& shapes) {
+  std::int64_t sum = 0;
+  for (int i = 0; i < shapes.count(); ++i) {
+    std::int64_t product = 1;
+    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) product *= shapes.sizes(shapes[i])[d];
+    sum += product;
+  }
+  return sum;
+}
+
+// Ranks may differ in sizes, which the analyzer takes for an error.
+bool uneven(std::string_view name, const FlightEntry& entry, const FlightLog::Group& group) {
+  const auto size = static_cast<std::int64_t>(group.members.size());
+  if (name.find("gather") != name.npos && name != "gather")
+    return elements(entry.outputs) != elements(entry.inputs) * size;
+  if (name.find("reduce_scatter") != name.npos)
+    return elements(entry.inputs) != elements(entry.outputs) * size;
+  return false;
+}
+
+// The analyzer's word for an operation.
+std::string analyzer_name(const FlightEntry& entry, const FlightLog::Group& group) {
+  // Without a destructor: the thread that writes may still run when the process ends.
+  static constexpr auto known = std::to_array<std::string_view>(
+      {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "all_gather", "all_reduce", "_all_gather_base",
+       "all_gather_into_tensor_coalesced", "reduce_scatter", "reduce_scatter_tensor_coalesced",
+       "_reduce_scatter_base", "gather", "scatter", "all_to_all", "barrier", "allreduce_coalesced"});
+  const std::string_view name = entry.torch_name.view().empty() ? entry.name.view() : entry.torch_name.view();
+  if (name == "all_reduce_coalesced") return "gloo:allreduce_coalesced";
+  if (std::find(known.begin(), known.end(), name) == known.end() || uneven(name, entry, group))
+    return "gloo:coalesced";  // matched by name only
+  return "gloo:" + std::string(name);
+}
+
+void put_shapes(Dict& dict, const char* sizes_key, const char* dtypes_key, const TensorShapes& shapes) {
+  PickleWriter& out = dict.key(sizes_key);
+  out.begin_list();
+  for (int i = 0; i < shapes.count(); ++i) {
+    out.begin_list();
+    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) out.integer(shapes.sizes(shapes[i])[d]);
+    out.end_list();
+  }
+  out.end_list();
+  dict.key(dtypes_key);
+  out.begin_list();
+  for (int i = 0; i < shapes.count(); ++i) out.text(shapes[i].dtype);
+  out.end_list();
+}
+
+const char* state(const FlightEntry& entry) {
+  if (entry.ended && !entry.failed) return "completed";
+  return entry.started ? "started" : "scheduled";
+}
+
+void put_time(Dict& dict, const char* key, std::int64_t time) {
+  PickleWriter& out = dict.key(key);
+  time ? out.integer(time) : out.none();
+}
+
+int world_rank(const FlightLog::Group& group, int rank) {
+  return rank >= 0 && rank < static_cast<int>(group.members.size()) ? group.members[rank] : rank;
+}
+
+// What collectives and messages share.
+void put_common(Dict& dict, const FlightEntry& entry, const FlightLog::Group& group) {
+  PickleWriter& out = dict.key("process_group");
+  out.text(shown_name(group, entry.channel));
+  out.text(group.description.empty() ? (group.is_default ? "default_pg" : "undefined") : group.description);
+  out.pair();
+  dict.set("pg_id", static_cast<std::int64_t>(entry.group));
+  put_shapes(dict, "input_sizes", "input_dtypes", entry.inputs);
+  put_shapes(dict, "output_sizes", "output_dtypes", entry.outputs);
+  dict.set("time_created_ns", entry.created);
+  dict.set("state", state(entry));
+  put_time(dict, "time_discovered_started_ns", entry.started);
+  put_time(dict, "time_discovered_completed_ns", entry.failed ? 0 : entry.ended);
+  dict.set("retired", entry.ended != 0);
+  dict.set("timeout_ms", entry.timeout / 1'000'000);
+  // Ours.
+  dict.set("name", entry.name.view());
+  dict.set("detail", entry.detail.view());
+  dict.set("bytes", entry.bytes);
+  if (!entry.failed) return;
+  dict.set("error", entry.error);
+  put_time(dict, "time_failed_ns", entry.ended);
+  dict.key("pending_ranks");
+  out.begin_list();
+  for (int rank : entry.pending) out.integer(world_rank(group, rank));
+  out.end_list();
+}
+
+void put_collective(PickleWriter& out, const FlightEntry& entry, const FlightLog::Group& group) {
+  Dict dict(out);
+  dict.set("record_id", entry.record);
+  dict.set("collective_seq_id", entry.sequence);
+  dict.set("p2p_seq_id", 0);
+  dict.set("op_id", entry.id);
+  dict.set("is_p2p", false);
+  dict.set("profiling_name", analyzer_name(entry, group));
+  dict.set("sequences", entry.sequences);
+  dict.set("algorithm", entry.algorithm.view());
+  put_common(dict, entry, group);
+}
+
+void put_message(PickleWriter& out, const FlightEntry& entry, const FlightLog::Group& group, int self) {
+  Dict dict(out);
+  const int peer = world_rank(group, entry.peer);
+  dict.set("op_id", entry.id);
+  dict.set("is_p2p", true);
+  dict.set("source", entry.send ? self : peer);  // ranks of the world; -1: any source
+  dict.set("destination", entry.send ? peer : self);
+  dict.set("tag", entry.tag);
+  dict.set("message", entry.sequence);
+  put_common(dict, entry, group);
+}
+
+void put_groups(Dict& top, const FlightLog::Snapshot& shot) {
+  std::set<std::pair<std::uint32_t, bool>> shown;
+  for (std::uint32_t i = 0; i < shot.groups.size(); ++i) shown.emplace(i, false);
+  for (const FlightEntry& entry : shot.entries)
+    if (entry.channel == Channel::Accelerator) shown.emplace(entry.group, true);
+  PickleWriter& out = top.key("pg_config");
+  Dict config(out);
+  for (const auto& [index, accelerator] : shown) {
+    const FlightLog::Group& group = shot.groups[index];
+    const std::string name = shown_name(group, accelerator ? Channel::Accelerator : Channel::Collective);
+    config.key(name);
+    Dict row(out);
+    row.set("name", name);
+    row.set("desc", group.is_default ? "default_pg" : "undefined");
+    row.set("ranks", list_text(group.members));
+    row.set("uid", group.uid + (accelerator ? ":accelerator" : ""));
+    row.set("description", group.description);
+  }
+}
+
+void put_status(Dict& top, const FlightLog::Snapshot& shot) {
+  std::map<std::uint32_t, std::array<std::int64_t, 3>> status;  // enqueued, started, completed
+  for (const FlightEntry& entry : shot.entries) {
+    if (entry.channel == Channel::PointToPoint) continue;
+    auto& last = status.try_emplace(entry.group, std::array<std::int64_t, 3>{-1, -1, -1}).first->second;
+    const auto sequence = static_cast<std::int64_t>(entry.sequence);
+    last[0] = std::max(last[0], sequence);
+    if (entry.started) last[1] = std::max(last[1], sequence);
+    if (entry.ended && !entry.failed) last[2] = std::max(last[2], sequence);
+  }
+  PickleWriter& out = top.key("pg_status");
+  Dict dict(out);
+  for (const auto& [group, last] : status) {
+    dict.key(std::to_string(group));
+    Dict row(out);
+    row.set("last_enqueued_collective", last[0]);
+    row.set("last_started_collective", last[1]);
+    row.set("last_completed_collective", last[2]);
+  }
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+}  // namespace
+
+std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& options,
+                   const std::string& reason) {
+  PickleWriter out;
+  {
+    Dict top(out);
+    top.set("version", kFormat);
+    top.set("comm_lib_version", "mpi-gdr " + options.version);
+    put_groups(top, shot);
+    put_status(top, shot);
+    top.key("entries");
+    out.begin_list();
+    for (const FlightEntry& entry : shot.entries)
+      if (entry.channel != Channel::PointToPoint) put_collective(out, entry, shot.groups.at(entry.group));
+    out.end_list();
+    top.key("p2p_entries");
+    out.begin_list();
+    for (const FlightEntry& entry : shot.entries)
+      if (entry.channel == Channel::PointToPoint)
+        put_message(out, entry, shot.groups.at(entry.group), options.rank);
+    out.end_list();
+    top.set("backend", "mpi-gdr");
+    top.set("rank", options.rank);
+    top.set("world_size", options.size);
+    top.set("host", host_name());
+    top.set("pid", static_cast<std::int64_t>(getpid()));
+    top.set("reason", reason);
+    top.set("time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count());
+  }
+  return out.finish();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,37 @@
+// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd,
+// which is safe in a signal handler (signal-safety(7)); a thread that waits for it writes the files.
+//
+// One per process, because a signal's disposition belongs to the process. A program that handles the signal
+// itself keeps it, whether it says so before or after.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+#include "diagnostics/flight_writer.hpp"
+#include "diagnostics/trace.hpp"
+
+namespace mpigdr {
+
+class FlightSignal {
+ public:
+  // Does nothing if the signal is not at its default, or if the system has no eventfd to give.
+  // `writer` or `trace` may be null.
+  FlightSignal(int signal, std::shared_ptr<FlightWriter> writer, std::shared_ptr<const Trace> trace = {});
+  ~FlightSignal();  // gives the signal its default back, unless it is somebody else's by now
+  FlightSignal(const FlightSignal&) = delete;
+  FlightSignal& operator=(const FlightSignal&) = delete;
+
+  bool installed() const { return thread_.joinable(); }
+
+ private:
+  void run();
+
+  const int signal_;
+  const std::shared_ptr<FlightWriter> writer_;
+  const std::shared_ptr<const Trace> trace_;
+  int event_ = -1;
+  std::thread thread_;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,52 @@
+// Writes the flight log to a file, as torch's flight recorder does: a pickle per rank, in the layout of
+// version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
+//
+// Thread-safe. Never throws, never fails the job.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "diagnostics/file_writer.hpp"
+#include "diagnostics/flight_log.hpp"
+
+namespace mpigdr {
+
+struct FlightWriterOptions {
+  std::string directory;             // made when the first file is written; empty: write() needs a path
+  int rank = 0, size = 1;            // of the world
+  std::string version;               // of this software
+  FolderUse use = FolderUse::Named;  // of the directory
+};
+
+class FlightWriter {
+ public:
+  FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
+
+  const std::shared_ptr<FlightLog>& log() const { return log_; }
+  // Ranks of a later world may stand in another order.
+  void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
+  // The file that write() makes by default: "<directory>/mpi_gdr_trace_rank_<rank>".
+  std::string path() const;
+
+  using Result = FileWriter::Result;
+  // Replaces the file in one step; readers never see half of it. `reason`: why, for whoever reads it.
+  Result write(const std::string& reason, std::chrono::milliseconds patience,
+               const std::string& path = {}) const;
+  // Writes it, and says so for the end of a message: "; flight log: /tmp/..." or why there is none.
+  std::string write_and_tell(const std::string& reason, std::chrono::milliseconds patience) const;
+
+ private:
+  const std::shared_ptr<FlightLog> log_;
+  std::atomic<int> rank_;
+  const std::shared_ptr<const FlightWriterOptions> options_;
+  const FileWriter file_;
+};
+
+// The pickle itself.
+std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& options,
+                   const std::string& reason);
+
+}  // namespace mpigdr

@@ -1,0 +1,132 @@
+// What the engine did and when: operations, and the rounds of their lanes. trace_file.hpp makes a Chrome
+// trace of it (MPI_GDR_TRACE), docs/tracing.md says how it looks.
+//
+// Threads. started(), enter(), execution() and round() are called by the holder of the progress role, ended()
+// by whoever ends the operation, snapshot() and write() by any thread at any time. One mutex is held for the
+// copy of one record, or of all of them by snapshot(); never across a call of the transport.
+//
+// Memory: two rings of `capacity` records, made up front; a new record takes the place of the oldest.
+//
+// Times are nanoseconds of the steady clock (CLOCK_MONOTONIC), which all processes of a host share.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/types.hpp"
+#include "diagnostics/file_writer.hpp"
+#include "diagnostics/flight_log.hpp"
+#include "execution/observer.hpp"
+#include "schedule/schedule.hpp"
+
+namespace mpigdr {
+
+inline std::int64_t to_nanoseconds(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
+
+struct TracedOperation {
+  std::uint64_t id = 0;                             // of the trace: counts from 1 as operations start
+  std::int64_t issued = 0, started = 0, ended = 0;  // ended 0: not yet
+  ShortText<40> name;                               // "all_reduce"
+  ShortText<40> group;
+  ShortText<24> algorithm;
+  ShortText<24> dtype;   // "float32"; empty where the operation has none
+  ShortText<96> detail;  // "float32[1024] op=sum"
+  std::uint64_t sequence = 0;
+  std::uint64_t count = 0, bytes = 0;  // of this rank's contribution: elements of `dtype`, bytes
+  Channel channel = Channel::Collective;
+  bool failed = false;
+};
+
+struct TracedRound {
+  std::uint64_t operation = 0;  // TracedOperation::id
+  // Its messages were posted, its copies and reductions were done, all of it was over.
+  std::int64_t began = 0, worked = 0, ended = 0;
+  std::uint64_t sent = 0, received = 0, local = 0;  // bytes; local: read by copies and reductions
+  std::uint32_t round = 0;                          // in the lane
+  std::uint32_t execution = 0;                      // of the trace: a schedule that ran
+  std::uint16_t steps[kStepKindCount] = {};         // by StepKind
+  std::uint8_t lane = 0;
+  static constexpr int kPeers = 8;
+  std::uint8_t peer_count = 0;      // in `peers`, sorted, each once; those beyond kPeers are left out
+  std::int32_t peers[kPeers] = {};  // ranks in the group
+};
+
+struct TraceOptions {
+  std::string path;        // of this rank's file
+  int rank = 0, size = 1;  // of the world
+  std::string version;     // of this software
+  std::size_t capacity = 32768;
+};
+
+class Trace : public ExecutionObserver, public std::enable_shared_from_this<Trace> {
+ public:
+  explicit Trace(TraceOptions options);
+
+  const TraceOptions& options() const { return options_; }
+
+  // An operation begins; returns its id, which the operation keeps.
+  std::uint64_t started(const TracedOperation& operation);
+  // Ignored if the record is gone, or was ended before.
+  void ended(std::uint64_t id, Clock::time_point now, bool failed);
+  // Rounds belong to this operation from now on.
+  void enter(std::uint64_t id) { current_ = id; }
+  std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) override;
+  // A number for one more schedule that runs.
+  std::uint32_t execution() { return ++executions_; }
+  // `record.operation` is filled in.
+  void round(TracedRound record);
+
+  struct Snapshot {
+    std::vector<TracedOperation> operations;  // by id
+    std::vector<TracedRound> rounds;          // as they ended
+    std::uint64_t dropped_operations = 0, dropped_rounds = 0;
+    std::int64_t now = 0;
+    std::int64_t unix_offset = 0;  // from the steady clock to the epoch, ns
+  };
+  Snapshot snapshot() const;
+
+  // Writes the file, in the place of an earlier one. Never throws. Of a trace in a shared_ptr.
+  FileWriter::Result write(const std::string& reason, std::chrono::milliseconds patience) const;
+
+ private:
+  const TraceOptions options_;
+  const FileWriter file_;
+  // Of the holder of the progress role.
+  std::uint64_t current_ = 0;
+  std::uint32_t executions_ = 0;
+
+  mutable std::mutex mutex_;  // all below
+  const std::unique_ptr<TracedOperation[]> operations_;
+  const std::unique_ptr<TracedRound[]> rounds_;
+  std::uint64_t operation_count_ = 0, round_count_ = 0;  // ever recorded
+};
+
+// The rounds of one schedule that runs, on their way into the trace. Belongs to the holder of the progress
+// role; the trace outlives it.
+class RoundTrace final : public RoundObserver {
+ public:
+  // `rank`: this one, which is nobody's peer.
+  RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank);
+  void began(int lane) override { lanes_[static_cast<std::size_t>(lane)].began = Clock::now(); }
+  void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }
+  void ended(int lane, std::uint32_t index, const Round& round) override;
+
+ private:
+  struct LaneTimes {
+    Clock::time_point began, worked;
+  };
+  Trace& trace_;
+  const Schedule& schedule_;
+  const std::uint64_t item_size_;
+  const std::int32_t rank_;
+  std::uint32_t execution_ = 0;
+  std::vector<LaneTimes> lanes_;
+};
+
+}  // namespace mpigdr

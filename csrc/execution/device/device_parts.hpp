@@ -1,0 +1,32 @@
+// The device programs of one operation: in which order they are submitted, and to which queues. Used by the
+// issuing thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "execution/device/device_program.hpp"
+#include "execution/device/stream_target.hpp"
+
+namespace mpigdr {
+
+struct DevicePart {
+  // Of StreamTarget::queues: what is inside a node and what is between the nodes run beside each other on
+  // different ones, if there are several.
+  enum class On : std::uint8_t { All, First, Others };
+
+  std::shared_ptr<DeviceProgram> program;
+  On on = On::All;
+  // Parts before it, by index; -1: none. `follows`: the one of its call that is on the same queues, so that
+  // it begins behind that one anyway. `behind`: one on the other queues, behind whose end it has to begin.
+  // With neither it begins behind the caller.
+  int follows = -1, behind = -1;
+};
+
+// Launches the parts one after the other, the last one with target.conclude, which is behind all of them.
+// Throws what the device throws: then the part that was refused and those that were not launched any more
+// have been told to end_early().
+void launch(const std::vector<DevicePart>& parts, const StreamTarget& target);
+
+}  // namespace mpigdr

@@ -1,0 +1,106 @@
+// Joins what only the host does (messages, the library's own collectives) to a device: it begins when the
+// device has come to enter(), and what the device does behind await() comes when it is over. Unlike a
+// StreamExecution it has no place in a queue of its own: where the device waits is up to who calls await().
+//
+// Threads: enter(), await() on issuing threads; open() by anyone; the rest by the holder of the progress
+// role.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "device/device.hpp"
+#include "execution/device/stream_flags.hpp"
+#include "execution/execution.hpp"
+#include "execution/message_turns.hpp"
+
+namespace mpigdr {
+
+class Gate {
+ public:
+  // May synchronise the device (StreamFlagPool::acquire).
+  explicit Gate(std::shared_ptr<StreamFlagPool> pool) : pool_(std::move(pool)), flags_(pool_->acquire(1)) {}
+  // Of one that was never entered the device may write the flag yet, below what the next user has written.
+  ~Gate() {
+    if (state_.load(std::memory_order_relaxed) == kAwaited) holding_.fetch_sub(1, std::memory_order_relaxed);
+    entered() ? pool_->release(flags_) : pool_->leak();
+  }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // Behind all that `queue` holds now the host may begin. Once.
+  void enter(DeviceQueue& queue) { queue.write_flag(flags_.start(), flags_.base + 1); }
+  // Later work of `queue` waits until the host's part is over, well or not. Any number of times.
+  void await(DeviceQueue& queue) {
+    if (state_.fetch_or(kAwaited, std::memory_order_relaxed) == 0)
+      holding_.fetch_add(1, std::memory_order_relaxed);
+    queue.wait_flag(flags_.end(), flags_.base + 1);
+  }
+  // Whether some stream of this process waits for a message. What waits for the whole device then waits for
+  // the peer, which may wait for a later call of the same thread.
+  static bool any_holds_a_stream() { return holding_.load(std::memory_order_relaxed) > 0; }
+
+  bool entered() const { return flags_.start()->load(std::memory_order_acquire) >= flags_.base + 1; }
+  // Of so many parts each calls leave() once, at its end.
+  void expect(int parts) { parts_ = parts; }
+  void leave() noexcept {
+    if (--parts_ == 0) open();
+  }
+  // As if all parts were over.
+  void open() noexcept {
+    flags_.end()->store(flags_.base + 1, std::memory_order_release);
+    if (state_.fetch_or(kOpen, std::memory_order_relaxed) == kAwaited)
+      holding_.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+ private:
+  const std::shared_ptr<StreamFlagPool> pool_;
+  const StreamFlags flags_;
+  int parts_ = 1;
+  static constexpr int kAwaited = 1, kOpen = 2;
+  std::atomic<int> state_{0};
+  static inline std::atomic<int> holding_{0};  // gates that are awaited, and not open
+};
+
+class GatedExecution : public Execution {
+ public:
+  // `inner`, a message, is posted when the gate has been entered (null: at once) and it is its turn.
+  GatedExecution(std::unique_ptr<Execution> inner, std::shared_ptr<Gate> gate, MessageTurns::Turn turn)
+      : inner_(std::move(inner)), gate_(std::move(gate)), turn_(std::move(turn)) {}
+
+  bool advance() override {
+    if (left_) return true;
+    if (!entered_ && gate_ && !gate_->entered()) return false;
+    entered_ = true;
+    for (; !turn_.before.empty(); turn_.before.pop_back())
+      if (!turn_.before.back()->load(std::memory_order_acquire)) return false;
+    const bool done = inner_->advance();
+    turn_.posted->store(true, std::memory_order_release);
+    if (!done) {
+      rounds_done_ = inner_->rounds_done();
+      return false;
+    }
+    ++rounds_done_;
+    leave();
+    return true;
+  }
+  std::vector<int> pending_peers() const override { return inner_->pending_peers(); }
+  void abandon() noexcept override {
+    inner_->abandon();
+    turn_.posted->store(true, std::memory_order_release);
+    leave();
+  }
+  const Execution& inner() const { return *inner_; }
+
+ private:
+  void leave() noexcept {
+    if (!left_ && gate_) gate_->leave();
+    left_ = true;
+  }
+  const std::unique_ptr<Execution> inner_;
+  const std::shared_ptr<Gate> gate_;
+  MessageTurns::Turn turn_;
+  bool entered_ = false, left_ = false;
+};
+
+}  // namespace mpigdr

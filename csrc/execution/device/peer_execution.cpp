@@ -1,0 +1,257 @@
+#include "execution/device/peer_execution.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/error.hpp"
+#include "execution/device/peer_lane.hpp"
+#include "execution/local_step.hpp"
+
+namespace mpigdr {
+namespace {
+
+std::uint64_t stamp(std::uint64_t generation, std::uint64_t number) { return (generation << 32) | number; }
+
+// A plain copy as a sum of one source: of integers, which no kernel changes.
+ReduceArgs as_bytes(ReduceArgs args) {
+  const std::size_t item = item_size(args.dtype);
+  args.op = ReduceOp::Sum;
+  args.dtype = item == 1   ? DataType::UInt8
+               : item == 2 ? DataType::Int16
+               : item == 4 ? DataType::Int32
+                           : DataType::Int64;
+  args.count *= item / item_size(args.dtype);
+  return args;
+}
+
+}  // namespace
+
+// FNV-1a, by words.
+std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
+  std::uint64_t mixed = 0xcbf29ce484222325u;
+  for (const std::uint64_t word : words) mixed = (mixed ^ word) * 0x100000001b3u;
+  return static_cast<std::uint32_t>(mixed ^ (mixed >> 32));
+}
+
+PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
+                             std::shared_ptr<const ipc::DeviceNode> node, std::uint64_t use,
+                             std::uint32_t call, std::shared_ptr<StreamFlagPool> flags)
+    : schedule_(std::move(schedule)),
+      binding_(binding),
+      node_(std::move(node)),
+      use_(use),
+      slot_(static_cast<int>(use % ipc::kSlots)),
+      generation_(use / ipc::kSlots + 1),
+      call_(call),
+      flags_(std::move(flags)),
+      places_(!schedule_->places.empty() && node_->size() <= kMostLocated && node_->any_group_memory()),
+      compared_(static_cast<std::size_t>(node_->size())) {
+  static_assert(kMaxLanes <= ipc::kLanes);
+  MPIGDR_CHECK(!schedule_->messages &&
+               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes &&
+               (schedule_->places.empty() || schedule_->lanes.size() == 1));
+  shown_input_ = shown(binding_.input, Buffer::Input, use);
+  shown_output_ = shown(binding_.output, Buffer::Output, use);
+  flags_.acquire(1);
+}
+
+void* PeerExecution::address(const Slice& slice) const {
+  const int owner = slice.owner < 0 ? node_->rank() : slice.owner;
+  if (slice.buffer == Buffer::Staging)
+    return node_->staging(owner, slot_) + slice.offset * item_size(binding_.dtype);
+  MPIGDR_CHECK(owner == node_->rank());
+  return const_cast<std::byte*>(source_address(slice, binding_));
+}
+
+std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint64_t use) const {
+  const auto of_buffer = [&](const Place& place) { return place.buffer == buffer; };
+  if (!places_ || !memory || std::none_of(schedule_->places.begin(), schedule_->places.end(), of_buffer))
+    return 0;
+  // Others could not read single elements of it, nor say so.
+  if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
+    return 0;
+  const auto found = node_->place(memory, use);
+  return found ? shown_word(call_, found->segment, found->offset) : 0;
+}
+
+void PeerExecution::locate(DeviceQueue& queue) const {
+  LocateArgs args;
+  args.table = node_->table(slot_);
+  args.ranks = node_->size();
+  args.stamp = shown_stamp(call_);
+  args.rank = node_->rank();
+  for (int r = 0; r < args.ranks; ++r)
+    args.given_up[static_cast<std::size_t>(r)] = &node_->failed(node_->rank(), r);
+  for (int kind = 0; kind < 2; ++kind)
+    for (int r = 0; r < args.ranks; ++r)
+      args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_, kind);
+  args.bases = node_->bases();
+  args.segments = ipc::DeviceSegments::kMax;
+  queue.locate(args);
+}
+
+void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+                           const std::function<void()>& conclude) {
+  const int rank = node_->rank(), size = node_->size();
+  flags_.begin();
+  for (int r = 0; r < size; ++r)
+    node_->called(r, slot_, rank)
+        .store(called(r, binding_.send_counts, binding_.recv_counts), std::memory_order_release);
+  const std::size_t lanes = schedule_->lanes.size();
+  const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
+  DeviceQueue& first = *queues[0];
+  device.order(caller, first);
+  // The slot is free when all have ended what they had there before.
+  for (int r = 0; r < size && generation_ > 1; ++r)
+    if (r != rank) first.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1);
+  if (places_) {
+    first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
+    first.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
+  }
+  for (std::size_t q = 1; q < used; ++q) device.order(first, *queues[q]);
+  for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
+  for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], first);
+  for (int r = 0; r < size; ++r)
+    if (r != rank) first.write_flag64(&node_->ended(r, slot_, rank), generation_);
+  if (conclude) conclude();
+  first.write_flag(flags_->end(), flags_->base + 1);
+}
+
+void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
+  const int rank = node_->rank(), size = node_->size();
+  const auto notify = [&](std::uint32_t n) {
+    for (int r = 0; r < size; ++r)
+      if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n));
+  };
+  const auto await = [&](int peer, std::uint32_t n) {
+    looked_ = false;  // by now somebody may have given up
+    queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
+  };
+  submit_peer_lane(*schedule_, lane, size, notify, [&](const Step& step) { submit(step, queue); }, await);
+}
+
+void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
+  const Slice& from = schedule_->source(step);
+  if (step.kind == StepKind::Copy) {
+    if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Input && shown_input_) return;
+    if (const Place* const at = place(from); at && at->buffer == Buffer::Output && shown_output_) return;
+  }
+  const auto where = [&](const Slice& slice) { return address(slice); };
+  const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
+  if (is_located(step))
+    submit_located(step, local.args, queue);
+  else
+    mpigdr::submit(local, queue);
+}
+
+bool PeerExecution::is_located(const Step& step) const {
+  if (!places_) return false;
+  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) return true;
+  for (std::uint32_t k = 0; k < step.source_count; ++k)
+    if (const Place* const at = place(schedule_->source(step, k)); at && at->buffer == Buffer::Input)
+      return true;
+  return false;
+}
+
+void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
+  const std::size_t item = item_size(binding_.dtype);
+  LocatedReduce out;
+  out.table = node_->table(slot_);
+  out.ranks = node_->size();
+  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) {
+    out.to_outputs = true;
+    out.output_offset = at->offset * item;
+  }
+  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
+  looked_ = true;
+  located_.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k) {
+    const Slice& source = schedule_->source(step, k);
+    const Place* const at = place(source);
+    if (at && at->buffer == Buffer::Input)
+      located_.push_back({source.owner < 0 ? node_->rank() : source.owner, at->offset * item});
+    else
+      located_.push_back({});
+  }
+  out.located = located_.data();
+  out.reduce = is_reduction(step, args) ? args : as_bytes(args);
+  queue.reduce(out);
+}
+
+bool PeerExecution::advance() {
+  if (done_) return true;
+  compare_calls();
+  const bool ended = flags_->ended();
+  look_for_failures(ended);
+  if (!ended) return false;
+  node_->note_end(use_);
+  flags_.over();
+  done_ = true;
+  ++rounds_done_;
+  return true;
+}
+
+void PeerExecution::look_for_failures(bool ended) const {
+  const int rank = node_->rank();
+  for (int r = 0; r < node_->size(); ++r) {
+    if (r == rank) continue;
+    // Its device will never come to what this one waits for.
+    if (node_->concerns(node_->refused(rank, r), use_))
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
+           " could not launch its part of this operation, or of another one of the group, on its device");
+    // A rank that gave up has let its device go on with whatever was there, and told so before. Until this
+    // device has ended, it may yet turn out whom that rank waited for.
+    if (ended && node_->concerns(node_->failed(rank, r), use_))
+      fail(ErrorCode::Remote, "rank ", node_->member(r),
+           " has given up this operation or an earlier one of the group");
+  }
+}
+
+std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& sent,
+                                    const std::vector<std::uint64_t>& received) const {
+  if (sent.empty()) return stamp(generation_, call_);
+  const auto r = static_cast<std::size_t>(peer);
+  return stamp(generation_, call_digest({call_, sent[r], received[r]}));
+}
+
+// As far as they can still be seen: a host that is far ahead has written what it calls next in this slot.
+void PeerExecution::compare_calls() {
+  for (int r = 0; r < node_->size(); ++r) {
+    if (r == node_->rank() || compared_[static_cast<std::size_t>(r)]) continue;
+    const std::uint64_t theirs = node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire);
+    if (theirs >> 32 < generation_) continue;
+    if (theirs >> 32 == generation_ && theirs != called(r, binding_.recv_counts, binding_.send_counts))
+      fail(ErrorCode::Remote, "rank ", node_->member(r), " is in another call than this rank",
+           binding_.send_counts.empty() ? "" : ", or sends or expects another number of elements",
+           ". Expected equal calls in the same order on all ranks of the group");
+    compared_[static_cast<std::size_t>(r)] = true;
+  }
+}
+
+std::vector<int> PeerExecution::pending_peers() const {
+  std::vector<int> absent, busy;
+  for (int r = 0; r < node_->size(); ++r) {
+    if (r == node_->rank()) continue;
+    if (node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire) >> 32 < generation_)
+      absent.push_back(node_->member(r));
+    else if (node_->ended(node_->rank(), slot_, r).load(std::memory_order_acquire) < generation_)
+      busy.push_back(node_->member(r));
+  }
+  return absent.empty() ? busy : absent;
+}
+
+// Also before launch(), which may follow. A device of another rank may yet overwrite one of these flags with
+// the lower value that it has come to: so the caller tries again until the device is through.
+bool PeerExecution::release_device() noexcept {
+  const int rank = node_->rank();
+  node_->tell_failed();  // first: who sees what this device does then sees this, too
+  for (int r = 0; r < node_->size(); ++r) {
+    if (r == rank) continue;
+    raise(node_->ended(rank, slot_, r), generation_ - 1);
+    for (int lane = 0; lane < static_cast<int>(schedule_->lanes.size()); ++lane)
+      raise(node_->notices(rank, slot_, lane, r), stamp(generation_, UINT32_MAX));
+  }
+  return flags_->through();
+}
+
+}  // namespace mpigdr

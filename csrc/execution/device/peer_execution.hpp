@@ -1,0 +1,88 @@
+// A schedule on memory that the devices of a node share: Notify, Await, Copy and Reduce, all of it a device
+// program. The host does nothing but look whether it is over.
+//
+// Of a schedule with places (schedule/in_place.hpp) each device shows the others where its rank's buffers
+// are, if these are group memory, and takes those of the others from what they show when it has met them.
+// Ranks that show nothing go through Staging.
+//
+// Why it cannot deadlock: as in docs/device.md. What one device waits for is written by another's queue at a
+// place with a smaller key, and slots are used again in the order in which operations are launched.
+//
+// Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers() and
+// abandon() by the holder of the progress role; release_device() by anyone.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/located.hpp"
+#include "execution/device/device_program.hpp"
+#include "execution/device/stream_flags.hpp"
+#include "transport/ipc/device_node.hpp"
+
+namespace mpigdr {
+
+// Of what ranks agree on, in short.
+std::uint32_t call_digest(std::initializer_list<std::uint64_t> words);
+
+class PeerExecution : public DeviceProgram {
+ public:
+  // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all its ranks.
+  // What an all_to_all exchanges stands in `binding`, and is compared in pairs.
+  // The schedule touches no other rank's Input or Output.
+  PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
+                std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
+
+  void launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+              const std::function<void()>& conclude) override;
+  void end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept override {
+    flags_.end_early(device, queues);
+  }
+  bool advance() override;
+  // Who has not issued the operation; if all have, whose device has not ended it.
+  std::vector<int> pending_peers() const override;
+  void abandon() noexcept override { release_device(); }
+  bool release_device() noexcept override;
+
+ private:
+  // What tells of this call to the rank that gets sent[peer] and gives received[peer].
+  std::uint64_t called(int peer, const std::vector<std::uint64_t>& sent,
+                       const std::vector<std::uint64_t>& received) const;
+  void compare_calls();
+  void look_for_failures(bool ended) const;
+  void submit_lane(int lane, DeviceQueue& queue);
+  void submit(const Step& step, DeviceQueue& queue);
+  bool is_located(const Step& step) const;
+  // A step whose addresses the device takes from what the others have shown.
+  void submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
+  void* address(const Slice& slice) const;
+  const Place* place(const Slice& slice) const {
+    return slice.place < 0 ? nullptr : &schedule_->places[static_cast<std::size_t>(slice.place)];
+  }
+  // What this rank shows of a buffer; 0: nothing.
+  std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
+  // The device looks at what all have shown.
+  void locate(DeviceQueue& queue) const;
+
+  const SchedulePtr schedule_;
+  const Binding binding_;
+  const std::shared_ptr<const ipc::DeviceNode> node_;
+  const std::uint64_t use_;
+  const int slot_;
+  const std::uint64_t generation_;
+  const std::uint32_t call_;
+  ProgramFlags flags_;
+  bool places_;  // some rank may show something
+  std::uint64_t shown_input_ = 0, shown_output_ = 0;
+
+  std::vector<const void*> sources_;    // issuing thread
+  std::vector<LocatedSource> located_;  // issuing thread
+  bool looked_ = false;                 // issuing thread: locate() is behind all Awaits so far
+  bool done_ = false;                   // progress role
+  std::vector<bool> compared_;          // progress role: ranks whose call is known to be the same
+};
+
+}  // namespace mpigdr

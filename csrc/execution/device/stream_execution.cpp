@@ -1,0 +1,159 @@
+#include "execution/device/stream_execution.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/error.hpp"
+#include "execution/local_step.hpp"
+
+namespace mpigdr {
+
+StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
+                                 std::shared_ptr<StreamFlagPool> flags)
+    : schedule_(std::move(schedule)), binding_(binding), transport_(transport), flags_(std::move(flags)) {
+  MPIGDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
+  sides_.reserve(schedule_->rounds.size());
+  for (const Round& round : schedule_->rounds) sides_.push_back(sides_of(round));
+  std::uint32_t span = 1;  // start and end
+  for (const Lane& lane : schedule_->lanes) {
+    std::uint32_t host = 0, device = 0;
+    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
+      host += sides_[lane.first_round + r].host;
+      device += sides_[lane.first_round + r].device;
+    }
+    host_total_.push_back(host);
+    span = std::max({span, host, device});
+  }
+  cursors_.resize(schedule_->lanes.size());
+  flags_.acquire(span);
+}
+
+StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
+  Sides sides;
+  for (std::uint32_t s = 0; s < round.step_count; ++s) {
+    const Step& step = schedule_->steps[round.first_step + s];
+    if (step.kind == StepKind::Send || step.kind == StepKind::Recv)
+      sides.host = true;
+    else if (resolve(*schedule_, step, binding_, sources_).kind != LocalStep::Kind::Nothing)
+      sides.device = true;
+  }
+  return sides;
+}
+
+void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
+                             const std::function<void()>& conclude) {
+  MPIGDR_CHECK(!queues.empty() && !last_queue_);
+  flags_.begin();
+  // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
+  // happen to share one of our queues.
+  caller.write_flag(flags_->start(), flags_->base + 1);
+  const std::size_t lanes = schedule_->lanes.size();
+  const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
+  for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);
+  // One lane after the other: lanes depend on each other on no rank, so this order is topological on all
+  // ranks together, whatever the lanes look like. Interleaving them by round number is not, where numbers
+  // differ.
+  for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
+  // Only now what waits for a lane's last messages: in between it would hold up the lanes behind it.
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    if (host_total_[lane])
+      queues[lane % used]->wait_flag(flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
+  last_queue_ = queues[0];
+  for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *last_queue_);
+  if (conclude) conclude();
+  last_queue_->write_flag(flags_->end(), flags_->base + 1);
+}
+
+void StreamExecution::join(Device& device, DeviceQueue& consumer) const {
+  MPIGDR_CHECK(last_queue_);
+  device.order(*last_queue_, consumer);
+}
+
+void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
+  const Lane& rounds = schedule_->lanes[lane];
+  std::uint32_t host_before = 0, awaited = 0, device_done = 0;
+  for (std::uint32_t r = 0; r < rounds.round_count; ++r) {
+    const Sides sides = sides_[rounds.first_round + r];
+    if (sides.device) {
+      if (host_before > awaited) queue.wait_flag(flags_->host(lane), flags_->base + host_before);
+      awaited = host_before;
+      submit_round(schedule_->rounds[rounds.first_round + r], queue);
+      ++device_done;
+      // Nobody looks at the counter before the lane's next messages.
+      std::uint32_t next = r + 1;
+      const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
+      while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;
+      if (next < rounds.round_count && sides_[rounds.first_round + next].host)
+        queue.write_flag(flags_->device(lane), flags_->base + device_done);
+    }
+    host_before += sides.host;
+  }
+}
+
+void StreamExecution::submit_round(const Round& round, DeviceQueue& queue) {
+  for (std::uint32_t s = 0; s < round.step_count; ++s) {
+    const Step& step = schedule_->steps[round.first_step + s];
+    if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
+    mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
+  }
+}
+
+bool StreamExecution::advance() {
+  if (done_) return true;
+  if (!started_) {
+    // Nothing may move before: the caller's stream may still write the input and read the output.
+    if (flags_->start()->load(std::memory_order_acquire) < flags_->base + 1) return false;
+    started_ = true;
+    // What it stands behind may have been given up, and gone on with whatever was there: that is known by the
+    // next time.
+    return false;
+  }
+  for (std::size_t lane = 0; lane < cursors_.size(); ++lane) advance_lane(static_cast<int>(lane));
+  if (!flags_->ended()) return false;
+  flags_.over();
+  return done_ = true;
+}
+
+void StreamExecution::advance_lane(int lane) {
+  const Lane& rounds = schedule_->lanes[lane];
+  Cursor& at = cursors_[lane];
+  for (; at.round < rounds.round_count; ++at.round) {
+    const std::uint32_t index = rounds.first_round + at.round;
+    if (sides_[index].host) {
+      if (!at.posted) {
+        if (at.device_before &&
+            flags_->device(lane)->load(std::memory_order_acquire) < flags_->base + at.device_before)
+          return;
+        at.messages.post(*schedule_, schedule_->rounds[index], lane, binding_, transport_);
+        at.posted = true;
+      }
+      if (!at.messages.test(transport_)) return;
+      at.posted = false;
+      ++at.host_done;
+      ++rounds_done_;
+      raise(*flags_->host(lane), flags_->base + at.host_done);
+    }
+    at.device_before += sides_[index].device;
+  }
+}
+
+std::vector<int> StreamExecution::pending_peers() const {
+  std::vector<int> peers;
+  for (const Cursor& cursor : cursors_) cursor.messages.pending_peers(peers);
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
+void StreamExecution::abandon() noexcept {
+  for (Cursor& cursor : cursors_) cursor.messages.abandon(transport_);
+  release_device();
+}
+
+bool StreamExecution::release_device() noexcept {
+  for (std::size_t lane = 0; lane < host_total_.size(); ++lane)
+    raise(*flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
+  return flags_->through();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,91 @@
+#include "execution/device/stream_flags.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+namespace {
+
+// Memory of leaked blocks, reachable until the process ends and never destroyed.
+void keep_for_good(const std::vector<std::shared_ptr<Flag[]>>& memory) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<Flag[]>>;
+  std::lock_guard lock(mutex);
+  for (const auto& slab : memory)
+    if (std::find(kept->begin(), kept->end(), slab) == kept->end()) kept->push_back(slab);
+}
+
+}  // namespace
+
+StreamFlagPool::StreamFlagPool(Device& device, std::size_t blocks) : device_(device) {
+  grow(std::max<std::size_t>(blocks, 1));
+}
+
+void StreamFlagPool::grow(std::size_t blocks) {
+  std::shared_ptr<Flag[]> made = device_.make_flags(blocks * StreamFlags::kCount);  // may wait for the device
+  std::lock_guard lock(mutex_);
+  Flag* const first = made.get();
+  memory_.push_back(std::move(made));
+  for (std::size_t b = 0; b < blocks; ++b) {
+    free_.push_back(blocks_.size());
+    blocks_.push_back({first + b * StreamFlags::kCount, 0});
+  }
+}
+
+StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
+  StreamFlags flags;
+  while (!take(span, flags)) {
+    std::lock_guard growing(growing_);
+    if (take(span, flags)) break;  // somebody else has made some
+    grow(blocks());
+  }
+  return flags;
+}
+
+bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
+  std::lock_guard lock(mutex_);
+  if (free_.empty()) return false;
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  Block& block = blocks_[index];
+  // Before the counters get half way round they start over: devices compare them cyclically, and a lane that
+  // has not been used for long must not seem to be ahead. The block is idle, so nobody sees them fall.
+  if (block.next_base > INT32_MAX - span) {
+    for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
+    block.next_base = 0;
+  }
+  flags = {block.flags, block.next_base, index};
+  block.next_base += span;
+  return true;
+}
+
+void StreamFlagPool::release(const StreamFlags& flags) {
+  std::lock_guard lock(mutex_);
+  MPIGDR_CHECK(flags.block < blocks_.size() && blocks_[flags.block].flags == flags.flags);
+  free_.push_back(flags.block);
+}
+
+void StreamFlagPool::leak() {
+  std::lock_guard lock(mutex_);
+  keep_for_good(memory_);
+}
+
+void ProgramFlags::end_early(Device& device, std::span<DeviceQueue* const> queues) noexcept {
+  begin();  // also of a program of which nothing was submitted: from here on it has this
+  try {
+    for (std::size_t q = 1; q < queues.size(); ++q) device.order(*queues[q], *queues[0]);
+    queues[0]->write_flag(flags_.drained(), flags_.base + 1);
+  } catch (const std::exception&) {
+    // The device takes nothing any more: nobody will know when it is through.
+  }
+}
+
+std::size_t StreamFlagPool::blocks() const {
+  std::lock_guard lock(mutex_);
+  return blocks_.size();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,50 @@
+// Runs a schedule on host memory: messages through the transport, copies and reductions on the polling
+// thread. Lanes advance independently, so that one lane reduces while the messages of the others travel.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "execution/execution.hpp"
+#include "execution/host/shared_steps.hpp"
+#include "execution/round_messages.hpp"
+#include "execution/scratch_pool.hpp"
+
+namespace mpigdr {
+
+class HostExecution : public Execution {
+ public:
+  // `binding.scratch` is filled in from `pool`. The transport outlives the execution.
+  HostExecution(SchedulePtr schedule, const Binding& binding, Transport& transport, ScratchPool& pool);
+
+  bool advance() override;
+  std::vector<int> pending_peers() const override;
+  bool doorbell(shm::Doorbell& bell) const override;
+  bool keeps_to_memory() const override { return shared_ && !schedule_->messages; }
+  void abandon() noexcept override;
+
+ private:
+  struct LaneState {
+    std::uint32_t round = 0;   // the one in work
+    bool posted = false;       // its messages are under way and its local steps done
+    std::uint32_t awaits = 0;  // steps of the round among which all Awaits are over
+    RoundMessages messages;
+  };
+  bool advance_lane(int lane);
+  void run_local_steps(const Round& round, int lane);
+  bool run_awaits(const Round& round, int lane);
+
+  const SchedulePtr schedule_;
+  const Schedule* plan_;  // of it, what is run
+  Binding binding_;
+  Transport& transport_;
+  ScratchPool::Block scratch_;
+  std::vector<LaneState> lanes_;
+  std::vector<const void*> sources_;         // of the step in work, kept to save the allocation
+  std::optional<SharedSteps> shared_;        // if the schedule needs them
+  std::unique_ptr<RoundObserver> observer_;  // null: nobody asks
+  bool ended_ = false;
+  std::size_t worked_ = 0;  // bytes of this call of advance()
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,271 @@
+#include "execution/host/shared_steps.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/error.hpp"
+#include "execution/local_step.hpp"
+
+namespace mpigdr {
+namespace {
+
+// What is read from the others at a time, all of them together: it stays in the second-level cache until it
+// is reduced.
+constexpr std::size_t kBounceBytes = 512 * 1024;
+constexpr std::size_t kLeastPiece = 4096;
+
+std::string text_of(const shm::CallId& call) {
+  std::string text(name(call.collective));
+  text += " #" + std::to_string(call.sequence) + " of " + std::to_string(call.count) + " x " +
+          std::string(name(call.dtype));
+  if (reduces(call.collective)) text += ", op=" + std::string(name(call.op));
+  if (has_root(call.collective)) text += ", root=" + std::to_string(call.root);
+  return text;
+}
+
+std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (generation << 32) | notices; }
+
+}  // namespace
+
+SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool)
+    : schedule_(&schedule),
+      binding_(binding),
+      node_(*binding.node),
+      channel_(static_cast<int>(binding.channel)),
+      number_(static_cast<int>(binding.slot_use % shm::kSlots)),
+      generation_(binding.slot_use / shm::kSlots + 1),
+      pool_(pool),
+      notices_(schedule.lanes.size()),
+      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())),
+      agrees_(static_cast<std::size_t>(node_.size())) {
+  agrees_[static_cast<std::size_t>(node_.rank())] = true;
+  static_assert(kMaxLanes <= shm::kSlotLanes);
+  MPIGDR_CHECK(channel_ < shm::kSlotChannels);
+  for (const Schedule* s = &schedule; s; s = s->staged.get())
+    MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes &&
+                 s->lanes.size() <= notices_.size());
+}
+
+shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
+
+bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen) {
+  missing_ = rank;
+  bell_ = {&flag, seen, &slot(rank).sleepers};
+  return false;
+}
+
+void SharedSteps::raise(std::atomic<std::uint64_t>& flag, std::uint64_t value) {
+  flag.store(value, std::memory_order_release);
+  shm::ring(flag, slot(node_.rank()).sleepers);
+}
+
+bool SharedSteps::begin() {
+  if (begun_) return true;
+  if (!told_) {
+    if (!slot_is_free()) return false;
+    shm::Slot& own = slot(node_.rank());
+    own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
+    own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
+    own.call = binding_.call;
+    if (!binding_.send_counts.empty()) show_counts();
+    raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
+    told_ = true;
+  }
+  if (schedule_->staged && !agree()) return false;
+  missing_ = -1;
+  begun_ = true;
+  return true;
+}
+
+bool SharedSteps::slot_is_free() {
+  for (int r = 0; r < node_.size(); ++r) {
+    const auto& flag = slot(r).ended;
+    if (const std::uint64_t ended = flag.load(std::memory_order_acquire); ended + 1 < generation_)
+      return missing(r, flag, ended);
+  }
+  return true;
+}
+
+// What the others may touch, and is it all where they can? Nothing (a null pointer) is.
+bool SharedSteps::is_open() const {
+  const bool root = binding_.call.root == node_.rank();
+  const auto open = [&](const void* memory) { return !memory || node_.owns(memory); };
+  switch (binding_.call.collective) {
+    case Collective::AllReduce:
+      return open(binding_.input) && open(binding_.output);
+    case Collective::Broadcast:
+      return open(binding_.output);
+    case Collective::Reduce:
+      return open(binding_.input) && (!root || open(binding_.output));
+    case Collective::Gather:
+      return !root || open(binding_.output);
+    case Collective::Scatter:
+      return !root || open(binding_.input);
+    default:
+      return open(binding_.input);
+  }
+}
+
+// All ranks come to the same result, from what all of them have said.
+bool SharedSteps::agree() {
+  bool open = node_.arenas_mapped(), all = true;
+  for (int r = 0; r < node_.size(); ++r) {
+    const auto& flag = slot(r).begun;
+    const std::uint64_t begun = flag.load(std::memory_order_acquire);
+    if (begun >> 1 < generation_) {  // the others may be in another call already
+      if (all) all = missing(r, flag, begun);
+      continue;
+    }
+    if (!agrees_[static_cast<std::size_t>(r)]) compare_calls(r);
+    open = open && (begun & 1);
+  }
+  if (!all) return false;
+  if (!open) schedule_ = schedule_->staged.get();
+  return true;
+}
+
+void SharedSteps::notify(int lane) {
+  const auto at = static_cast<std::size_t>(lane);
+  raise(slot(node_.rank()).notices[at], stamp(generation_, ++notices_[at]));
+}
+
+bool SharedSteps::awaited(int lane, const Step& step) {
+  std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * static_cast<std::size_t>(node_.size()) +
+                                  static_cast<std::size_t>(step.peer)];
+  const shm::Slot& theirs = slot(step.peer);
+  const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
+  const std::uint64_t notices = flag.load(std::memory_order_acquire);
+  const bool here = notices >= stamp(generation_, heeded + 1);
+  // In another call it may never come to a Notify.
+  if (!agrees_[static_cast<std::size_t>(step.peer)] &&
+      (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
+    compare_calls(step.peer);
+  if (!here) return missing(step.peer, flag, notices);
+  ++heeded;
+  missing_ = -1;
+  return true;
+}
+
+void SharedSteps::compare_calls(int peer) {
+  const shm::CallId& theirs = slot(peer).call;
+  if (theirs != binding_.call)
+    fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
+         text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
+  if (!binding_.send_counts.empty()) compare_counts(peer);
+  agrees_[static_cast<std::size_t>(peer)] = true;
+}
+
+// At the begin of this rank's Staging, which all_to_all_staged leaves free for it.
+void SharedSteps::show_counts() {
+  std::byte* const table = node_.staging(node_.rank(), channel_, number_);
+  const std::size_t bytes = binding_.send_counts.size() * sizeof(std::uint64_t);
+  std::memcpy(table, binding_.send_counts.data(), bytes);
+  std::memcpy(table + bytes, binding_.recv_counts.data(), bytes);
+}
+
+void SharedSteps::compare_counts(int peer) {
+  const std::byte* const table = node_.staging(peer, channel_, number_);
+  const auto here = static_cast<std::size_t>(node_.rank()), there = static_cast<std::size_t>(peer);
+  const auto shown = [&](std::size_t i) {
+    std::uint64_t count = 0;
+    std::memcpy(&count, table + i * sizeof count, sizeof count);
+    return count;
+  };
+  const std::uint64_t sends = shown(here), expects = shown(binding_.send_counts.size() + here);
+  constexpr const char* kReason = ": the ranks called different collectives, or with different sizes";
+  if (sends != binding_.recv_counts[there])
+    fail(ErrorCode::Remote, "rank ", peer, " sends ", sends, " elements to this rank, where ",
+         binding_.recv_counts[there], " were expected", kReason);
+  if (expects != binding_.send_counts[there])
+    fail(ErrorCode::Remote, "rank ", peer, " expects ", expects, " elements from this rank, which sends ",
+         binding_.send_counts[there], kReason);
+}
+
+void SharedSteps::end() { raise(slot(node_.rank()).ended, generation_); }
+
+void SharedSteps::pending_peers(std::vector<int>& peers) const {
+  if (missing_ >= 0 && missing_ != node_.rank()) peers.push_back(missing_);
+}
+
+bool SharedSteps::doorbell(shm::Doorbell& bell) const {
+  if (missing_ < 0 || missing_ == node_.rank()) return false;
+  bell = bell_;
+  return true;
+}
+
+SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
+  const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
+  const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
+  MPIGDR_CHECK(agrees_[static_cast<std::size_t>(owner)]);
+  Place place;
+  place.owner = owner;
+  if (slice.buffer == Buffer::Staging) {
+    place.here = node_.staging(owner, channel_, number_) + offset;
+  } else if (owner == node_.rank()) {
+    place.here = const_cast<std::byte*>(source_address(slice, binding_));
+  } else {
+    const shm::Slot& theirs = slot(owner);
+    place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
+    place.here = node_.mapped(owner, place.there, byte_count(slice, binding_));
+  }
+  return place;
+}
+
+void SharedSteps::copy(const Place& to, const Place& from, std::size_t bytes) const {
+  if (to.here && from.here) {
+    if (to.here != from.here) std::memcpy(to.here, from.here, bytes);
+  } else if (to.here) {
+    node_.read(from.owner, to.here, from.there, bytes);
+  } else {
+    MPIGDR_CHECK(from.here != nullptr);
+    node_.write(to.owner, to.there, from.here, bytes);
+  }
+}
+
+void SharedSteps::run(const Step& step) {
+  const ReduceArgs args = element_args(step, binding_);
+  if (is_reduction(step, args))
+    reduce(step, args);
+  else
+    copy(locate(step.dst), locate(schedule_->source(step)), byte_count(step.dst, binding_));
+}
+
+void SharedSteps::reduce(const Step& step, ReduceArgs args) {
+  const std::size_t item = item_size(binding_.dtype);
+  const Place dst = locate(step.dst);
+  places_.clear();
+  std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
+  for (std::uint32_t k = 0; k < step.source_count; ++k) {
+    places_.push_back(locate(schedule_->source(step, k)));
+    apart += places_.back().here ? 0 : 1;
+  }
+  const std::size_t count = static_cast<std::size_t>(step.dst.count);
+  std::size_t each = count;
+  if (apart > 0) {
+    each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
+    if (!bounce_.get())
+      bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * static_cast<std::size_t>(node_.size() + 1)));
+  }
+  sources_.resize(places_.size());
+  args.sources = sources_.data();
+  args.source_count = static_cast<int>(sources_.size());
+  for (std::size_t at = 0; at < count; at += each) {
+    args.count = std::min(each, count - at);
+    const std::size_t bytes = args.count * item, offset = at * item;
+    auto* room = static_cast<std::byte*>(bounce_.get());
+    for (std::size_t k = 0; k < places_.size(); ++k) {
+      if (places_[k].here) {
+        sources_[k] = places_[k].here + offset;
+        continue;
+      }
+      node_.read(places_[k].owner, room, places_[k].there + offset, bytes);
+      sources_[k] = room;
+      room += each * item;
+    }
+    args.dst = dst.here ? dst.here + offset : room;
+    host::reduce(args);
+    if (!dst.here) node_.write(dst.owner, dst.there + offset, room, bytes);
+  }
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,80 @@
+// The steps of a schedule that ranks of one node run on each other's memory: Notify, Await, and Copy and
+// Reduce with slices of others. One for each execution, with a slot of the group's NodeMemory.
+//
+// Used by the holder of the progress role only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "device/device.hpp"
+#include "execution/execution.hpp"
+#include "execution/scratch_pool.hpp"
+#include "transport/shm/doorbell.hpp"
+
+namespace mpigdr {
+
+class SharedSteps {
+ public:
+  // All outlive it.
+  SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
+
+  // True once this rank may use the slot, every rank having ended what it had there before, and it is known
+  // which schedule() to run. The others then know where our buffers are.
+  bool begin();
+  // The one given, or the one that it names for buffers that are not mapped. After begin().
+  const Schedule& schedule() const { return *schedule_; }
+  void notify(int lane);
+  // True if the peer of this Await, the next one in its lane that names it, has come to its Notify. Throws
+  // Remote, naming both calls, if the peer is in another call.
+  bool awaited(int lane, const Step& step);
+  void run(const Step& step);  // Copy or Reduce
+  void end();
+
+  // Ranks that are still in the operation before, or that the last awaited() found missing. This rank itself
+  // is none: its own earlier use of the slot has deadlines of its own.
+  void pending_peers(std::vector<int>& peers) const;
+  // The flag that the last begin() or awaited() found missing; false if it found none.
+  bool doorbell(shm::Doorbell& bell) const;
+  void leak() noexcept { bounce_.leak(); }
+
+ private:
+  struct Place {
+    std::byte* here = nullptr;  // null: not mapped
+    std::uint64_t there = 0;    // address in the owner's process
+    int owner = -1;
+  };
+  Place locate(const Slice& slice) const;
+  bool slot_is_free();
+  bool is_open() const;
+  bool agree();
+  void compare_calls(int peer);
+  // Of an all_to_all.
+  void show_counts();
+  void compare_counts(int peer);
+  // Notes that a rank's flag has not the value that is waited for.
+  bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen);
+  void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
+  shm::Slot& slot(int rank) const;
+  void copy(const Place& to, const Place& from, std::size_t bytes) const;
+  void reduce(const Step& step, ReduceArgs args);
+
+  const Schedule* schedule_;
+  const Binding& binding_;
+  const shm::NodeMemory& node_;
+  const int channel_, number_;
+  const std::uint64_t generation_;
+  ScratchPool& pool_;
+  ScratchPool::Block bounce_;           // pieces of others' memory that is not mapped
+  std::vector<std::uint64_t> notices_;  // ours, by lane
+  std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and peer
+  std::vector<bool> agrees_;            // the rank has been heard, and is in the same call
+  std::vector<const void*> sources_;    // of the step in work
+  std::vector<Place> places_;
+  int missing_ = -1;
+  shm::Doorbell bell_;  // if somebody is missing
+  bool told_ = false, begun_ = false;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,49 @@
+#include "execution/local_step.hpp"
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+std::byte* target_address(const Slice& slice, const Binding& binding) {
+  MPIGDR_CHECK(slice.buffer != Buffer::Input);
+  void* base = slice.buffer == Buffer::Output    ? binding.output
+               : slice.buffer == Buffer::Scratch ? binding.scratch
+                                                 : binding.bounce;
+  return static_cast<std::byte*>(base) + slice.offset * item_size(binding.dtype);
+}
+
+ReduceArgs element_args(const Step& step, const Binding& binding) {
+  ReduceArgs args;
+  args.dtype = binding.dtype;
+  args.op = binding.op;
+  if (step.scale == Scale::PreMul) args.factor = binding.factor;
+  if (step.scale == Scale::Average) args.divisor = binding.divisor;
+  return args;
+}
+
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
+                  std::vector<const void*>& sources) {
+  sources.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k)
+    sources.push_back(source_address(schedule.source(step, k), binding));
+  return resolve(step, binding, target_address(step.dst, binding), sources);
+}
+
+LocalStep resolve(const Step& step, const Binding& binding, void* dst,
+                  const std::vector<const void*>& sources) {
+  MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
+  LocalStep local;
+  local.bytes = byte_count(step.dst, binding);
+  local.args = element_args(step, binding);
+  local.args.dst = dst;
+  local.args.sources = sources.data();
+  local.args.source_count = static_cast<int>(sources.size());
+  local.args.count = static_cast<std::size_t>(step.dst.count);
+  if (is_reduction(step, local.args))
+    local.kind = LocalStep::Kind::Reduce;
+  else if (local.args.dst != sources[0])
+    local.kind = LocalStep::Kind::Copy;
+  return local;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,71 @@
+// What a schedule's slices and local steps mean on a Binding's memory: addresses, lengths, and which kernel
+// (if any) a Copy or Reduce needs. Shared by the host and the stream execution. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "common/types.hpp"
+#include "device/device.hpp"
+#include "execution/execution.hpp"
+#include "schedule/schedule.hpp"
+
+namespace mpigdr {
+
+inline std::size_t byte_count(const Slice& slice, const Binding& binding) {
+  return static_cast<std::size_t>(slice.count) * item_size(binding.dtype);
+}
+
+inline const std::byte* source_address(const Slice& slice, const Binding& binding) {
+  const void* base = slice.buffer == Buffer::Input     ? binding.input
+                     : slice.buffer == Buffer::Output  ? binding.output
+                     : slice.buffer == Buffer::Scratch ? binding.scratch
+                                                       : binding.bounce;
+  return static_cast<const std::byte*>(base) + slice.offset * item_size(binding.dtype);
+}
+
+// Throws if the slice is of Input, which no step may write.
+std::byte* target_address(const Slice& slice, const Binding& binding);
+
+// What a Copy or Reduce does to each element: all but addresses and count. A copy that scales is a reduction
+// of one source.
+ReduceArgs element_args(const Step& step, const Binding& binding);
+inline bool is_reduction(const Step& step, const ReduceArgs& args) {
+  return step.kind == StepKind::Reduce || args.factor != 1.0 || args.divisor != 1;
+}
+
+// A Copy or Reduce, resolved.
+struct LocalStep {
+  enum class Kind : std::uint8_t {
+    Nothing,  // a plain copy of a slice onto itself
+    Copy,     // args.dst, args.sources[0], bytes
+    Reduce,   // args: also a copy that scales
+  };
+  Kind kind = Kind::Nothing;
+  std::size_t bytes = 0;
+  ReduceArgs args;
+};
+
+// `sources` holds the addresses that the result's args point to, until the next call.
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
+                  std::vector<const void*>& sources);
+// The same where `address` says where a slice is, read or written.
+template <typename Address>
+LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding, const Address& address,
+                  std::vector<const void*>& sources) {
+  sources.clear();
+  for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(address(schedule.source(step, k)));
+  return resolve(step, binding, address(step.dst), sources);
+}
+// The same with addresses.
+LocalStep resolve(const Step& step, const Binding& binding, void* dst,
+                  const std::vector<const void*>& sources);
+
+inline void submit(const LocalStep& local, DeviceQueue& queue) {
+  if (local.kind == LocalStep::Kind::Copy)
+    queue.copy(local.args.dst, local.args.sources[0], local.bytes);
+  else if (local.kind == LocalStep::Kind::Reduce)
+    queue.reduce(local.args);
+}
+
+}  // namespace mpigdr

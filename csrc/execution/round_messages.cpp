@@ -1,0 +1,83 @@
+#include "execution/round_messages.hpp"
+
+#include <algorithm>
+
+#include "common/error.hpp"
+#include "execution/local_step.hpp"
+
+namespace mpigdr {
+
+void RoundMessages::post(const Schedule& schedule, const Round& round, int lane, const Binding& binding,
+                         Transport& transport) {
+  MPIGDR_CHECK(pending_.empty());
+  const Step* const begin = schedule.steps.data() + round.first_step;
+  const Step* const end = begin + round.step_count;
+  const int tag = binding.tag_base + lane;
+  acknowledge_ = binding.acknowledged;
+  channel_ = binding.channel;
+  acknowledgement_tag_ = tag + kMaxLanes;
+  // Receives first: a message that finds its receive posted is not buffered as unexpected.
+  for (const Step* step = begin; step != end; ++step) {
+    if (step->kind != StepKind::Recv) continue;
+    std::byte* const data = target_address(step->dst, binding);
+    const std::size_t total = byte_count(step->dst, binding);
+    for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
+      const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
+      const Request request = transport.irecv(binding.channel, data + done, bytes, step->peer, tag);
+      pending_.push_back({request, step->peer, bytes, Kind::Recv});
+    }
+  }
+  for (const Step* step = begin; step != end; ++step) {
+    if (step->kind != StepKind::Send) continue;
+    const Slice& slice = schedule.source(*step);
+    const std::byte* const data = source_address(slice, binding);
+    const std::size_t total = byte_count(slice, binding);
+    for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
+      const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
+      // Its acknowledgement carries no bytes; awaited like any other message of the round.
+      if (binding.acknowledged)
+        pending_.push_back({transport.irecv(binding.channel, nullptr, 0, step->peer, tag + kMaxLanes),
+                            step->peer, 0, Kind::Acknowledgement});
+      const Request request = transport.isend(binding.channel, data + done, bytes, step->peer, tag);
+      pending_.push_back({request, step->peer, bytes, Kind::Send});
+    }
+  }
+}
+
+bool RoundMessages::test(Transport& transport) {
+  for (std::size_t i = 0; i < pending_.size();) {
+    Pending& message = pending_[i];
+    RecvStatus status;
+    if (!transport.test(message.request, message.kind == Kind::Send ? nullptr : &status)) {
+      ++i;
+      continue;
+    }
+    const Pending done = message;
+    message = pending_.back();
+    pending_.pop_back();
+    if (done.kind != Kind::Send && status.bytes != done.bytes)
+      fail(ErrorCode::Remote, "rank ", done.peer, " sent ", status.bytes, " bytes where ", done.bytes,
+           " were expected: the ranks called different collectives, or with different sizes");
+    if (done.kind == Kind::Recv && acknowledge_)
+      pending_.push_back(
+          {transport.isend(channel_, nullptr, 0, done.peer, acknowledgement_tag_), done.peer, 0, Kind::Send});
+  }
+  return pending_.empty();
+}
+
+void RoundMessages::pending_peers(std::vector<int>& peers) const {
+  for (const Pending& message : pending_) peers.push_back(message.peer);
+}
+
+void RoundMessages::abandon(Transport& transport) noexcept {
+  for (Pending& message : pending_) {
+    try {
+      transport.abandon(message.request);
+    } catch (...) {
+      // The operation has failed already; a library that refuses to cancel changes nothing.
+    }
+  }
+  pending_.clear();
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,74 @@
+#include "execution/scratch_pool.hpp"
+
+#include <bit>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "common/error.hpp"
+
+namespace mpigdr {
+
+namespace {
+
+void* allocate(std::size_t bytes) { return std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096); }
+
+}  // namespace
+
+ScratchPool::~ScratchPool() { drop_kept(); }
+
+void ScratchPool::drop_kept() noexcept {
+  std::lock_guard lock(mutex_);
+  for (auto& [bytes, memory] : free_) std::free(memory);
+  free_.clear();
+  kept_ = 0;
+}
+
+void ScratchPool::Block::swap(Block& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(memory_, other.memory_);
+  std::swap(bytes_, other.bytes_);
+}
+
+ScratchPool::Block::~Block() {
+  if (memory_) pool_->give_back(memory_, bytes_);
+}
+
+ScratchPool::Block ScratchPool::take(std::size_t bytes) {
+  if (bytes == 0) return {};
+  // Few size classes (steps of an eighth of a power of two), so that blocks of similar operations are shared.
+  const std::size_t step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 8);
+  bytes = (bytes + step - 1) / step * step;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = free_.lower_bound(bytes); found != free_.end() && found->first <= 2 * bytes) {
+      auto [size, memory] = *found;
+      free_.erase(found);
+      kept_ -= size;
+      return Block(this, memory, size);
+    }
+  }
+  void* memory = allocate(bytes);
+  if (!memory) {
+    drop_kept();  // blocks of other sizes
+    memory = allocate(bytes);
+  }
+  if (!memory) throw NoMemory(bytes, "scratch");
+  return Block(this, memory, bytes);
+}
+
+void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
+  try {
+    std::lock_guard lock(mutex_);
+    if (kept_ + bytes <= kMostKept) {
+      free_.emplace(bytes, memory);
+      kept_ += bytes;
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    // No memory to note it in: it had better go.
+  }
+  std::free(memory);
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,59 @@
+// Executions that are no schedule: one point-to-point message, one collective run by the library itself.
+#pragma once
+
+#include <vector>
+
+#include "execution/execution.hpp"
+
+namespace mpigdr {
+
+// One message of the user's.
+struct MessageCall {
+  bool send = true;
+  void* data = nullptr;  // read only if `send`
+  std::size_t bytes = 0;
+  int peer = 0;  // or kAnySource, receives only
+  int tag = 0;
+};
+
+class MessageExecution : public Execution {
+ public:
+  MessageExecution(const MessageCall& call, Transport& transport);
+  bool advance() override;
+  std::vector<int> pending_peers() const override;
+  bool doorbell(shm::Doorbell& bell) const override;
+  bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
+  void abandon() noexcept override;
+  // Of a finished receive; also tells an any-source receive who it was.
+  int source() const { return source_; }
+
+ private:
+  const MessageCall call_;
+  Transport& transport_;
+  bool posted_ = false;
+  int source_ = -1;
+  struct Piece {
+    Request request;
+    std::size_t bytes;
+  };
+  std::uint64_t moved_ = 0;    // bytes of the pieces that are left, when the last one was tested
+  std::vector<Piece> pieces_;  // more than one only above kMaxMessageBytes
+};
+
+class NativeExecution : public Execution {
+ public:
+  NativeExecution(const NativeCollective& collective, Channel channel, Transport& transport)
+      : collective_(collective), channel_(channel), transport_(transport) {}
+  bool advance() override;
+  std::vector<int> pending_peers() const override { return {}; }  // only the library knows
+  void abandon() noexcept override;
+
+ private:
+  const NativeCollective collective_;
+  const Channel channel_;
+  Transport& transport_;
+  bool started_ = false;
+  Request request_;
+};
+
+}  // namespace mpigdr
