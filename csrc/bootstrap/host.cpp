@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "common/error.hpp"
+#include "common/host_name.hpp"
 
 namespace mpigdr {
 namespace {
@@ -36,14 +37,12 @@ std::size_t period(const std::vector<int>& v) {
 }  // namespace
 
 std::string host_identity() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
   std::string boot;
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::getline(file, boot);
   struct stat info{};
   const bool known = ::stat("/dev/shm", &info) == 0;
-  return std::string(name) + "|" + boot + "|" + (known ? std::to_string(info.st_dev) : "none");
+  return host_name() + "|" + boot + "|" + (known ? std::to_string(info.st_dev) : "none");
 }
 
 std::string usable_cpus() {

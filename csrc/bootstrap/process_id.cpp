@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "bootstrap/host.hpp"
+#include "common/host_name.hpp"
 
 namespace mpigdr {
 namespace {
@@ -63,9 +64,7 @@ bool dumps_core(const std::string& status) { return status.find("\nCoreDumping:\
 
 ProcessId own_process() {
   ProcessId own;
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  own.host = name;
+  own.host = host_name();
   own.pid = ::getpid();
   // In a container that shows another PID namespace's /proc, the pid is that of somebody else.
   char self[32] = "";

@@ -6,16 +6,12 @@
 
 #include <atomic>
 
+#include "common/host_name.hpp"
+
 namespace mpigdr {
 namespace {
 
 std::atomic<int> log_rank{-1}, log_size{0};
-
-std::string host_name() {
-  char buffer[256] = "?";
-  gethostname(buffer, sizeof buffer - 1);
-  return buffer;
-}
 
 int open_log() {
   std::string path = Env::get().debug_file;

@@ -14,6 +14,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/host_name.hpp"
 #include "common/pickle.hpp"
 #include "diagnostics/flight_writer.hpp"
 
@@ -208,11 +209,6 @@ void put_status(Dict& top, const FlightLog::Snapshot& shot) {
     row.set("last_started_collective", last[1]);
     row.set("last_completed_collective", last[2]);
   }
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 }  // namespace

@@ -10,17 +10,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "common/host_name.hpp"
+
 namespace mpigdr {
 namespace {
 
 constexpr const char* kStepNames[kStepKindCount] = {"send", "recv", "copy", "reduce", "notify", "await"};
 constexpr const char* kChannelNames[kChannelCount] = {"collectives", "accelerator", "messages"};
-
-std::string host_name() {
-  char buffer[256] = "?";
-  gethostname(buffer, sizeof buffer - 1);
-  return buffer;
-}
 
 std::string quoted(std::string_view text) {
   std::string out = "\"";
