@@ -80,24 +80,51 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
 }
 
 void Engine::begin_alone(const OperationPtr& operation) {
-  const std::unique_lock role(role_, std::try_to_lock);
-  if (!role || !active_.empty()) return;
+  std::vector<OperationPtr> ended;
   {
-    const std::lock_guard lock(intake_mutex_);
-    if (intake_.size() != 1 || intake_.front() != operation) return;
+    const std::unique_lock role(role_, std::try_to_lock);
+    if (!role || !active_.empty()) return;
+    {
+      const std::lock_guard lock(intake_mutex_);
+      if (intake_.size() != 1 || intake_.front() != operation) return;
+    }
+    pass();
+    ended.swap(unreleased_);
   }
-  pass();
+  release(ended, Releases::Here);
 }
 
-bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell,
+bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell* bell,
                       std::shared_ptr<const shm::NodeMemory>* memory) {
-  std::unique_lock lock(role_, std::try_to_lock);
-  if (!lock) return false;
-  const bool moved = pass();
-  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
-      active_.front()->doorbell(*bell) && memory)
-    *memory = active_.front()->group().node();
+  std::vector<OperationPtr> ended;
+  bool moved = false;
+  {
+    const std::unique_lock lock(role_, std::try_to_lock);
+    if (!lock) return false;
+    moved = pass();
+    ended.swap(unreleased_);
+    if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
+        active_.front()->doorbell(*bell) && memory)
+      *memory = active_.front()->group().node();
+  }
+  if (!ended.empty()) release(ended, releases);
   return moved;
+}
+
+void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
+  Completer::Callbacks callbacks;
+  for (OperationPtr& operation : ended) {
+    if (releases == Releases::Here) {
+      operation->release_buffers();
+      continue;
+    }
+    try {
+      callbacks.emplace_back([held = operation] { held->release_buffers(); });
+    } catch (const std::bad_alloc&) {
+      operation->leak();
+    }
+  }
+  completer_.push(callbacks);
 }
 
 bool Engine::take_intake() {
@@ -256,9 +283,9 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
   // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
   // `waiters`; this writes there, so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
+    // Nobody waits: the tensors are let go of behind the pass, since that may need the GIL.
     try {
-      callbacks.emplace_back([held = operation.shared_from_this()] { held->release_buffers(); });
+      unreleased_.push_back(operation.shared_from_this());
     } catch (const std::bad_alloc&) {
       operation.leak();
     }
@@ -279,7 +306,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       shm::Doorbell bell;
-      try_pass(&operation, &bell) ? backoff.moved() : backoff.idle(bell);
+      try_pass(Releases::Here, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       const auto now = Clock::now();
       if (operation.group().failed() || stopped_.load(std::memory_order_acquire)) {
@@ -311,7 +338,7 @@ void Engine::wait_all(Group& group) {
       }
     }
     // What is left belongs to callers that wait for it themselves, and see to its deadline.
-    if (pending.empty()) try_pass() ? backoff.moved() : backoff.idle({});
+    if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
   }
 }
 

@@ -129,10 +129,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // and the progress thread may end its nap before it takes the rest over.
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
+  // Who lets go of the buffers of what ended in a pass while nobody waited for it: the thread that made the
+  // pass, behind it, or, for the progress thread, a completer thread.
+  enum class Releases { Here, Completer };
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
   // all that is under way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever
   // does not hold the operation.
-  bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
+  bool try_pass(Releases releases, const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
@@ -165,6 +168,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   explicit Engine(EngineOptions options);
   bool pass();  // with the role
+  // Without the role: what a pass has left in unreleased_.
+  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
   // A pass, if this operation is all there is to do.
   void begin_alone(const OperationPtr& operation);
   bool poll_active(Clock::time_point now);
@@ -219,6 +224,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex role_;
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
+  std::vector<OperationPtr> unreleased_;  // ended well in this pass, with buffers that no waiter takes over
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
 
   Crowding crowding_{options_.oversubscribed};

@@ -17,7 +17,7 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
 void Engine::drain(Group& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
-  while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle({});
+  while (group.outstanding() > 0 && !stuck()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
 }
 
 void Engine::close(Group& group) {

@@ -111,7 +111,7 @@ void ProgressThread::poll_until_idle() {
     enter_device();
     shm::Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
-    const bool moved = engine_.try_pass(nullptr, &bell, &memory);
+    const bool moved = engine_.try_pass(Engine::Releases::Completer, nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes() && !engine_.keeps_polling(Clock::now())) {

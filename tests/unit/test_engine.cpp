@@ -281,6 +281,27 @@ TEST(buffers_are_released_once_and_never_on_the_progress_thread) {
   world.close();
 }
 
+TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
+  // Only waiters carry these: no other thread has to be woken for the buffers of any.
+  World world(2);
+  world.run([&](int r) {
+    std::vector<std::vector<float>> data(8, std::vector<float>(10, 1.0f));
+    std::vector<OperationPtr> ops;
+    std::atomic<int> here{0};
+    for (auto& d : data) {
+      IssueOptions options = foreground();
+      options.keepalive = std::shared_ptr<void>(&d, [&, issuer = std::this_thread::get_id()](void*) {
+        here += std::this_thread::get_id() == issuer;
+      });
+      ops.push_back(start(world, r, d, std::move(options)));
+    }
+    world.ranks[r].engine->wait(*ops.back());
+    for (auto& op : ops) world.ranks[r].engine->wait(*op);
+    CHECK(here == 8);
+  });
+  world.close();
+}
+
 TEST(two_groups_in_opposite_order) {
   // Rank 0 issues A then B, rank 1 B then A; both are on the same engines.
   auto transports = make_loopback(2);
