@@ -193,7 +193,7 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   std::unique_ptr<Transport> messages = std::move(transport);
   if (!gpu_aware)
     messages = shm::over_node_memory(std::move(messages), group.node,
-                                     {.kernel_copies = Env::get().messages == MessagePath::Cma});
+                                     {.kernel_copies = Env::get().messages != MessagePath::Shm});
   made.group = engine().make_group(group, std::move(messages), planner);
   liveness_.opened(engine(), made.group, members, prefix);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s), messages by ",

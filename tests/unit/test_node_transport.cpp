@@ -182,6 +182,58 @@ TEST(long_messages_from_group_memory_are_copied_once) {
 }
 #endif
 
+TEST(both_ends_copy_a_long_message) {
+  NodeRanks ranks(2, {.kernel_copies = true});
+  const Bytes data = pattern(5000001, 6);
+  for (const bool helped : {true, false}) {
+    Bytes got(data.size());
+    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
+    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
+    CHECK(!ranks[1].test(receive));  // opens it, and takes the first chunks
+    const std::uint64_t first = ranks[1].bytes_moved(receive);
+    CHECK(first > 0 && first < data.size() / 2);
+    if (helped) {
+      CHECK(!ranks[0].test(send));
+      CHECK(ranks[0].bytes_moved(send) > 0 && ranks[0].bytes_moved(send) < data.size() / 2);
+      shm::Doorbell bell;
+      CHECK(!ranks[0].doorbell(send, bell));  // it has not come to the end
+    }
+    // The receiver needs nobody for the rest.
+    for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
+    CHECK(got == data && ranks[0].test(send));
+  }
+}
+
+TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
+  NodeRanks ranks(2, {.kernel_copies = true});
+  const Bytes data = pattern(5000001, 7);
+  for (const bool sender_gives_up : {true, false}) {
+    Bytes got(data.size());
+    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
+    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
+    CHECK(!ranks[1].test(receive) && !ranks[0].test(send));
+    Request reader = ranks[0].irecv(kP2P, nullptr, 0, 1, 9);
+    if (sender_gives_up) {
+      ranks[0].abandon(send);
+      const std::uint64_t moved = ranks[1].bytes_moved(receive);
+      CHECK(!ranks[0].test(reader) && !ranks[1].test(receive) && ranks[1].bytes_moved(receive) > moved);
+      for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);  // as if it had not
+      CHECK(got == data);
+    } else {
+      ranks[1].abandon(receive);
+      const Bytes before = got;
+      CHECK(!ranks[0].test(reader) && got == before);
+      ranks[0].abandon(send);
+    }
+    ranks[0].abandon(reader);
+    Bytes next(data.size());
+    send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 1);
+    receive = ranks[1].irecv(kP2P, next.data(), next.size(), 0, 1);
+    ranks.finish({{0, send}, {1, receive}});
+    CHECK(next == data);
+  }
+}
+
 TEST(random_traffic_in_all_directions) {
   for (const bool kernel_copies : {false, true})
     for (const int p : {2, 3, 4}) {
