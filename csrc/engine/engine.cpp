@@ -69,29 +69,36 @@ void Engine::submit(const OperationPtr& operation) {
 
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
+  bool begun = false;
   if (begin_here) {
     // As a waiter: an operation that ends here has its buffers let go of by this thread, because to wake a
     // completer thread for it takes longer than the operation.
     const Counted waiter(operation->waiters);
-    begin_alone(operation);
+    begun = begin(operation);
   }
-  if (!operation->finished()) return progress_thread_.wake(!begin_here);
+  if (!operation->finished()) {
+    using When = ProgressThread::When;
+    const bool message = operation->info().channel == Channel::PointToPoint;
+    if (message) return progress_thread_.wake(begun ? When::Later : When::Now);
+    return progress_thread_.wake(begin_here ? When::Soon : When::Now);
+  }
   if (begin_here && !operation->error()) operation->release_buffers();
 }
 
-void Engine::begin_alone(const OperationPtr& operation) {
+bool Engine::begin(const OperationPtr& operation) {
   std::vector<OperationPtr> ended;
   {
     const std::unique_lock role(role_, std::try_to_lock);
-    if (!role || !active_.empty()) return;
+    if (!role || operation->group().any_waits()) return false;
     {
       const std::lock_guard lock(intake_mutex_);
-      if (intake_.size() != 1 || intake_.front() != operation) return;
+      if (intake_.size() != 1 || intake_.front() != operation) return false;
     }
-    pass();
+    pass(Polls::Nothing);
     ended.swap(unreleased_);
   }
-  release(ended, Releases::Here);
+  if (!ended.empty()) release(ended, Releases::Here);
+  return true;
 }
 
 bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell* bell,
@@ -167,12 +174,16 @@ void Engine::start(Group& group) {
   } while (!started_.empty());  // those that ended at once made room
 }
 
-bool Engine::pass() {
+bool Engine::pass(Polls polls) {
   if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
     const bool arrived = take_intake();
+    if (polls == Polls::Nothing) {
+      if (active_.empty()) active_deadline_.store(kNever, std::memory_order_relaxed);
+      return arrived;
+    }
     end_overdue(now);
     return poll_active(now) || arrived;
   } catch (const std::bad_alloc&) {

@@ -81,7 +81,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
   // nap.
   void expect(const Operation& operation) {
-    if (!operation.finished()) progress_thread_.wake(true);
+    if (!operation.finished()) progress_thread_.wake(ProgressThread::When::Now);
   }
 
   // Transports are given this device's memory from now on. Any thread.
@@ -124,8 +124,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<Trace>& trace() const { return options_.trace; }
 
   // --- for Group and the threads of the engine ---
-  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here` and
-  // nothing else is under way, its first steps are made on the calling thread, with no lock of a group held,
+  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here`, its
+  // first steps are made on the calling thread, unless another one is inside, with no lock of a group held,
   // and the progress thread may end its nap before it takes the rest over.
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
@@ -167,11 +167,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   explicit Engine(EngineOptions options);
-  bool pass();  // with the role
+  enum class Polls { Nothing, WhatIsActive };
+  bool pass(Polls polls = Polls::WhatIsActive);  // with the role
   // Without the role: what a pass has left in unreleased_.
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
-  // A pass, if this operation is all there is to do.
-  void begin_alone(const OperationPtr& operation);
+  // Its first steps, if it is all there is to begin; false: not here.
+  bool begin(const OperationPtr& operation);
   bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);

@@ -86,8 +86,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
   std::atomic<std::uint64_t> traced{0};
 
-  // Its only part does. Before the operation is submitted.
-  bool keeps_to_memory() const { return !check_ && parts_.size() == 1 && parts_[0]->keeps_to_memory(); }
+  // All parts do. Before the operation is submitted.
+  bool keeps_to_memory() const;
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {

@@ -24,6 +24,9 @@ constexpr microseconds kShortestNap(50);
 // About what it costs the issuer to have its core taken and given back: polling for less than that is cheaper
 // than a nap.
 constexpr nanoseconds kHandOver = microseconds(20);
+// To get up costs a core some 10 us, which it takes from callers that do without this thread all the time:
+// their naps grow up to so many times the longest.
+constexpr int kNapsBesideCallers = 4;
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
 // Where others keep the cores for time slices, or ranks share them and devices wait: a yield costs the
@@ -52,15 +55,22 @@ clockid_t clock_of_this_thread() {
 }  // namespace
 
 ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
-    : engine_(engine), longest_nap_(longest_nap) {}
+    : engine_(engine), longest_nap_(longest_nap), beside_callers_(longest_nap) {}
 
 void ProgressThread::begin(std::shared_ptr<Engine> self) {
   thread_ = quiet_thread("mpigdr-progress", [this, self = std::move(self)] { run(); });
 }
 
-void ProgressThread::wake(bool at_once) {
+void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
+  if (when != When::Later) {
+    // A nap that was for others alone is over.
+    if (left_until_.exchange(0, std::memory_order_relaxed) != 0) when = When::Now;
+  } else if (engine_.background_outstanding() == 1) {
+    left_until_.store((read(CLOCK_MONOTONIC) + longest_nap_).count(), std::memory_order_relaxed);
+  }
+  const bool at_once = when == When::Now;
   if (at_once) at_once_.store(true, std::memory_order_seq_cst);
   // Pairs with sleep() and nap(): they set rest_, then look for work, or for at_once_; we add work (before
   // this call) and set at_once_, then look at rest_.
@@ -104,10 +114,14 @@ void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
-    if (engine_.callers_waiting() > 0) {
-      nap(longest_nap_);
+    if (engine_.callers_waiting() > 0 || left_to_callers()) {
+      nap(beside_callers_);
+      const bool only_later = left_until_.load(std::memory_order_relaxed) != 0;
+      beside_callers_ =
+          only_later ? std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_) : longest_nap_;
       continue;
     }
+    beside_callers_ = longest_nap_;
     enter_device();
     shm::Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
@@ -131,6 +145,10 @@ void ProgressThread::poll_until_idle() {
       }
     }
   }
+}
+
+bool ProgressThread::left_to_callers() const {
+  return read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
 }
 
 void ProgressThread::enter_device() {
