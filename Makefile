@@ -119,12 +119,14 @@ $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
 
-# In the folder of the extension (setup.py), whose core they test: nothing is compiled twice.
+# In the folder of the extension (setup.py), whose core they test: nothing is compiled twice. UNIT=unsanitized: only what
+# the sanitizers leave out, for who runs test-asan, too.
 EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')-ninja
+UNIT ?= unit
 unit: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target unit_tests
-	$(CTEST) --test-dir $(EXTENSION_BUILD)
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target $(UNIT)_tests
+	$(CTEST) --test-dir $(EXTENSION_BUILD) $(if $(filter-out unit,$(UNIT)),-L $(UNIT))
 
 test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address

@@ -63,7 +63,7 @@ GPUS = {
 EIGHT, KERNELS, ONE, MANY, OWN = GPUS
 # Kernels of the software take their time: of a million elements, these types.
 STRESS = "lifetimes or works or streams"
-LARGE = "not (1048579 and (float64 or bfloat16 or int or complex64))"
+LARGE = "not (1048579 and (float64 or float16 or int or complex64))"
 SMALL = "collectives and not 1048579"
 # The number of ranks, which GPUs, which tests, the environment.
 WAYS = {
@@ -78,7 +78,7 @@ WAYS = {
     "late and waiting for memory": (
         2,
         KERNELS,
-        f"(({STRESS}) and not hundreds) or refusals",
+        f"(({STRESS}) and not hundreds and not ddp) or refusals",
         {"FAKECUDA_DELAY_US": "100", "FAKECUDA_WAITS": "1"},
     ),
     "by messages": (
@@ -90,7 +90,7 @@ WAYS = {
     "messages from the device": (
         2,
         KERNELS,
-        "(collectives and (float32 or bool)) or lifetimes or another_thread or log_says",
+        f"({SMALL} and (float32 or bool)) or lifetimes or another_thread or log_says",
         {
             "MPI_GDR_GPU_AWARE": "on",
             "MPI_GDR_DEBUG": "INFO",
@@ -118,7 +118,12 @@ WAYS = {
     "two nodes": (4, KERNELS, f"({SMALL} and float32) or (training and fsdp)", TWO_NODES),
     "nodes of two and of one": (3, EIGHT, f"({SMALL} and int64) or training", TWO_NODES),
     # Where the order of memory is no stronger than the kernels' fences make it.
-    "graphs on four ranks": (4, ONE, "graphs", {"FAKECUDA_DELAY_US": "50", "FAKECUDA_MEMORY": "weak"}),
+    "graphs on four ranks": (
+        4,
+        ONE,
+        "graphs and not ddp",
+        {"FAKECUDA_DELAY_US": "50", "FAKECUDA_MEMORY": "weak"},
+    ),
     "a graph without MPS": (
         2,
         ONE,

@@ -1,5 +1,5 @@
-"""Every kind of software GPU: how many hardware queues, and who waits for flags. In test_gpu.py each way has
-one of them."""
+"""Every kind of software GPU: how many hardware queues, who waits for flags, the order of its memory. In
+test_gpu.py each way has one of them."""
 
 import itertools
 
@@ -14,12 +14,15 @@ pytestmark = [
     pytest.mark.skipif(DEVICE != "simgpu", reason="MPI_GDR_TEST_DEVICE is not simgpu"),
 ]
 KINDS = {
-    f"{queues} queues, {'memory operations' if words == '1' else 'flag kernels'}": {
+    f"{queues} queues, {'memory operations' if words == '1' else 'flag kernels'}, {memory} memory": {
         "FAKECUDA_QUEUES": queues,
         "FAKECUDA_STREAM_WORDS": words,
+        "FAKECUDA_MEMORY": memory,
         "FAKECUDA_SEED": str(seed),
     }
-    for seed, (queues, words) in enumerate(itertools.product(("1", "8", "32"), "10"), 10)
+    for seed, (queues, words, memory) in enumerate(
+        itertools.product(("1", "8", "32"), "10", ("strong", "weak")), 10
+    )
 }
 
 

@@ -23,7 +23,7 @@ OPS = ("sum", "avg", "premul_sum", "product", "min", "max")
 MAX_SIZE = 64
 
 quick = settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 every_builder = pytest.mark.parametrize(("collective", "algorithm"), BUILDERS)
 

@@ -14,7 +14,7 @@ using namespace stream_test;
 
 namespace {
 
-constexpr int kReplays = 120;
+constexpr int kReplays = 40;
 
 // One recorded collective: input from `given`, which the host changes between replays, result to `output`.
 struct Captured {

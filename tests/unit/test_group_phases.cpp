@@ -144,8 +144,10 @@ void run_all(std::vector<int> node_of_rank, int hardware_queues, int streams) {
 
 TEST(results_are_right_on_any_placement) {
   for (const auto& placement : std::vector<std::vector<int>>{
-           {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 2, 2, 1, 0}, {0, 0, 0, 1, 1}, {0, 1, 1}})
+           {0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1}, {0, 0, 0, 1, 1}, {0, 1, 2, 2, 1, 0}}) {
+    if (unit::kSanitized && placement.size() > 4) break;
     run_all(placement, 3, 3);
+  }
 }
 
 TEST(an_operation_ends_behind_all_of_its_calls) {

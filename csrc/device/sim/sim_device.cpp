@@ -33,7 +33,7 @@ SimDevice::~SimDevice() {
     std::lock_guard lock(state_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  for (auto& queue : queues_) queue->submission.notify_one();
   for (auto& queue : queues_) queue->worker.join();
   for (const auto& [memory, allocation] : allocations_) {
     ::munmap(memory, allocation.bytes);
@@ -141,13 +141,13 @@ void SimDevice::order(DeviceQueue& before, DeviceQueue& after) {
 SimMark SimDevice::submit(int hardware_queue, Item item, std::atomic<std::uint64_t>& last) {
   const std::lock_guard submission(submission_);
   SimMark mark{this, hardware_queue};
+  HardwareQueue& queue = *queues_[hardware_queue];
   {
     std::lock_guard lock(state_);
-    HardwareQueue& queue = *queues_[hardware_queue];
     queue.items.push_back(std::move(item));
     last = mark.number = ++queue.submitted;
   }
-  changed_.notify_all();
+  queue.submission.notify_one();
   return mark;
 }
 
@@ -160,7 +160,7 @@ void SimDevice::accept() {
 void SimDevice::synchronize(const SimMark& mark) {
   std::unique_lock lock(state_);
   const HardwareQueue& queue = *queues_[mark.hardware_queue];
-  changed_.wait(lock, [&] { return queue.finished >= mark.number; });
+  finished_.wait(lock, [&] { return queue.finished >= mark.number; });
   throw_failure_locked();
 }
 
@@ -172,7 +172,7 @@ bool SimDevice::reached(const SimMark& mark) {
 void SimDevice::synchronize_all() {
   std::lock_guard submission(submission_);
   std::unique_lock lock(state_);
-  changed_.wait(lock, [this] { return idle_locked(); });
+  finished_.wait(lock, [this] { return idle_locked(); });
   throw_failure_locked();
 }
 
@@ -184,7 +184,7 @@ void SimDevice::check() {
 void SimDevice::work(HardwareQueue& queue) {
   std::unique_lock lock(state_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !queue.items.empty(); });
+    queue.submission.wait(lock, [&] { return stopping_ || !queue.items.empty(); });
     if (queue.items.empty()) return;
     Item item = std::move(queue.items.front());
     queue.items.pop_front();
@@ -194,7 +194,7 @@ void SimDevice::work(HardwareQueue& queue) {
     item = nullptr;  // what it holds may ask the device something when it goes
     lock.lock();
     ++queue.finished;
-    changed_.notify_all();
+    finished_.notify_all();
   }
 }
 

@@ -82,6 +82,7 @@ class SimDevice : public Device {
   struct HardwareQueue {
     std::deque<Item> items;
     std::uint64_t submitted = 0, finished = 0;
+    std::condition_variable submission;  // its worker waits for one
     std::mt19937_64 random;
     std::thread worker;
   };
@@ -99,10 +100,10 @@ class SimDevice : public Device {
   std::string flag_name(const Flag* flag);
 
   const SimOptions options_;
-  std::atomic<int> accepts_{-1};  // submissions before one is refused; < 0: no end of them
-  std::mutex submission_;         // held by every submission, and by whoever waits for the whole device
-  std::mutex state_;              // guards everything below; taken after submission_
-  std::condition_variable changed_;
+  std::atomic<int> accepts_{-1};      // submissions before one is refused; < 0: no end of them
+  std::mutex submission_;             // held by every submission, and by whoever waits for the whole device
+  std::mutex state_;                  // guards everything below; taken after submission_
+  std::condition_variable finished_;  // whoever synchronizes waits for items that are
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
   struct Allocation {
     int file;
