@@ -1,45 +1,9 @@
 // Messages between ranks of a node through shared memory: matching, long messages, faults.
 #include <thread>
 
-#include "engine_world.hpp"
-#include "transport/shm/node_transport.hpp"
+#include "node_ranks.hpp"
 
 using namespace engine_tests;
-
-namespace {
-
-constexpr auto kP2P = Channel::PointToPoint;
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes pattern(std::size_t bytes, unsigned seed) {
-  Bytes data(bytes);
-  unsigned state = seed * 2654435761u + 12345u;
-  for (auto& b : data) b = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  return data;
-}
-
-struct NodeRanks {
-  explicit NodeRanks(int size, const shm::NodeMessageOptions& options = {},
-                     const std::vector<shm::Arena*>& arenas = {}) {
-    auto loopback = make_loopback(size);
-    nodes = make_node(size, arenas);
-    for (int r = 0; r < size; ++r)
-      ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], options));
-  }
-  Transport& operator[](int r) { return *ranks[static_cast<std::size_t>(r)]; }
-  // Of one thread, all ranks in turn.
-  void finish(std::vector<std::pair<int, Request>> requests) {
-    for (int turns = 0; !requests.empty(); ++turns) {
-      CHECK(turns < 1000000);
-      std::erase_if(requests, [&](auto& r) { return (*this)[r.first].test(r.second); });
-    }
-  }
-  std::vector<std::shared_ptr<shm::NodeMemory>> nodes;
-  std::vector<std::unique_ptr<Transport>> ranks;
-};
-
-}  // namespace
 
 TEST(without_memory_for_messages_the_library_carries_them) {
   std::vector<std::unique_ptr<shm::Segment>> segments;
@@ -160,77 +124,6 @@ TEST(long_messages_arrive_whichever_side_is_first) {
         ranks.finish({{0, send}, {1, receive}});
         CHECK(got == data && small_got == 4);
       }
-  }
-}
-
-#if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
-TEST(long_messages_from_group_memory_are_copied_once) {
-  shm::Arena first(std::size_t{16} << 20), second(std::size_t{16} << 20);
-  NodeRanks ranks(2, {}, {&first, &second});
-  constexpr std::size_t kBytes = 3000001;
-  const Bytes data = pattern(kBytes, 4);
-  auto* from = static_cast<std::uint8_t*>(first.allocate(kBytes));
-  std::memcpy(from, data.data(), kBytes);
-  Bytes got(kBytes);
-  Request send = ranks[0].isend(kP2P, from, kBytes, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-  // The receiver needs nobody for it: its sender is not asked until all is there.
-  for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
-  CHECK(got == data);
-  CHECK(ranks[0].test(send));
-  first.free(from);
-}
-#endif
-
-TEST(both_ends_copy_a_long_message) {
-  NodeRanks ranks(2, {.kernel_copies = true});
-  const Bytes data = pattern(5000001, 6);
-  for (const bool helped : {true, false}) {
-    Bytes got(data.size());
-    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
-    CHECK(!ranks[1].test(receive));  // opens it, and takes the first chunks
-    const std::uint64_t first = ranks[1].bytes_moved(receive);
-    CHECK(first > 0 && first < data.size() / 2);
-    if (helped) {
-      CHECK(!ranks[0].test(send));
-      CHECK(ranks[0].bytes_moved(send) > 0 && ranks[0].bytes_moved(send) < data.size() / 2);
-      shm::Doorbell bell;
-      CHECK(!ranks[0].doorbell(send, bell));  // it has not come to the end
-    }
-    // The receiver needs nobody for the rest.
-    for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
-    CHECK(got == data && ranks[0].test(send));
-  }
-}
-
-TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
-  NodeRanks ranks(2, {.kernel_copies = true});
-  const Bytes data = pattern(5000001, 7);
-  for (const bool sender_gives_up : {true, false}) {
-    Bytes got(data.size());
-    Request send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 0);
-    Request receive = ranks[1].irecv(kP2P, got.data(), got.size(), 0, 0);
-    CHECK(!ranks[1].test(receive) && !ranks[0].test(send));
-    Request reader = ranks[0].irecv(kP2P, nullptr, 0, 1, 9);
-    if (sender_gives_up) {
-      ranks[0].abandon(send);
-      const std::uint64_t moved = ranks[1].bytes_moved(receive);
-      CHECK(!ranks[0].test(reader) && !ranks[1].test(receive) && ranks[1].bytes_moved(receive) > moved);
-      for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);  // as if it had not
-      CHECK(got == data);
-    } else {
-      ranks[1].abandon(receive);
-      const Bytes before = got;
-      CHECK(!ranks[0].test(reader) && got == before);
-      ranks[0].abandon(send);
-    }
-    ranks[0].abandon(reader);
-    Bytes next(data.size());
-    send = ranks[0].isend(kP2P, data.data(), data.size(), 1, 1);
-    receive = ranks[1].irecv(kP2P, next.data(), next.size(), 0, 1);
-    ranks.finish({{0, send}, {1, receive}});
-    CHECK(next == data);
   }
 }
 

@@ -230,7 +230,10 @@ class NodeTransport final : public Transport {
         arrive(source, header, payload);
         return;
       case kGo:
-        if (Transfer* const send = find(peer.offered, header.id)) move(*send, peer.streams);
+        if (Transfer* const send = find(peer.offered, header.id)) {
+          send->moved = 0;  // all of it, though it may have helped to copy some
+          move(*send, peer.streams);
+        }
         return;
       case kOpened:
         expect(header.payload == sizeof(Where), header);
@@ -305,9 +308,12 @@ class NodeTransport final : public Transport {
     for (std::size_t budget = kMostCopied; !peer.copies.empty();) {
       Transfer& receive = peer.copies.front();
       if (!peer.copy.is_open(receive) && peer.copy.open(receive)) tell_opened(peer, receive);
-      if (!peer.copy.take(receive, budget)) return;
+      const TwoEndedCopy::Taken taken = peer.copy.take(receive, budget);
+      if (taken == TwoEndedCopy::Taken::Some) return;
       receive.copies = false;
-      receive.wants_none = true;
+      receive.wants_none = taken == TwoEndedCopy::Taken::All;
+      // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
+      if (!receive.wants_none) receive.moved = 0;
       answer(receive);
     }
   }

@@ -6,8 +6,8 @@
 // gets them:
 //  - they are in group memory, or the kernel's copy (CMA) reaches all: it begins to copy, tells the sender
 //    where to, who helps if it happens to be here (two_ended_copy.hpp), and tells it when all is there;
-//  - otherwise it asks for them, and the sender puts them into the ring piece by piece, while the receiver
-//    takes them out.
+//  - otherwise, and where the kernel refuses one of the buffers, it asks for them, and the sender puts them
+//    into the ring piece by piece, while the receiver takes them out.
 // What finds no room in a ring waits in its sender's lists, in order, for the next test() of any request.
 //
 // test() of an own request drives all of this: it copies a bounded number of bytes and returns. Whoever has

@@ -43,6 +43,16 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, std::uint64_t id, 
   return std::nullopt;
 }
 
+// The sender's last one, which nobody else has moved since: the receiver takes it, if it still takes any.
+void give_back(CopyCell& cell, std::uint64_t id) {
+  std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
+  // Release: what the sender has written of it, the receiver overwrites.
+  while ((seen & ~kNumber) == tagged(id) && (seen & kNumber) != kNumber &&
+         !cell.taken.compare_exchange_weak(seen, seen - kBack, std::memory_order_release,
+                                           std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
 
 bool TwoEndedCopy::can_take(const Transfer& receive) const {
@@ -56,24 +66,27 @@ bool TwoEndedCopy::open(const Transfer& receive) {
   return chunks_of(receive.arrived) > 1 && (kernel_copies_ || node_->owns(receive.data));
 }
 
-bool TwoEndedCopy::take(Transfer& receive, std::size_t& budget) {
+TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, std::size_t& budget) {
   while (budget > 0) {
     const std::optional<Piece> piece = claim(*in_, kFront, open_, receive.arrived);
     if (!piece) {
       // Acquire: what the sender has copied is there.
       const std::uint64_t helped = in_->helped.load(std::memory_order_acquire) & kNumber;
-      return front_of(in_->taken.load(std::memory_order_relaxed)) + helped == chunks_of(receive.arrived);
+      const std::uint64_t own = front_of(in_->taken.load(std::memory_order_relaxed));
+      return own + helped == chunks_of(receive.arrived) ? Taken::All : Taken::Some;
     }
     const std::uint64_t from = receive.there + piece->offset;
     std::byte* const to = receive.data + piece->offset;
-    if (const std::byte* const here = node_->mapped(peer_, from, piece->bytes))
+    if (const std::byte* const here = node_->mapped(peer_, from, piece->bytes)) {
       std::memcpy(to, here, piece->bytes);
-    else
-      node_->read(peer_, to, from, piece->bytes);
+    } else if (!node_->try_read(peer_, to, from, piece->bytes)) {
+      close(receive);
+      return Taken::Refused;
+    }
     receive.moved += piece->bytes;
     budget -= std::min(budget, piece->bytes);
   }
-  return false;
+  return Taken::Some;
 }
 
 void TwoEndedCopy::close(const Transfer& receive) {
@@ -93,10 +106,12 @@ bool TwoEndedCopy::help(Transfer& send, std::size_t budget) {
     if (!piece) return false;
     const std::uint64_t to = to_ + piece->offset;
     const std::byte* const from = send.data + piece->offset;
-    if (std::byte* const there = node_->mapped(peer_, to, piece->bytes))
+    if (std::byte* const there = node_->mapped(peer_, to, piece->bytes)) {
       std::memcpy(there, from, piece->bytes);
-    else
-      node_->write(peer_, to, from, piece->bytes);
+    } else if (!node_->try_write(peer_, to, from, piece->bytes)) {
+      give_back(*out_, send.id);
+      return false;
+    }
     send.moved += piece->bytes;
     std::uint64_t helped = out_->helped.load(std::memory_order_relaxed);
     while ((helped & ~kNumber) == tagged(send.id) &&

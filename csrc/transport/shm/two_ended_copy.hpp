@@ -8,8 +8,10 @@
 // whole messages fall to one end or the other, and a buffer that is used again and again goes from cache to
 // cache.)
 //
-// Memory is another's by the arena, where it is group memory, else by the kernel's copy (CMA). Threads and
-// errors as in transport.hpp.
+// Memory is another's by the arena, where it is group memory, else by the kernel's copy (CMA). Where the
+// kernel does not copy the memory of one of them, a sender leaves all of it to the receiver, and a receiver
+// ends the copy: the message goes another way, behind what the sender has copied by then. Threads and errors
+// as in transport.hpp.
 #pragma once
 
 #include <atomic>
@@ -43,8 +45,9 @@ class TwoEndedCopy {
   bool is_open(const Transfer& receive) const { return open_ == receive.id; }
   // True if the sender can do its part: it is to be told.
   bool open(const Transfer& receive);
-  // Copies some of what is left of `budget`, which it lessens; true once all is there.
-  bool take(Transfer& receive, std::size_t& budget);
+  // Copies some of what is left of `budget`, which it lessens. Refused: the kernel does not copy it; closed.
+  enum class Taken { Some, All, Refused };
+  Taken take(Transfer& receive, std::size_t& budget);
   // Nobody takes more of it.
   void close(const Transfer& receive);
 
@@ -56,7 +59,7 @@ class TwoEndedCopy {
   bool may_help() const { return asked_ != 0; }
 
  private:
-  // False if there is nothing left to take.
+  // False if there is nothing left to take, or the kernel does not copy it.
   bool help(Transfer& send, std::size_t budget);
 
   const NodeMemory* node_ = nullptr;
