@@ -15,13 +15,14 @@ constexpr std::chrono::milliseconds kAskEvery(200);
 
 class Counted {
  public:
-  explicit Counted(std::atomic<int>& count) : count_(count) {
-    count_.fetch_add(1, std::memory_order_acq_rel);
+  explicit Counted(std::atomic<int>& count, int by = 1) : count_(count), by_(by) {
+    count_.fetch_add(by_, std::memory_order_acq_rel);
   }
-  ~Counted() { count_.fetch_sub(1, std::memory_order_acq_rel); }
+  ~Counted() { count_.fetch_sub(by_, std::memory_order_acq_rel); }
 
  private:
   std::atomic<int>& count_;
+  const int by_;
 };
 
 }  // namespace
@@ -119,9 +120,11 @@ bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell
 }
 
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
+  // That may take the GIL, which another thread may hold for long.
+  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);
   Completer::Callbacks callbacks;
   for (OperationPtr& operation : ended) {
-    if (releases == Releases::Here) {
+    if (releases != Releases::Completer) {
       operation->release_buffers();
       continue;
     }
@@ -317,7 +320,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       shm::Doorbell bell;
-      try_pass(Releases::Here, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
+      try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       const auto now = Clock::now();
       if (operation.group().failed() || stopped_.load(std::memory_order_acquire)) {

@@ -130,8 +130,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
   // Who lets go of the buffers of what ended in a pass while nobody waited for it: the thread that made the
-  // pass, behind it, or, for the progress thread, a completer thread.
-  enum class Releases { Here, Completer };
+  // pass, behind it, or, for the progress thread, a completer thread. ByCaller: who waits, and does not
+  // progress meanwhile: the progress thread shall.
+  enum class Releases { Here, ByCaller, Completer };
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
   // all that is under way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever
   // does not hold the operation.

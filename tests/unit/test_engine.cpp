@@ -302,6 +302,37 @@ TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
   world.close();
 }
 
+TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
+  // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
+  std::promise<void> letting_go;
+  std::future<void> lets_go = letting_go.get_future();
+  std::promise<void> carried;
+  std::shared_future<void> is_carried = carried.get_future().share();
+  bool in_time = false;
+  World world(2);
+  world.run([&](int r) {
+    Engine& engine = *world.ranks[r].engine;
+    std::vector<float> ended(10, 1.0f), awaited(10, 1.0f), background(10, 1.0f);
+    IssueOptions options = foreground();
+    if (r == 0)
+      options.keepalive = std::shared_ptr<void>(&ended, [&](void*) {
+        letting_go.set_value();
+        in_time = is_carried.wait_for(30s) == std::future_status::ready;
+      });
+    auto first = start(world, r, ended, std::move(options));
+    auto second = start(world, r, awaited, foreground());
+    auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
+    if (r == 0) lets_go.get();
+    auto third = start(world, r, background);
+    if (r == 0) third->on_finished([&] { carried.set_value(); });
+    waiter.get();
+    engine.wait(*first);
+    engine.wait(*third);
+  });
+  CHECK(in_time);
+  world.close();
+}
+
 TEST(two_groups_in_opposite_order) {
   // Rank 0 issues A then B, rank 1 B then A; both are on the same engines.
   auto transports = make_loopback(2);
