@@ -80,10 +80,23 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->finished()) {
     using When = ProgressThread::When;
     const bool message = operation->info().channel == Channel::PointToPoint;
-    if (message) return progress_thread_.wake(begun ? When::Later : When::Now);
-    return progress_thread_.wake(begin_here ? When::Soon : When::Now);
+    if (message && begun) return progress_thread_.wake(When::Later);
+    hurry(*operation);
+    return progress_thread_.wake(begin_here && !message ? When::Soon : When::Now);
   }
   if (begin_here && !operation->error()) operation->release_buffers();
+}
+
+void Engine::expect(Operation& operation) {
+  if (operation.finished()) return;
+  hurry(operation);
+  progress_thread_.wake(ProgressThread::When::Now);
+}
+
+void Engine::hurry(Operation& operation) {
+  urgent_.fetch_add(1, std::memory_order_seq_cst);
+  if (operation.urgent.exchange(true, std::memory_order_acq_rel))  // it was, or has ended
+    urgent_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 bool Engine::begin(const OperationPtr& operation) {
@@ -294,6 +307,8 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     background_.fetch_sub(1, std::memory_order_seq_cst);
   }
   if (operation.on_device()) on_device_.fetch_sub(1, std::memory_order_relaxed);
+  if (operation.urgent.exchange(true, std::memory_order_acq_rel))
+    urgent_.fetch_sub(1, std::memory_order_seq_cst);
   // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
   // `waiters`; this writes there, so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {

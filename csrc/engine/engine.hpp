@@ -80,9 +80,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
   // nap.
-  void expect(const Operation& operation) {
-    if (!operation.finished()) progress_thread_.wake(ProgressThread::When::Now);
-  }
+  void expect(Operation& operation);
 
   // Transports are given this device's memory from now on. Any thread.
   void serve(Device& device) { progress_thread_.serve(device); }
@@ -141,6 +139,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
+  // How many of them are not left to their caller for a nap.
+  int urgent() const { return urgent_.load(std::memory_order_seq_cst); }
   Crowding& crowding() { return crowding_; }
   // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
   bool keeps_polling(Clock::time_point now) const {
@@ -174,6 +174,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
   // Its first steps, if it is all there is to begin; false: not here.
   bool begin(const OperationPtr& operation);
+  void hurry(Operation& operation);  // it is urgent from now on
   bool poll_active(Clock::time_point now);
   bool take_intake();
   void start(Group& group);
@@ -232,6 +233,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
+  std::atomic<int> urgent_{0};
   std::atomic<int> on_device_{0};  // operations that a device works on
   std::atomic<bool> stopped_{false};
   bool left_behind_ = false, ended_well_ = false;  // what shutdown() found

@@ -83,6 +83,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<bool> heard{false};
   // A waiter takes the buffers over; without one they go to a completer thread.
   std::atomic<int> waiters{0};
+  // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
+  std::atomic<bool> urgent{false};
   // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
   std::atomic<std::uint64_t> traced{0};
 

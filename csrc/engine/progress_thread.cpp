@@ -64,18 +64,16 @@ void ProgressThread::begin(std::shared_ptr<Engine> self) {
 void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
-  if (when != When::Later) {
-    // A nap that was for others alone is over.
-    if (left_until_.exchange(0, std::memory_order_relaxed) != 0) when = When::Now;
-  } else if (engine_.background_outstanding() == 1) {
+  // From the first of them on: those that come after it do not put it off.
+  if (when == When::Later && engine_.background_outstanding() == 1)
     left_until_.store((read(CLOCK_MONOTONIC) + longest_nap_).count(), std::memory_order_relaxed);
-  }
-  const bool at_once = when == When::Now;
-  if (at_once) at_once_.store(true, std::memory_order_seq_cst);
-  // Pairs with sleep() and nap(): they set rest_, then look for work, or for at_once_; we add work (before
-  // this call) and set at_once_, then look at rest_.
+  if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
+  // Pairs with sleep() and nap(): they set rest_, then look for work, urgent or not, or for at_once_; we add
+  // work (before this call) and set at_once_, then look at rest_.
   const Rest rest = rest_.load(std::memory_order_seq_cst);
-  if (rest == Rest::None || (rest == Rest::Nap && !at_once)) return;
+  if (rest == Rest::None || (rest == Rest::Nap && when != When::Now) ||
+      (rest == Rest::Left && when == When::Later))
+    return;
   std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
@@ -100,11 +98,12 @@ void ProgressThread::sleep() {
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
-void ProgressThread::nap(nanoseconds duration) {
+void ProgressThread::nap(nanoseconds duration, Rest rest) {
   std::unique_lock lock(mutex_);
-  rest_.store(Rest::Nap, std::memory_order_seq_cst);
+  rest_.store(rest, std::memory_order_seq_cst);
   changed_.wait_for(lock, duration, [&] {
-    return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst);
+    return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
+           (rest == Rest::Left && engine_.urgent() > 0);
   });
   at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
@@ -114,11 +113,13 @@ void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
-    if (engine_.callers_waiting() > 0 || left_to_callers()) {
-      nap(beside_callers_);
-      const bool only_later = left_until_.load(std::memory_order_relaxed) != 0;
-      beside_callers_ =
-          only_later ? std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_) : longest_nap_;
+    const bool urgent = engine_.urgent() > 0;
+    const bool left = !urgent && read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
+    if (engine_.callers_waiting() > 0 || left) {
+      nap(beside_callers_, urgent ? Rest::Nap : Rest::Left);
+      beside_callers_ = urgent || engine_.urgent() > 0
+                            ? longest_nap_
+                            : std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_);
       continue;
     }
     beside_callers_ = longest_nap_;
@@ -145,10 +146,6 @@ void ProgressThread::poll_until_idle() {
       }
     }
   }
-}
-
-bool ProgressThread::left_to_callers() const {
-  return read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
 }
 
 void ProgressThread::enter_device() {

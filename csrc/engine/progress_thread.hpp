@@ -33,8 +33,8 @@ class ProgressThread {
   // When the thread shall look after what the calling thread has submitted.
   enum class When {
     Later,  // after a nap: the caller has begun it, and most likely waits for it sooner
-    Soon,   // if the thread naps beside a caller that waits, when it has
-    Now
+    Soon,   // as for all that is Engine::urgent(): beside a caller that waits, after a nap
+    Now     // also then
   };
   void wake(When when);
 
@@ -45,13 +45,13 @@ class ProgressThread {
   void stop(std::chrono::milliseconds patience);
 
  private:
-  enum class Rest { None, Nap, Sleep };
+  // Left: a nap while nothing is urgent, which ends when something is.
+  enum class Rest { None, Left, Nap, Sleep };
 
   void run();
   void sleep();
-  void nap(std::chrono::nanoseconds duration);  // ended early by When::Now
+  void nap(std::chrono::nanoseconds duration, Rest rest);  // ended early by When::Now
   void poll_until_idle();
-  bool left_to_callers() const;
   bool issuer_computes();
   void enter_device();
 
@@ -61,8 +61,8 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};  // since the last nap
-  // All that is outstanding is When::Later, and until then it is left alone. Nanoseconds of CLOCK_MONOTONIC;
-  // 0: some is not.
+  // Until then what is When::Later is left alone, unless something else is outstanding. Nanoseconds of
+  // CLOCK_MONOTONIC.
   std::atomic<std::int64_t> left_until_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // under mutex_

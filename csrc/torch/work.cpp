@@ -97,7 +97,7 @@ void MpiWork::settle() {
 }
 
 bool MpiWork::isCompleted() {
-  if (const Operation& op = operation("is_completed"); !op.finished()) {
+  if (Operation& op = operation("is_completed"); !op.finished()) {
     engine_.expect(op);  // whoever asks does not wait
     return false;
   }

@@ -22,20 +22,6 @@ TEST(waiters_carry_operations) {
   }
 }
 
-TEST(progress_thread_carries_what_nobody_waits_for) {
-  World world(3);
-  world.run([&](int r) {
-    std::vector<float> data(50000, 1.0f);
-    std::promise<void> finished;
-    auto op = start(world, r, data);
-    op->on_finished([&] { finished.set_value(); });
-    finished.get_future().get();
-    CHECK(op->finished() && !op->error());
-    for (float x : data) CHECK(x == 3.0f);
-  });
-  world.close();
-}
-
 TEST(many_operations_in_flight_finish_in_any_order) {
   World world(4, {.loopback = {.eager_bytes = 64, .max_late_tests = 5}, .group = {"test", 30s, 4}});
   world.run([&](int r) {
@@ -299,37 +285,6 @@ TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
     for (auto& op : ops) world.ranks[r].engine->wait(*op);
     CHECK(here == 8);
   });
-  world.close();
-}
-
-TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
-  // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
-  std::promise<void> letting_go;
-  std::future<void> lets_go = letting_go.get_future();
-  std::promise<void> carried;
-  std::shared_future<void> is_carried = carried.get_future().share();
-  bool in_time = false;
-  World world(2);
-  world.run([&](int r) {
-    Engine& engine = *world.ranks[r].engine;
-    std::vector<float> ended(10, 1.0f), awaited(10, 1.0f), background(10, 1.0f);
-    IssueOptions options = foreground();
-    if (r == 0)
-      options.keepalive = std::shared_ptr<void>(&ended, [&](void*) {
-        letting_go.set_value();
-        in_time = is_carried.wait_for(30s) == std::future_status::ready;
-      });
-    auto first = start(world, r, ended, std::move(options));
-    auto second = start(world, r, awaited, foreground());
-    auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
-    if (r == 0) lets_go.get();
-    auto third = start(world, r, background);
-    if (r == 0) third->on_finished([&] { carried.set_value(); });
-    waiter.get();
-    engine.wait(*first);
-    engine.wait(*third);
-  });
-  CHECK(in_time);
   world.close();
 }
 

@@ -357,37 +357,6 @@ TEST(the_engine_carries_them) {
   world.close();
 }
 
-TEST(a_message_is_left_to_its_caller_for_a_nap) {
-  WorldOptions options{.node = true};
-  options.engine.longest_nap = 1h;
-  World world(2, options);
-  Bytes data = pattern(100000, 1), got(data.size());
-  world.run([&](int r) {
-    Group& group = *world.ranks[r].group;
-    Engine& engine = *world.ranks[r].engine;
-    int ready = 1;
-    if (r == 0) {
-      auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {.name = "send"});
-      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {.name = "told"});
-      CHECK(told->finished());  // by its caller
-      engine.wait(*send);
-      return;
-    }
-    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {.name = "told"});
-    engine.wait(*told);  // and so the offer is here
-    auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {.name = "receive"});
-    std::this_thread::sleep_for(20ms);
-    CHECK(!receive->finished());
-    std::promise<void> finished;
-    receive->on_finished([&] { finished.set_value(); });
-    engine.expect(*receive);  // nobody waits: the progress thread ends its nap
-    finished.get_future().get();
-    CHECK(got == data);
-    engine.wait(*receive);
-  });
-  world.close();
-}
-
 // Failed operations are leaked on purpose: a peer may still write to their buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";
