@@ -361,7 +361,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
   begin_here = operation->background() && operation->keeps_to_memory() &&
-               (!collectives || (calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere));
+               (collectives ? calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere : !turns_taken_);
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);
