@@ -101,18 +101,15 @@ void Engine::hurry(Operation& operation) {
 
 bool Engine::begin(const OperationPtr& operation) {
   std::vector<OperationPtr> ended;
+  bool begun = false;
   {
     const std::unique_lock role(role_, std::try_to_lock);
     if (!role || operation->group().any_waits()) return false;
-    {
-      const std::lock_guard lock(intake_mutex_);
-      if (intake_.size() != 1 || intake_.front() != operation) return false;
-    }
-    pass(Polls::Nothing);
+    begun = pass(operation.get());
     ended.swap(unreleased_);
   }
   if (!ended.empty()) release(ended, Releases::Here);
-  return true;
+  return begun;
 }
 
 bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell* bell,
@@ -150,10 +147,11 @@ void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexce
   completer_.push(callbacks);
 }
 
-bool Engine::take_intake() {
+bool Engine::take_intake(const Operation* only) {
   if (!intake_filled_.load(std::memory_order_acquire)) return false;
   {
     std::lock_guard lock(intake_mutex_);
+    if (only && (intake_.size() != 1 || intake_.front().get() != only)) return false;
     arrived_.swap(intake_);
     intake_filled_.store(false, std::memory_order_relaxed);
     active_deadline_.store(std::min(active_deadline_.load(std::memory_order_relaxed),
@@ -190,13 +188,13 @@ void Engine::start(Group& group) {
   } while (!started_.empty());  // those that ended at once made room
 }
 
-bool Engine::pass(Polls polls) {
+bool Engine::pass(const Operation* only) {
   if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    const bool arrived = take_intake();
-    if (polls == Polls::Nothing) {
+    const bool arrived = take_intake(only);
+    if (only) {
       if (active_.empty()) active_deadline_.store(kNever, std::memory_order_relaxed);
       return arrived;
     }

@@ -168,15 +168,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   explicit Engine(EngineOptions options);
-  enum class Polls { Nothing, WhatIsActive };
-  bool pass(Polls polls = Polls::WhatIsActive);  // with the role
+  // With the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if it
+  // did.
+  bool pass(const Operation* only = nullptr);
   // Without the role: what a pass has left in unreleased_.
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
   // Its first steps, if it is all there is to begin; false: not here.
   bool begin(const OperationPtr& operation);
   void hurry(Operation& operation);  // it is urgent from now on
   bool poll_active(Clock::time_point now);
-  bool take_intake();
+  bool take_intake(const Operation* only);
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
