@@ -166,6 +166,21 @@ TEST(what_the_kernel_does_not_write_is_left_to_its_receiver) {
   CHECK(got == data && ranks[0].test(send));
 }
 
+TEST(an_offer_with_the_id_of_another_is_refused) {
+  NodeRanks ranks(2, {.kernel_copies = true});
+  const Bytes data = pattern(kBytes, 11);
+  Bytes got(kBytes);
+  ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
+  const shm::MessageArea area(2);
+  for (const std::uint64_t id : {0u, 2u}) {  // the first one is 1
+    reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[0]->messages(0), 1))->header.id = id;
+    Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+    CHECK_THROWS(ranks[1].test(receive), Error, "is none: kind 2");
+    CHECK(ranks[1].bytes_moved(receive) == 0);
+    ranks[1].abandon(receive);
+  }
+}
+
 // Failed operations are leaked on purpose: a peer may still write to their buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";

@@ -146,13 +146,14 @@ class NodeTransport final : public Transport {
     RingWriter out;
     RingReader in;
     TwoEndedCopy copy;
-    Transfers answers;          // receives whose Go or Done is to be written
-    Transfers queued;           // sends of which nothing is written yet
-    Transfers offered;          // sends whose offer is
-    Transfers streams;          // sends that go through the ring, one after the other
-    Transfers taking;           // receives of such
-    Transfers copies;           // receives that both ends copy, one after the other
-    std::uint64_t last_id = 0;  // of the sends that were offered
+    Transfers answers;             // receives whose Go or Done is to be written
+    Transfers queued;              // sends of which nothing is written yet
+    Transfers offered;             // sends whose offer is
+    Transfers streams;             // sends that go through the ring, one after the other
+    Transfers taking;              // receives of such
+    Transfers copies;              // receives that both ends copy, one after the other
+    std::uint64_t last_id = 0;     // of the sends that were offered
+    std::uint64_t last_offer = 0;  // id, of what came in
   };
 
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -226,8 +227,12 @@ class NodeTransport final : public Transport {
         arrive(source, header, payload);
         return;
       case kOffer:
-        expect(header.payload == sizeof(Where) && header.bytes <= kMaxMessageBytes, header);
+        // Of two with one id each end might copy another message than the other.
+        expect(header.payload == sizeof(Where) && header.bytes <= kMaxMessageBytes &&
+                   header.id == peer.last_offer + 1,
+               header);
         arrive(source, header, payload);
+        peer.last_offer = header.id;
         return;
       case kGo:
         if (Transfer* const send = find(peer.offered, header.id)) {
