@@ -191,13 +191,18 @@ World::NewGroup World::make_group(const c10d::DistributedBackendOptions& options
   // A device's memory is within the library's reach then, but not within that of our messages inside a node;
   // and both ends of a message must go the same way.
   std::unique_ptr<Transport> messages = std::move(transport);
+  const bool kernel_copies =
+      Env::get().messages != MessagePath::Shm && group.node && group.node->reach() == Reach::All;
   if (!gpu_aware)
-    messages = shm::over_node_memory(std::move(messages), group.node,
-                                     {.kernel_copies = Env::get().messages != MessagePath::Shm});
+    messages = shm::over_node_memory(std::move(messages), group.node, {.kernel_copies = kernel_copies});
+  const bool in_memory = messages->messages_in_memory();
   made.group = engine().make_group(group, std::move(messages), planner);
   liveness_.opened(engine(), made.group, members, prefix);
   log(LogLevel::Info, "INIT", "group ", group.name, " of ", options.group_size, " rank(s), messages by ",
-      made.group->message_path());
+      made.group->message_path(),
+      !in_memory      ? ""
+      : kernel_copies ? ", long ones by the kernel's copy"
+                      : ", long ones in pieces");
   return made;
 }
 
