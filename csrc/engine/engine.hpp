@@ -4,8 +4,9 @@
 //
 // The progress role. Whoever holds `role_` runs passes: it starts operations, polls the transport, runs local
 // steps and checks deadlines. It is taken with try_lock only, so that nobody ever waits for a thread that may
-// be stuck in the MPI library. Waiters take it first (a blocking collective costs no hand-off); the progress
-// thread takes it for operations that nobody waits for; at most one thread is inside a transport at any time.
+// be stuck in the MPI library. Issuers take it to begin what calls no library, waiters next (a blocking
+// collective costs no hand-off); the progress thread takes it for operations that nobody waits for; at most
+// one thread is inside a transport at any time.
 //
 //   issuing threads --intake (mutex, short)--> role holder: waiting -> active -> finished --> waiters (atomic
 //   flag)

@@ -81,7 +81,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
   std::atomic<bool> heard{false};
-  // A waiter takes the buffers over; without one they go to a completer thread.
+  // A waiter takes the buffers over; without one, Engine::Releases says who does.
   std::atomic<int> waiters{0};
   // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
   std::atomic<bool> urgent{false};

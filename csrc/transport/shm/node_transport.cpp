@@ -82,8 +82,8 @@ class NodeTransport final : public Transport {
   }
 
   bool test(Request& request, RecvStatus* status) override {
-    if (request.carrier != kCarrier) return inner_->test(request, status);
     if (!request.active) return true;
+    if (request.carrier != kCarrier) return inner_->test(request, status);
     Transfer& transfer = of(request);
     if (!transfer.done) poll();
     if (!transfer.done) return false;
