@@ -237,7 +237,7 @@ def test_what_two_parts_hide_of_each_other():
         (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
         (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
         (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
-        (["all_reduce", "--compare", "nccl"], "'nccl'"),
+        (["all_reduce", "--compare", "ucc"], "'ucc' is none of group, gloo, mpi, nccl"),
         (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
         (["all_reduce", "--compare", "gloo,mpi", "--device", "cuda"], "--compare mpi: expected --device cpu"),
         (["all_reduce", "--compare", "mpi"], "how many ranks"),
@@ -259,6 +259,22 @@ def test_bad_command_lines(argv, message, capsys):
     with pytest.raises(SystemExit) as status:
         bench.main(argv)
     assert status.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("available", "device", "message"),
+    [
+        (False, "cuda", f"torch {torch.__version__} has no NCCL; builds for CUDA have it"),
+        (True, "cpu", "expected --device cuda, got cpu"),
+        (True, "cuda", "it takes a GPU for each of 2 ranks, and there are 1"),
+    ],
+)
+def test_what_nccl_lacks_is_said(available, device, message, monkeypatch, capsys):
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: available)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(SystemExit) as status:
+        bench.main(["-n", "2", "all_reduce", "--compare", "nccl", "--device", device])
+    assert status.value.code == 2 and f"--compare nccl: {message}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "value"), [("8", 8), ("64K", 65536), ("1MiB", 1 << 20), ("2g", 2 << 30)])

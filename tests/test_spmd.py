@@ -101,7 +101,7 @@ FORCED = {
         "MPI_GDR_ALLGATHER_ALGO": "bruck",
         "MPI_GDR_ALLTOALL_ALGO": "bruck",
         "MPI_GDR_CHUNK_BYTES": "1K",
-        "MPI_GDR_P2P": "cma",
+        "MPI_GDR_P2P": "shm",
     },
     "native": {"MPI_GDR_P2P": "mpi"}
     | {

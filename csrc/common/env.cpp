@@ -161,14 +161,12 @@ std::vector<Setting> make_rows() {
   rows.push_back(row(
       "MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
       [](Env& e, R r, S v) { e.node_memory = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
-  rows.push_back(row("MPI_GDR_P2P", "auto", "auto, shm, cma or mpi",
-                     "how messages between ranks of a node travel (auto: shm)", [](Env& e, R r, S v) {
-                       e.messages = parse_choice<MessagePath>(r, v,
-                                                              {{"auto", MessagePath::Auto},
-                                                               {"shm", MessagePath::Shm},
-                                                               {"cma", MessagePath::Cma},
-                                                               {"mpi", MessagePath::Mpi}});
-                     }));
+  rows.push_back(
+      row("MPI_GDR_P2P", "auto", "auto, shm or mpi", "how messages between ranks of a node travel",
+          [](Env& e, R r, S v) {
+            e.messages = parse_choice<MessagePath>(
+                r, v, {{"auto", MessagePath::Auto}, {"shm", MessagePath::Shm}, {"mpi", MessagePath::Mpi}});
+          }));
   rows.push_back(
       row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
           "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",

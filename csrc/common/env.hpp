@@ -15,7 +15,7 @@
 namespace mpigdr {
 
 enum class LogLevel : std::uint8_t { Warn, Info, Trace };
-enum class MessagePath : std::uint8_t { Auto, Shm, Cma, Mpi };
+enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
 enum class CudaSupport : std::uint8_t { Auto, On, Off };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
 
@@ -71,8 +71,9 @@ class Env {
   int nap_us = 200;
   // MPI_GDR_SHM=on|off: whether the ranks of a node share memory, besides what MPI does. Off anywhere: off.
   bool node_memory = true;
-  // MPI_GDR_P2P=auto|shm|cma|mpi: how messages between ranks of a node travel; cma: long ones by the kernel's
-  // copy, where there is one; each rank says how it receives. Mpi anywhere, or no shared memory: mpi.
+  // MPI_GDR_P2P=auto|shm|mpi: how messages between ranks of a node travel; auto: long ones by the kernel's
+  // copy, where there is one; shm: never; each rank says what it does. Mpi anywhere, or no shared memory:
+  // mpi.
   MessagePath messages = MessagePath::Auto;
   // MPI_GDR_GROUP_MEMORY: bytes of this rank's tensors that the others of its node may map; 0: none. Default:
   // a quarter of the host's memory.

@@ -15,13 +15,14 @@ constexpr std::chrono::milliseconds kAskEvery(200);
 
 class Counted {
  public:
-  explicit Counted(std::atomic<int>& count) : count_(count) {
-    count_.fetch_add(1, std::memory_order_acq_rel);
+  explicit Counted(std::atomic<int>& count, int by = 1) : count_(count), by_(by) {
+    count_.fetch_add(by_, std::memory_order_acq_rel);
   }
-  ~Counted() { count_.fetch_sub(1, std::memory_order_acq_rel); }
+  ~Counted() { count_.fetch_sub(by_, std::memory_order_acq_rel); }
 
  private:
   std::atomic<int>& count_;
+  const int by_;
 };
 
 }  // namespace
@@ -69,41 +70,88 @@ void Engine::submit(const OperationPtr& operation) {
 
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
+  bool begun = false;
   if (begin_here) {
     // As a waiter: an operation that ends here has its buffers let go of by this thread, because to wake a
     // completer thread for it takes longer than the operation.
     const Counted waiter(operation->waiters);
-    begin_alone(operation);
+    begun = begin(operation);
   }
-  if (!operation->finished()) return progress_thread_.wake(!begin_here);
+  if (!operation->finished()) {
+    using When = ProgressThread::When;
+    const bool message = operation->info().channel == Channel::PointToPoint;
+    if (message && begun) return progress_thread_.wake(When::Later);
+    hurry(*operation);
+    return progress_thread_.wake(begin_here && !message ? When::Soon : When::Now);
+  }
   if (begin_here && !operation->error()) operation->release_buffers();
 }
 
-void Engine::begin_alone(const OperationPtr& operation) {
-  const std::unique_lock role(role_, std::try_to_lock);
-  if (!role || !active_.empty()) return;
-  {
-    const std::lock_guard lock(intake_mutex_);
-    if (intake_.size() != 1 || intake_.front() != operation) return;
-  }
-  pass();
+void Engine::expect(Operation& operation) {
+  if (operation.finished()) return;
+  hurry(operation);
+  progress_thread_.wake(ProgressThread::When::Now);
 }
 
-bool Engine::try_pass(const Operation* awaited, shm::Doorbell* bell,
+void Engine::hurry(Operation& operation) {
+  urgent_.fetch_add(1, std::memory_order_seq_cst);
+  if (operation.urgent.exchange(true, std::memory_order_acq_rel))  // it was, or has ended
+    urgent_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+bool Engine::begin(const OperationPtr& operation) {
+  std::vector<OperationPtr> ended;
+  bool begun = false;
+  {
+    const std::unique_lock role(role_, std::try_to_lock);
+    if (!role || operation->group().any_waits()) return false;
+    begun = pass(operation.get());
+    ended.swap(unreleased_);
+  }
+  if (!ended.empty()) release(ended, Releases::Here);
+  return begun;
+}
+
+bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell* bell,
                       std::shared_ptr<const shm::NodeMemory>* memory) {
-  std::unique_lock lock(role_, std::try_to_lock);
-  if (!lock) return false;
-  const bool moved = pass();
-  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
-      active_.front()->doorbell(*bell) && memory)
-    *memory = active_.front()->group().node();
+  std::vector<OperationPtr> ended;
+  bool moved = false;
+  {
+    const std::unique_lock lock(role_, std::try_to_lock);
+    if (!lock) return false;
+    moved = pass();
+    ended.swap(unreleased_);
+    if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
+        active_.front()->doorbell(*bell) && memory)
+      *memory = active_.front()->group().node();
+  }
+  if (!ended.empty()) release(ended, releases);
   return moved;
 }
 
-bool Engine::take_intake() {
+void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
+  // That may take the GIL, which another thread may hold for long.
+  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);
+  Completer::Callbacks callbacks;
+  for (OperationPtr& operation : ended) {
+    if (releases != Releases::Completer) {
+      operation->release_buffers();
+      continue;
+    }
+    try {
+      callbacks.emplace_back([held = operation] { held->release_buffers(); });
+    } catch (const std::bad_alloc&) {
+      operation->leak();
+    }
+  }
+  completer_.push(callbacks);
+}
+
+bool Engine::take_intake(const Operation* only) {
   if (!intake_filled_.load(std::memory_order_acquire)) return false;
   {
     std::lock_guard lock(intake_mutex_);
+    if (only && (intake_.size() != 1 || intake_.front().get() != only)) return false;
     arrived_.swap(intake_);
     intake_filled_.store(false, std::memory_order_relaxed);
     active_deadline_.store(std::min(active_deadline_.load(std::memory_order_relaxed),
@@ -140,12 +188,16 @@ void Engine::start(Group& group) {
   } while (!started_.empty());  // those that ended at once made room
 }
 
-bool Engine::pass() {
+bool Engine::pass(const Operation* only) {
   if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    const bool arrived = take_intake();
+    const bool arrived = take_intake(only);
+    if (only) {
+      if (active_.empty()) active_deadline_.store(kNever, std::memory_order_relaxed);
+      return arrived;
+    }
     end_overdue(now);
     return poll_active(now) || arrived;
   } catch (const std::bad_alloc&) {
@@ -253,12 +305,14 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     background_.fetch_sub(1, std::memory_order_seq_cst);
   }
   if (operation.on_device()) on_device_.fetch_sub(1, std::memory_order_relaxed);
+  if (operation.urgent.exchange(true, std::memory_order_acq_rel))
+    urgent_.fetch_sub(1, std::memory_order_seq_cst);
   // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
   // `waiters`; this writes there, so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // Nobody waits: a completer thread lets go of the tensors, which may need the GIL.
+    // Nobody waits: the tensors are let go of behind the pass, since that may need the GIL.
     try {
-      callbacks.emplace_back([held = operation.shared_from_this()] { held->release_buffers(); });
+      unreleased_.push_back(operation.shared_from_this());
     } catch (const std::bad_alloc&) {
       operation.leak();
     }
@@ -279,7 +333,7 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       shm::Doorbell bell;
-      try_pass(&operation, &bell) ? backoff.moved() : backoff.idle(bell);
+      try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       const auto now = Clock::now();
       if (operation.group().failed() || stopped_.load(std::memory_order_acquire)) {
@@ -311,7 +365,7 @@ void Engine::wait_all(Group& group) {
       }
     }
     // What is left belongs to callers that wait for it themselves, and see to its deadline.
-    if (pending.empty()) try_pass() ? backoff.moved() : backoff.idle({});
+    if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
   }
 }
 

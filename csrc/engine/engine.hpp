@@ -4,8 +4,9 @@
 //
 // The progress role. Whoever holds `role_` runs passes: it starts operations, polls the transport, runs local
 // steps and checks deadlines. It is taken with try_lock only, so that nobody ever waits for a thread that may
-// be stuck in the MPI library. Waiters take it first (a blocking collective costs no hand-off); the progress
-// thread takes it for operations that nobody waits for; at most one thread is inside a transport at any time.
+// be stuck in the MPI library. Issuers take it to begin what calls no library, waiters next (a blocking
+// collective costs no hand-off); the progress thread takes it for operations that nobody waits for; at most
+// one thread is inside a transport at any time.
 //
 //   issuing threads --intake (mutex, short)--> role holder: waiting -> active -> finished --> waiters (atomic
 //   flag)
@@ -80,9 +81,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
   // nap.
-  void expect(const Operation& operation) {
-    if (!operation.finished()) progress_thread_.wake(true);
-  }
+  void expect(Operation& operation);
 
   // Transports are given this device's memory from now on. Any thread.
   void serve(Device& device) { progress_thread_.serve(device); }
@@ -124,19 +123,25 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const std::shared_ptr<Trace>& trace() const { return options_.trace; }
 
   // --- for Group and the threads of the engine ---
-  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here` and
-  // nothing else is under way, its first steps are made on the calling thread, with no lock of a group held,
+  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here`, its
+  // first steps are made on the calling thread, unless another one is inside, with no lock of a group held,
   // and the progress thread may end its nap before it takes the rest over.
   void submit(const OperationPtr& operation);
   void carry(const OperationPtr& operation, bool begin_here);
+  // Who lets go of the buffers of what ended in a pass while nobody waited for it: the thread that made the
+  // pass, behind it, or, for the progress thread, a completer thread. ByCaller: who waits, and does not
+  // progress meanwhile: the progress thread shall.
+  enum class Releases { Here, ByCaller, Completer };
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
   // all that is under way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever
   // does not hold the operation.
-  bool try_pass(const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
+  bool try_pass(Releases releases, const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   // Operations that only the progress thread carries.
   int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
+  // How many of them are not left to their caller for a nap.
+  int urgent() const { return urgent_.load(std::memory_order_seq_cst); }
   Crowding& crowding() { return crowding_; }
   // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
   bool keeps_polling(Clock::time_point now) const {
@@ -164,11 +169,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   };
 
   explicit Engine(EngineOptions options);
-  bool pass();  // with the role
-  // A pass, if this operation is all there is to do.
-  void begin_alone(const OperationPtr& operation);
+  // With the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if it
+  // did.
+  bool pass(const Operation* only = nullptr);
+  // Without the role: what a pass has left in unreleased_.
+  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
+  // Its first steps, if it is all there is to begin; false: not here.
+  bool begin(const OperationPtr& operation);
+  void hurry(Operation& operation);  // it is urgent from now on
   bool poll_active(Clock::time_point now);
-  bool take_intake();
+  bool take_intake(const Operation* only);
   void start(Group& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
@@ -219,11 +229,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex role_;
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
+  std::vector<OperationPtr> unreleased_;  // ended well in this pass, with buffers that no waiter takes over
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
 
   Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
   std::atomic<int> background_{0};
+  std::atomic<int> urgent_{0};
   std::atomic<int> on_device_{0};  // operations that a device works on
   std::atomic<bool> stopped_{false};
   bool left_behind_ = false, ended_well_ = false;  // what shutdown() found

@@ -1,4 +1,6 @@
 // The end of a group and of the engine, also when a thread is stuck inside the transport.
+#include <vector>
+
 #include "common/error.hpp"
 #include "engine/backoff.hpp"
 #include "engine/engine.hpp"
@@ -17,7 +19,7 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
 void Engine::drain(Group& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
-  while (group.outstanding() > 0 && !stuck()) try_pass() ? backoff.moved() : backoff.idle({});
+  while (group.outstanding() > 0 && !stuck()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
 }
 
 void Engine::close(Group& group) {
@@ -37,6 +39,15 @@ void Engine::close(Group& group) {
   } catch (const std::bad_alloc&) {
     fail_for_want_of_memory();
   }
+  // No pass may ever come to them, and the program may use their buffers again: nobody is to write there any
+  // longer. Of what goes through a library the next pass gives the requests up, if there is one, since that
+  // may block.
+  std::erase_if(active_, [&](const OperationPtr& operation) {
+    if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
+      return false;
+    operation->abandon();
+    return true;
+  });
   group.drop_transport();
 }
 

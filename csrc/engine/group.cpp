@@ -150,6 +150,10 @@ void Group::enqueue(OperationPtr operation) {
   windows_[static_cast<int>(operation->info().channel)].waiting.push_back(std::move(operation));
 }
 
+bool Group::any_waits() const {
+  return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
+}
+
 void Group::start_ready(std::vector<OperationPtr>& started) {
   // Checked calls run one by one: which check ends first may differ between ranks, and the library's own
   // collectives must start in the same order on all of them.

@@ -183,6 +183,7 @@ class Group : public std::enable_shared_from_this<Group> {
 
   // --- for the holder of the progress role (Engine) ---
   void enqueue(OperationPtr operation);
+  bool any_waits() const;  // for its turn
   // Moves what may start now to `started`, in order.
   void start_ready(std::vector<OperationPtr>& started);
   // Of a failed group the transport is leaked: peers may still write to memory that it knows.

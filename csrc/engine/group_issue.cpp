@@ -23,7 +23,8 @@ namespace {
 // further ahead than this plus the window.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
-// Bytes of an operation whose first steps cost the caller less than to wake the progress thread does.
+// Bytes of a collective whose first steps cost the caller less than to wake the progress thread does. A
+// message only has to be told of.
 constexpr std::uint64_t kBegunHere = 64 * 1024;
 
 // Message numbers of the flight log kept at most.
@@ -359,8 +360,8 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions& options, Operat
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
-  begin_here =
-      operation->background() && operation->keeps_to_memory() && largest_buffer(calls[0]) <= kBegunHere;
+  begin_here = operation->background() && operation->keeps_to_memory() &&
+               (collectives ? calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere : !turns_taken_);
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
     engine_.submit(operation);

@@ -52,6 +52,11 @@ std::vector<int> Operation::pending_peers() const {
   return peers;
 }
 
+bool Operation::keeps_to_memory() const {
+  return !check_ &&
+         std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->keeps_to_memory(); });
+}
+
 bool Operation::doorbell(shm::Doorbell& bell) const {
   return !check_ && parts_.size() == 1 && parts_.front()->doorbell(bell);
 }

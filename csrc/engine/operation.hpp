@@ -82,13 +82,15 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
   std::atomic<bool> heard{false};
-  // A waiter takes the buffers over; without one they go to a completer thread.
+  // A waiter takes the buffers over; without one, Engine::Releases says who does.
   std::atomic<int> waiters{0};
+  // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
+  std::atomic<bool> urgent{false};
   // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
   std::atomic<std::uint64_t> traced{0};
 
-  // Its only part does. Before the operation is submitted.
-  bool keeps_to_memory() const { return !check_ && parts_.size() == 1 && parts_[0]->keeps_to_memory(); }
+  // All parts do. Before the operation is submitted.
+  bool keeps_to_memory() const;
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {

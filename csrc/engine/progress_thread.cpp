@@ -24,6 +24,9 @@ constexpr microseconds kShortestNap(50);
 // About what it costs the issuer to have its core taken and given back: polling for less than that is cheaper
 // than a nap.
 constexpr nanoseconds kHandOver = microseconds(20);
+// To get up costs a core some 10 us, which it takes from callers that do without this thread all the time:
+// their naps grow up to so many times the longest.
+constexpr int kNapsBesideCallers = 4;
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
 // Where others keep the cores for time slices, or ranks share them and devices wait: a yield costs the
@@ -52,20 +55,25 @@ clockid_t clock_of_this_thread() {
 }  // namespace
 
 ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
-    : engine_(engine), longest_nap_(longest_nap) {}
+    : engine_(engine), longest_nap_(longest_nap), beside_callers_(longest_nap) {}
 
 void ProgressThread::begin(std::shared_ptr<Engine> self) {
   thread_ = quiet_thread("mpigdr-progress", [this, self = std::move(self)] { run(); });
 }
 
-void ProgressThread::wake(bool at_once) {
+void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
-  if (at_once) at_once_.store(true, std::memory_order_seq_cst);
-  // Pairs with sleep() and nap(): they set rest_, then look for work, or for at_once_; we add work (before
-  // this call) and set at_once_, then look at rest_.
+  // From the first of them on: those that come after it do not put it off.
+  if (when == When::Later && engine_.background_outstanding() == 1)
+    left_until_.store((read(CLOCK_MONOTONIC) + longest_nap_).count(), std::memory_order_relaxed);
+  if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
+  // Pairs with sleep() and nap(): they set rest_, then look for work, urgent or not, or for at_once_; we add
+  // work (before this call) and set at_once_, then look at rest_.
   const Rest rest = rest_.load(std::memory_order_seq_cst);
-  if (rest == Rest::None || (rest == Rest::Nap && !at_once)) return;
+  if (rest == Rest::None || (rest == Rest::Nap && when != When::Now) ||
+      (rest == Rest::Left && when == When::Later))
+    return;
   std::lock_guard lock(mutex_);
   changed_.notify_all();
 }
@@ -90,11 +98,12 @@ void ProgressThread::sleep() {
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
-void ProgressThread::nap(nanoseconds duration) {
+void ProgressThread::nap(nanoseconds duration, Rest rest) {
   std::unique_lock lock(mutex_);
-  rest_.store(Rest::Nap, std::memory_order_seq_cst);
+  rest_.store(rest, std::memory_order_seq_cst);
   changed_.wait_for(lock, duration, [&] {
-    return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst);
+    return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
+           (rest == Rest::Left && engine_.urgent() > 0);
   });
   at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
@@ -104,14 +113,20 @@ void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
   while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
-    if (engine_.callers_waiting() > 0) {
-      nap(longest_nap_);
+    const bool urgent = engine_.urgent() > 0;
+    const bool left = !urgent && read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
+    if (engine_.callers_waiting() > 0 || left) {
+      nap(beside_callers_, urgent ? Rest::Nap : Rest::Left);
+      beside_callers_ = urgent || engine_.urgent() > 0
+                            ? longest_nap_
+                            : std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_);
       continue;
     }
+    beside_callers_ = longest_nap_;
     enter_device();
     shm::Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
-    const bool moved = engine_.try_pass(nullptr, &bell, &memory);
+    const bool moved = engine_.try_pass(Engine::Releases::Completer, nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
     if (issuer_computes() && !engine_.keeps_polling(Clock::now())) {

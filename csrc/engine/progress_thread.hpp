@@ -1,12 +1,12 @@
 // The thread that carries operations nobody waits for (DDP waits on a Future, which is not ours).
 //
-// Nothing outstanding: it sleeps on a condition variable. A caller waits in the engine: the caller
-// progresses, the thread naps. Otherwise it polls; at full speed while the thread that issued the operations
-// is blocked, with naps of 50 us up to `longest_nap` while that thread computes. The issuing thread's CPU
-// clock tells which: a progress thread that always spins would take the core from the computation. Beside a
-// device it polls at full speed: the thread that issues its work computes little, and the device waits. (A
-// thread that napped for some milliseconds before it sleeps, in case there is more to come, would save the
-// issuer a call to wake it, but takes 12 % from a computation.)
+// Nothing outstanding: it sleeps on a condition variable. A caller waits in the engine, or is about to: the
+// caller progresses, the thread naps. Otherwise it polls; at full speed while the thread that issued the
+// operations is blocked, with naps of 50 us up to `longest_nap` while that thread computes. The issuing
+// thread's CPU clock tells which: a progress thread that always spins would take the core from the
+// computation. Beside a device it polls at full speed: the thread that issues its work computes little, and
+// the device waits. (A thread that napped for some milliseconds before it sleeps, in case there is more to
+// come, would save the issuer a call to wake it, but takes 12 % from a computation.)
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,13 @@ class ProgressThread {
   // Starts the thread, which holds `self`, the engine that this is a part of, to its own end. Once.
   void begin(std::shared_ptr<Engine> self);
 
-  // Background work was submitted by the calling thread. `at_once`: that shall not wait for the end of a nap
-  // beside a caller that waits.
-  void wake(bool at_once);
+  // When the thread shall look after what the calling thread has submitted.
+  enum class When {
+    Later,  // after a nap: the caller has begun it, and most likely waits for it sooner
+    Soon,   // as for all that is Engine::urgent(): beside a caller that waits, after a nap
+    Now     // also then
+  };
+  void wake(When when);
 
   // The transport is given memory of this device from now on: it is to be the thread's current one.
   void serve(Device& device) { device_.store(&device, std::memory_order_release); }
@@ -41,11 +45,12 @@ class ProgressThread {
   void stop(std::chrono::milliseconds patience);
 
  private:
-  enum class Rest { None, Nap, Sleep };
+  // Left: a nap while nothing is urgent, which ends when something is.
+  enum class Rest { None, Left, Nap, Sleep };
 
   void run();
   void sleep();
-  void nap(std::chrono::nanoseconds duration);  // ended early by wake(true)
+  void nap(std::chrono::nanoseconds duration, Rest rest);  // ended early by When::Now
   void poll_until_idle();
   bool issuer_computes();
   void enter_device();
@@ -56,6 +61,9 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};  // since the last nap
+  // Until then what is When::Later is left alone, unless something else is outstanding. Nanoseconds of
+  // CLOCK_MONOTONIC.
+  std::atomic<std::int64_t> left_until_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // under mutex_
   std::atomic<clockid_t> issuer_clock_{CLOCK_MONOTONIC};
@@ -65,6 +73,7 @@ class ProgressThread {
   // Of the thread itself: what it has entered, and the last look at the issuer's clock.
   Device* entered_ = nullptr;
   std::chrono::nanoseconds sampled_wall_{0}, sampled_cpu_{0};
+  std::chrono::microseconds beside_callers_;  // its next nap there
   bool computes_ = false;
 
   std::thread thread_;

@@ -27,6 +27,9 @@ bool MessageExecution::advance() {
                          bytes});
       done += bytes;
     } while (done < call_.bytes);
+    // What is not over at once is tested later: that may move others' bytes, and a caller posts more first.
+    if (std::any_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.request.active; }))
+      return false;
   }
   while (!pieces_.empty()) {
     RecvStatus status;

@@ -112,14 +112,18 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   const GroupOptions options = options_of(request, meeting);
   // A device's memory is within the library's reach then, but not within that of our messages inside a node;
   // and both ends of a message must go the same way.
+  const bool kernel_copies =
+      Env::get().messages != MessagePath::Shm && options.node && options.node->reach() == Reach::All;
   if (!made.gpu_aware)
-    transport = shm::over_node_memory(std::move(transport), options.node,
-                                      {.kernel_copies = Env::get().messages == MessagePath::Cma});
+    transport = shm::over_node_memory(std::move(transport), options.node, {.kernel_copies = kernel_copies});
+  const char* const long_messages = !transport->messages_in_memory() ? ""
+                                    : kernel_copies                  ? ", long ones by the kernel's copy"
+                                                                     : ", long ones in pieces";
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(options, std::move(transport), planner);
   liveness_.opened(engine(), made.group, request.members, meeting.key);
   log(LogLevel::Info, "INIT", "group ", request.name, " of ", request.members.size(),
-      " rank(s), messages by ", made.group->message_path());
+      " rank(s), messages by ", made.group->message_path(), long_messages);
   return made;
 }
 

@@ -97,7 +97,10 @@ void MpiWork::settle() {
 }
 
 bool MpiWork::isCompleted() {
-  if (!operation("is_completed").finished()) return false;
+  if (Operation& op = operation("is_completed"); !op.finished()) {
+    engine_.expect(op);  // whoever asks does not wait
+    return false;
+  }
   settle();
   return !result_ || settled_error() || result_->query();
 }

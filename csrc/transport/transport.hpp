@@ -62,7 +62,7 @@ class Transport {
   // Largest tag accepted on a channel (MPI guarantees 32767).
   virtual int max_tag() const = 0;
 
-  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too.
+  // `bytes` <= kMaxMessageBytes; 0 bytes are sent too. Inactive: it is done already.
   virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) = 0;
   // `peer` may be kAnySource. A message longer than `bytes` is an error, reported by test().
   virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;

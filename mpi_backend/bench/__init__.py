@@ -41,6 +41,7 @@ def main(argv: list[str]) -> int:
         from .jobs import require_no_launcher
 
         require_no_launcher(parser, ranks)
+        compare.require_nccl(parser, options, ranks)
         return compare.main(options, ranks)
     if not job.require_ranks(parser, ranks):
         return start_ranks(argv, ranks, options.backend)

@@ -22,6 +22,21 @@ PLACES = ("out_of_place", "in_place")
 KEPT = ("time_us", "p50_us", "p99_us", "limit_us", "of_limit_percent")
 
 
+def require_nccl(parser: argparse.ArgumentParser, options: argparse.Namespace, ranks: int) -> None:
+    """Ends with what NCCL lacks here, if it is among the contenders."""
+    if "nccl" not in options.compare:
+        return
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_nccl_available():
+        parser.error(f"--compare nccl: torch {torch.__version__} has no NCCL; builds for CUDA have it")
+    if options.device != "cuda":
+        parser.error(f"--compare nccl: expected --device cuda, got {options.device}")
+    if (devices := torch.cuda.device_count()) < ranks:
+        parser.error(f"--compare nccl: it takes a GPU for each of {ranks} ranks, and there are {devices}")
+
+
 def main(options: argparse.Namespace, ranks: int) -> int:
     """1 if an element was wrong."""
     comparisons = collect(options, ranks)

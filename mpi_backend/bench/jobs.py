@@ -13,7 +13,8 @@ from typing import Any
 
 from .. import host, job, selftest
 
-NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo", "mpi": "MPI", "fake": "fake"}
+NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo"}
+NAMES |= {"mpi": "MPI", "nccl": "NCCL", "fake": "fake"}
 
 
 def require_no_launcher(parser: argparse.ArgumentParser, ranks: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import statistics
 import time
 from datetime import timedelta
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .. import job
+from .._creator import select_accelerator
 from .collectives import KINDS, Case, Run
 from .options import Calls
 from .side_by_side import device_of, synchronizer
@@ -102,7 +104,9 @@ class TorchRanks:
 
     def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
         job.quiet_renamed_calls()
-        dist.init_process_group(backend, timeout=timeout)
+        if backend == "nccl":  # all_gather() is on the host, and nobody else selects a device
+            select_accelerator(os.environ)
+        dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, timeout=timeout)
         self.backend = backend
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device_of(device)

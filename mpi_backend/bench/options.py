@@ -42,6 +42,7 @@ CONTENDERS = {  # what --compare takes: the options of their jobs
     "group": ("--memory", "group"),
     "gloo": ("--backend", "gloo"),
     "mpi": ("--backend", "mpi"),
+    "nccl": ("--backend", "nccl"),
 }
 COPIED = {  # options that the jobs of a comparison get too
     "-b": "minbytes",

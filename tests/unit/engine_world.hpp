@@ -40,6 +40,7 @@ struct WorldOptions {
   Env env = env_of({});
   std::vector<std::shared_ptr<Trace>> traces = {};  // of the ranks, if they are traced
   bool node = false;                                // the ranks share memory
+  bool kernel_copies = true;                        // of long messages then
   std::vector<shm::Arena*> arenas = {};             // of the ranks, if they have group memory
 };
 
@@ -75,9 +76,10 @@ struct World {
       if (!options.traces.empty()) options.engine.trace = options.traces[r];
       rank.engine = Engine::create(options.engine);
       options.group.node = nodes[r];
-      rank.group =
-          rank.engine->make_group(options.group, shm::over_node_memory(std::move(transports[r]), nodes[r]),
-                                  std::make_shared<Planner>(options.env));
+      rank.group = rank.engine->make_group(
+          options.group,
+          shm::over_node_memory(std::move(transports[r]), nodes[r], {.kernel_copies = options.kernel_copies}),
+          std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));
     }
   }

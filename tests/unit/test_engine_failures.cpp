@@ -335,6 +335,26 @@ TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone; ");
 }
 
+TEST(a_closed_group_lets_nobody_write_to_what_it_was_receiving) {
+  constexpr std::size_t kBytes = 5000000;
+  WorldOptions options{.node = true};
+  options.engine.longest_nap = 1h;  // every pass is the test's
+  World world(2, options);
+  auto &sent = *new std::vector<char>(kBytes, 1), &got = *new std::vector<char>(kBytes, 0);
+  Engine &sender = *world.ranks[0].engine, &receiver = *world.ranks[1].engine;
+  auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {.name = "send"});
+  auto receive =
+      world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {.name = "recv"});
+  receiver.try_pass(Engine::Releases::Here);  // opens the copy, and takes some
+  CHECK(got.front() == 1 && got.back() == 0 && !receive->finished());
+  receiver.abort(*world.ranks[1].group, "aborted by the user");
+  receiver.close(*world.ranks[1].group);
+  CHECK(receive->finished());
+  const std::vector<char> before = got;
+  for (int pass = 0; pass < 100; ++pass) sender.try_pass(Engine::Releases::Here);
+  CHECK(got == before);
+}
+
 TEST(operations_after_shutdown_are_refused_and_leave_nothing_behind) {
   World world(2);
   world.close();

@@ -1,45 +1,9 @@
 // Messages between ranks of a node through shared memory: matching, long messages, faults.
 #include <thread>
 
-#include "engine_world.hpp"
-#include "transport/shm/node_transport.hpp"
+#include "node_ranks.hpp"
 
 using namespace engine_tests;
-
-namespace {
-
-constexpr auto kP2P = Channel::PointToPoint;
-
-using Bytes = std::vector<std::uint8_t>;
-
-Bytes pattern(std::size_t bytes, unsigned seed) {
-  Bytes data(bytes);
-  unsigned state = seed * 2654435761u + 12345u;
-  for (auto& b : data) b = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  return data;
-}
-
-struct NodeRanks {
-  explicit NodeRanks(int size, const shm::NodeMessageOptions& options = {},
-                     const std::vector<shm::Arena*>& arenas = {}) {
-    auto loopback = make_loopback(size);
-    nodes = make_node(size, arenas);
-    for (int r = 0; r < size; ++r)
-      ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], options));
-  }
-  Transport& operator[](int r) { return *ranks[static_cast<std::size_t>(r)]; }
-  // Of one thread, all ranks in turn.
-  void finish(std::vector<std::pair<int, Request>> requests) {
-    for (int turns = 0; !requests.empty(); ++turns) {
-      CHECK(turns < 1000000);
-      std::erase_if(requests, [&](auto& r) { return (*this)[r.first].test(r.second); });
-    }
-  }
-  std::vector<std::shared_ptr<shm::NodeMemory>> nodes;
-  std::vector<std::unique_ptr<Transport>> ranks;
-};
-
-}  // namespace
 
 TEST(without_memory_for_messages_the_library_carries_them) {
   std::vector<std::unique_ptr<shm::Segment>> segments;
@@ -162,25 +126,6 @@ TEST(long_messages_arrive_whichever_side_is_first) {
       }
   }
 }
-
-#if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
-TEST(long_messages_from_group_memory_are_copied_once) {
-  shm::Arena first(std::size_t{16} << 20), second(std::size_t{16} << 20);
-  NodeRanks ranks(2, {}, {&first, &second});
-  constexpr std::size_t kBytes = 3000001;
-  const Bytes data = pattern(kBytes, 4);
-  auto* from = static_cast<std::uint8_t*>(first.allocate(kBytes));
-  std::memcpy(from, data.data(), kBytes);
-  Bytes got(kBytes);
-  Request send = ranks[0].isend(kP2P, from, kBytes, 1, 0);
-  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
-  // The receiver needs nobody for it: its sender is not asked until all is there.
-  for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
-  CHECK(got == data);
-  CHECK(ranks[0].test(send));
-  first.free(from);
-}
-#endif
 
 TEST(random_traffic_in_all_directions) {
   for (const bool kernel_copies : {false, true})

@@ -1,5 +1,6 @@
 #include "transport/shm/matching.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/transport.hpp"
@@ -9,6 +10,12 @@ namespace mpigdr::shm {
 void move(Transfer& transfer, Transfers& to) {
   to.splice(to.end(), *transfer.list, transfer.place);
   transfer.list = &to;
+}
+
+Transfer* find(Transfers& transfers, std::uint64_t id) {
+  const auto found =
+      std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) { return t.id == id; });
+  return found == transfers.end() ? nullptr : &*found;
 }
 
 Transfer* Matching::posted(int source, int tag) {

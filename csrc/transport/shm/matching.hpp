@@ -16,6 +16,7 @@ using Transfers = std::list<Transfer>;  // elements move between lists and stay 
 // A send or a receive of this rank's, from isend() or irecv() until test() or abandon().
 struct Transfer {
   bool send = false, done = false, too_long = false;
+  bool copies = false;      // of a receive: it has been matched, and both ends copy
   bool wants_none = false;  // of a receive that answers its sender: it has all, or will not have it
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;
@@ -30,6 +31,8 @@ struct Transfer {
 };
 
 void move(Transfer& transfer, Transfers& to);  // to its end
+// Of this id, the front one, as a rule; null: it has been abandoned.
+Transfer* find(Transfers& transfers, std::uint64_t id);
 
 // A message that came before its receive.
 struct Unexpected {

@@ -217,29 +217,42 @@ void NodeMemory::fail_at(int rank, const char* what, int error) const {
 
 // The nonce is looked at after what is read, and before what is written: a process that has got the pid of
 // one that ended does not have it.
-void NodeMemory::read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
+bool NodeMemory::try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   std::uint64_t nonce = 0;
   const iovec local[] = {{to, bytes}, {&nonce, sizeof nonce}};
   const iovec remote[] = {{reinterpret_cast<void*>(from), bytes},
                           {reinterpret_cast<void*>(peer.nonce_address), sizeof nonce}};
   const ssize_t moved = ::process_vm_readv(static_cast<pid_t>(peer.pid), local, 2, remote, 2, 0);
+  int refused = 0;
   if (moved !=
       static_cast<ssize_t>(bytes + sizeof nonce)) {  // interrupted, or more than the kernel does at once
-    int error = transfer(Direction::Read, peer.pid, to, from, bytes);
-    if (error == 0) error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
+    int error = refused = transfer(Direction::Read, peer.pid, to, from, bytes);
+    if (error == 0 || error == EFAULT)
+      error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
     if (error != 0) fail_at(rank, "read", error);
   }
   if (nonce != peer.nonce) fail_at(rank, "read", 0);
+  return refused == 0;
 }
 
-void NodeMemory::write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
+bool NodeMemory::try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
   const Peer& peer = peers_[static_cast<std::size_t>(rank)];
   std::uint64_t nonce = 0;
   int error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
   if (error == 0 && nonce != peer.nonce) fail_at(rank, "written", 0);
-  if (error == 0) error = transfer(Direction::Write, peer.pid, const_cast<void*>(from), to, bytes);
   if (error != 0) fail_at(rank, "written", error);
+  error = transfer(Direction::Write, peer.pid, const_cast<void*>(from), to, bytes);
+  if (error != 0 && error != EFAULT) fail_at(rank, "written", error);
+  return error == 0;
+}
+
+void NodeMemory::read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
+  if (!try_read(rank, to, from, bytes)) fail_at(rank, "read", EFAULT);
+}
+
+void NodeMemory::write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
+  if (!try_write(rank, to, from, bytes)) fail_at(rank, "written", EFAULT);
 }
 
 }  // namespace mpigdr::shm

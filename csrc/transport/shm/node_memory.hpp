@@ -123,6 +123,10 @@ class NodeMemory {
   // rank, also if its process has ended and another one has got its pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
+  // The same for whoever has another way: false if the kernel does not copy this memory (a device's, or
+  // without the right of access), and some of it may have been copied.
+  bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
+  bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
  private:
   struct Peer {

@@ -7,28 +7,21 @@
 
 #include "common/error.hpp"
 #include "transport/shm/matching.hpp"
+#include "transport/shm/message_records.hpp"
 #include "transport/shm/ring.hpp"
+#include "transport/shm/two_ended_copy.hpp"
 
 namespace mpigdr::shm {
 namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// What travels in a ring. Offer and Eager are matched in their order; Go, Done and Piece belong to the offer
-// with their id, and to the rank that made it or takes it.
-enum Kind : std::uint32_t { kEager = 1, kOffer, kGo, kDone, kPiece };
-
-// The payload of an offer.
-struct Offer {
-  std::uint64_t address;
-};
-
 // Messages up to this length are copied twice, and once more if nobody waits for them; longer ones cost
 // another way to the receiver and back before their first byte.
 constexpr std::size_t kMostEager = 16 * 1024;
-// That one test() takes by itself; from a ring, and into one, it is what the ring holds: others want to
-// progress, too, and deadlines to be looked at.
-constexpr std::size_t kMostPulled = std::size_t{1} << 20;
+// That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
+// want to progress, too, and deadlines to be looked at.
+constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
  public:
@@ -36,11 +29,11 @@ class NodeTransport final : public Transport {
                 const NodeMessageOptions& options)
       : inner_(std::move(inner)),
         node_(std::move(node)),
-        kernel_copies_(options.kernel_copies && node_->reach() == Reach::All),
         area_(node_->size()),
         peers_(static_cast<std::size_t>(node_->size())) {
     const int self = node_->rank();
     MPIGDR_CHECK(inner_->rank() == self && inner_->size() == node_->size());
+    const bool kernel_copies = options.kernel_copies && node_->reach() == Reach::All;
     std::byte* const own = node_->messages(self);
     for (int r = 0; r < node_->size(); ++r) {
       std::byte* const theirs = node_->messages(r);
@@ -49,6 +42,9 @@ class NodeTransport final : public Transport {
           RingWriter(area_.ring(own, r), area_.ring_bytes(), &area_.tail(theirs, self), &area_.sleepers(own));
       peer.in =
           RingReader(area_.ring(theirs, self), area_.ring_bytes(), &area_.tail(own, r), &area_.sleepers(own));
+      peer.copy =
+          TwoEndedCopy(*node_, r, kernel_copies, *reinterpret_cast<CopyCell*>(area_.copy_line(own, r)),
+                       *reinterpret_cast<CopyCell*>(area_.copy_line(theirs, self)));
     }
     most_eager_ = std::min(kMostEager, area_.ring_bytes() / 8);
     piece_ = area_.ring_bytes() / 8;
@@ -65,7 +61,9 @@ class NodeTransport final : public Transport {
     send.send = true;
     move(send, at(peer).queued);
     push_queued(at(peer));
-    return request(send);
+    if (!send.done) return request(send);
+    move(send, spare_);
+    return {};
   }
 
   Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
@@ -84,8 +82,8 @@ class NodeTransport final : public Transport {
   }
 
   bool test(Request& request, RecvStatus* status) override {
-    if (request.carrier != kCarrier) return inner_->test(request, status);
     if (!request.active) return true;
+    if (request.carrier != kCarrier) return inner_->test(request, status);
     Transfer& transfer = of(request);
     if (!transfer.done) poll();
     if (!transfer.done) return false;
@@ -103,18 +101,21 @@ class NodeTransport final : public Transport {
     if (request.carrier != kCarrier) return inner_->abandon(request);
     if (!request.active) return;
     request.active = false;
-    move(of(request), spare_);
+    Transfer& transfer = of(request);
+    if (transfer.copies) at(transfer.peer).copy.close(transfer);
+    move(transfer, spare_);
   }
 
   bool doorbell(const Request& request, Doorbell& bell) const override {
     if (request.carrier != kCarrier) return inner_->doorbell(request, bell);
     const Transfer& transfer = of(request);
-    if (transfer.done || transfer.list == &pulls_) return false;
+    if (transfer.done || transfer.copies) return false;
     // Only two ranks: any source is the other one.
     const int who = transfer.peer == kAnySource && size() == 2 ? 1 - rank() : transfer.peer;
     if (who == kAnySource) return false;
     const Peer& peer = at(who);
     std::atomic<std::uint32_t>* const sleepers = &area_.sleepers(node_->messages(who));
+    if (peer.copy.may_help()) return false;
     const bool for_room =
         transfer.list == &peer.queued || transfer.list == &peer.answers || transfer.list == &peer.streams;
     if (!for_room) return peer.in.bell(bell, sleepers);
@@ -144,11 +145,15 @@ class NodeTransport final : public Transport {
   struct Peer {
     RingWriter out;
     RingReader in;
-    Transfers answers;  // receives whose Go or Done is to be written
-    Transfers queued;   // sends of which nothing is written yet
-    Transfers offered;  // sends whose offer is
-    Transfers streams;  // sends that go through the ring, one after the other
-    Transfers taking;   // receives of such
+    TwoEndedCopy copy;
+    Transfers answers;             // receives whose Go or Done is to be written
+    Transfers queued;              // sends of which nothing is written yet
+    Transfers offered;             // sends whose offer is
+    Transfers streams;             // sends that go through the ring, one after the other
+    Transfers taking;              // receives of such
+    Transfers copies;              // receives that both ends copy, one after the other
+    std::uint64_t last_id = 0;     // of the sends that were offered
+    std::uint64_t last_offer = 0;  // id, of what came in
   };
 
   Peer& at(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -196,8 +201,9 @@ class NodeTransport final : public Transport {
       push_answers(peer);
       push_queued(peer);
       push_streams(peer);
+      copy_in(peer);
+      peer.copy.help(peer.offered, kMostCopied);
     }
-    pull();
   }
 
   // --- what comes in ---
@@ -221,11 +227,22 @@ class NodeTransport final : public Transport {
         arrive(source, header, payload);
         return;
       case kOffer:
-        expect(header.payload == sizeof(Offer) && header.bytes <= kMaxMessageBytes, header);
+        // Of two with one id each end might copy another message than the other.
+        expect(header.payload == sizeof(Where) && header.bytes <= kMaxMessageBytes &&
+                   header.id == peer.last_offer + 1,
+               header);
         arrive(source, header, payload);
+        peer.last_offer = header.id;
         return;
       case kGo:
-        if (Transfer* const send = find(peer.offered, header.id)) move(*send, peer.streams);
+        if (Transfer* const send = find(peer.offered, header.id)) {
+          send->moved = 0;  // all of it, though it may have helped to copy some
+          move(*send, peer.streams);
+        }
+        return;
+      case kOpened:
+        expect(header.payload == sizeof(Where), header);
+        peer.copy.opened(header.id, where(payload));
         return;
       case kDone:
         if (Transfer* const send = find(peer.offered, header.id)) end(*send);
@@ -238,31 +255,17 @@ class NodeTransport final : public Transport {
     }
   }
 
-  static void expect(bool condition, const RecordHeader& header) {
-    if (!condition)
-      fail(ErrorCode::Internal, "a message record in shared memory is none: kind ", header.kind, ", ",
-           header.payload, " of ", header.bytes, " bytes");
-  }
-
-  // Null: it has been abandoned. The front one, as a rule.
-  static Transfer* find(Transfers& transfers, std::uint64_t id) {
-    const auto found =
-        std::find_if(transfers.begin(), transfers.end(), [&](const Transfer& t) { return t.id == id; });
-    return found == transfers.end() ? nullptr : &*found;
-  }
-
   void arrive(int source, const RecordHeader& header, const std::byte* payload) {
     const bool offered = header.kind == kOffer;
-    Offer offer{};
-    if (offered) std::memcpy(&offer, payload, sizeof offer);
+    const std::uint64_t there = offered ? where(payload) : 0;
     if (Transfer* const receive = matching_.posted(source, header.tag)) {
       if (offered)
-        accept(*receive, source, header.bytes, header.id, offer.address);
+        accept(*receive, source, header.bytes, header.id, there);
       else
         deliver(*receive, source, payload, header.bytes);
       return;
     }
-    Unexpected message{source, header.tag, header.bytes, offered, header.id, offer.address, nullptr};
+    Unexpected message{source, header.tag, header.bytes, offered, header.id, there, nullptr};
     if (!offered && header.payload > 0) {
       message.data.reset(new std::byte[header.payload]);
       std::memcpy(message.data.get(), payload, header.payload);
@@ -284,9 +287,9 @@ class NodeTransport final : public Transport {
     receive.id = id;
     receive.there = address;
     receive.too_long = bytes > receive.bytes;
-    const bool pulls = kernel_copies_ || node_->mapped(source, address, bytes);
-    if (!receive.too_long && pulls) {
-      move(receive, pulls_);
+    if (!receive.too_long && at(source).copy.can_take(receive)) {
+      receive.copies = true;
+      move(receive, at(source).copies);
       return;
     }
     receive.wants_none = receive.too_long;  // its sender need not wait for what nobody takes
@@ -306,22 +309,24 @@ class NodeTransport final : public Transport {
     if (receive.moved == receive.arrived) end(receive);
   }
 
-  void pull() {
-    for (std::size_t work = 0; !pulls_.empty() && work < kMostPulled;) {
-      Transfer& receive = pulls_.front();
-      const std::size_t bytes = std::min(receive.arrived - receive.moved, kMostPulled - work);
-      const std::uint64_t from = receive.there + receive.moved;
-      std::byte* const to = receive.data + receive.moved;
-      if (const std::byte* const here = node_->mapped(receive.peer, from, bytes))
-        std::memcpy(to, here, bytes);
-      else
-        node_->read(receive.peer, to, from, bytes);
-      receive.moved += bytes;
-      work += bytes;
-      if (receive.moved < receive.arrived) continue;
-      receive.wants_none = true;
+  void copy_in(Peer& peer) {
+    for (std::size_t budget = kMostCopied; !peer.copies.empty();) {
+      Transfer& receive = peer.copies.front();
+      if (!peer.copy.is_open(receive) && peer.copy.open(receive)) tell_opened(peer, receive);
+      const TwoEndedCopy::Taken taken = peer.copy.take(receive, budget);
+      if (taken == TwoEndedCopy::Taken::Some) return;
+      receive.copies = false;
+      receive.wants_none = taken == TwoEndedCopy::Taken::All;
+      // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
+      if (!receive.wants_none) receive.moved = 0;
       answer(receive);
     }
+  }
+
+  // One that sleeps would be woken for what is likely over by then; one that finds no room is not needed.
+  void tell_opened(Peer& peer, const Transfer& receive) {
+    const bool asleep = area_.sleepers(node_->messages(rank())).load(std::memory_order_relaxed) > 0;
+    if (!asleep) publish_where(peer.out, receive.data, {.id = receive.id, .kind = kOpened});
   }
 
   // --- what goes out ---
@@ -330,33 +335,27 @@ class NodeTransport final : public Transport {
     while (!peer.answers.empty() && peer.out.reserve(0)) {
       Transfer& receive = peer.answers.front();
       peer.out.publish({.id = receive.id, .kind = receive.wants_none ? kDone : kGo});
-      if (receive.wants_none)
-        end(receive);
-      else
-        move(receive, peer.taking);
+      receive.wants_none ? end(receive) : move(receive, peer.taking);
     }
   }
 
   void push_queued(Peer& peer) {
     while (!peer.queued.empty()) {
       Transfer& send = peer.queued.front();
-      const bool eager = send.bytes <= most_eager_;
-      std::byte* const payload = peer.out.reserve(eager ? send.bytes : sizeof(Offer));
-      if (!payload) return;
       RecordHeader header{.bytes = send.bytes, .tag = send.tag};
-      if (eager) {
+      if (send.bytes <= most_eager_) {
+        std::byte* const payload = peer.out.reserve(send.bytes);
+        if (!payload) return;
         if (send.bytes > 0) std::memcpy(payload, send.data, send.bytes);
         header.kind = kEager;
         header.payload = static_cast<std::uint32_t>(send.bytes);
         peer.out.publish(header);
         end(send);
       } else {
-        const Offer offer{reinterpret_cast<std::uintptr_t>(send.data)};
-        std::memcpy(payload, &offer, sizeof offer);
         header.kind = kOffer;
-        header.payload = sizeof offer;
-        header.id = send.id = ++last_id_;
-        peer.out.publish(header);
+        header.id = peer.last_id + 1;
+        if (!publish_where(peer.out, send.data, header)) return;
+        send.id = ++peer.last_id;
         move(send, peer.offered);
       }
     }
@@ -379,14 +378,11 @@ class NodeTransport final : public Transport {
 
   const std::unique_ptr<Transport> inner_;
   const std::shared_ptr<const NodeMemory> node_;
-  const bool kernel_copies_;
   const MessageArea area_;
   std::vector<Peer> peers_;  // by rank; nobody is one's own
   Matching matching_;
-  Transfers pulls_;  // receives that copy by themselves
   Transfers done_, spare_;
   std::size_t most_eager_, piece_;
-  std::uint64_t last_id_ = 0;
 };
 
 }  // namespace

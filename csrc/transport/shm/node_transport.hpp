@@ -4,17 +4,17 @@
 // Each ordered pair of ranks has a ring (ring.hpp). Short messages travel in it at once. Of a long one first
 // an offer does, with where its data is; the receiver, once it has a receive for it, decides alone how it
 // gets them:
-//  - they are in group memory: it copies them from there;
-//  - it prefers the kernel's copy (CMA), and that reaches all: it reads them;
-//  - otherwise it asks for them, and the sender puts them into the ring piece by piece, while the receiver
-//    takes them out: both copy at the same time, through memory that stays in a cache.
-// In the first two cases it tells the sender that it is done. What finds no room in a ring waits in its
-// sender's lists, in order, for the next test() of any request.
+//  - they are in group memory, or the kernel's copy (CMA) reaches all: it begins to copy, tells the sender
+//    where to, who helps if it happens to be here (two_ended_copy.hpp), and tells it when all is there;
+//  - otherwise, and where the kernel refuses one of the buffers, it asks for them, and the sender puts them
+//    into the ring piece by piece, while the receiver takes them out.
+// What finds no room in a ring waits in its sender's lists, in order, for the next test() of any request.
 //
 // test() of an own request drives all of this: it copies a bounded number of bytes and returns. Whoever has
 // seen test() return true owes nobody anything. An abandoned request is in no list any more, and its buffer
-// is not touched again from here (a peer may still read what was sent from group memory, or by CMA). Threads
-// and errors as in transport.hpp; what a peer has written is checked before it is used.
+// is not touched again from here (a peer may still read what was sent, or write to what was to be received,
+// in group memory or by CMA). Threads and errors as in transport.hpp; what a peer has written is checked
+// before it is used.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ namespace mpigdr::shm {
 std::size_t message_bytes(int size);
 
 struct NodeMessageOptions {
-  bool kernel_copies = false;  // receives long messages by CMA, where Reach::All; each rank for itself
+  bool kernel_copies = false;  // long messages by CMA, where Reach::All; each rank for itself
 };
 
 // Over `inner`, if all ranks of the group have given memory for messages; else `inner` itself, on all ranks.

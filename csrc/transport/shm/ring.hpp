@@ -95,8 +95,9 @@ class RingReader {
   std::size_t size_ = 0;  // of the record at at_
 };
 
-// Where the rings of a group stand in each rank's area: tails of the rings that it reads, by writer, then
-// the rings that it writes, by reader. Virtual: only what is used takes memory.
+// Where the rings of a group stand in each rank's area: by writer the tails of the rings that it reads, and
+// a line for the copy of what it receives (two_ended_copy.hpp); then the rings that it writes, by reader.
+// Virtual: only what is used takes memory.
 class MessageArea {
  public:
   explicit MessageArea(int size);
@@ -109,6 +110,9 @@ class MessageArea {
   std::atomic<std::uint64_t>& tail(std::byte* area, int writer) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(area +
                                                           (static_cast<std::size_t>(writer) + 1) * kLine);
+  }
+  std::byte* copy_line(std::byte* area, int writer) const {
+    return area + static_cast<std::size_t>(size_ + writer + 1) * kLine;
   }
   std::byte* ring(std::byte* area, int reader) const {
     return area + rings_ + static_cast<std::size_t>(reader) * ring_bytes_;

@@ -1,0 +1,52 @@
+// What travels in the rings (ring.hpp) between ranks of a node that send each other messages.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/error.hpp"
+#include "transport/shm/ring.hpp"
+
+namespace mpigdr::shm {
+
+// Offer and Eager are matched in their order; the others belong to the offer with their id, and to the rank
+// that made it or takes it.
+enum Kind : std::uint32_t {
+  kEager = 1,  // the message itself
+  kOffer,      // of a long one: where it is
+  kGo,         // it is wanted through the ring
+  kPiece,      // of it
+  kOpened,     // both ends copy it: where it goes
+  kDone        // it is there, or nobody will have it
+};
+
+// The payload of Offer and Opened: in the memory of the rank that writes it.
+struct Where {
+  std::uint64_t address;
+};
+
+inline std::uint64_t where(const std::byte* payload) {
+  Where where{};
+  std::memcpy(&where, payload, sizeof where);
+  return where.address;
+}
+
+// False: there is no room.
+inline bool publish_where(RingWriter& ring, const void* memory, RecordHeader header) {
+  std::byte* const payload = ring.reserve(sizeof(Where));
+  if (!payload) return false;
+  const Where where{reinterpret_cast<std::uintptr_t>(memory)};
+  std::memcpy(payload, &where, sizeof where);
+  header.payload = sizeof where;
+  ring.publish(header);
+  return true;
+}
+
+// It comes from another process.
+inline void expect(bool condition, const RecordHeader& header) {
+  if (!condition)
+    fail(ErrorCode::Internal, "a message record in shared memory is none: kind ", header.kind, ", ",
+         header.payload, " of ", header.bytes, " bytes");
+}
+
+}  // namespace mpigdr::shm

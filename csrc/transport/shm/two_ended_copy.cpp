@@ -1,0 +1,126 @@
+#include "transport/shm/two_ended_copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace mpigdr::shm {
+namespace {
+
+constexpr std::uint64_t tagged(std::uint64_t id) { return id << 32; }
+constexpr std::uint64_t kNumber = 0xffffffff;
+// The halves of CopyCell::taken's number: from the front, by the receiver, and from the back, by the sender.
+// So a buffer that is used again and again has each of its halves in one core's cache.
+constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
+constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
+constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
+
+// Of a message, equal at both ends. Small enough that both get some of it and neither waits long for the
+// other's last one, large enough that the kernel's call is paid for.
+std::size_t chunk_of(std::size_t bytes) {
+  constexpr std::size_t kLeast = 32 * 1024, kMost = 128 * 1024, kGrain = 4096;
+  return std::clamp((bytes / 4 + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
+}
+
+// Fewer than 1 << 16: see kMaxMessageBytes.
+std::uint64_t chunks_of(std::size_t bytes) { return (bytes + chunk_of(bytes) - 1) / chunk_of(bytes); }
+
+struct Piece {
+  std::size_t offset, bytes;
+};
+
+// The next chunk that nobody has, if there is one; `end`: kFront or kBack.
+std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, std::uint64_t id, std::size_t bytes) {
+  const std::uint64_t chunks = chunks_of(bytes);
+  std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
+  while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks) {
+    // Acquire: what the receiver did before it opened the copy.
+    if (!cell.taken.compare_exchange_weak(seen, seen + end, std::memory_order_acquire)) continue;
+    const std::uint64_t chunk = end == kFront ? front_of(seen) : chunks - 1 - back_of(seen);
+    const std::size_t offset = chunk * chunk_of(bytes);
+    return Piece{offset, std::min(chunk_of(bytes), bytes - offset)};
+  }
+  return std::nullopt;
+}
+
+// The sender's last one, which nobody else has moved since: the receiver takes it, if it still takes any.
+void give_back(CopyCell& cell, std::uint64_t id) {
+  std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
+  // Release: what the sender has written of it, the receiver overwrites.
+  while ((seen & ~kNumber) == tagged(id) && (seen & kNumber) != kNumber &&
+         !cell.taken.compare_exchange_weak(seen, seen - kBack, std::memory_order_release,
+                                           std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+bool TwoEndedCopy::can_take(const Transfer& receive) const {
+  return kernel_copies_ || node_->mapped(peer_, receive.there, receive.arrived);
+}
+
+bool TwoEndedCopy::open(const Transfer& receive) {
+  open_ = receive.id;
+  in_->helped.store(tagged(open_), std::memory_order_relaxed);
+  in_->taken.store(tagged(open_), std::memory_order_release);
+  return chunks_of(receive.arrived) > 1 && (kernel_copies_ || node_->owns(receive.data));
+}
+
+TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, std::size_t& budget) {
+  while (budget > 0) {
+    const std::optional<Piece> piece = claim(*in_, kFront, open_, receive.arrived);
+    if (!piece) {
+      // Acquire: what the sender has copied is there.
+      const std::uint64_t helped = in_->helped.load(std::memory_order_acquire) & kNumber;
+      const std::uint64_t own = front_of(in_->taken.load(std::memory_order_relaxed));
+      return own + helped == chunks_of(receive.arrived) ? Taken::All : Taken::Some;
+    }
+    const std::uint64_t from = receive.there + piece->offset;
+    std::byte* const to = receive.data + piece->offset;
+    if (const std::byte* const here = node_->mapped(peer_, from, piece->bytes)) {
+      std::memcpy(to, here, piece->bytes);
+    } else if (!node_->try_read(peer_, to, from, piece->bytes)) {
+      close(receive);
+      return Taken::Refused;
+    }
+    receive.moved += piece->bytes;
+    budget -= std::min(budget, piece->bytes);
+  }
+  return Taken::Some;
+}
+
+void TwoEndedCopy::close(const Transfer& receive) {
+  if (is_open(receive)) in_->taken.store(tagged(open_) | kNumber, std::memory_order_relaxed);
+}
+
+void TwoEndedCopy::help(Transfers& offered, std::size_t budget) {
+  if (asked_ == 0) return;
+  Transfer* const send = find(offered, asked_);
+  if (!send || !help(*send, budget)) asked_ = 0;
+}
+
+bool TwoEndedCopy::help(Transfer& send, std::size_t budget) {
+  if (!kernel_copies_ && !node_->mapped(peer_, to_, send.bytes)) return false;
+  while (budget > 0) {
+    const std::optional<Piece> piece = claim(*out_, kBack, send.id, send.bytes);
+    if (!piece) return false;
+    const std::uint64_t to = to_ + piece->offset;
+    const std::byte* const from = send.data + piece->offset;
+    if (std::byte* const there = node_->mapped(peer_, to, piece->bytes)) {
+      std::memcpy(there, from, piece->bytes);
+    } else if (!node_->try_write(peer_, to, from, piece->bytes)) {
+      give_back(*out_, send.id);
+      return false;
+    }
+    send.moved += piece->bytes;
+    std::uint64_t helped = out_->helped.load(std::memory_order_relaxed);
+    while ((helped & ~kNumber) == tagged(send.id) &&
+           !out_->helped.compare_exchange_weak(helped, helped + 1, std::memory_order_release,
+                                               std::memory_order_relaxed)) {
+    }
+    budget -= std::min(budget, piece->bytes);
+  }
+  return true;
+}
+
+}  // namespace mpigdr::shm

@@ -1,0 +1,120 @@
+// What the progress thread carries, and what it leaves to callers.
+#include <barrier>
+
+#include "node_ranks.hpp"
+
+using namespace engine_tests;
+
+TEST(progress_thread_carries_what_nobody_waits_for) {
+  World world(3);
+  world.run([&](int r) {
+    std::vector<float> data(50000, 1.0f);
+    std::promise<void> finished;
+    auto op = start(world, r, data);
+    op->on_finished([&] { finished.set_value(); });
+    finished.get_future().get();
+    CHECK(op->finished() && !op->error());
+    for (float x : data) CHECK(x == 3.0f);
+  });
+  world.close();
+}
+
+TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
+  // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
+  std::promise<void> letting_go;
+  std::future<void> lets_go = letting_go.get_future();
+  std::promise<void> carried;
+  std::shared_future<void> is_carried = carried.get_future().share();
+  bool in_time = false;
+  World world(2);
+  world.run([&](int r) {
+    Engine& engine = *world.ranks[r].engine;
+    std::vector<float> ended(10, 1.0f), awaited(10, 1.0f), background(10, 1.0f);
+    IssueOptions options = foreground();
+    if (r == 0)
+      options.keepalive = std::shared_ptr<void>(&ended, [&](void*) {
+        letting_go.set_value();
+        in_time = is_carried.wait_for(30s) == std::future_status::ready;
+      });
+    auto first = start(world, r, ended, std::move(options));
+    auto second = start(world, r, awaited, foreground());
+    auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
+    if (r == 0) lets_go.get();
+    auto third = start(world, r, background);
+    if (r == 0) third->on_finished([&] { carried.set_value(); });
+    waiter.get();
+    engine.wait(*first);
+    engine.wait(*third);
+  });
+  CHECK(in_time);
+  world.close();
+}
+
+TEST(a_message_is_left_to_its_caller_for_a_nap) {
+  WorldOptions options{.node = true};
+  options.engine.longest_nap = 1h;
+  World world(2, options);
+  Bytes data = pattern(100000, 1), got(data.size());
+  world.run([&](int r) {
+    Group& group = *world.ranks[r].group;
+    Engine& engine = *world.ranks[r].engine;
+    int ready = 1;
+    if (r == 0) {
+      auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {.name = "send"});
+      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {.name = "told"});
+      engine.wait(*told);
+      engine.wait(*send);
+      return;
+    }
+    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {.name = "told"});
+    engine.wait(*told);  // and so the offer is here
+    auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {.name = "receive"});
+    std::this_thread::sleep_for(20ms);
+    CHECK(!receive->finished());
+    std::promise<void> finished;
+    receive->on_finished([&] { finished.set_value(); });
+    engine.expect(*receive);  // nobody waits: the progress thread ends its nap
+    finished.get_future().get();
+    CHECK(got == data);
+    engine.wait(*receive);
+  });
+  world.close();
+}
+
+TEST(messages_do_not_delay_what_others_expect) {
+  // Two threads of each rank: one begins messages and carries them by itself, the other one never waits in
+  // the engine. What the progress thread leaves alone by mistake stays where it is.
+  WorldOptions options{.node = true};
+  options.engine.longest_nap = 1h;
+  World world(2, options);
+  world.run([&](int r) {
+    constexpr int kRounds = 2000;
+    Group& group = *world.ranks[r].group;
+    Engine& engine = *world.ranks[r].engine;
+    std::barrier round(2);
+    auto messages = std::async(std::launch::async, [&] {
+      for (int i = 0; i < kRounds; ++i) {
+        int out = i, in = -1;
+        round.arrive_and_wait();
+        auto receive = group.issue({MessageCall{false, &in, 4, 1 - r, 1}}, {.name = "recv"});
+        auto send = group.issue({MessageCall{true, &out, 4, 1 - r, 1}}, {.name = "send"});
+        while (!receive->finished() || !send->finished()) engine.try_pass(Engine::Releases::Here);
+        CHECK(in == i);
+      }
+    });
+    for (int i = 0; i < kRounds; ++i) {
+      std::vector<float> data(10, 1.0f);
+      std::promise<void> finished;
+      round.arrive_and_wait();
+      auto op = start(world, r, data);
+      op->on_finished([&] { finished.set_value(); });
+      engine.expect(*op);
+      finished.get_future().get();
+      CHECK(data[9] == 2.0f);
+    }
+    messages.get();
+  });
+  world.close();
+}
+
+UNIT_MAIN()
