@@ -11,13 +11,12 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("rabenseifner", spec);
-  ScheduleWriter writer("rabenseifner");
+void all_reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Fold fold(spec.size, spec.rank);
-  const bool premul = spec.op == ReduceOp::PreMulSum;
-  const Place input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
+  const Contribution contribution(writer, spec);
+  const Place own = [&](const Slice& range) {
+    return contribution.at({Buffer::Input, range.offset, range.count});
+  };
   const Place output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
   // The smallest message is what one rank reduces.
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
@@ -25,11 +24,7 @@ SchedulePtr all_reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tu
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
     const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
-    const Place& own = premul ? output : input;
-    if (premul) {
-      writer.round();
-      writer.copy(output(range), input(range), Scale::PreMul);
-    }
+    contribution.scale({Buffer::Input, range.offset, range.count});
     if (fold.sits_out) {
       writer.round();
       writer.send(fold.partner, own(range));
@@ -60,7 +55,6 @@ SchedulePtr all_reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tu
       writer.send(fold.partner, output(range));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -12,10 +12,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("rabenseifner", spec);
-  ScheduleWriter writer("rabenseifner");
+void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
   const Fold fold(spec.size, spec.rank, spec.root);
   const int me = fold.virtual_rank, root = Fold(spec.size, spec.root, spec.root).virtual_rank;
@@ -72,7 +69,6 @@ SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning
       writer.recv(peer, work(given_half(ranges[step], me, distance)));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

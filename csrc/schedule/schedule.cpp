@@ -133,6 +133,11 @@ Slice ScheduleWriter::placed(Slice slice, const Slice& where) {
   return slice;
 }
 
+void ScheduleWriter::staged(SchedulePtr instead) {
+  schedule_.one_way |= instead->one_way;
+  schedule_.staged = std::move(instead);
+}
+
 SchedulePtr ScheduleWriter::finish() {
   // round() never leaves an empty round behind another, so at most the last one of each lane is empty.
   Schedule result = std::move(schedule_);

@@ -139,6 +139,8 @@ class ScheduleWriter {
   // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
   Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
+  // Schedule::staged, whose messages the engine throttles alike.
+  void staged(SchedulePtr instead);
   // Also if this rank itself has no step that says so: all ranks must see it alike.
   void shared() { schedule_.shared = true; }
   SchedulePtr finish();

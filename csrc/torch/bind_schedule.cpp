@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/selection_table.hpp"
+#include "common/env.hpp"
 #include "common/error.hpp"
 #include "schedule/checker.hpp"
 #include "torch/python_names.hpp"
@@ -134,7 +135,7 @@ PySchedule build(const std::string& collective, const std::string& algorithm, in
   spec.recv_counts = std::move(recv_counts);
   spec.counts = std::move(counts);
   const Algorithm* found = find_algorithm(spec.collective, algorithm);
-  if (!found || !found->build)
+  if (!found || found->native())
     throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
   return guarded(
       [&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes, staging_bytes})}; });
@@ -203,10 +204,11 @@ void bind_schedule(py::module_& module) {
       py::dict entry;
       entry["collective"] = std::string(name(a.collective));
       entry["name"] = a.name;
-      entry["native"] = a.build == nullptr;
+      entry["native"] = a.native();
       entry["shared"] = a.shared;
       entry["two_level"] = a.two_level;
       entry["summary"] = a.summary;
+      entry["variable"] = Env::algorithm_variable(a.collective);
       all.append(entry);
     }
     return all;

@@ -38,7 +38,7 @@ std::size_t copies(const Schedule& schedule) {
 
 TEST(every_algorithm_on_every_small_group) {
   for (const Algorithm& algorithm : algorithms()) {
-    if (!algorithm.build || algorithm.shared || algorithm.collective == Collective::Barrier) continue;
+    if (algorithm.native() || algorithm.shared || algorithm.collective == Collective::Barrier) continue;
     for (int size = 1; size <= 9; ++size)
       for (const std::uint64_t count : {1u, 5u, 64u}) {
         CollectiveSpec spec{algorithm.collective, 0, size, has_root(algorithm.collective) ? size / 2 : 0};
