@@ -61,16 +61,13 @@ PyLanes lanes_of(const PySchedule& self) {
   PyLanes lanes;
   for (const Lane& lane : schedule.lanes) {
     auto& rounds = lanes.emplace_back();
-    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
-      const Round& round = schedule.rounds[lane.first_round + r];
+    for (const Round& round : schedule.rounds_of(lane)) {
       auto& steps = rounds.emplace_back();
-      for (std::uint32_t s = 0; s < round.step_count; ++s) {
-        const Step& from = schedule.steps[round.first_step + s];
+      for (const Step& from : schedule.steps_of(round)) {
         PyStep step{
             kKinds[static_cast<int>(from.kind)], kScales[static_cast<int>(from.scale)], from.peer, {}, {}};
         if (from.dst.count > 0) step.dst = to_python(from.dst);
-        for (std::uint32_t k = 0; k < from.source_count; ++k)
-          step.sources.push_back(to_python(schedule.source(from, k)));
+        for (const Slice& source : schedule.sources_of(from)) step.sources.push_back(to_python(source));
         steps.push_back(std::move(step));
       }
     }

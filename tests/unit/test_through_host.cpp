@@ -70,4 +70,16 @@ TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
   CHECK(!"there is a ring");
 }
 
+// It may meet others there as well: the end of an all_to_all that is longer than its chunks.
+TEST(a_schedule_on_shared_memory_stays_one) {
+  CollectiveSpec spec{Collective::AllToAll, 0, 5};
+  spec.count = 1500;
+  const Group group =
+      build(*find_algorithm(Collective::AllToAll, "staged"), spec, Tuning{.staging_bytes = 128});
+  CHECK(group.schedules[0]->shared && group.schedules[0]->messages);
+  expect_right_through_host(group);
+  const SchedulePtr made = through_host(*group.schedules[0]);
+  CHECK(made->shared && made->staging_count == group.schedules[0]->staging_count);
+}
+
 UNIT_MAIN()
