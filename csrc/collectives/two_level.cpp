@@ -35,14 +35,14 @@ void embed(ScheduleWriter& writer, const Schedule& inner, const std::vector<int>
     slice.offset += to.offset;
     return slice;
   };
-  if (inner.lanes.empty()) return;
-  rewrite(writer, inner, inner.lanes[0], [&](Step step, std::vector<Slice> sources) {
+  const auto change = [&](Step step, std::vector<Slice> sources) {
     for (Slice& source : sources) source = moved(source);
     step.dst = moved(step.dst);
     if (step.peer >= 0) step.peer = ranks[static_cast<std::size_t>(step.peer)];
     const bool in_place = step.kind == StepKind::Copy && step.scale == Scale::None && step.dst == sources[0];
     if (!in_place) writer.step(step, sources);
-  });
+  };
+  for (const Lane& lane : inner.lanes) rewrite(writer, inner, lane, change);
 }
 
 }  // namespace mpigdr::collectives
