@@ -1,9 +1,12 @@
 """Runs tests/spmd on several ranks, under each launcher."""
 
+import itertools
 import re
 
 import pytest
 from support.spmd import run_spmd
+
+from mpi_backend._creator import load_extension
 
 # ---- the harness itself: what must not pass unnoticed -----------------------------------------------------
 
@@ -73,67 +76,29 @@ def test_store_launchers(tmp_path, launcher):
     assert run_spmd(tmp_path, launcher, 2, "spmd", "-m", "smoke") > 0
 
 
-# Every algorithm once, by name. What is not listed has one algorithm only.
-FORCED = {
-    "first": {
-        "MPI_GDR_ALLREDUCE_ALGO": "recursive_doubling",
-        "MPI_GDR_BROADCAST_ALGO": "binomial",
-        "MPI_GDR_REDUCE_ALGO": "binomial",
-        "MPI_GDR_ALLGATHER_ALGO": "recursive_doubling",
-        "MPI_GDR_REDUCE_SCATTER_ALGO": "pairwise",
-        "MPI_GDR_ALLTOALL_ALGO": "pairwise",
-        "MPI_GDR_BARRIER_ALGO": "dissemination",
-        "MPI_GDR_GATHER_ALGO": "linear",
-        "MPI_GDR_SCATTER_ALGO": "linear",
-    },
-    "second": {
-        "MPI_GDR_ALLREDUCE_ALGO": "ring",
-        "MPI_GDR_BROADCAST_ALGO": "chain",
-        "MPI_GDR_ALLGATHER_ALGO": "ring",
-        "MPI_GDR_REDUCE_SCATTER_ALGO": "ring",
-        "MPI_GDR_GATHER_ALGO": "binomial",
-        "MPI_GDR_SCATTER_ALGO": "binomial",
-        "MPI_GDR_CHUNK_BYTES": "1K",
-    },
-    "third": {
-        "MPI_GDR_ALLREDUCE_ALGO": "rabenseifner",
-        "MPI_GDR_REDUCE_ALGO": "rabenseifner",
-        "MPI_GDR_ALLGATHER_ALGO": "bruck",
-        "MPI_GDR_ALLTOALL_ALGO": "bruck",
-        "MPI_GDR_CHUNK_BYTES": "1K",
-        "MPI_GDR_P2P": "shm",
-    },
-    "native": {"MPI_GDR_P2P": "mpi"}
-    | {
-        f"MPI_GDR_{collective}_ALGO": "native"
-        for collective in (
-            "ALLREDUCE",
-            "BROADCAST",
-            "REDUCE",
-            "ALLGATHER",
-            "REDUCE_SCATTER",
-            "BARRIER",
-            "GATHER",
-            "SCATTER",
-        )
-    },
-}
+def forced():
+    """Sets of variables that together name every algorithm once. Those for any ranks: the k-th of each
+    collective; the others: all of one name."""
+    sets = {}
+    for algorithm in load_extension().schedule.algorithms():
+        variable, name = algorithm["variable"], algorithm["name"]
+        if not (algorithm["shared"] or algorithm["two_level"] or algorithm["native"]):
+            name = next(
+                k for k in map("any-{}".format, itertools.count(1)) if variable not in sets.get(k, {})
+            )
+        sets.setdefault(name, {})[variable] = algorithm["name"]
+    return sets
 
-# Inside a node, beside what is chosen there by default.
-NODE = ("ALLREDUCE", "BROADCAST", "REDUCE", "ALLGATHER", "REDUCE_SCATTER", "GATHER", "SCATTER")
+
+FORCED = forced()
+for choice in FORCED.keys() - {"any-1"}:
+    if choice.startswith("any-"):
+        FORCED[choice]["MPI_GDR_CHUNK_BYTES"] = "1K"
+FORCED["any-3"]["MPI_GDR_P2P"] = "shm"
+FORCED["native"]["MPI_GDR_P2P"] = "mpi"
 # Two nodes as far as the backend knows: of 3 ranks {0, 1} and {2}.
-FORCED["two_level"] = {"MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "1K"} | {
-    f"MPI_GDR_{collective}_ALGO": "two_level"
-    for collective in ("ALLREDUCE", "BROADCAST", "ALLGATHER", "REDUCE_SCATTER", "BARRIER")
-}
-FORCED_IN_NODE = {
-    name: {f"MPI_GDR_{collective}_ALGO": name for collective in NODE}
-    for name in ("staged", "direct", "adaptive")
-} | {
-    "flag": {"MPI_GDR_ALLREDUCE_ALGO": "flag", "MPI_GDR_BARRIER_ALGO": "flag"},
-    "messages": {"MPI_GDR_SHM": "off"},
-}
-
+FORCED["two_level"] |= {"MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "1K"}
+FORCED["messages"] = {"MPI_GDR_SHM": "off"}
 
 # Those that mpi-gdr selftest forces in test_selftest.py, too, are left to the long run.
 IN_CI = ("native", "two_level")
@@ -141,14 +106,10 @@ IN_CI = ("native", "two_level")
 
 @pytest.mark.parametrize(
     "choice",
-    [
-        name if name in IN_CI else pytest.param(name, marks=pytest.mark.full)
-        for name in FORCED | FORCED_IN_NODE
-    ],
+    [name if name in IN_CI else pytest.param(name, marks=pytest.mark.full) for name in FORCED],
 )
 def test_forced_algorithms(tmp_path, choice):
-    variables = (FORCED | FORCED_IN_NODE)[choice]
-    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **variables) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **FORCED[choice]) > 0
 
 
 def test_fewer_leaders_than_ranks(tmp_path):
@@ -177,6 +138,6 @@ def test_full_grid(tmp_path, size):
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", [5, 8])
-@pytest.mark.parametrize("choice", [*FORCED, "staged", "direct"])
+@pytest.mark.parametrize("choice", [name for name in FORCED if name not in ("flag", "adaptive", "messages")])
 def test_full_grid_of_forced_algorithms(tmp_path, choice, size):
-    full_grid(tmp_path, size, **(FORCED | FORCED_IN_NODE)[choice])
+    full_grid(tmp_path, size, **FORCED[choice])

@@ -11,10 +11,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("bruck", spec);
-  ScheduleWriter writer("bruck");
+void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   const int p = spec.size, rank = spec.rank;
   const Blocks blocks(spec);
   if (blocks.some_empty()) writer.one_way();
@@ -43,12 +40,11 @@ SchedulePtr all_gather_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
       writer.send(wrap(rank - distance, p), stretch(0, number));
     }
   }
-  if (rank == 0) return writer.finish();
+  if (rank == 0) return;
   writer.round();
   writer.copy(blocks.at(Buffer::Output, rank), input);
   writer.copy(blocks.run(Buffer::Output, rank + 1, p - rank - 1), stretch(1, p - rank - 1));
   writer.copy(blocks.run(Buffer::Output, 0, rank), stretch(p - rank, rank));
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -5,10 +5,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  ScheduleWriter writer("direct");
+void all_gather_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   meet(writer, spec);
   for (int k = 0; k < spec.size; ++k) {
@@ -17,7 +14,6 @@ SchedulePtr all_gather_direct(const CollectiveSpec& spec, const Tuning& tuning) 
                   {Buffer::Input, 0, blocks.count(r), r == spec.rank ? -1 : r}, spec, tuning);
   }
   meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -13,10 +13,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_recursive_doubling(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("recursive_doubling", spec);
-  ScheduleWriter writer("recursive_doubling");
+void all_gather_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
   const int p = spec.size, rank = spec.rank;
   const Blocks all(spec);
@@ -47,7 +44,6 @@ SchedulePtr all_gather_recursive_doubling(const CollectiveSpec& spec, const Tuni
       writer.send(to, blocks(0, number - sent_until_end));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -7,10 +7,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_ring(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("ring", spec);
-  ScheduleWriter writer("ring");
+void all_gather_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   if (blocks.some_empty()) writer.one_way();
   const Slice input{Buffer::Input, 0, blocks.count(spec.rank)};
@@ -29,7 +26,6 @@ SchedulePtr all_gather_ring(const CollectiveSpec& spec, const Tuning& tuning) {
       if (s == 0) writer.copy(part(spec.rank), mine);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

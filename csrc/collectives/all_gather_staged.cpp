@@ -5,10 +5,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   const StagedChunks chunks(writer, blocks.largest(), 1, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
@@ -28,7 +25,6 @@ SchedulePtr all_gather_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     }
   }
   if (tuning.in_place) meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -7,11 +7,8 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_gather_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("two_level", spec);
+void all_gather_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const TwoLevel at(spec);
-  ScheduleWriter writer("two_level");
   const Blocks blocks(spec);
   // Then a rank may give to one that gives it nothing.
   if (blocks.some_empty() || !at.topology->even()) writer.one_way();
@@ -39,7 +36,6 @@ SchedulePtr all_gather_two_level(const CollectiveSpec& spec, const Tuning& tunin
       if (s == 1) writer.copy(part(spec.rank), mine);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

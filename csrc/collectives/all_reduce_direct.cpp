@@ -7,17 +7,12 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  ScheduleWriter writer("direct");
+void all_reduce_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   const Slice output{Buffer::Output, 0, spec.count};
-  Slice own{Buffer::Input, 0, spec.count};
-  if (spec.op == ReduceOp::PreMulSum) {  // by this rank's factor, so before the others read it
-    writer.copy(output, own, Scale::PreMul);
-    own = output;
-  }
+  const Contribution contribution(writer, spec);
+  contribution.scale({Buffer::Input, 0, spec.count});  // before the others read it
+  const Slice own = contribution.at({Buffer::Input, 0, spec.count});
   meet(writer, spec);
   const Tiles from(piece(own, p, rank), spec, tuning), to(piece(output, p, rank), spec, tuning);
   for (std::uint64_t i = 0; i < to.number(); ++i) {
@@ -27,7 +22,6 @@ SchedulePtr all_reduce_direct(const CollectiveSpec& spec, const Tuning& tuning) 
     for (int k = 1; k < spec.size; ++k) writer.copy(of(to.at(i), wrap(spec.rank + k, spec.size)), to.at(i));
   }
   meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

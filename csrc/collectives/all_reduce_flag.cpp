@@ -6,12 +6,8 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_flag(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("flag", spec);
-  ScheduleWriter writer("flag");
+void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   reduce_whole(writer, spec, tuning);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

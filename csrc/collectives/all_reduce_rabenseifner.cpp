@@ -5,62 +5,13 @@
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner,
 // Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 2005.
 //
-// An element is reduced on one rank and then travels as bytes: equal bits everywhere. Its expression is the
-// one of recursive_doubling, so that the two also agree with each other.
+// The expression of an element is that of recursive_doubling, so that the two also agree with each other.
 #include "collectives/halving.hpp"
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("rabenseifner", spec);
-  ScheduleWriter writer("rabenseifner");
-  const Fold fold(spec.size, spec.rank);
-  const bool premul = spec.op == ReduceOp::PreMulSum;
-  const Place input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
-  const Place output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
-  // The smallest message is what one rank reduces.
-  const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
-
-  for (int lane = 0; lane < pipeline.lanes; ++lane) {
-    writer.lane();
-    const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
-    const Place& own = premul ? output : input;
-    if (premul) {
-      writer.round();
-      writer.copy(output(range), input(range), Scale::PreMul);
-    }
-    if (fold.sits_out) {
-      writer.round();
-      writer.send(fold.partner, own(range));
-      writer.round();
-      writer.recv(fold.partner, output(range));
-      continue;
-    }
-    const Slice incoming =
-        writer.scratch(fold.in_pair ? range.count : kept_half(range, fold.virtual_rank, 1).count);
-    if (fold.in_pair) {
-      writer.round();
-      writer.recv(fold.partner, incoming);
-      writer.round();
-      writer.reduce(output(range), {own(range), incoming});
-    }
-    const std::vector<Slice> ranges =
-        halve(writer, fold, range, fold.in_pair ? output : own, output, incoming, final_scale(spec.op));
-    std::size_t step = ranges.size() - 1;
-    for (int distance = fold.power / 2; distance > 0; distance /= 2) {
-      const int peer = fold.actual(fold.virtual_rank ^ distance);
-      const Slice complete = ranges[step--];
-      writer.round();
-      writer.recv(peer, output(given_half(ranges[step], fold.virtual_rank, distance)));
-      writer.send(peer, output(complete));
-    }
-    if (fold.in_pair) {
-      writer.round();
-      writer.send(fold.partner, output(range));
-    }
-  }
-  return writer.finish();
+void all_reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  halve_and_double(writer, spec, tuning, hypercube);
 }
 
 }  // namespace mpigdr::collectives

@@ -12,18 +12,12 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("recursive_doubling", spec);
-  ScheduleWriter writer("recursive_doubling");
+void all_reduce_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
   const Slice output{Buffer::Output, 0, spec.count};
-  Slice current{Buffer::Input, 0, spec.count};  // where this rank's partial result stands
-  if (spec.op == ReduceOp::PreMulSum) {
-    writer.round();
-    writer.copy(output, current, Scale::PreMul);
-    current = output;
-  }
+  const Contribution contribution(writer, spec);
+  contribution.scale({Buffer::Input, 0, spec.count});
+  Slice current = contribution.at({Buffer::Input, 0, spec.count});  // this rank's partial result
 
   const Fold fold(spec.size, spec.rank);
   if (fold.sits_out) {
@@ -31,7 +25,7 @@ SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec& spec, const Tuni
     writer.send(fold.partner, current);
     writer.round();
     writer.recv(fold.partner, output);
-    return writer.finish();
+    return;
   }
 
   const Slice incoming = writer.scratch(spec.count);
@@ -59,7 +53,6 @@ SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec& spec, const Tuni
     writer.round();
     writer.send(fold.partner, output);
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -10,16 +10,14 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_ring(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("ring", spec);
-  ScheduleWriter writer("ring");
+void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
   const auto blocks = static_cast<std::uint64_t>(p);
   const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
   std::uint64_t smallest = spec.count;
   for (std::uint64_t b = 0; b < blocks; ++b) smallest = std::min(smallest, piece(input, blocks, b).count);
   const Pipeline pipeline(smallest, spec, tuning);
+  const Contribution contribution(writer, spec);
   const std::uint64_t chunks = pipeline.chunks;
   const auto scatter_steps = static_cast<std::uint64_t>(p - 1);
 
@@ -28,15 +26,10 @@ SchedulePtr all_reduce_ring(const CollectiveSpec& spec, const Tuning& tuning) {
     const auto chunk = [&](const Slice& buffer, int block, std::uint64_t i) {
       return pipeline.chunk(piece(buffer, blocks, static_cast<std::uint64_t>(wrap(block, p))), lane, i);
     };
-    Slice own = input;
-    if (spec.op == ReduceOp::PreMulSum) {
-      writer.round();
-      for (int b = 0; b < p; ++b)
-        writer.copy(pipeline.lane_slice(piece(output, blocks, static_cast<std::uint64_t>(b)), lane),
-                    pipeline.lane_slice(piece(input, blocks, static_cast<std::uint64_t>(b)), lane),
-                    Scale::PreMul);
-      own = output;
-    }
+    contribution.scale(p, [&](int b) {
+      return pipeline.lane_slice(piece(input, blocks, static_cast<std::uint64_t>(b)), lane);
+    });
+    const Slice own = contribution.at(input);
     const Slots incoming(writer, 2, pipeline.largest_chunk(largest_piece(spec.count, blocks)));
 
     // Message k of the lane is chunk i of step s. It is reduced while message k + 1 is in flight.
@@ -69,7 +62,6 @@ SchedulePtr all_reduce_ring(const CollectiveSpec& spec, const Tuning& tuning) {
       }
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -7,12 +7,8 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_reduce_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void all_reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   reduce_in_staging(writer, spec, tuning);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -43,11 +43,8 @@ CollectiveSpec between_nodes(const CollectiveSpec& spec, const TwoLevel& at, std
 
 }  // namespace
 
-SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("two_level", spec);
+void all_reduce_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const TwoLevel at(spec);
-  ScheduleWriter writer("two_level");
   const auto leaders = static_cast<std::uint64_t>(leaders_of(*at.topology, tuning));
   const auto place = static_cast<std::uint64_t>(at.place), ranks = static_cast<std::uint64_t>(at.ranks);
   const bool leader = place < leaders;
@@ -63,17 +60,13 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
   Tuning whole = tuning;  // it is cut up already
   whole.max_lanes = 1;
   whole.chunk_bytes = std::max<std::uint64_t>(tuning.chunk_bytes, longest * item_size(spec.dtype));
+  const Contribution contribution(writer, spec);
+  const Slice own = contribution.at(input);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    Slice own = input;
-    if (spec.op == ReduceOp::PreMulSum) {
-      writer.round();
-      for (std::uint64_t j = 0; j < leaders; ++j)
-        writer.copy(pipeline.lane_slice(piece(output, leaders, j), lane),
-                    pipeline.lane_slice(piece(input, leaders, j), lane), Scale::PreMul);
-      own = output;
-    }
+    contribution.scale(leaders,
+                       [&](std::uint64_t j) { return pipeline.lane_slice(piece(input, leaders, j), lane); });
     const Slots arrived(writer, leader ? ranks - 1 : 0, longest);
     Slice scratch{Buffer::Scratch, 0, 0};  // of what goes between the nodes
 
@@ -108,7 +101,6 @@ SchedulePtr all_reduce_two_level(const CollectiveSpec& spec, const Tuning& tunin
       if (leader) others(ranks, [&](std::uint64_t, int rank) { writer.send(rank, mine); });
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -36,11 +36,8 @@ void append(std::vector<Slice>& slices, const Slice& next) {
 
 }  // namespace
 
-SchedulePtr all_to_all_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
+void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   expect_even(spec);
-  if (spec.size == 1) return alone("bruck", spec);
-  ScheduleWriter writer("bruck");
   writer.lane();
   const int p = spec.size, rank = spec.rank;
   const std::uint64_t count = spec.send_counts[0];
@@ -80,7 +77,6 @@ SchedulePtr all_to_all_bruck(const CollectiveSpec& spec, const Tuning& tuning) {
   writer.round();
   for (int k = 0; k < p; ++k)
     writer.copy(block(Buffer::Output, rank - k), standing[static_cast<std::size_t>(k)]);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

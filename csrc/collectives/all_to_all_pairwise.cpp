@@ -9,10 +9,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr all_to_all_pairwise(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("pairwise", spec);
-  ScheduleWriter writer("pairwise");
+void all_to_all_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size;
   const auto [sent, received] = Exchange(spec);
   const int lanes = std::min(tuning.max_lanes, p - 1);
@@ -29,7 +26,6 @@ SchedulePtr all_to_all_pairwise(const CollectiveSpec& spec, const Tuning& tuning
       }
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

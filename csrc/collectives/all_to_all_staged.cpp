@@ -23,10 +23,7 @@ std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
 
 }  // namespace
 
-SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   auto [sent, received] = Exchange(spec);
   std::uint64_t most = 0;  // elements of the largest block to or from another
@@ -98,7 +95,6 @@ SchedulePtr all_to_all_staged(const CollectiveSpec& spec, const Tuning& tuning) 
     writer.send(static_cast<int>(to), sent_late[to]);
   }
   copy_in_tiles(writer, received_late[rank], sent_late[rank], spec, tuning);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

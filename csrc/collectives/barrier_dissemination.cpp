@@ -10,10 +10,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr barrier_dissemination(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("dissemination", spec);
-  ScheduleWriter writer("dissemination");
+void barrier_dissemination(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
   const Slice token = writer.scratch(1), incoming = writer.scratch(1);
   for (int distance = 1; distance < spec.size; distance *= 2) {
@@ -21,7 +18,6 @@ SchedulePtr barrier_dissemination(const CollectiveSpec& spec, const Tuning& tuni
     writer.recv(wrap(spec.rank - distance, spec.size), incoming);
     writer.send(wrap(spec.rank + distance, spec.size), token);
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -4,11 +4,6 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr barrier_flag(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  ScheduleWriter writer("flag");
-  if (spec.size > 1) meet(writer, spec);
-  return writer.finish();
-}
+void barrier_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) { meet(writer, spec); }
 
 }  // namespace mpigdr::collectives

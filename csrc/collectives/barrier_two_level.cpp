@@ -7,11 +7,8 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr barrier_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("two_level", spec);
+void barrier_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   const TwoLevel at(spec);
-  ScheduleWriter writer("two_level");
   writer.lane();
   const Slice token = writer.scratch(1);
   writer.round();
@@ -20,7 +17,7 @@ SchedulePtr barrier_two_level(const CollectiveSpec& spec, const Tuning& tuning) 
     writer.send(at.local[0], token);
     writer.round();
     writer.recv(at.local[0], incoming);
-    return writer.finish();
+    return;
   }
   const Slice incoming = writer.scratch(static_cast<std::uint64_t>(at.ranks));
   for (int k = 1; k < at.ranks; ++k)
@@ -33,7 +30,6 @@ SchedulePtr barrier_two_level(const CollectiveSpec& spec, const Tuning& tuning) 
   }
   writer.round();
   for (int k = 1; k < at.ranks; ++k) writer.send(at.local[static_cast<std::size_t>(k)], token);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

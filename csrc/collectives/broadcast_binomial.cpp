@@ -7,10 +7,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr broadcast_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("binomial", spec);
-  ScheduleWriter writer("binomial");
+void broadcast_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
   writer.lane();
   const Slice data{Buffer::Output, 0, spec.count};
@@ -26,7 +23,6 @@ SchedulePtr broadcast_binomial(const CollectiveSpec& spec, const Tuning& tuning)
   writer.round();
   for (int distance = reach / 2; distance > 0; distance /= 2)  // the deepest subtree first
     if (relative + distance < spec.size) writer.send(absolute(relative + distance), data);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -7,10 +7,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr broadcast_chain(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("chain", spec);
-  ScheduleWriter writer("chain");
+void broadcast_chain(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
   const Slice data{Buffer::Output, 0, spec.count};
   const int relative = wrap(spec.rank - spec.root, spec.size);
@@ -25,7 +22,6 @@ SchedulePtr broadcast_chain(const CollectiveSpec& spec, const Tuning& tuning) {
       if (!last && i > 0) writer.send(wrap(spec.rank + 1, spec.size), pipeline.chunk(data, lane, i - 1));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

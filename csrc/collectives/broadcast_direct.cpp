@@ -6,10 +6,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr broadcast_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  ScheduleWriter writer("direct");
+void broadcast_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size);
   const Slice whole{Buffer::Output, 0, spec.count};
   const Slice pushed = piece(whole, p, 0);
@@ -26,7 +23,6 @@ SchedulePtr broadcast_direct(const CollectiveSpec& spec, const Tuning& tuning) {
     copy_in_tiles(writer, pulled, of(pulled, spec.root), spec, tuning);
   }
   meet_root(writer, spec, Way::Both);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -6,10 +6,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr broadcast_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void broadcast_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     const Slice chunk = chunks.chunk({Buffer::Output, 0, spec.count}, i);
@@ -25,7 +22,6 @@ SchedulePtr broadcast_staged(const CollectiveSpec& spec, const Tuning& tuning) {
       if (i + 2 < chunks.number()) meet_root(writer, spec, Way::ToRoot);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -9,11 +9,8 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr broadcast_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("two_level", spec);
+void broadcast_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const TwoLevel at(spec);
-  ScheduleWriter writer("two_level");
   writer.one_way();
   const int first_node = at.topology->node(spec.root), behind = wrap(at.node - first_node, at.nodes);
   const auto leader_of = [&](int v) { return v == first_node ? spec.root : at.members(v)[0]; };
@@ -44,7 +41,6 @@ SchedulePtr broadcast_two_level(const CollectiveSpec& spec, const Tuning& tuning
       for (const int child : children) writer.send(child, pipeline.chunk(data, lane, i - 1));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -1,21 +1,15 @@
-// What the builders share: argument checks, the cutting of buffers into blocks, lanes and chunks, and the
-// declarations that the registry lists. Pure functions, thread-safe.
+// What the builders share: the cutting of buffers into blocks, lanes and chunks, and what a rank puts into a
+// reduction. Pure functions, thread-safe.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
-#include "collectives/collectives.hpp"
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
 namespace mpigdr::collectives {
-
-// Throws Error(InvalidUsage) that names the argument if the spec or the tuning makes no sense.
-void validate(const CollectiveSpec& spec, const Tuning& tuning);
-
-// The schedule of a group of one: the result is the (scaled) input, if the collective has one.
-SchedulePtr alone(const char* algorithm, const CollectiveSpec& spec);
 
 // a modulo size, for a that may be negative.
 constexpr int wrap(int a, int size) { return ((a % size) + size) % size; }
@@ -111,50 +105,35 @@ struct Exchange {
   std::vector<Slice> sent, received;
 };
 
-// For ranks of one node (shared.hpp).
-SchedulePtr all_reduce_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_reduce_flag(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_reduce_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_to_all_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr barrier_flag(const CollectiveSpec&, const Tuning&);
-SchedulePtr gather_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr gather_direct(const CollectiveSpec&, const Tuning&);
-SchedulePtr scatter_staged(const CollectiveSpec&, const Tuning&);
-SchedulePtr scatter_direct(const CollectiveSpec&, const Tuning&);
+// What this rank puts into a reduction, named by where it stands in the Input: the Input itself, or for
+// PREMUL_SUM its product with the rank's factor. The product stands in the Output of an all-reduce, and in
+// Scratch for a reduce-scatter, whose Output is too short.
+class Contribution {
+ public:
+  Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)
+      : writer_(writer), scaled_(spec.op == ReduceOp::PreMulSum) {
+    if (scaled_ && spec.collective == Collective::ReduceScatter)
+      product_ = writer.scratch(block_offset(spec, spec.size));
+  }
+  Slice at(Slice input) const {
+    if (scaled_) input = {product_.buffer, product_.offset + input.offset, input.count};
+    return input;
+  }
+  // Makes the product of these parts of the Input, part(0) to part(number - 1), in a round before any use.
+  template <typename Number, typename Part>
+  void scale(Number number, Part part) const {
+    if (!scaled_) return;
+    writer_.round();
+    for (Number k = 0; k < number; ++k) writer_.copy(at(part(k)), part(k), Scale::PreMul);
+  }
+  void scale(const Slice& input) const {
+    scale(1, [&](int) { return input; });
+  }
 
-// For ranks on several nodes (two_level.hpp).
-SchedulePtr all_reduce_two_level(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_two_level(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_two_level(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_two_level(const CollectiveSpec&, const Tuning&);
-SchedulePtr barrier_two_level(const CollectiveSpec&, const Tuning&);
-
-SchedulePtr all_reduce_recursive_doubling(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_reduce_rabenseifner(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_reduce_ring(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_binomial(const CollectiveSpec&, const Tuning&);
-SchedulePtr broadcast_chain(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_binomial(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_rabenseifner(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_bruck(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_recursive_doubling(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_gather_ring(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_pairwise(const CollectiveSpec&, const Tuning&);
-SchedulePtr reduce_scatter_ring(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_to_all_bruck(const CollectiveSpec&, const Tuning&);
-SchedulePtr all_to_all_pairwise(const CollectiveSpec&, const Tuning&);
-SchedulePtr barrier_dissemination(const CollectiveSpec&, const Tuning&);
-SchedulePtr gather_binomial(const CollectiveSpec&, const Tuning&);
-SchedulePtr gather_linear(const CollectiveSpec&, const Tuning&);
-SchedulePtr scatter_binomial(const CollectiveSpec&, const Tuning&);
-SchedulePtr scatter_linear(const CollectiveSpec&, const Tuning&);
+ private:
+  ScheduleWriter& writer_;
+  const bool scaled_;
+  Slice product_{Buffer::Output, 0, 0};
+};
 
 }  // namespace mpigdr::collectives

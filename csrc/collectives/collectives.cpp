@@ -1,93 +1,112 @@
 #include "collectives/collectives.hpp"
 
-#include "collectives/adaptive.hpp"
+#include <limits>
+#include <string>
+
 #include "collectives/build.hpp"
+#include "common/error.hpp"
 
 namespace mpigdr {
 
+namespace collectives {
+
+#define MESSAGES(collective, name, summary) \
+  void collective##_##name(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
+#define NODE(collective, name, summary) MESSAGES(collective, name, summary)
+#define NODES(collective, name, summary) MESSAGES(collective, name, summary)
+#define ADAPTIVE(collective)
+#define NATIVE(collective, summary)
+#include "collectives/algorithms.inc"
+
+}  // namespace collectives
+
+namespace {
+
+void check_counts(const char* argument, const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
+                  std::uint64_t limit) {
+  const auto collective = name(spec.collective);
+  if (counts.size() != static_cast<std::size_t>(spec.size))
+    fail(ErrorCode::InvalidUsage, collective, ": ", argument, " has ", counts.size(),
+         " entries, expected size=", spec.size);
+  for (std::uint64_t count : counts)
+    if (count > limit)
+      fail(ErrorCode::InvalidUsage, collective, ": ", argument, " holds ", count, ", which is too large");
+}
+
+void validate(const CollectiveSpec& spec, const Tuning& tuning) {
+  const auto collective = name(spec.collective);
+  if (spec.size < 1) fail(ErrorCode::InvalidUsage, collective, ": size=", spec.size, ", expected at least 1");
+  if (spec.rank < 0 || spec.rank >= spec.size)
+    fail(ErrorCode::InvalidUsage, collective, ": rank=", spec.rank, ", expected 0..", spec.size - 1);
+  if (spec.root < 0 || spec.root >= spec.size)
+    fail(ErrorCode::InvalidUsage, collective, ": root=", spec.root, ", expected 0..", spec.size - 1);
+  if (tuning.max_lanes < 1 || tuning.max_lanes > kMaxLanes)
+    fail(ErrorCode::InvalidUsage, collective, ": max_lanes=", tuning.max_lanes, ", expected 1..", kMaxLanes);
+  if (tuning.chunk_bytes < 1)
+    fail(ErrorCode::InvalidUsage, collective, ": chunk_bytes=0, expected at least 1");
+  if (tuning.leaders < 0)
+    fail(ErrorCode::InvalidUsage, collective, ": leaders=", tuning.leaders, ", expected at least 0");
+  const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / 4 / item_size(spec.dtype) /
+                              static_cast<std::uint64_t>(spec.size);
+  if (spec.counts.empty() && spec.count > limit)
+    fail(ErrorCode::InvalidUsage, collective, ": count=", spec.count, " is too large, expected at most ",
+         limit);
+  if (spec.collective == Collective::AllToAll) {
+    check_counts("send_counts", spec.send_counts, spec, limit);
+    check_counts("recv_counts", spec.recv_counts, spec, limit);
+  }
+  if (!spec.counts.empty()) {
+    if (spec.collective != Collective::AllGather && spec.collective != Collective::ReduceScatter)
+      fail(ErrorCode::InvalidUsage, collective, ": counts has ", spec.counts.size(),
+           " entries, but only all_gather and reduce_scatter take a count for each rank");
+    check_counts("counts", spec.counts, spec, limit);
+  }
+}
+
+// Of a group of one the result is the (scaled) input, if the collective has one.
+void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
+  if (spec.collective == Collective::Broadcast || spec.collective == Collective::Barrier) return;
+  const bool to_all = spec.collective == Collective::AllToAll;
+  const std::uint64_t count = to_all ? spec.send_counts[0] : block_count(spec, 0);
+  Scale scale = Scale::None;
+  if (reduces(spec.collective))
+    scale = spec.op == ReduceOp::PreMulSum ? Scale::PreMul : collectives::final_scale(spec.op);
+  writer.copy({Buffer::Output, 0, count}, {Buffer::Input, 0, count}, scale);
+}
+
+// Inside a node: direct where all that is to be touched is in group memory, through Staging otherwise. Which
+// of the two, the ranks tell each other when they begin (Schedule::staged): one flag more than either.
+template <Builder kDirect, Builder kStaged>
+void adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  kDirect(writer, spec, tuning);
+  ScheduleWriter staged("staged");
+  kStaged(staged, spec, tuning);
+  writer.staged(staged.finish());
+}
+
+// The list spells a collective as its builders do.
+Collective collective_of(std::string_view text) {
+  for (int c = 0; c < kCollectiveCount; ++c)
+    if (name(static_cast<Collective>(c)) == text) return static_cast<Collective>(c);
+  fail(ErrorCode::Internal, "algorithms.inc: no collective ", text);
+}
+
+}  // namespace
+
 const std::vector<Algorithm>& algorithms() {
-  using namespace collectives;
-  using C = Collective;
   static const std::vector<Algorithm> all = {
-      {C::AllReduce, "recursive_doubling", all_reduce_recursive_doubling,
-       "lg p steps, n lg p bytes; p not a power of two: 2 steps more"},
-      {C::AllReduce, "ring", all_reduce_ring, "2(p-1) steps, 2(p-1)/p n bytes, reduction overlapped"},
-      {C::AllReduce, "rabenseifner", all_reduce_rabenseifner,
-       "2 lg p steps, 2(p-1)/p n bytes; p not a power of two: 2 steps, n bytes more"},
-      {C::AllReduce, "flag", all_reduce_flag, "node: 1 flag, n copied, pn read per rank", true},
-      {C::AllReduce, "staged", all_reduce_staged,
-       "node: 1 flag per chunk, (p-1)/p n copied in, n reduced, n copied out", true},
-      {C::AllReduce, "direct", all_reduce_direct, "node: 2 flags, n read and n written per rank", true},
-      {C::AllReduce, "adaptive", adaptive<all_reduce_direct, all_reduce_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::AllReduce, "two_level", all_reduce_two_level,
-       "nodes: reduce_scatter and all_gather among l leaders of a node, all_reduce of n/l between nodes",
-       false, true},
-      {C::AllReduce, "native", nullptr, "MPI_Iallreduce"},
-      {C::Broadcast, "binomial", broadcast_binomial, "lg p steps, n lg p bytes at the root"},
-      {C::Broadcast, "chain", broadcast_chain, "p - 2 + k steps for k chunks, n bytes per rank"},
-      {C::Broadcast, "staged", broadcast_staged, "node: 1 flag per chunk, n copied in and out", true},
-      {C::Broadcast, "direct", broadcast_direct, "node: 2 flags, (p-1)/p n copied per rank", true},
-      {C::Broadcast, "adaptive", adaptive<broadcast_direct, broadcast_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::Broadcast, "two_level", broadcast_two_level,
-       "nodes: chain of N nodes, binomial tree in each; N - 2 + k + lg m steps for k chunks", false, true},
-      {C::Broadcast, "native", nullptr, "MPI_Ibcast"},
-      {C::Reduce, "binomial", reduce_binomial, "lg p + k - 1 steps for k chunks, n bytes per rank"},
-      {C::Reduce, "rabenseifner", reduce_rabenseifner,
-       "2 lg p steps, 2(p-1)/p n bytes; p not a power of two: 1 step, n bytes more"},
-      {C::Reduce, "staged", reduce_staged,
-       "node: 1 flag per chunk, (p-1)/p n copied in, n reduced, n copied out", true},
-      {C::Reduce, "direct", reduce_direct, "node: 2 flags, n read and n/p written per rank", true},
-      {C::Reduce, "adaptive", adaptive<reduce_direct, reduce_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::Reduce, "native", nullptr, "MPI_Ireduce"},
-      {C::AllGather, "recursive_doubling", all_gather_recursive_doubling, "lg p steps, (p-1)/p n bytes"},
-      {C::AllGather, "ring", all_gather_ring, "p-1 steps, (p-1)/p n bytes"},
-      {C::AllGather, "bruck", all_gather_bruck, "lg p steps of one message, (p-1)/p n bytes, n copied"},
-      {C::AllGather, "staged", all_gather_staged, "node: 1 flag per chunk, n/p copied in, n out", true},
-      {C::AllGather, "direct", all_gather_direct, "node: 2 flags, (p-1)/p n copied per rank", true},
-      {C::AllGather, "adaptive", adaptive<all_gather_direct, all_gather_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::AllGather, "two_level", all_gather_two_level,
-       "nodes: N steps, each block crosses once to each node", false, true},
-      {C::AllGather, "native", nullptr, "MPI_Iallgather"},
-      {C::ReduceScatter, "pairwise", reduce_scatter_pairwise,
-       "p-1 steps, (p-1)/p n bytes, one fold over all ranks"},
-      {C::ReduceScatter, "ring", reduce_scatter_ring, "p-1 steps, (p-1)/p n bytes, reduction overlapped"},
-      {C::ReduceScatter, "staged", reduce_scatter_staged, "node: 1 flag per chunk, n copied in, n read",
-       true},
-      {C::ReduceScatter, "direct", reduce_scatter_direct, "node: 2 flags, n read, n/p written per rank",
-       true},
-      {C::ReduceScatter, "adaptive", adaptive<reduce_scatter_direct, reduce_scatter_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::ReduceScatter, "two_level", reduce_scatter_two_level,
-       "nodes: N + 1 steps, folded in the node, then (N-1)/p n bytes per rank between nodes", false, true},
-      {C::ReduceScatter, "native", nullptr, "MPI_Ireduce_scatter_block"},
-      {C::AllToAll, "pairwise", all_to_all_pairwise, "p-1 steps, n bytes; counts may differ"},
-      {C::AllToAll, "bruck", all_to_all_bruck,
-       "lg p steps, n/2 lg p bytes; even splits only, never chosen by default"},
-      {C::AllToAll, "staged", all_to_all_staged, "node: 1 flag per chunk, n copied in and out", true},
-      {C::Barrier, "dissemination", barrier_dissemination, "lg p steps of one element"},
-      {C::Barrier, "flag", barrier_flag, "node: 1 flag", true},
-      {C::Barrier, "two_level", barrier_two_level, "nodes: 2 steps inside, lg N between", false, true},
-      {C::Barrier, "native", nullptr, "MPI_Ibarrier"},
-      {C::Gather, "linear", gather_linear, "1 step, p-1 messages to the root, n/p bytes per rank"},
-      {C::Gather, "binomial", gather_binomial, "lg p steps, (p-1)/p n bytes to the root"},
-      {C::Gather, "direct", gather_direct, "node: 2 flags, n/p copied per rank", true},
-      {C::Gather, "staged", gather_staged,
-       "node: 1 flag per chunk, n/p copied in by each rank, n out by the root", true},
-      {C::Gather, "adaptive", adaptive<gather_direct, gather_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::Gather, "native", nullptr, "MPI_Igather"},
-      {C::Scatter, "linear", scatter_linear, "1 step, p-1 messages from the root, n bytes at the root"},
-      {C::Scatter, "binomial", scatter_binomial, "lg p steps, (p-1)/p n bytes from the root"},
-      {C::Scatter, "direct", scatter_direct, "node: 2 flags, n/p copied per rank", true},
-      {C::Scatter, "staged", scatter_staged,
-       "node: 1 flag per chunk, n copied in by the root, n/p out by each rank", true},
-      {C::Scatter, "adaptive", adaptive<scatter_direct, scatter_staged>,
-       "node: direct if the tensors of all are in group memory, else staged; 1 flag more", true},
-      {C::Scatter, "native", nullptr, "MPI_Iscatter"},
+#define MESSAGES(collective, name, summary) \
+  {collective_of(#collective), #name, summary, collectives::collective##_##name},
+#define NODE(collective, name, summary) \
+  {collective_of(#collective), #name, summary, collectives::collective##_##name, true},
+#define NODES(collective, name, summary) \
+  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, true},
+#define ADAPTIVE(collective)                                                           \
+  {collective_of(#collective), "adaptive",                                             \
+   "direct if the tensors of all ranks are in group memory, else staged; 1 flag more", \
+   adaptive<collectives::collective##_direct, collectives::collective##_staged>, true},
+#define NATIVE(collective, summary) {collective_of(#collective), "native", summary, nullptr},
+#include "collectives/algorithms.inc"
   };
   return all;
 }
@@ -96,6 +115,19 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
   for (const Algorithm& algorithm : algorithms())
     if (algorithm.collective == collective && algorithm.name == name) return &algorithm;
   return nullptr;
+}
+
+SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) const {
+  validate(spec, tuning);
+  const bool alone = spec.size == 1;
+  const bool in_staging = shared && !alone && only_through_staging(collective, spec.op);
+  const Algorithm& chosen = in_staging ? *find_algorithm(collective, "staged") : *this;
+  ScheduleWriter writer(chosen.name);
+  if (alone)
+    write_alone(writer, spec);
+  else
+    chosen.write(writer, spec, tuning);
+  return writer.finish();
 }
 
 }  // namespace mpigdr

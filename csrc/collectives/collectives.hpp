@@ -1,5 +1,5 @@
-// The builders by name; selection_table.hpp chooses among them. Pure functions: no MPI, no torch, no CUDA, no
-// state. Thread-safe.
+// The registry: every algorithm by name, and the contract of its builder. selection_table.hpp chooses among
+// them. Pure functions: no MPI, no torch, no CUDA, no state. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,21 +10,35 @@
 
 namespace mpigdr {
 
-using Builder = SchedulePtr (*)(const CollectiveSpec&, const Tuning&);
+// Writes what one rank of several does. The spec and the tuning make sense, the writer has the algorithm's
+// name, and the caller finishes it.
+using Builder = void (*)(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 struct Algorithm {
   Collective collective;
   const char* name;        // "ring"
-  Builder build;           // nullptr for "native": the MPI library's own collective, run by the transport
-  const char* summary;     // one line for `mpi-gdr info`: cost in steps, bytes, reductions
+  const char* summary;     // its cost, for docs/algorithms.md
+  Builder write;           // nullptr for "native"
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
+
+  // The MPI library's own collective, run by the transport: there is no schedule to build.
+  bool native() const { return !write; }
+  // The schedule of rank `spec.rank`. Throws Error(InvalidUsage) that names the argument if the spec or the
+  // tuning makes no sense.
+  SchedulePtr build(const CollectiveSpec& spec, const Tuning& tuning) const;
 };
 
-// Every algorithm of every collective. Each runs for every size >= 1 and every count.
+// Every algorithm of every collective (algorithms.inc). Each runs for every size >= 1 and every count.
 const std::vector<Algorithm>& algorithms();
 
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
+
+// Each rank has a factor of its own, and only an all-reduce has memory for the product that others may read:
+// the others then run "staged" instead of what reads the tensors of other ranks.
+constexpr bool only_through_staging(Collective collective, ReduceOp op) {
+  return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
+}
 
 }  // namespace mpigdr

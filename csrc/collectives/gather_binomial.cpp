@@ -11,10 +11,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr gather_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("binomial", spec);
-  ScheduleWriter writer("binomial");
+void gather_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
   writer.lane();
   const BinomialTree tree(spec);
@@ -27,7 +24,7 @@ SchedulePtr gather_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
       writer.recv(child.rank, blocks.run(Buffer::Output, 0, child.blocks - child.until_end));
     }
     writer.copy(blocks.at(Buffer::Output, spec.root), mine);
-    return writer.finish();
+    return;
   }
   Slice collected = mine;
   if (!tree.children.empty()) {
@@ -40,7 +37,6 @@ SchedulePtr gather_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
   const int until_end = tree.parent == spec.root ? tree.until_end : tree.blocks;
   writer.send(tree.parent, tree.part(collected, 0, until_end));
   writer.send(tree.parent, tree.part(collected, until_end, tree.blocks - until_end));
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -5,10 +5,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr gather_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  ScheduleWriter writer("direct");
+void gather_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Input, 0, spec.count};
   meet_root(writer, spec, Way::FromRoot);
   copy_in_tiles(
@@ -16,7 +13,6 @@ SchedulePtr gather_direct(const CollectiveSpec& spec, const Tuning& tuning) {
       {Buffer::Output, block_offset(spec, spec.rank), spec.count, spec.rank == spec.root ? -1 : spec.root},
       own, spec, tuning);
   meet_root(writer, spec, Way::ToRoot);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

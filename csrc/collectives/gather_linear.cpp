@@ -6,17 +6,14 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr gather_linear(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("linear", spec);
-  ScheduleWriter writer("linear");
+void gather_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
   writer.lane();
   writer.round();
   const Slice mine{Buffer::Input, 0, spec.count};
   if (spec.rank != spec.root) {
     writer.send(spec.root, mine);
-    return writer.finish();
+    return;
   }
   const Blocks blocks(spec);
   for (int s = 1; s < spec.size; ++s) {
@@ -24,7 +21,6 @@ SchedulePtr gather_linear(const CollectiveSpec& spec, const Tuning& tuning) {
     writer.recv(from, blocks.at(Buffer::Output, from));
   }
   writer.copy(blocks.at(Buffer::Output, spec.root), mine);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -8,10 +8,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr gather_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Input, 0, spec.count};
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
   if (spec.rank == spec.root) writer.copy({Buffer::Output, block_offset(spec, spec.rank), spec.count}, own);
@@ -30,7 +27,6 @@ SchedulePtr gather_staged(const CollectiveSpec& spec, const Tuning& tuning) {
       meet_root(writer, spec, Way::ToRoot);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

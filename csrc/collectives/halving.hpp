@@ -1,10 +1,8 @@
-// Reduce-scatter by recursive halving, the first phase of Rabenseifner's algorithms. Pure, thread-safe.
-//   T = lg p alpha + (p-1)/p n (beta + gamma), p a power of two
+// All-reduce by halving and doubling over a butterfly, and the halving alone. Pure, thread-safe.
+//   T = lg p alpha + (p-1)/p n (beta + gamma) for the halving, p a power of two; the way back costs as much
+//       without gamma
 // Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner,
 // Gropp, IJHPCA 2005.
-//
-// Step i pairs virtual ranks at distance 2^i, the lower block of ranks first in every Reduce: the expression
-// of an element is that of recursive doubling, on whichever rank it is computed.
 #pragma once
 
 #include <functional>
@@ -15,21 +13,36 @@
 
 namespace mpigdr::collectives {
 
+// A step of a butterfly, for one virtual rank: it and its peer halve what both work on.
+struct Pairing {
+  int peer;    // virtual rank
+  bool upper;  // this rank keeps the upper half, and its values come second in the Reduce
+};
+// By step. Two ranks that meet in a step have kept the same halves in all steps before.
+using Butterfly = std::vector<Pairing>;
+
+// Step i pairs virtual ranks at distance 2^i, the lower block of ranks first in every Reduce: the expression
+// of an element is that of recursive doubling, on whichever rank it is computed.
+Butterfly hypercube(int virtual_rank, int power);
+
 // Where a range of elements of the vector stands in memory.
 using Place = std::function<Slice(const Slice& range)>;
 
-// The half of `range` that the virtual rank keeps in the step of that distance, or the one that it gives.
-inline Slice kept_half(const Slice& range, int virtual_rank, int distance) {
-  return piece(range, 2, virtual_rank & distance ? 1 : 0);
+inline Slice kept_half(const Slice& range, const Pairing& step) {
+  return piece(range, 2, step.upper ? 1 : 0);
 }
-inline Slice given_half(const Slice& range, int virtual_rank, int distance) {
-  return piece(range, 2, virtual_rank & distance ? 0 : 1);
+inline Slice given_half(const Slice& range, const Pairing& step) {
+  return piece(range, 2, step.upper ? 0 : 1);
 }
 
 // Writes the rounds of one lane for a rank that does not sit out. `from` is where the rank's own values stand
 // before the first step, `to` where its partial results go; `incoming` is scratch for the first kept half.
 // Returns the range this rank works on before each step, and last the one that it holds complete.
-std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Slice& range, const Place& from,
-                         const Place& to, const Slice& incoming, Scale last);
+std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Butterfly& steps, const Slice& range,
+                         const Place& from, const Place& to, const Slice& incoming, Scale last);
+
+// An element is reduced on one rank and then travels as bytes: equal bits everywhere.
+void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,
+                      Butterfly (*butterfly)(int virtual_rank, int power));
 
 }  // namespace mpigdr::collectives

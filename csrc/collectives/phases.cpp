@@ -109,11 +109,14 @@ class PhaseWriter {
   // what others send from Scratch, which is not.
   static const Algorithm& algorithm(const CollectiveSpec& spec) {
     const Algorithm& chosen = select_algorithm(spec, false);
-    if (chosen.build != collectives::all_gather_bruck) return chosen;
+    if (chosen.collective != Collective::AllGather || chosen.name != std::string_view("bruck")) return chosen;
     return *find_algorithm(Collective::AllGather, "recursive_doubling");
   }
   int add_between(const Phase& phase, const Scattered& where, const std::vector<int>& peers) {
     return add(phase, among(*algorithm(phase.spec).build(phase.spec, between_), peers), where);
+  }
+  int add_inside(const Phase& phase, const Scattered& where) {
+    return add(phase, find_algorithm(phase.spec.collective, "staged")->build(phase.spec, inside_), where);
   }
   // The same on all ranks of `number`.
   static std::vector<Pieces> on_all(int number, Pieces pieces) { return {index(number), std::move(pieces)}; }
@@ -130,17 +133,15 @@ class PhaseWriter {
       Scattered where{{}, on_all(ranks_, {{part.offset, part.count}})};
       for (int k = 0; k < ranks_; ++k)
         where.input.push_back({{part.offset + block_offset(slices, k), block_count(slices, k)}});
-      add({true, slices, Buffer::Output, Buffer::Output, nullptr, j, meeting},
-          collectives::all_gather_staged(slices, inside_), where);
+      add_inside({true, slices, Buffer::Output, Buffer::Output, nullptr, j, meeting}, where);
     };
     const int number = static_cast<int>(all.size());
     for (int j = 0; j < number; ++j) {
       const Slice& part = all[index(j)];
       const CollectiveSpec slices = slices_of(part, Collective::ReduceScatter);
       const Pieces own = {{part.offset + block_offset(slices, place_), block_count(slices, place_)}};
-      const int scatter = add({true, slices, Buffer::Input, Buffer::Output, nullptr, j},
-                              collectives::reduce_scatter_staged(slices, inside_),
-                              {on_all(ranks_, {{part.offset, part.count}}), on_all(ranks_, own)});
+      const int scatter = add_inside({true, slices, Buffer::Input, Buffer::Output, nullptr, j},
+                                     {on_all(ranks_, {{part.offset, part.count}}), on_all(ranks_, own)});
       if (j > 0) gather(j - 1);
       if (place_ >= leaders_) continue;
       const CollectiveSpec slice = among_nodes(Collective::AllReduce, own[0].count);
@@ -187,8 +188,7 @@ class PhaseWriter {
           among_node(Collective::AllGather, part.count * static_cast<std::uint64_t>(nodes_));
       Scattered where{{}, on_all(ranks_, blocks_of_all(part))};
       for (int k = 0; k < ranks_; ++k) where.input.push_back(blocks_at(k, part));
-      add({true, slices, Buffer::Output, Buffer::Output, nullptr, j++, there},
-          collectives::all_gather_staged(slices, inside_), where);
+      add_inside({true, slices, Buffer::Output, Buffer::Output, nullptr, j++, there}, where);
     }
   }
 
@@ -200,9 +200,8 @@ class PhaseWriter {
     for (const Slice& part : parts(spec_.count, crossing())) {
       const Pieces sums = {{part.offset * nodes, part.count * nodes}}, own = {{part.offset, part.count}};
       const CollectiveSpec slices = among_node(Collective::ReduceScatter, part.count * nodes);
-      const int here = add({true, slices, Buffer::Input, Buffer::Scratch, nullptr, j},
-                           collectives::reduce_scatter_staged(slices, inside_),
-                           {on_all(ranks_, blocks_of_all(part)), on_all(ranks_, sums)});
+      const int here = add_inside({true, slices, Buffer::Input, Buffer::Scratch, nullptr, j},
+                                  {on_all(ranks_, blocks_of_all(part)), on_all(ranks_, sums)});
       const CollectiveSpec block = among_nodes(Collective::ReduceScatter, part.count);
       add_between({false, block, Buffer::Scratch, Buffer::Output, nullptr, j++, here},
                   {on_all(nodes_, sums), on_all(nodes_, own)}, peers);
@@ -225,8 +224,8 @@ class PhaseWriter {
       }
       CollectiveSpec tree = among_node(Collective::Broadcast, part.count);
       tree.root = topology_.place(leader);
-      add({true, tree, Buffer::Input, Buffer::Output, nullptr, j++, there},
-          collectives::broadcast_staged(tree, inside_), {on_all(ranks_, {}), on_all(ranks_, own)});
+      add_inside({true, tree, Buffer::Input, Buffer::Output, nullptr, j++, there},
+                 {on_all(ranks_, {}), on_all(ranks_, own)});
     }
   }
 

@@ -11,10 +11,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("binomial", spec);
-  ScheduleWriter writer("binomial");
+void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
   const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
   const bool is_root = spec.rank == spec.root, premul = spec.op == ReduceOp::PreMulSum;
@@ -67,7 +64,6 @@ SchedulePtr reduce_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
       if (i >= 2 && !is_root) pass_on(i - 2);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

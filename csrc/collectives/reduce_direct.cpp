@@ -6,11 +6,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  if (spec.op == ReduceOp::PreMulSum) return reduce_staged(spec, tuning);  // as in reduce_scatter_direct
-  ScheduleWriter writer("direct");
+void reduce_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   const Tiles from(piece({Buffer::Input, 0, spec.count}, p, rank), spec, tuning),
       to(piece({Buffer::Output, 0, spec.count}, p, rank), spec, tuning);
@@ -20,7 +16,6 @@ SchedulePtr reduce_direct(const CollectiveSpec& spec, const Tuning& tuning) {
     writer.reduce(of(to.at(i), spec.root), of_all(from.at(i), spec.size), final_scale(spec.op));
   }
   meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -12,13 +12,11 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("rabenseifner", spec);
-  ScheduleWriter writer("rabenseifner");
+void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
   const Fold fold(spec.size, spec.rank, spec.root);
   const int me = fold.virtual_rank, root = Fold(spec.size, spec.root, spec.root).virtual_rank;
+  const Butterfly steps = hypercube(me, fold.power);
   const bool premul = spec.op == ReduceOp::PreMulSum, is_root = spec.rank == spec.root;
   const Place input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
@@ -26,7 +24,7 @@ SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
     const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
-    const Slice half = kept_half(range, me, 1);
+    const Slice half = kept_half(range, steps[0]);
     // What stands in the working memory: all of the range, if the rank has its own values changed before the
     // first step, else the half that it keeps in it.
     const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
@@ -57,22 +55,19 @@ SchedulePtr reduce_rabenseifner(const CollectiveSpec& spec, const Tuning& tuning
         writer.reduce(work(range), {incoming, own(range)});
     }
     const std::vector<Slice> ranges =
-        halve(writer, fold, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
+        halve(writer, fold, steps, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
     // The ranks that agree with the root in the higher bits are left; of each pair the one nearer to the root
     // takes over.
-    std::size_t step = ranges.size() - 1;
-    for (int distance = fold.power / 2; distance > 0; distance /= 2) {
-      const int peer = fold.actual(me ^ distance);
-      const Slice complete = ranges[step--];
+    for (std::size_t step = steps.size(); step-- > 0;) {
+      const int peer = fold.actual(steps[step].peer);
       writer.round();
-      if ((me ^ root) & distance) {
-        writer.send(peer, work(complete));
+      if ((me ^ root) >> step & 1) {
+        writer.send(peer, work(ranges[step + 1]));
         break;
       }
-      writer.recv(peer, work(given_half(ranges[step], me, distance)));
+      writer.recv(peer, work(given_half(ranges[step], steps[step])));
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -6,12 +6,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_scatter_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  // Each rank has a factor of its own, and no memory for the product that the others may read.
-  if (spec.op == ReduceOp::PreMulSum) return reduce_scatter_staged(spec, tuning);
-  ScheduleWriter writer("direct");
+void reduce_scatter_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   const Tiles from(blocks.at(Buffer::Input, spec.rank), spec, tuning),
       to({Buffer::Output, 0, blocks.count(spec.rank)}, spec, tuning);
@@ -21,7 +16,6 @@ SchedulePtr reduce_scatter_direct(const CollectiveSpec& spec, const Tuning& tuni
     writer.reduce(to.at(i), of_all(from.at(i), spec.size), final_scale(spec.op));
   }
   meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -10,32 +10,20 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_scatter_pairwise(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("pairwise", spec);
-  ScheduleWriter writer("pairwise");
+void reduce_scatter_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, rank = spec.rank;
   const Blocks blocks(spec);
   if (blocks.some_empty()) writer.one_way();
   const Slice result{Buffer::Output, 0, blocks.count(rank)};
-  const bool premul = spec.op == ReduceOp::PreMulSum;
   const Slice arrived = writer.scratch(result.count * static_cast<std::uint64_t>(p - 1));
-  // Input may not be written, so that the scaled values of all blocks need a place of their own.
-  const Slice scaled = writer.scratch(premul ? blocks.total() : 0);
+  const Contribution contribution(writer, spec);
   const Pipeline pipeline(blocks.smallest(), spec, tuning);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
     const auto input = [&](int block) { return pipeline.lane_slice(blocks.at(Buffer::Input, block), lane); };
-    const auto own = [&](int block) {
-      Slice slice = blocks.at(premul ? Buffer::Scratch : Buffer::Input, block);
-      if (premul) slice.offset += scaled.offset;
-      return pipeline.lane_slice(slice, lane);
-    };
-    if (premul) {
-      writer.round();
-      for (int b = 0; b < p; ++b) writer.copy(own(b), input(b), Scale::PreMul);
-    }
+    const auto own = [&](int block) { return contribution.at(input(block)); };
+    contribution.scale(p, input);
     const auto place = [&](int source) {
       const auto slot = static_cast<std::uint64_t>(source < rank ? source : source - 1);
       return pipeline.lane_slice({Buffer::Scratch, arrived.offset + slot * result.count, result.count}, lane);
@@ -51,7 +39,6 @@ SchedulePtr reduce_scatter_pairwise(const CollectiveSpec& spec, const Tuning& tu
     writer.round();
     writer.reduce(pipeline.lane_slice(result, lane), sources, final_scale(spec.op));
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

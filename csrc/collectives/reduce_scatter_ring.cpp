@@ -8,10 +8,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_scatter_ring(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("ring", spec);
-  ScheduleWriter writer("ring");
+void reduce_scatter_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
   const Blocks blocks(spec);
   if (blocks.some_empty()) writer.one_way();
@@ -19,23 +16,12 @@ SchedulePtr reduce_scatter_ring(const CollectiveSpec& spec, const Tuning& tuning
   const Pipeline pipeline(blocks.smallest(), spec, tuning);
   const std::uint64_t chunks = pipeline.chunks;
   const auto steps = static_cast<std::uint64_t>(p - 1);
-  const bool premul = spec.op == ReduceOp::PreMulSum;
-  // Input may not be written, so that the scaled values of all blocks need a place of their own.
-  const Slice scaled = writer.scratch(premul ? blocks.total() : 0);
+  const Contribution contribution(writer, spec);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    const auto own = [&](int block) {
-      Slice slice = blocks.at(premul ? Buffer::Scratch : Buffer::Input, wrap(block, p));
-      if (premul) slice.offset += scaled.offset;
-      return slice;
-    };
-    if (premul) {
-      writer.round();
-      for (int b = 0; b < p; ++b)
-        writer.copy(pipeline.lane_slice(own(b), lane), pipeline.lane_slice(blocks.at(Buffer::Input, b), lane),
-                    Scale::PreMul);
-    }
+    contribution.scale(p, [&](int b) { return pipeline.lane_slice(blocks.at(Buffer::Input, b), lane); });
+    const auto own = [&](int block) { return contribution.at(blocks.at(Buffer::Input, wrap(block, p))); };
     // Message k arrives in round k, is reduced in place in round k + 1 and passed on in round k + chunks,
     // when message k + chunks arrives: chunks + 1 slots.
     const Slots partial(writer, chunks + 1, pipeline.largest_chunk(blocks.largest()));
@@ -68,7 +54,6 @@ SchedulePtr reduce_scatter_ring(const CollectiveSpec& spec, const Tuning& tuning
       reduce(steps * chunks - 1);
     }
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -6,10 +6,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr reduce_scatter_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   const StagedChunks chunks(writer, blocks.largest(), static_cast<std::uint64_t>(spec.size), spec, tuning);
   const bool scales = spec.op == ReduceOp::PreMulSum;
@@ -34,7 +31,6 @@ SchedulePtr reduce_scatter_staged(const CollectiveSpec& spec, const Tuning& tuni
   }
   // In place, Output is part of Input: nothing of it is read any more when the last chunk is in.
   if (tuning.in_place) meet(writer, spec);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

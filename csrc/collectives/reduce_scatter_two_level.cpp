@@ -10,11 +10,8 @@
 #include "collectives/two_level.hpp"
 
 namespace mpigdr::collectives {
-SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("two_level", spec);
+void reduce_scatter_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const TwoLevel at(spec);
-  ScheduleWriter writer("two_level");
   const Blocks blocks(spec);
   // Then a rank may give to one that gives it nothing.
   if (blocks.some_empty() || !at.topology->even()) writer.one_way();
@@ -22,9 +19,7 @@ SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& t
   std::size_t most = 0;
   for (int v = 0; v < at.nodes; ++v) most = std::max(most, at.served(v, place).size());
 
-  const bool premul = spec.op == ReduceOp::PreMulSum;
-  // Input may not be written, so that the scaled values of all blocks need a place of their own.
-  const Slice scaled = writer.scratch(premul ? blocks.total() : 0);
+  const Contribution contribution(writer, spec);
   const std::uint64_t result = blocks.count(spec.rank);
   const Pipeline pipeline(blocks.smallest(), spec, tuning);
 
@@ -37,16 +32,9 @@ SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& t
     const Slots folded(writer, most, longest);                 // for another one
     // Of the own block, by node.
     const Slots partial(writer, static_cast<std::uint64_t>(at.nodes), length(spec.rank));
-    const auto own = [&](int rank) {
-      Slice slice = blocks.at(premul ? Buffer::Scratch : Buffer::Input, rank);
-      if (premul) slice.offset += scaled.offset;
-      return part(slice);
-    };
-    if (premul) {
-      writer.round();
-      for (int r = 0; r < spec.size; ++r)
-        writer.copy(own(r), part(blocks.at(Buffer::Input, r)), Scale::PreMul);
-    }
+    const auto input = [&](int rank) { return part(blocks.at(Buffer::Input, rank)); };
+    const auto own = [&](int rank) { return contribution.at(input(rank)); };
+    contribution.scale(spec.size, input);
     // Number i of the blocks that this rank serves, from the rank at `k` of this node.
     const auto from = [&](std::size_t k, std::size_t i, int rank) {
       if (k == place) return own(rank);
@@ -96,7 +84,6 @@ SchedulePtr reduce_scatter_two_level(const CollectiveSpec& spec, const Tuning& t
     writer.round();
     writer.reduce(part({Buffer::Output, 0, result}), sources, final_scale(spec.op));
   }
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

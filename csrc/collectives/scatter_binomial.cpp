@@ -13,10 +13,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr scatter_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("binomial", spec);
-  ScheduleWriter writer("binomial");
+void scatter_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
   writer.lane();
   const BinomialTree tree(spec);
@@ -29,18 +26,17 @@ SchedulePtr scatter_binomial(const CollectiveSpec& spec, const Tuning& tuning) {
       writer.send(child.rank, blocks.run(Buffer::Input, 0, child.blocks - child.until_end));
     }
     writer.copy(mine, blocks.at(Buffer::Input, spec.root));
-    return writer.finish();
+    return;
   }
   const Slice collected = tree.children.empty() ? mine : writer.scratch(tree.blocks * spec.count);
   const int until_end = tree.parent == spec.root ? tree.until_end : tree.blocks;
   writer.recv(tree.parent, tree.part(collected, 0, until_end));
   writer.recv(tree.parent, tree.part(collected, until_end, tree.blocks - until_end));
-  if (tree.children.empty()) return writer.finish();
+  if (tree.children.empty()) return;
   writer.round();
   for (const BinomialTree::Child& child : std::views::reverse(tree.children))
     writer.send(child.rank, tree.part(collected, child.first, child.blocks));
   writer.copy(mine, tree.part(collected, 0, 1));
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -5,17 +5,13 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr scatter_direct(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("direct", spec);
-  ScheduleWriter writer("direct");
+void scatter_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   meet_root(writer, spec, Way::FromRoot);
   copy_in_tiles(
       writer, {Buffer::Output, 0, spec.count},
       {Buffer::Input, block_offset(spec, spec.rank), spec.count, spec.rank == spec.root ? -1 : spec.root},
       spec, tuning);
   meet_root(writer, spec, Way::ToRoot);
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -6,17 +6,14 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr scatter_linear(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("linear", spec);
-  ScheduleWriter writer("linear");
+void scatter_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
   writer.lane();
   writer.round();
   const Slice mine{Buffer::Output, 0, spec.count};
   if (spec.rank != spec.root) {
     writer.recv(spec.root, mine);
-    return writer.finish();
+    return;
   }
   const Blocks blocks(spec);
   for (int s = 1; s < spec.size; ++s) {
@@ -24,7 +21,6 @@ SchedulePtr scatter_linear(const CollectiveSpec& spec, const Tuning& tuning) {
     writer.send(to, blocks.at(Buffer::Input, to));
   }
   writer.copy(mine, blocks.at(Buffer::Input, spec.root));
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -8,10 +8,7 @@
 
 namespace mpigdr::collectives {
 
-SchedulePtr scatter_staged(const CollectiveSpec& spec, const Tuning& tuning) {
-  validate(spec, tuning);
-  if (spec.size == 1) return alone("staged", spec);
-  ScheduleWriter writer("staged");
+void scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Output, 0, spec.count};
   const StagedChunks chunks(writer, spec.count, static_cast<std::uint64_t>(spec.size - 1), spec, tuning);
   // The root's part for the k-th rank behind it.
@@ -35,7 +32,6 @@ SchedulePtr scatter_staged(const CollectiveSpec& spec, const Tuning& tuning) {
     }
   }
   if (spec.rank == spec.root) writer.copy(own, {Buffer::Input, block_offset(spec, spec.rank), spec.count});
-  return writer.finish();
 }
 
 }  // namespace mpigdr::collectives

@@ -66,14 +66,13 @@ std::uint64_t staged_limit(int size, Reach reach) {
 }
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {
-  if (!algorithm.build) return t.native_exact;
+  if (algorithm.native()) return t.native_exact;
   if (algorithm.two_level) return t.two_level;
   if (!algorithm.shared) return true;
   const bool direct = algorithm.name == std::string_view("direct");
   if (t.reach == Reach::None || (direct && t.reach != Reach::All)) return false;
   if (t.size == 1) return true;
-  // Nobody may read a product with a rank's own factor where it does not stand: it would go through Staging.
-  const bool staged = !direct || (t.op == ReduceOp::PreMulSum && t.collective != Collective::AllReduce);
+  const bool staged = !direct || only_through_staging(t.collective, t.op);
   return !staged || t.largest < staged_limit(t.size, t.reach);
 }
 

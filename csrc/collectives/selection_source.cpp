@@ -26,7 +26,7 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
     fail(ErrorCode::InvalidUsage, row.origin, "=", wanted, " is not an algorithm of ", name(collective),
          ": expected one of ", algorithm_names(collective));
   // Whoever names one algorithm for everything accepts what it does.
-  row.native_order = reduces(collective) && !row.algorithm->build;
+  row.native_order = reduces(collective) && row.algorithm->native();
   return {std::move(row)};
 }
 

@@ -226,7 +226,7 @@ class RowParser {
   }
 
   void check() const {
-    const bool library = !row_.algorithm->build && reduces(row_.collective);
+    const bool library = row_.algorithm->native() && reduces(row_.collective);
     if (library && (row_.dtypes & ~kIntegers) && !row_.native_order)
       bad("native may reduce floats in another order from call to call: expected dtype=integer, or "
           "order=library to accept that");

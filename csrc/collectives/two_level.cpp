@@ -1,6 +1,7 @@
 #include "collectives/two_level.hpp"
 
 #include "common/error.hpp"
+#include "schedule/rewrite.hpp"
 
 namespace mpigdr::collectives {
 namespace {
@@ -34,33 +35,14 @@ void embed(ScheduleWriter& writer, const Schedule& inner, const std::vector<int>
     slice.offset += to.offset;
     return slice;
   };
-  for (const Round& round : inner.rounds) {
-    writer.round();
-    for (std::uint32_t s = 0; s < round.step_count; ++s) {
-      const Step& step = inner.steps[round.first_step + s];
-      const auto rank = [&] { return ranks[static_cast<std::size_t>(step.peer)]; };
-      std::vector<Slice> sources;
-      for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(moved(inner.source(step, k)));
-      switch (step.kind) {
-        case StepKind::Send:
-          writer.send(rank(), sources[0]);
-          break;
-        case StepKind::Recv:
-          writer.recv(rank(), moved(step.dst));
-          break;
-        case StepKind::Copy:
-          if (const Slice dst = moved(step.dst); dst != sources[0] || step.scale != Scale::None)
-            writer.copy(dst, sources[0], step.scale);
-          break;
-        case StepKind::Reduce:
-          writer.reduce(moved(step.dst), sources, step.scale);
-          break;
-        case StepKind::Notify:
-        case StepKind::Await:
-          fail(ErrorCode::Internal, inner.algorithm, " touches the memory of others");
-      }
-    }
-  }
+  const auto change = [&](Step step, std::vector<Slice> sources) {
+    for (Slice& source : sources) source = moved(source);
+    step.dst = moved(step.dst);
+    if (step.peer >= 0) step.peer = ranks[static_cast<std::size_t>(step.peer)];
+    const bool in_place = step.kind == StepKind::Copy && step.scale == Scale::None && step.dst == sources[0];
+    if (!in_place) writer.step(step, sources);
+  };
+  for (const Lane& lane : inner.lanes) rewrite(writer, inner, lane, change);
 }
 
 }  // namespace mpigdr::collectives

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/error.hpp"
+#include "schedule/rewrite.hpp"
 
 namespace mpigdr {
 namespace {
@@ -48,25 +49,13 @@ class PieceWriter {
         rank_(rank),
         input_(where.input.begin(), where.input.end()),
         output_(where.output.begin(), where.output.end()),
-        writer_(from.algorithm) {
+        writer_(from) {
     MPIGDR_CHECK(!from.staged);
   }
 
   SchedulePtr run() {
-    writer_.scratch(from_.scratch_count);
-    writer_.staging(from_.staging_count);
-    writer_.bounce(from_.bounce_count);
-    if (from_.shared) writer_.shared();
-    if (from_.one_way) writer_.one_way();
-    for (const Lane& lane : from_.lanes) {
-      writer_.lane();
-      for (std::uint32_t r = 0; r < lane.round_count; ++r) {
-        const Round& round = from_.rounds[lane.first_round + r];
-        writer_.round();
-        for (std::uint32_t s = 0; s < round.step_count; ++s) write(from_.steps[round.first_step + s]);
-      }
-    }
-    return writer_.finish();
+    return rewrite(writer_, from_,
+                   [this](const Step& step, const std::vector<Slice>& sources) { write(step, sources); });
   }
 
  private:
@@ -98,21 +87,19 @@ class PieceWriter {
     return writer_.placed(slice, {other->buffer, moved, length});
   }
 
-  void write(const Step& step) {
+  void write(const Step& step, const std::vector<Slice>& sources) {
     if (step.kind == StepKind::Notify || step.kind == StepKind::Await) return writer_.step(step, {});
     const bool has_dst = step.kind != StepKind::Send;
-    const std::uint64_t count = has_dst ? step.dst.count : from_.source(step).count;
+    const std::uint64_t count = has_dst ? step.dst.count : sources[0].count;
     for (std::uint64_t at = 0; at < count;) {
       std::uint64_t length = count - at;
       if (has_dst) length = run(step.dst, at);
-      for (std::uint32_t k = 0; k < step.source_count; ++k)
-        length = std::min(length, run(from_.source(step, k), at));
+      for (const Slice& source : sources) length = std::min(length, run(source, at));
       Step part = step;
       if (has_dst) part.dst = cut(step.dst, at, length);
-      std::vector<Slice> sources;
-      for (std::uint32_t k = 0; k < step.source_count; ++k)
-        sources.push_back(cut(from_.source(step, k), at, length));
-      writer_.step(part, sources);
+      std::vector<Slice> parts;
+      for (const Slice& source : sources) parts.push_back(cut(source, at, length));
+      writer_.step(part, parts);
       at += length;
     }
   }

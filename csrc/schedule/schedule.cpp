@@ -9,6 +9,14 @@ namespace mpigdr {
 
 ScheduleWriter::ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
 
+ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algorithm) {
+  schedule_.scratch_count = like.scratch_count;
+  schedule_.staging_count = like.staging_count;
+  schedule_.bounce_count = like.bounce_count;
+  schedule_.shared = like.shared;
+  schedule_.one_way = like.one_way;
+}
+
 void ScheduleWriter::lane() {
   if (schedule_.lanes.size() == static_cast<std::size_t>(kMaxLanes))
     fail(ErrorCode::Internal, schedule_.algorithm, ": more than ", kMaxLanes, " lanes");
@@ -131,6 +139,11 @@ Slice ScheduleWriter::placed(Slice slice, const Slice& where) {
   slice.place = static_cast<std::int32_t>(schedule_.places.size());
   schedule_.places.push_back({where.buffer, where.offset});
   return slice;
+}
+
+void ScheduleWriter::staged(SchedulePtr instead) {
+  schedule_.one_way |= instead->one_way;
+  schedule_.staged = std::move(instead);
 }
 
 SchedulePtr ScheduleWriter::finish() {

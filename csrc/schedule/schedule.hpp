@@ -16,11 +16,20 @@
 // to its k-th Notify of lane L and all earlier rounds of that lane are over on a.
 //
 // A slice of Staging may have a place: where a rank whose buffers the others reach has the same data, so that
-// it need not pass through Staging. in_place.hpp says what becomes of the steps then.
+// it need not pass through Staging:
+//   Copy into a placed slice       not made by a rank whose Input the others reach
+//   placed slice of rank r as a    read from r's Input instead, if that is reached
+//   source
+//   Reduce into a slice that is    written to the Outputs of all ranks that are reached, at that place, and
+//   placed in Output               to Staging if there are others
+//   Copy of such a slice           not made by a rank whose Output the others reach
+// Whose are reached may differ from call to call and from rank to rank, and is known to a device that runs
+// the schedule only when it meets the others (engine/peer_execution.hpp). So the schedule is the same.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -109,6 +118,15 @@ struct Schedule {
   // the engine then throttles senders, lest a loop of them floods the receiver.
   bool one_way = false;
 
+  std::span<const Round> rounds_of(const Lane& lane) const {
+    return {rounds.data() + lane.first_round, lane.round_count};
+  }
+  std::span<const Step> steps_of(const Round& round) const {
+    return {steps.data() + round.first_step, round.step_count};
+  }
+  std::span<const Slice> sources_of(const Step& step) const {
+    return {sources.data() + step.first_source, step.source_count};
+  }
   const Slice& source(const Step& step, std::uint32_t k = 0) const { return sources[step.first_source + k]; }
 };
 
@@ -120,6 +138,8 @@ using SchedulePtr = std::shared_ptr<const Schedule>;
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm);
+  // For a schedule like another one, of which all is here but lanes, their contents, places and `staged`.
+  explicit ScheduleWriter(const Schedule& like);
   void lane();   // begins a new lane (its number is its position, also when it stays empty)
   void round();  // begins a new round in the current lane
   // Without a lane() or round() before them, steps open the first ones.
@@ -129,8 +149,7 @@ class ScheduleWriter {
   void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
   void notify();
   void await(int peer);
-  // One of these, by `like.kind`: with its peer, dst and scale, and these sources. For who rewrites
-  // schedules.
+  // One of these, by `like.kind`: with its peer, dst and scale, and these sources (schedule/rewrite.hpp).
   void step(const Step& like, const std::vector<Slice>& sources);
   // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
   Slice scratch(std::uint64_t count);
@@ -139,6 +158,8 @@ class ScheduleWriter {
   // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
   Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
+  // Schedule::staged, whose messages the engine throttles alike.
+  void staged(SchedulePtr instead);
   // Also if this rank itself has no step that says so: all ranks must see it alike.
   void shared() { schedule_.shared = true; }
   SchedulePtr finish();

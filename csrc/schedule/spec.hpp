@@ -65,7 +65,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target size of one message of a pipelined algorithm
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // of shared memory that an operation may use on each rank
-  bool in_place = false;     // what goes through Staging has places, if it is large (schedule/in_place.hpp)
+  bool in_place = false;     // what goes through Staging has places, if it is large (schedule/schedule.hpp)
   bool no_messages = false;  // in schedules on shared memory, however long they become
   // Ranks of each node that cross the network in a two-level all-reduce. 0, or more than the smallest node
   // has: as many as that one has.

@@ -37,7 +37,7 @@ class LaneWriter {
         receives_{Area(writer.bounce(most(StepKind::Recv))), Area(writer.bounce(most(StepKind::Recv)))} {}
 
   void write() {
-    for (std::uint32_t r = 0; r < lane_.round_count; ++r) write(from_.rounds[lane_.first_round + r]);
+    for (const Round& round : from_.rounds_of(lane_)) write(round);
     copy_arrived();
   }
 
@@ -47,16 +47,12 @@ class LaneWriter {
     Slice dst, bounce;
   };
 
-  const Step* begin(const Round& round) const { return from_.steps.data() + round.first_step; }
-  const Step* end(const Round& round) const { return begin(round) + round.step_count; }
-
   std::uint64_t most(StepKind kind) const {
     std::uint64_t most = 0;
-    for (std::uint32_t r = 0; r < lane_.round_count; ++r) {
-      const Round& round = from_.rounds[lane_.first_round + r];
+    for (const Round& round : from_.rounds_of(lane_)) {
       std::uint64_t sum = 0;
-      for (const Step* step = begin(round); step != end(round); ++step)
-        if (step->kind == kind) sum += kind == StepKind::Send ? from_.source(*step).count : step->dst.count;
+      for (const Step& step : from_.steps_of(round))
+        if (step.kind == kind) sum += kind == StepKind::Send ? from_.source(step).count : step.dst.count;
       most = std::max(most, sum);
     }
     return most;
@@ -76,11 +72,11 @@ class LaneWriter {
 
   void write(const Round& round) {
     bool messages = false, local = false, forwards = true;
-    for (const Step* step = begin(round); step != end(round); ++step) {
-      const bool send = step->kind == StepKind::Send;
-      messages |= send || step->kind == StepKind::Recv;
-      local |= !send && step->kind != StepKind::Recv;
-      forwards &= !send || arrival_of(from_.source(*step));
+    for (const Step& step : from_.steps_of(round)) {
+      const bool send = step.kind == StepKind::Send;
+      messages |= send || step.kind == StepKind::Recv;
+      local |= !send && step.kind != StepKind::Recv;
+      forwards &= !send || arrival_of(from_.source(step));
     }
     // What arrived in the round before is copied beside this round's messages if nobody needs it before. Any
     // step on this rank's own buffers may: in place, Input and Output are the same memory.
@@ -88,40 +84,32 @@ class LaneWriter {
     if (!forwards) {
       writer_.round();
       sends_.clear();
-      for (const Step* step = begin(round); step != end(round); ++step)
-        if (step->kind == StepKind::Send && !arrival_of(from_.source(*step)))
-          writer_.copy(sends_.take(from_.source(*step).count), from_.source(*step));
+      for (const Step& step : from_.steps_of(round))
+        if (step.kind == StepKind::Send && !arrival_of(from_.source(step)))
+          writer_.copy(sends_.take(from_.source(step).count), from_.source(step));
       sends_.clear();
     }
     writer_.round();
     for (const Arrival& arrival : std::exchange(owed_, {})) writer_.copy(arrival.dst, arrival.bounce);
     Area& into = receives_[turn_];
     if (messages) into.clear();
-    for (const Step* step = begin(round); step != end(round); ++step) {
-      if (step->kind == StepKind::Send) {
-        const Slice& source = from_.source(*step);
+    for (const Step& step : from_.steps_of(round)) {
+      if (step.kind == StepKind::Send) {
+        const Slice& source = from_.source(step);
         const Arrival* const arrival = arrival_of(source);
-        writer_.send(step->peer, arrival ? arrival->bounce : sends_.take(source.count));
-      } else if (step->kind == StepKind::Recv) {
-        owed_.push_back({step->dst, into.take(step->dst.count)});
-        writer_.recv(step->peer, owed_.back().bounce);
+        writer_.send(step.peer, arrival ? arrival->bounce : sends_.take(source.count));
+      } else if (step.kind == StepKind::Recv) {
+        owed_.push_back({step.dst, into.take(step.dst.count)});
+        writer_.recv(step.peer, owed_.back().bounce);
       } else {
-        write_local(*step);
+        const auto sources = from_.sources_of(step);
+        writer_.step(step, {sources.begin(), sources.end()});
+        std::erase_if(fresh_, [&](const Arrival& a) { return overlap(a.dst, step.dst); });
       }
     }
     if (!messages) return;
     fresh_ = owed_;
     turn_ ^= 1;
-  }
-
-  void write_local(const Step& step) {
-    const auto first = from_.sources.begin() + step.first_source;
-    const std::vector<Slice> sources(first, first + step.source_count);
-    if (step.kind == StepKind::Copy)
-      writer_.copy(step.dst, sources[0], step.scale);
-    else
-      writer_.reduce(step.dst, sources, step.scale);
-    std::erase_if(fresh_, [&](const Arrival& a) { return overlap(a.dst, step.dst); });
   }
 
   ScheduleWriter& writer_;
@@ -136,13 +124,11 @@ class LaneWriter {
 }  // namespace
 
 SchedulePtr through_host(const Schedule& schedule) {
-  ScheduleWriter writer(schedule.algorithm);
-  writer.scratch(schedule.scratch_count);
+  ScheduleWriter writer(schedule);
   for (const Lane& lane : schedule.lanes) {
     writer.lane();
     LaneWriter(writer, schedule, lane).write();
   }
-  if (schedule.one_way) writer.one_way();
   return writer.finish();
 }
 

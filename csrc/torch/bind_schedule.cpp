@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/selection_table.hpp"
+#include "common/env.hpp"
 #include "common/error.hpp"
 #include "schedule/checker.hpp"
 #include "torch/python_names.hpp"
@@ -60,16 +61,13 @@ PyLanes lanes_of(const PySchedule& self) {
   PyLanes lanes;
   for (const Lane& lane : schedule.lanes) {
     auto& rounds = lanes.emplace_back();
-    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
-      const Round& round = schedule.rounds[lane.first_round + r];
+    for (const Round& round : schedule.rounds_of(lane)) {
       auto& steps = rounds.emplace_back();
-      for (std::uint32_t s = 0; s < round.step_count; ++s) {
-        const Step& from = schedule.steps[round.first_step + s];
+      for (const Step& from : schedule.steps_of(round)) {
         PyStep step{
             kKinds[static_cast<int>(from.kind)], kScales[static_cast<int>(from.scale)], from.peer, {}, {}};
         if (from.dst.count > 0) step.dst = to_python(from.dst);
-        for (std::uint32_t k = 0; k < from.source_count; ++k)
-          step.sources.push_back(to_python(schedule.source(from, k)));
+        for (const Slice& source : schedule.sources_of(from)) step.sources.push_back(to_python(source));
         steps.push_back(std::move(step));
       }
     }
@@ -134,7 +132,7 @@ PySchedule build(const std::string& collective, const std::string& algorithm, in
   spec.recv_counts = std::move(recv_counts);
   spec.counts = std::move(counts);
   const Algorithm* found = find_algorithm(spec.collective, algorithm);
-  if (!found || !found->build)
+  if (!found || found->native())
     throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
   return guarded(
       [&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes, staging_bytes})}; });
@@ -203,10 +201,11 @@ void bind_schedule(py::module_& module) {
       py::dict entry;
       entry["collective"] = std::string(name(a.collective));
       entry["name"] = a.name;
-      entry["native"] = a.build == nullptr;
+      entry["native"] = a.native();
       entry["shared"] = a.shared;
       entry["two_level"] = a.two_level;
       entry["summary"] = a.summary;
+      entry["variable"] = Env::algorithm_variable(a.collective);
       all.append(entry);
     }
     return all;

@@ -139,16 +139,10 @@ def algorithm_sets(n: int) -> list[dict[str, str]]:
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
     from .._creator import load_extension
 
-    extension = load_extension()
-    variables = {
-        name.removesuffix("_ALGO").removeprefix("MPI_GDR_").replace("_", "").lower(): name
-        for name in (row["name"] for row in extension.env_table())
-        if name.endswith("_ALGO")
-    }
     names: dict[str, list[str]] = {}
     between_nodes = {"MPI_GDR_RANKS_PER_NODE": str((n + 1) // 2)}
-    for algorithm in extension.schedule.algorithms():
-        variable = variables[algorithm["collective"].replace("_", "")]
+    for algorithm in load_extension().schedule.algorithms():
+        variable = algorithm["variable"]
         if algorithm["two_level"]:
             between_nodes[variable] = algorithm["name"]
         else:

@@ -7,6 +7,7 @@
 
 #include "collectives/collectives.hpp"
 #include "schedule/checker.hpp"
+#include "schedule/rewrite.hpp"
 #include "test.hpp"
 
 namespace unit {
@@ -57,25 +58,11 @@ inline void expect_right(const Group& group) {
 // A copy of the schedule in which `edit` has seen every step, numbered in order; false drops the step.
 using Edit = std::function<bool(std::size_t, mpigdr::Step&, std::vector<mpigdr::Slice>&)>;
 inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edit) {
-  mpigdr::ScheduleWriter writer(from.algorithm);
-  writer.scratch(from.scratch_count);
-  writer.staging(from.staging_count);
+  mpigdr::ScheduleWriter writer(from);
   std::size_t number = 0;
-  for (const auto& lane : from.lanes) {
-    writer.lane();
-    for (std::uint32_t r = 0; r < lane.round_count; ++r) {
-      const auto& round = from.rounds[lane.first_round + r];
-      writer.round();
-      for (std::uint32_t s = 0; s < round.step_count; ++s) {
-        mpigdr::Step step = from.steps[round.first_step + s];
-        std::vector<mpigdr::Slice> sources;
-        for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(from.source(step, k));
-        if (!edit(number++, step, sources)) continue;
-        writer.step(step, sources);
-      }
-    }
-  }
-  return writer.finish();
+  return mpigdr::rewrite(writer, from, [&](mpigdr::Step step, std::vector<mpigdr::Slice> sources) {
+    if (edit(number++, step, sources)) writer.step(step, sources);
+  });
 }
 
 }  // namespace unit

@@ -305,7 +305,7 @@ struct Operation {
 inline std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {
   std::vector<Algorithm> found;
   for (const Algorithm& algorithm : algorithms())
-    if (algorithm.build && !algorithm.shared &&
+    if (!algorithm.native() && !algorithm.shared &&
         !(algorithm.collective == Collective::AllToAll && std::string(algorithm.name) == "bruck") &&
         (!only || std::strcmp(name(algorithm.collective).data(), only) == 0))
       found.push_back(algorithm);

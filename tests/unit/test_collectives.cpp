@@ -53,7 +53,7 @@ constexpr Tuning kCoarse{256 * 1024, 4, 16 << 20};
 template <typename Body>
 void each_builder(Body body) {
   for (const Algorithm& algorithm : algorithms())
-    if (algorithm.build && algorithm.name != std::string_view("adaptive")) body(algorithm);
+    if (!algorithm.native() && algorithm.name != std::string_view("adaptive")) body(algorithm);
 }
 
 // A sanitizer looks at the code of the builders, which fewer sizes of groups run through as well.
@@ -342,7 +342,7 @@ TEST(registry_has_each_name_once) {
   for (const Algorithm& a : algorithms()) {
     CHECK(names.emplace(a.collective, a.name).second);
     CHECK(find_algorithm(a.collective, a.name) == &a);
-    CHECK((a.build == nullptr) == (std::string(a.name) == "native"));
+    CHECK(a.native() == (std::string(a.name) == "native"));
   }
   CHECK(find_algorithm(Collective::AllReduce, "binomial") == nullptr);
 }

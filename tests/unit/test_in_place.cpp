@@ -1,6 +1,6 @@
 // Schedules through Staging whose slices have places: right where all, none or some ranks' buffers are
 // reached in place, and nothing is copied where all are.
-#include "schedule/in_place.hpp"
+#include "in_place.hpp"
 #include "schedules.hpp"
 #include "test.hpp"
 

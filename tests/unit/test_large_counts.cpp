@@ -119,7 +119,7 @@ TEST(schedules_of_large_counts_cover_all_bytes_in_messages_that_mpi_can_carry) {
   one_piece.chunk_bytes = std::size_t{1} << 50;
   one_piece.max_lanes = 1;
   for (const Algorithm& a : algorithms()) {
-    if (!a.build || a.shared || a.collective == Collective::Barrier) continue;
+    if (a.native() || a.shared || a.collective == Collective::Barrier) continue;
     for (const Tuning& tuning : {Tuning{}, one_piece})
       for (const DataType dtype : {DataType::UInt8, DataType::Complex128}) {
         CollectiveSpec spec;

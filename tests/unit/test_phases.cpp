@@ -1,7 +1,7 @@
 // Collectives over several nodes in phases: all of them together are the collective, whoever's buffers are
 // reached inside the nodes, and parts of a call touch nothing in common.
 #include "collectives/phases.hpp"
-#include "schedule/in_place.hpp"
+#include "in_place.hpp"
 #include "schedule/scattered.hpp"
 #include "schedules.hpp"
 #include "test.hpp"
@@ -59,19 +59,12 @@ class Together {
       return slice;
     };
     for (const Lane& lane : schedule->lanes)
-      for (std::uint32_t k = 0; k < lane.round_count; ++k) {
-        writer_.round();
-        const Round& round = schedule->rounds[lane.first_round + k];
-        for (std::uint32_t s = 0; s < round.step_count; ++s) {
-          Step step = schedule->steps[round.first_step + s];
-          std::vector<Slice> sources;
-          for (std::uint32_t i = 0; i < step.source_count; ++i)
-            sources.push_back(moved(schedule->source(step, i)));
-          step.dst = moved(step.dst);
-          if (step.peer >= 0 && phase.inside) step.peer = local()[static_cast<std::size_t>(step.peer)];
-          writer_.step(step, sources);
-        }
-      }
+      rewrite(writer_, *schedule, lane, [&](Step step, std::vector<Slice> sources) {
+        for (Slice& source : sources) source = moved(source);
+        step.dst = moved(step.dst);
+        if (step.peer >= 0 && phase.inside) step.peer = local()[static_cast<std::size_t>(step.peer)];
+        writer_.step(step, sources);
+      });
   }
 
   const CollectiveSpec& spec_;

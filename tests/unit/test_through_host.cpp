@@ -38,7 +38,7 @@ std::size_t copies(const Schedule& schedule) {
 
 TEST(every_algorithm_on_every_small_group) {
   for (const Algorithm& algorithm : algorithms()) {
-    if (!algorithm.build || algorithm.shared || algorithm.collective == Collective::Barrier) continue;
+    if (algorithm.native() || algorithm.shared || algorithm.collective == Collective::Barrier) continue;
     for (int size = 1; size <= 9; ++size)
       for (const std::uint64_t count : {1u, 5u, 64u}) {
         CollectiveSpec spec{algorithm.collective, 0, size, has_root(algorithm.collective) ? size / 2 : 0};
@@ -68,6 +68,18 @@ TEST(what_is_sent_on_is_sent_from_where_it_arrived) {
     return;
   }
   CHECK(!"there is a ring");
+}
+
+// It may meet others there as well: the end of an all_to_all that is longer than its chunks.
+TEST(a_schedule_on_shared_memory_stays_one) {
+  CollectiveSpec spec{Collective::AllToAll, 0, 5};
+  spec.count = 1500;
+  const Group group =
+      build(*find_algorithm(Collective::AllToAll, "staged"), spec, Tuning{.staging_bytes = 128});
+  CHECK(group.schedules[0]->shared && group.schedules[0]->messages);
+  expect_right_through_host(group);
+  const SchedulePtr made = through_host(*group.schedules[0]);
+  CHECK(made->shared && made->staging_count == group.schedules[0]->staging_count);
 }
 
 UNIT_MAIN()

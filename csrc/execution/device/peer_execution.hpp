@@ -1,7 +1,7 @@
 // A schedule on memory that the devices of a node share: Notify, Await, Copy and Reduce, all of it a device
 // program. The host does nothing but look whether it is over.
 //
-// Of a schedule with places (schedule/in_place.hpp) each device shows the others where its rank's buffers
+// Of a schedule with places (schedule/schedule.hpp) each device shows the others where its rank's buffers
 // are, if these are group memory, and takes those of the others from what they show when it has met them.
 // Ranks that show nothing go through Staging.
 //

@@ -1,0 +1,49 @@
+"""Writes the tables of docs/ that the extension knows, between the comments that name this program.
+
+    python tools/tables.py
+
+tests/test_pages.py fails where a page is behind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mpi_backend._creator import load_extension
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def ranks_of(algorithm: dict) -> str:
+    """Among which ranks it runs."""
+    if algorithm["shared"]:
+        return "of a node"
+    return "on several nodes" if algorithm["two_level"] else "any"
+
+
+def algorithms() -> str:
+    rows = ["| Collective | Name | Ranks | Cost |", "|---|---|---|---|"]
+    for a in load_extension().schedule.algorithms():
+        cost = f"`{a['summary']}`" if a["native"] else a["summary"]
+        rows.append(f"| {a['collective']} | `{a['name']}` | {ranks_of(a)} | {cost} |")
+    return "\n".join(rows)
+
+
+TABLES = {("algorithms.md", "Algorithms"): algorithms}
+
+
+def updated(page: str, title: str, table: str) -> str:
+    """The text of a page with that table in its place."""
+    begin = f"<!-- {title}: from here to the next comment, the output of tools/tables.py. -->\n"
+    end = f"\n<!-- End of the {title.lower()}. -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"expected a line {begin.strip()!r}, and {end.strip()!r} behind it")
+    return before + begin + table + end + after
+
+
+if __name__ == "__main__":
+    for (name, title), table in TABLES.items():
+        path = DOCS / name
+        path.write_text(updated(path.read_text(), title, table()))
