@@ -19,7 +19,7 @@
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
 #include "diagnostics/call_check.hpp"
-#include "engine/member.hpp"
+#include "job/member.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
 #include "transport/shm/arena.hpp"
