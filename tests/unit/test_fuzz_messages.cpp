@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kShort = 100, kBytes = 20000, kLong = 3000000;
 // The records of those that are sent here, in the ring.
 constexpr std::size_t kRecords = 384;
+constexpr int kTurns = unit::kSanitized ? 400 : 1500;
 
 // Room to receive into, with what must not change on both sides of it.
 class Guarded {
@@ -20,13 +21,13 @@ class Guarded {
   std::uint8_t* data() { return all_.data() + kGuard; }
   std::size_t size() const { return all_.size() - 2 * kGuard; }
   bool intact() const {
-    const auto same = [](std::uint8_t b) { return b == 0xaa; };
-    return std::all_of(all_.begin(), all_.begin() + kGuard, same) &&
-           std::all_of(all_.end() - kGuard, all_.end(), same);
+    const Bytes guard(kGuard, 0xaa);
+    return std::memcmp(all_.data(), guard.data(), kGuard) == 0 &&
+           std::memcmp(all_.data() + all_.size() - kGuard, guard.data(), kGuard) == 0;
   }
 
  private:
-  static constexpr std::ptrdiff_t kGuard = 1 << 18;
+  static constexpr std::size_t kGuard = 1 << 17;
   Bytes all_;
 };
 
@@ -67,7 +68,7 @@ TEST(records_of_messages) {
   Words word;
   int failures = 0;
   const Bytes data = pattern(kBytes, 1);
-  for (int turn = 0; turn < 1500; ++turn) {
+  for (int turn = 0; turn < kTurns; ++turn) {
     const bool kernel_copies = turn % 2 == 0;
     // Rank 0 only writes: what it would do itself afterwards it may do to itself.
     NodeRanks ranks(2, {.kernel_copies = kernel_copies});
@@ -123,7 +124,7 @@ TEST(cells_of_copies) {
       *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_line(ranks.nodes[1]->messages(1), 0));
   const Bytes data = pattern(kLong, 2);
   const Bytes sent = data;
-  for (int turn = 0; turn < 500; ++turn) {
+  for (int turn = 0; turn < kTurns / 3; ++turn) {
     Guarded got(kLong);
     Request send = ranks[0].isend(kP2P, sent.data(), kLong, 1, 0);
     Request receive = ranks[1].irecv(kP2P, got.data(), kLong, 0, 0);
