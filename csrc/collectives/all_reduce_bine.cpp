@@ -1,0 +1,39 @@
+// All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's, between ranks that are nearer.
+//   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta
+//       p not a power of two (p' the next lower one takes its place): + 2 alpha + 2 n beta + n gamma
+//   steps 2 floor(lg p) (+ 2), bytes sent per rank 2(p'-1)/p' n (+ n), reductions (p'-1)/p' n (+ n)
+//   Step i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: where neighbours
+//   share thin links to all others, up to a third fewer bytes cross those. The largest messages go the
+//   shortest way.
+// Source: De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine Trees: Enhancing
+// Collective Operations by Optimizing Communication Locality", SC 2025.
+//
+// The paper's butterfly, but not its blocks: a rank does not end up with the block of its own number, but
+// with one that makes each message one stretch of memory. Nobody needs a certain block, and all get all of
+// them on the way back.
+#include "collectives/halving.hpp"
+
+namespace mpigdr::collectives {
+namespace {
+
+Butterfly negabinary(int rank, int power) {
+  Butterfly steps;
+  const bool odd = rank % 2 == 1;
+  int distance = 0, term = 1;
+  for (int bit = 1; 1 << (bit - 1) < power; ++bit, term *= -2) {
+    distance += term;
+    const int peer = wrap(odd ? rank - distance : rank + distance, power);
+    // Of all pairs that work on the same range, half have this bit set in their even rank.
+    const bool set = (odd ? peer : rank) >> bit & 1;
+    steps.push_back({peer, set != odd});
+  }
+  return steps;
+}
+
+}  // namespace
+
+void all_reduce_bine(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  halve_and_double(writer, spec, tuning, negabinary);
+}
+
+}  // namespace mpigdr::collectives
