@@ -11,7 +11,8 @@
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make package    only builds and installs into .venv
-#   make lint       ruff and clang-format
+#   make lint       ruff, clang-format and mypy
+#   make stubs      mpi_backend/_C/*.pyi from the extension, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
 # docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.
 PYTHON ?= python3
@@ -26,7 +27,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -174,6 +175,10 @@ lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
+	$(BIN)/mypy
+
+stubs: $(VENV)/.package
+	$(BIN)/python tools/stubs.py
 
 clean:
 	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/libmpi_gdr_*.so mpi_backend/_build_info.json $(VENV)/.package

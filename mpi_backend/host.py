@@ -4,7 +4,24 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Any
+from typing import TypedDict
+
+
+class SharedMemory(TypedDict):
+    """Bytes; "not known" where it cannot be found out."""
+
+    size: int | str
+    free: int | str
+
+
+class HostFacts(TypedDict):
+    """Sizes are bytes. A limit of None is none."""
+
+    cpu: str
+    cores: int
+    memory: int
+    shared_memory: SharedMemory
+    limits: dict[str, int | None]
 
 
 def cpu_model() -> str:
@@ -16,8 +33,8 @@ def cpu_model() -> str:
     return names[0] if names else os.uname().machine
 
 
-def facts() -> dict[str, Any]:
-    """Sizes are bytes. A limit of None is none; what cannot be found out is "not known"."""
+def facts() -> HostFacts:
+    """Of this process and its machine."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -31,7 +48,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def shared_memory() -> dict[str, Any]:
+def shared_memory() -> SharedMemory:
     """Of /dev/shm, where MPI libraries keep theirs."""
     try:
         found = os.statvfs("/dev/shm")

@@ -1,4 +1,4 @@
-"""`mpi-gdr run`: starts a program with the launcher that belongs to the MPI that the extension was built for.
+"""`mpi-gdr run`, outside the job: becomes the launcher that belongs to the MPI of the build, with a program.
 
 The launcher replaces this process, so signals and the exit status are its own; with --mps this process stays
 as its parent, to stop the daemon behind it. torch is not imported.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from . import gpu_share, mps
-from ._creator import build_info
-from .launch import ALLOCATIONS
+from .build_info import BuildInfo, build_info
+from .launchers import ALLOCATIONS
 
 EPILOG = """\
 PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words after it are its own arguments.
@@ -207,10 +207,10 @@ def program_command(program: list[str]) -> list[str]:
 # ---- launcher ---------------------------------------------------------------------------------------------
 
 
-def find_mpiexec(record: Mapping[str, object]) -> str | None:
+def find_mpiexec(record: BuildInfo) -> str | None:
     """The launcher recorded by the build; else one beside the MPI library, beside this Python, or on PATH."""
-    candidates = [str(record.get("mpiexec") or "")]
-    folders = [Path(str(folder)).parent / "bin" for folder in record.get("mpi_library_dirs") or ()]
+    candidates = [record.get("mpiexec", "")]
+    folders = [Path(folder).parent / "bin" for folder in record.get("mpi_library_dirs", ())]
     for folder in (*folders, Path(sys.executable).parent):
         candidates += [str(folder / "mpiexec"), str(folder / "mpirun")]
     for candidate in candidates:

@@ -16,7 +16,7 @@ import pytest
 
 import mpi_backend
 from mpi_backend import info
-from mpi_backend._creator import build_info
+from mpi_backend.build_info import build_info
 
 LIBRARY = Path(mpi_backend.__file__).parent / "libmpi_gdr_cuda.so"
 BUILT = build_info().get("cuda")
@@ -30,10 +30,7 @@ without_driver = pytest.mark.skipif(has_driver, reason="this machine has a drive
 
 def cuda_info(**environment: str) -> dict:
     """What a new process says, since the library is loaded once in each."""
-    code = (
-        "import json; from mpi_backend._creator import load_extension; "
-        "print(json.dumps(load_extension().cuda_info()))"
-    )
+    code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
     env = {k: v for k, v in os.environ.items() if k != "MPI_GDR_CUDA"} | environment
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

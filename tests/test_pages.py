@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import mpi_backend
-from mpi_backend._creator import load_extension
+from mpi_backend.extension import _C
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -45,6 +45,6 @@ def test_the_table_of_overrides_has_every_algorithm():
     rows = re.findall(r"^\| `MPI_GDR_(\w+)_ALGO` \| (.+) \|$", text, re.MULTILINE)
     listed = {name.replace("_", "").lower(): set(re.findall(r"`(\w+)`", names)) for name, names in rows}
     known = {}
-    for algorithm in load_extension().schedule.algorithms():
+    for algorithm in _C.schedule.algorithms():
         known.setdefault(algorithm["collective"].replace("_", ""), set()).add(algorithm["name"])
     assert listed == known

@@ -6,12 +6,13 @@ import itertools
 import statistics
 import time
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
-from .. import job
+from .. import rank_command
+from ..reports import JobSummary
 from .collectives import KINDS, Case, Run
 from .options import Calls
 from .side_by_side import device_of, synchronizer
@@ -32,11 +33,12 @@ class Timing(NamedTuple):
 class Ranks(Protocol):
     """The ranks of a contender: torch.distributed with a backend here, bare MPI in raw_mpi.py."""
 
+    backend: str
     rank: int
     size: int
     device: torch.device
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JobSummary:
         """What runs here: the head of the report."""
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
@@ -101,15 +103,15 @@ class TorchRanks:
     """torch.distributed with one of its backends; makes the default group."""
 
     def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
-        job.quiet_renamed_calls()
+        rank_command.quiet_renamed_calls()
         dist.init_process_group(backend, timeout=timeout)
         self.backend = backend
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.device = device_of(device)
         self._synchronize = synchronizer(self.device)
 
-    def summary(self) -> dict[str, Any]:
-        return job.summary(self.backend)
+    def summary(self) -> JobSummary:
+        return rank_command.summary(self.backend)
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
         return KINDS[collective].prepare(case)

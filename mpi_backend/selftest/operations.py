@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
         return sorted({0, self.size // 2, self.size - 1})
 
 
-def reduce_op(op: str) -> Any:
+def reduce_op(op: str) -> dist.ReduceOp:
     if op == "premul_sum":
         return dist._make_nccl_premul_sum(FACTOR)
     return {
@@ -85,7 +85,8 @@ def data(dtype: torch.dtype, count: int, rank: int, plan: Plan, seed: int = 0) -
     return values(dtype, count, rank, plan.size, pattern="random", seed=seed)
 
 
-def all_inputs(dtype, op, pattern, count, plan) -> list[torch.Tensor]:
+def all_inputs(dtype: torch.dtype, op: str, pattern: str, count: int, plan: Plan) -> list[torch.Tensor]:
+    """What each rank contributes."""
     return [values(dtype, count, r, plan.size, op=op, pattern=pattern) for r in range(plan.size)]
 
 

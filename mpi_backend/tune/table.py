@@ -8,7 +8,9 @@ import math
 import os
 import platform
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
+
+from ..reports import JobSummary
 
 # `adaptive` is taken for `staged` unless it takes so many times as long.
 ADAPTIVE_PAYS = 1.25
@@ -25,6 +27,28 @@ MOST = 2**64 - 1
 SMALL, LARGE = 1 << 10, 16 << 20
 
 
+class Point(TypedDict):
+    """One call at one size: the times of each algorithm that can run it."""
+
+    collective: str
+    dtype: str
+    bytes: int  # what the rows of the table count
+    whole: int  # of the whole buffer
+    built_in: str  # what the table in force takes
+    median_us: dict[str, float]
+    quartile_us: dict[str, float]
+    calls: dict[str, int]
+
+
+class JobResult(TypedDict):
+    """What one job has measured."""
+
+    ranks: int
+    reach: str
+    about: JobSummary
+    points: list[Point]
+
+
 class Curve(NamedTuple):
     """What was chosen for one collective, number of ranks and dtype, by growing bytes."""
 
@@ -32,7 +56,7 @@ class Curve(NamedTuple):
     reach: str
     collective: str
     dtype: str
-    points: list[dict[str, Any]]
+    points: list[Point]
     algorithms: list[str]  # of each point
 
     def segments(self) -> list[tuple[int, int, str]]:
@@ -51,7 +75,7 @@ class Curve(NamedTuple):
         return found
 
 
-def choose(results: Iterable[dict[str, Any]], library_order: bool) -> list[Curve]:
+def choose(results: Iterable[JobResult], library_order: bool) -> list[Curve]:
     """`results` of the jobs, as measure.py makes them. `library_order`: native may reduce floats."""
     curves = []
     for result in results:
@@ -68,14 +92,14 @@ def allows_native(collective: str, dtype: str, library_order: bool) -> bool:
     return library_order or collective not in REDUCTIONS or dtype in INTEGERS
 
 
-def with_hysteresis(points: list[dict[str, Any]], native: bool) -> list[str]:
+def with_hysteresis(points: list[Point], native: bool) -> list[str]:
     """The fastest of each point, unless the choice of the point before (at first, the built-in one) is
     about as fast. The lower quartiles must agree: they hardly see what else the machine does."""
     chosen: list[str] = []
     for point in points:
         medians, quartiles = (
-            {name: t for name, t in point[key].items() if native or name != "native"}
-            for key in ("median_us", "quartile_us")
+            {name: t for name, t in times.items() if native or name != "native"}
+            for times in (point["median_us"], point["quartile_us"])
         )
         before = chosen[-1] if chosen else point["built_in"]
         better = [
@@ -98,7 +122,7 @@ def limit_between(low: int, high: int) -> int:
 
 
 def table_text(
-    results: list[dict[str, Any]], curves: list[Curve], command: str, extend: bool, load: float = 0.0
+    results: list[JobResult], curves: list[Curve], command: str, extend: bool, load: float = 0.0
 ) -> str:
     """The file, with what it was made from as comments."""
     lines = header(results, command, extend, load)
@@ -155,7 +179,7 @@ def medians_as_comment(curve: Curve) -> list[str]:
     return lines
 
 
-def header(results: list[dict[str, Any]], command: str, extend: bool, load: float) -> list[str]:
+def header(results: list[JobResult], command: str, extend: bool, load: float) -> list[str]:
     about = results[0]["about"]
     today = datetime.date.today().isoformat()
     return [
