@@ -21,6 +21,7 @@ COMMANDS = {
 
 
 def usage() -> str:
+    """The help text."""
     lines = ["usage: mpi-gdr [--version] COMMAND ...", "", "commands:"]
     lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])

@@ -25,6 +25,7 @@ class HostFacts(TypedDict):
 
 
 def cpu_model() -> str:
+    """The processor's name, else its architecture."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
@@ -58,6 +59,7 @@ def shared_memory() -> SharedMemory:
 
 
 def limit(what: int) -> int | None:
+    """The soft limit; None: there is none."""
     soft, _ = resource.getrlimit(what)
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -377,11 +377,13 @@ def rows_of(report: Report) -> list[tuple[str, str | None]]:
 
 
 def torch_text(torch: TorchInfo) -> str:
+    """Versions, in a line."""
     devices = [f"{name} {found}" for name, found in (("cuda", torch["cuda"]), ("hip", torch["hip"])) if found]
     return f"{torch['version']} (built for {torch['built_for']}), {', '.join(devices) or 'no accelerator'}"
 
 
 def launcher_text(launcher: LauncherInfo) -> str:
+    """Who started this process, in a line."""
     by = launcher["started_by"]
     started = f"{by}, rank {launcher['rank']} of {launcher['size']}" if by else "none started this process"
     return f"{started}; `mpi-gdr run` takes {launcher['mpiexec']}"
@@ -398,6 +400,7 @@ def started_text(mpi: MpiInfo) -> str | None:
 
 
 def variable_text(row: EnvVariable) -> str:
+    """The value; bytes also in units."""
     value = row["value"]
     if row["name"].endswith(("_BYTES", "_MEMORY")) and value.isdecimal() and int(value) >= 1024:
         return f"{value} ({host.size_text(int(value))})"
@@ -405,6 +408,7 @@ def variable_text(row: EnvVariable) -> str:
 
 
 def algorithm_lines(algorithms: Algorithms) -> list[str]:
+    """The tables, a line per range."""
     lines = []
     for name, (_, where) in TABLES.items():
         lines += [f"algorithms for {algorithms['size']} ranks {where}"]

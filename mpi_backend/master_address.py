@@ -26,6 +26,8 @@ NAMES = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class Meeting(NamedTuple):
+    """Where the ranks of a job meet."""
+
     address: str
     port: int
     job: str  # tells the store of this job from another's

@@ -135,6 +135,7 @@ def say_alone() -> None:
 
 
 def name_of_script() -> str:
+    """Of the running program, to name in commands."""
     name = Path(sys.argv[0]).name
     return name if name.endswith(".py") else "script.py"
 
@@ -155,6 +156,7 @@ def meet_as_settled(where: master_address.Meeting, rank: int, size: int, timeout
 
 
 def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
+    """Rank 0: opens the store at the settled address."""
     try:
         listener = open_listener(where.address == master_address.LOOPBACK, where.port)
     except OSError as error:
@@ -168,6 +170,7 @@ def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> T
 
 
 def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
+    """The others: connect to it, and make sure that it is this job's."""
     store = client_store(where.address, where.port, size, timeout)
     deadline = time.monotonic() + KEY_SECONDS
     while not store.check([JOB_KEY]) and time.monotonic() < deadline:
@@ -235,6 +238,7 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPSto
 
 
 def store_on(listener: socket.socket, size: int, timeout: timedelta) -> TCPStore:
+    """The store behind a socket that listens."""
     from torch.distributed import TCPStore
 
     return TCPStore(
@@ -250,6 +254,7 @@ def store_on(listener: socket.socket, size: int, timeout: timedelta) -> TCPStore
 
 
 def client_store(address: str, port: int, size: int, timeout: timedelta) -> TCPStore:
+    """The store at an address."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, size, is_master=False, timeout=timeout, wait_for_workers=False)

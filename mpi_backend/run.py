@@ -43,6 +43,8 @@ SECRET = "MPI_GDR_SECRET"
 
 
 class Host(NamedTuple):
+    """A node of a host file."""
+
     name: str
     slots: int
 
@@ -107,6 +109,7 @@ def main(argv: list[str]) -> int:
 
 
 def complain(sentence: str, status: int) -> int:
+    """Says why nothing is started; returns the status."""
     print(f"mpi-gdr run: {sentence}", file=sys.stderr)
     return status
 
@@ -181,12 +184,14 @@ def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def positive(text: str) -> int:
+    """Reads a number of at least 1; for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 
 def executable(text: str) -> str:
+    """Reads a program's name as its full path; for argparse."""
     path = shutil.which(text)
     if path is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an executable file")
@@ -333,5 +338,6 @@ def other_nodes(
 
 
 def is_this_host(name: str) -> bool:
+    """Whether a host file's name means this host."""
     own = socket.gethostname()
     return name in ("localhost", "127.0.0.1", own) or name.split(".")[0] == own.split(".")[0]

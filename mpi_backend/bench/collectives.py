@@ -33,6 +33,8 @@ class Run(NamedTuple):
 
 
 class Kind(NamedTuple):
+    """What a collective is to the benchmark."""
+
     title: str  # of the OSU format
     prepare: Callable[..., dict[str, Run]]  # {"out": Run, "in": Run}, either may be missing
     bus_factor: Callable[[int], float]
@@ -45,6 +47,8 @@ class Kind(NamedTuple):
 
 
 class Case(NamedTuple):
+    """One call at one size, on one rank."""
+
     rank: int
     size: int
     count: int  # type: ignore[assignment]  # hides tuple.count; elements, of one block where the kind has blocks

@@ -155,11 +155,13 @@ def markdown(found: Comparison, percentiles: bool = False, machine: bool = True)
 
 
 def machine_of(state: Conditions) -> str:
+    """The machine in words."""
     gpu = f"; {state['gpu']}" if state.get("gpu") else ""
     return f"{state['cpu']}, {state['cores']} cores{gpu}; {state['library']}, torch {state['torch']}"
 
 
 def table(found: Comparison, rows: Sequence[ComparedRow], percentiles: bool = False) -> list[str]:
+    """One form, a line per size."""
     names = found["contenders"]
     ours = [name for name in names if name in ("mpi-gdr", "group")]
     others = [name for name in names if name not in ours]

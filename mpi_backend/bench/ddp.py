@@ -33,6 +33,7 @@ CONFIGURATION = {"vocab_size": 97, "block_size": 128, "layers": 4, "heads": 4, "
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "ddp",
         "A DDP step of the GPT example: computation, exposed communication, overlap.",
@@ -48,12 +49,14 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     made = command()
     require_example(made.parser)
     return made.main(argv, ranks, run_rank, markdown)
 
 
 def require_example(parser: argparse.ArgumentParser) -> None:
+    """Ends the program where the model is missing."""
     if not EXAMPLE.exists():
         parser.error(
             "ddp trains the model of examples/gpt, which an installed package does not have: run "
@@ -165,6 +168,7 @@ def all_reduces_of(buckets: list[int], backend: str, device: torch.device) -> Ca
 
 
 def markdown(found: Found) -> list[str]:
+    """A line per contender."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     heads = ["", "compute ms", "step ms", "exposed ms", "communication alone ms", "hidden %"]

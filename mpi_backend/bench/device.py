@@ -27,6 +27,7 @@ EDGE = 4096  # of the matrices beside the communication; 256 on the CPU
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "device",
         "all_reduce on an accelerator: host time, device time, percent of the memory's limit, overlap.",
@@ -40,6 +41,7 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
@@ -64,6 +66,7 @@ class Clock:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The report, on rank 0."""
     import torch
     import torch.distributed as dist
 
@@ -182,6 +185,7 @@ def hidden(overlap: dict[str, float]) -> float:
 
 
 def markdown(found: Found) -> list[str]:
+    """A line per size; then what overlaps."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     speeds = ", ".join(f"{name} {value * 1e-9:.1f} GB/s" for name, value in first["bandwidths"].items())

@@ -37,6 +37,7 @@ CHECKED_BYTES = 8 << 20  # of memory for the messages of the check, each its own
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
+    """The command line of one of them."""
     parser = argparse.ArgumentParser(
         prog=f"mpi-gdr bench {name}",
         usage=f"mpi-gdr bench [-n RANKS] {name} [options]",
@@ -205,6 +206,7 @@ def measure(ranks: Ranks, name: str, total: int, options: argparse.Namespace) ->
 
 
 def turns_of(name: str, total: int, options: argparse.Namespace) -> tuple[int, int]:
+    """(timed turns, turns before them), as OSU's."""
     small, large = (2000, 200) if name == "latency" else (100, 20)
     iterations = options.iters or (small if total <= LARGE else large)
     return iterations, -(-iterations // 4) if options.warmup_iters is None else options.warmup_iters
@@ -296,6 +298,7 @@ def turn_by_torch(ranks: Ranks, turn: Turn) -> Callable[[], None]:
 
 
 def head(report: Report) -> Iterator[str]:
+    """The lines before the first size."""
     for line in rank_command.summary_lines(report["info"]):
         yield f"# {line}"
     name = report["benchmark"]
@@ -311,6 +314,7 @@ def head(report: Report) -> Iterator[str]:
 
 
 def line_of(name: str, row: Row) -> str:
+    """The line of one size."""
     line = f"{row['bytes']:<10}{row['value']:>20.2f}"
     return line + (f"{row['messages_per_second']:>20.2f}" if name == "multi_bw" else "")
 

@@ -81,6 +81,7 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line; check_options() does the rest."""
     parser = argparse.ArgumentParser(
         prog="mpi-gdr bench",
         usage="mpi-gdr bench [-n RANKS] COLLECTIVE|latency|bw|bibw|multi_bw|ddp|device|overhead|overlap|"
@@ -126,6 +127,7 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 def collective_list(text: str) -> list[str]:
+    """Reads some of COLLECTIVES, separated by commas, each once."""
     names = list(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in COLLECTIVES:
@@ -147,6 +149,7 @@ def contenders(*known: str) -> Callable[[str], list[str]]:
 
 
 def size(text: str) -> int:
+    """Reads bytes: 8, 64K, 1M."""
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(
@@ -156,10 +159,12 @@ def size(text: str) -> int:
 
 
 def size_list(text: str) -> list[int]:
+    """Reads sizes, separated by commas."""
     return [size(word) for word in text.split(",")]
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the program for options that do not go together."""
     if options.stepfactor < 2:
         parser.error(f"-f {options.stepfactor} is less than 2")
     if options.ngpus != 1:
@@ -202,6 +207,7 @@ def sizes(options: argparse.Namespace, item: int) -> list[int]:
 
 
 def powers(first: int, last: int, factor: int) -> Iterator[int]:
+    """first, first * factor, ... up to last."""
     while first <= last:
         yield first
         first *= factor

@@ -30,6 +30,7 @@ COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name != "sendrecv")
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "overhead",
         "Host time of a call on a few bytes: mpi-gdr's, that of torch's fake backend, and MPI's own.",
@@ -50,6 +51,7 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
@@ -155,6 +157,7 @@ def calls_of(
 
 
 def markdown(found: Found) -> list[str]:
+    """A line per collective."""
     reports = found["contenders"]
     heads = ["collective", "issue us", "issue and wait us", "blocking us"]
     heads += [f"{name}, blocking us" for name in ("fake", "mpi") if name in reports]
@@ -182,4 +185,5 @@ def markdown(found: Found) -> list[str]:
 
 
 def of(reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str) -> list[float]:
+    """One number of a contender, by round."""
     return [report["collectives"][row][key] for report in reports[contender]]

@@ -29,6 +29,7 @@ EDGE = 96  # of the matrices: a chunk takes some tens of microseconds and stays 
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "overlap",
         "Speed of a compute loop beside an all_reduce in flight: mpi-gdr, and MPI_Iallreduce tested by hand.",
@@ -41,6 +42,7 @@ def command() -> Command:
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
@@ -166,6 +168,7 @@ class Loop:
 
 
 def markdown(found: Found) -> list[str]:
+    """A line per size."""
     reports = found["contenders"]
     names = [name for name in ("mpi-gdr", "mpi") if name in reports]
     labels = {"mpi-gdr": "mpi-gdr", "mpi": "MPI_Test by hand"}

@@ -90,6 +90,7 @@ def head(report: Report) -> Iterator[str]:
 
 
 def nccl_head(report: Report) -> Iterator[str]:
+    """The heads of nccl-tests' columns."""
     yield "#"
     yield f"# {'':56}{'out-of-place':^31}  {'in-place':^31}".rstrip()
     yield NCCL_ROW % (
@@ -103,6 +104,7 @@ def nccl_head(report: Report) -> Iterator[str]:
 
 
 def nccl_row(row: Row) -> str:
+    """One size in nccl-tests' columns."""
     line = f"{row['bytes']:12}  {row['count']:12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
     for place in PLACES:
         t = row[place]
@@ -115,12 +117,14 @@ def nccl_row(row: Row) -> str:
 
 
 def microseconds(value: float) -> str:
+    """In seven characters."""
     if value >= 10000:
         return f"{value:7.0f}"
     return f"{value:7.1f}" if value >= 100 else f"{value:7.2f}"
 
 
 def nccl_foot(report: Report) -> Iterator[str]:
+    """What nccl-tests sums up."""
     timings = [t for row in report["rows"] for place in PLACES if (t := row[place])]
     checked = [t["wrong"] for t in timings if t["wrong"] is not None]
     if len(checked) == len(timings):
@@ -132,6 +136,7 @@ def nccl_foot(report: Report) -> Iterator[str]:
 
 
 def osu_head(report: Report) -> Iterator[str]:
+    """The heads of OSU's columns."""
     yield "#"
     yield f"# OSU-style {report['title']} Latency Test"
     yield "# size: the whole buffer, as nccl-tests counts it; latency over ranks"
@@ -140,6 +145,7 @@ def osu_head(report: Report) -> Iterator[str]:
 
 
 def osu_row(row: Row) -> str:
+    """One size in OSU's columns."""
     t = row["out_of_place"] or row["in_place"]
     if t is None:
         return f"{row['bytes']:<10}{'N/A':>18}"
@@ -148,6 +154,7 @@ def osu_row(row: Row) -> str:
 
 
 def percentiles_head(report: Report) -> Iterator[str]:
+    """The heads of the percentiles."""
     yield "#"
     names = ("p50", "p99", "busbw", "limit")
     yield f"# {'':33}{'out-of-place':^38}  {'in-place':^38}".rstrip()
@@ -157,6 +164,7 @@ def percentiles_head(report: Report) -> Iterator[str]:
 
 
 def percentiles_row(row: Row) -> str:
+    """One size as percentiles."""
     line = f"{row['bytes']:12}  {row['type']:>13}  {row['redop']:>6}"
     for place in PLACES:
         t = row[place]

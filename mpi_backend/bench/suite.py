@@ -144,10 +144,12 @@ def sections(options: argparse.Namespace, parts: Sequence[str], results: Results
 
 
 def section_of(found: Comparison) -> list[str]:
+    """A comparison without the machine, which the page names once."""
     return compare.markdown(found, machine=False)
 
 
 def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> list[Comparison]:
+    """What `mpi-gdr bench` does with these arguments."""
     if quick:
         arguments = [*arguments, "--sizes", "8,64K", "-n", "2", "-w", "1", "--compare", "mpi"]
         rounds = 1
@@ -200,6 +202,7 @@ def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def within(found: Comparison, low: int, high: int) -> list[ComparedRow]:
+    """The rows in place of low to high bytes."""
     return [row for row in found["rows"] if row["place"] == "in_place" and low <= row["bytes"] <= high]
 
 

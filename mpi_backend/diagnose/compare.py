@@ -99,11 +99,13 @@ def _signature(entry: Entry) -> tuple[object, ...]:
 
 
 def ranks_text(ranks: list[int]) -> str:
+    """ "rank 3", "ranks 0, 2"."""
     shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def call_text(entry: Entry) -> str:
+    """Name and detail of an operation."""
     return f"{entry['name']} {entry['detail']}".strip()
 
 

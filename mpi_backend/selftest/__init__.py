@@ -53,6 +53,7 @@ def main(argv: list[str]) -> int:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="mpi-gdr selftest",
         description="Check every operation against a float64 reference on the ranks given.",
@@ -82,6 +83,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def run_rank(options: argparse.Namespace) -> int:
+    """All operations on this rank; the exit status."""
     import torch
     import torch.distributed as dist
 

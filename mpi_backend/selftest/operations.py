@@ -25,6 +25,8 @@ OPS = ("sum", "avg", "premul_sum", "product", "min", "max", *BITWISE)
 
 
 class Plan(NamedTuple):
+    """What all operations run on."""
+
     rank: int
     size: int
     counts: tuple[int, ...]  # elements, for every dtype and op
@@ -36,6 +38,7 @@ class Plan(NamedTuple):
 
 
 def reduce_op(op: str) -> dist.ReduceOp:
+    """torch's operator of this name."""
     if op == "premul_sum":
         return dist._make_nccl_premul_sum(FACTOR)
     return {
@@ -51,6 +54,7 @@ def reduce_op(op: str) -> dist.ReduceOp:
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
+    """Whether torch.distributed reduces this dtype so."""
     if op == "premul_sum":
         return dtype.is_floating_point
     if op in BITWISE:
@@ -73,6 +77,7 @@ def reductions(plan: Plan, large: bool = True) -> Iterator[tuple[torch.dtype, st
 
 
 def movements(plan: Plan) -> Iterator[tuple[torch.dtype, int]]:
+    """(dtype, count) of what only moves."""
     for dtype in MOVABLE:
         yield from ((dtype, count) for count in plan.counts)
     yield from ((torch.float32, count) for count in plan.large)

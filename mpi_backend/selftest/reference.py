@@ -22,12 +22,16 @@ MOST_FACTORS = 8  # likewise for products: 2^8 fits float16
 
 
 class Expected(NamedTuple):
+    """What must come out."""
+
     values: torch.Tensor  # in the dtype of the result
     reference: torch.Tensor | None = None  # float64, with `bound`: |result - reference| <= bound
     bound: torch.Tensor | None = None
 
 
 class Mismatch(NamedTuple):
+    """The first wrong element."""
+
     index: int  # type: ignore[assignment]  # hides tuple.index
     got: object
     expected: object

@@ -15,6 +15,7 @@ MOST_SHOWN = 20
 
 
 def as_text(report: Report) -> str:
+    """The whole report."""
     heads = ("operation", "cases", "largest error / bound", "result")
     rows = []
     for row in report["operations"]:
@@ -33,6 +34,7 @@ def as_text(report: Report) -> str:
 
 
 def describe_failure(row: Result) -> str:
+    """The last cell of an operation that failed."""
     parts = []
     if row.get("wrong"):
         parts.append(f"{row['wrong']} wrong")
@@ -42,6 +44,7 @@ def describe_failure(row: Result) -> str:
 
 
 def failure_line(failure: Failure) -> str:
+    """One failure with all that names its case."""
     rest = {
         key: value for key, value in failure.items() if key not in ("operation", "rank", "got", "expected")
     }
@@ -51,6 +54,7 @@ def failure_line(failure: Failure) -> str:
 
 
 def verdict(report: Report) -> str:
+    """The last line."""
     cases = sum(row["cases"] for row in report["operations"])
     bad = [row["operation"] for row in report["operations"] if not row["ok"] and not row.get("not_run")]
     if report["ok"]:

@@ -49,6 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line."""
     from ..bench.options import size
 
     parser = argparse.ArgumentParser(
@@ -113,6 +114,7 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 def positive_seconds(text: str) -> float:
+    """Reads seconds above 0; for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -153,6 +155,7 @@ def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 
 def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
+    """A job per number of ranks, then the table; the exit status."""
     if options.load > 0.5:
         print(
             f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",

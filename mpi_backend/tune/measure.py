@@ -36,6 +36,8 @@ Groups = list[tuple["ProcessGroup", dict[str, str]]]
 
 
 class Case(NamedTuple):
+    """A collective at one size."""
+
     collective: str
     dtype: str
     bytes: int  # of the whole buffer, or of one rank's block: what the table's rows count
@@ -43,6 +45,8 @@ class Case(NamedTuple):
 
 
 class Operation(NamedTuple):
+    """A case with its buffers."""
+
     call: Callable[[ProcessGroup], None]  # on a group
     fill: Callable[[], None]  # rewrites everything that the call reads
 
@@ -111,6 +115,7 @@ def make_groups(listed: list[AlgorithmInfo]) -> Groups:
 
 
 def backend_of(group: ProcessGroup) -> MpiBackend:
+    """Of the group's CPU tensors."""
     return group._get_backend(torch.device("cpu"))
 
 
@@ -191,6 +196,7 @@ def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) 
 
 
 def over_ranks(numbers: list[float], op: dist.ReduceOp) -> list[float]:
+    """Each number reduced over the ranks."""
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor, op)
     return tensor.tolist()
@@ -215,6 +221,8 @@ def source(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def one_buffer(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[..., Operation]:
+    """For a collective on one buffer."""
+
     def prepare(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
         values = source(rank, count, dtype)
         buffer = values.clone()

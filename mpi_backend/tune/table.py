@@ -10,6 +10,7 @@ import platform
 from collections.abc import Iterable
 from typing import NamedTuple, TypedDict
 
+from .. import host
 from ..reports import JobSummary
 
 # `adaptive` is taken for `staged` unless it takes so many times as long.
@@ -89,6 +90,7 @@ def choose(results: Iterable[JobResult], library_order: bool) -> list[Curve]:
 
 
 def allows_native(collective: str, dtype: str, library_order: bool) -> bool:
+    """Whether the library's own algorithm may be taken."""
     return library_order or collective not in REDUCTIONS or dtype in INTEGERS
 
 
@@ -143,6 +145,7 @@ def table_text(
 
 
 def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
+    """The condition of a row on the number of ranks."""
     above = [size for size in sizes if size > ranks]
     if not extend or (above and above[0] == ranks + 1):
         return f"ranks={ranks}"
@@ -150,6 +153,7 @@ def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
 
 
 def rows_of(curve: Curve, ranks: str) -> list[str]:
+    """The rows of a curve."""
     rows = []
     for start, end, algorithm in curve.segments():
         floats = curve.collective in REDUCTIONS and curve.dtype not in INTEGERS
@@ -167,6 +171,7 @@ def rows_of(curve: Curve, ranks: str) -> list[str]:
 
 
 def medians_as_comment(curve: Curve) -> list[str]:
+    """What the rows were made from."""
     kind = "" if curve.dtype == "any" else f", {curve.dtype}"
     lines = [f"# {curve.collective}, {curve.ranks} ranks{kind}: medians in us (* taken, = built-in)"]
     for point, taken in zip(curve.points, curve.algorithms, strict=True):
@@ -180,6 +185,7 @@ def medians_as_comment(curve: Curve) -> list[str]:
 
 
 def header(results: list[JobResult], command: str, extend: bool, load: float) -> list[str]:
+    """The comment that the file begins with."""
     about = results[0]["about"]
     today = datetime.date.today().isoformat()
     return [
@@ -194,17 +200,13 @@ def header(results: list[JobResult], command: str, extend: bool, load: float) ->
 
 
 def machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    except OSError:
-        pass
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}"
+    """This machine, in words."""
+    cores, system = len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}"
+    return f"{host.cpu_model()}, {cores} cores, {system}"
 
 
 def size_text(size: int) -> str:
+    """As the table spells a size."""
     if size == MOST:
         return "inf"
     for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
