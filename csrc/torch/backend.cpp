@@ -5,8 +5,8 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "torch/describe.hpp"
 #include "torch/errors.hpp"
-#include "torch/flight.hpp"
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/mpi_transport.hpp"
@@ -14,18 +14,18 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-// Null: no device has a part in the job.
-std::shared_ptr<StreamResult> stream_result(const Job& job) {
-  return job.streams ? std::make_shared<StreamResult>(job.streams) : nullptr;
+// Null: no device has a part in the call.
+std::shared_ptr<StreamResult> stream_result(const TensorCall& call) {
+  return call.streams ? std::make_shared<StreamResult>(call.streams) : nullptr;
 }
 
 }  // namespace
 
-MpiBackend::MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options)
+MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_ptr<Options> options)
     : Backend(rank, size),
       group_(std::move(made.group)),
-      world_ranks_(std::move(made.world_ranks)),
-      mpi4py_handle_(made.transport->mpi_handle()),
+      world_ranks_(std::move(made.members)),
+      mpi4py_handle_(mpi::handle(*made.transport)),
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
@@ -40,46 +40,46 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   return with_torch_errors([&] {
-    World::get().check_process();
+    this_job().check_process();
     std::lock_guard lock(mutex_);  // the transport is asked, and shutdown() closes it
     if (closed_) fail(ErrorCode::InvalidUsage, "algorithm: group ", group_->name(), " has been destroyed");
     return group_->algorithm(spec);
   });
 }
 
-OperationPtr MpiBackend::hand_over(Job& job, IssueOptions options,
+OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
                                    const std::shared_ptr<StreamResult>& result) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
-  options.name = job.name;
-  options.detail = std::move(job.detail);
-  options.channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
-  if (job.timeout > std::chrono::milliseconds::zero()) options.timeout = job.timeout;
-  if (job.streams) {
-    result->keep(std::move(job.held));
+  options.name = call.name;
+  options.detail = std::move(call.detail);
+  options.channel = call.accelerator ? Channel::Accelerator : Channel::Collective;
+  if (call.timeout > std::chrono::milliseconds::zero()) options.timeout = call.timeout;
+  if (call.streams) {
+    result->keep(std::move(call.held));
     options.keepalive =
         std::make_shared<std::pair<std::shared_ptr<StreamResult>, std::vector<std::shared_ptr<void>>>>(
-            result, std::move(job.kept));
-    return job.is_message() ? hand_over_messages(job, std::move(options), *result)
-                            : hand_over_collectives(job, std::move(options), *result);
+            result, std::move(call.kept));
+    return call.is_message() ? hand_over_messages(call, std::move(options), *result)
+                             : hand_over_collectives(call, std::move(options), *result);
   }
   options.keepalive =
       std::make_shared<std::pair<std::vector<at::Tensor>, std::vector<std::shared_ptr<void>>>>(
-          std::move(job.held), std::move(job.kept));
-  options.background = job.async;
-  return group_->issue(std::move(job.calls), std::move(options));
+          std::move(call.held), std::move(call.kept));
+  options.background = call.async;
+  return group_->issue(std::move(call.calls), std::move(options));
 }
 
-void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
+void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions options, bool accelerator,
                        std::shared_ptr<StreamResult> result) {
   // Whether the engine ends the operation or refuses it is known to nobody here: it may throw either way.
   if (hooks_->any())
     options.on_finished = [expected = std::make_shared<CompletionHooks::Expected>(hooks_),
-                           type = job.type](const Operation& op) {
+                           type = call.type](const Operation& op) {
       expected->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
                                                       op.finished_at(), op.finished_at() - op.started_at()));
     };
-  if (job.on_accelerator() && !job.is_message()) share_devices(job);
-  OperationPtr operation = hand_over(job, std::move(options), result);
+  if (call.on_accelerator() && !call.is_message()) share_devices(call);
+  OperationPtr operation = hand_over(call, std::move(options), result);
   if (accelerator) {
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {
@@ -88,9 +88,9 @@ void MpiBackend::issue(MpiWork& work, Job& job, IssueOptions options, bool accel
       });
       most_on_accelerator_ = std::max<std::size_t>(64, 2 * on_accelerator_.size());
     }
-    on_accelerator_.push_back({operation, job.epilogues.empty() ? nullptr : work.settled(), result});
+    on_accelerator_.push_back({operation, call.epilogues.empty() ? nullptr : work.settled(), result});
   }
-  work.bind(std::move(operation), std::move(job.epilogues), std::move(result));
+  work.bind(std::move(operation), std::move(call.epilogues), std::move(result));
 }
 
 void MpiBackend::wait_for_accelerator() {
@@ -105,7 +105,7 @@ void MpiBackend::wait_for_accelerator() {
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
     operation->heard.store(true, std::memory_order_release);
     try {
-      World::get().engine().wait(*operation);
+      this_job().engine().wait(*operation);
     } catch (const Error&) {
       // Told to whoever holds the Work; the group has failed, and what comes next says so.
     }
@@ -121,45 +121,46 @@ void MpiBackend::wait_for_accelerator() {
   }
 }
 
-MpiBackend::Profile MpiBackend::profile(const Job& job, bool joins) const {
+MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) const {
   if (!profiled()) return {};
   const ProfiledGroup group{group_->name(), getGroupDesc(), rank_, size_, world_ranks_};
-  const Channel channel = job.accelerator ? Channel::Accelerator : Channel::Collective;
-  const Group::Preview preview = group_->preview(job.calls, channel, job.streams != nullptr);
-  const ProfileArguments arguments = profile_arguments(job, group, preview);
+  const Channel channel = call.accelerator ? Channel::Accelerator : Channel::Collective;
+  const Group::Preview preview = group_->preview(call.calls, channel, call.streams != nullptr);
+  const ProfileArguments arguments = profile_arguments(call, group, preview);
   Profile made;
-  if (!joins) made.span = std::make_shared<ProfiledSpan>(job.title, job.inputs, arguments);
-  made.call = std::make_unique<ProfiledCall>(job, group, preview, arguments);
+  if (!joins) made.span = std::make_shared<ProfiledSpan>(call.title, call.inputs, arguments);
+  made.call = std::make_unique<ProfiledCall>(call, group, preview, arguments);
   return made;
 }
 
-MpiBackend::WorkPtr MpiBackend::run(Job job) {
+MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
   return with_torch_errors([&]() -> WorkPtr {
-    World::get().check_process();
+    this_job().check_process();
     bool joins;
     {
       std::lock_guard lock(mutex_);
-      if (closed_) fail(ErrorCode::InvalidUsage, job.name, ": group ", group_->name(), " has been destroyed");
-      joins = job.async && block_ && block_->owner == std::this_thread::get_id();
+      if (closed_)
+        fail(ErrorCode::InvalidUsage, call.name, ": group ", group_->name(), " has been destroyed");
+      joins = call.async && block_ && block_->owner == std::this_thread::get_id();
     }
-    const Profile observed = profile(job, joins);
+    const Profile observed = profile(call, joins);
     if (joins) {
       std::lock_guard lock(mutex_);
       if (block_) {
-        block_->work->add_outputs(job.outputs);
+        block_->work->add_outputs(call.outputs);
         c10::intrusive_ptr<MpiWork> work = block_->work;
-        (job.is_message() ? block_->messages : block_->job).append(std::move(job));
+        (call.is_message() ? block_->messages : block_->call).append(std::move(call));
         return work;
       }
     }
-    if (job.streams && job.streams->capturing(job.streams->current())) return capture(std::move(job));
-    IssueOptions shown = describe_tensors(job);
-    auto work = c10::make_intrusive<MpiWork>(World::get().engine(), rank_, job.type, std::move(job.outputs),
+    if (call.streams && call.streams->capturing(call.streams->current())) return capture(std::move(call));
+    IssueOptions shown = describe_tensors(call);
+    auto work = c10::make_intrusive<MpiWork>(this_job().engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
-    issue(*work, job, std::move(shown), job.accelerator, stream_result(job));
+    issue(*work, call, std::move(shown), call.accelerator, stream_result(call));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
-    if (!job.async) work->wait();
+    if (!call.async) work->wait();
     return work;
   });
 }
@@ -170,16 +171,16 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     const bool any = peer == kAnySource;
     const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-    Job job(&devices_, what, title, type, true, c10d::kUnsetTimeout);
-    job.detail = describe(tensor) + (send ? " to=" : " from=") + (any ? "any" : std::to_string(peer)) +
-                 " tag=" + std::to_string(tag);
-    job.inputs = job.outputs = {tensor};
-    MessageCall call;
-    call.send = send;
-    call.peer = peer;
-    call.tag = tag;
-    job.add_message(call, tensor);
-    return run(std::move(job));
+    TensorCall call(&devices_, what, title, type, true, c10d::kUnsetTimeout);
+    call.detail = describe(tensor) + (send ? " to=" : " from=") + (any ? "any" : std::to_string(peer)) +
+                  " tag=" + std::to_string(tag);
+    call.inputs = call.outputs = {tensor};
+    MessageCall message;
+    message.send = send;
+    message.peer = peer;
+    message.tag = tag;
+    call.add_message(message, tensor);
+    return run(std::move(call));
   });
 }
 
@@ -201,7 +202,7 @@ MpiBackend::WorkPtr MpiBackend::recvAnysource(Tensors& tensors, int tag) {
 
 void MpiBackend::startCoalescing() {
   with_torch_errors([&] {
-    World::get().check_process();
+    this_job().check_process();
     std::lock_guard lock(mutex_);
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
@@ -210,13 +211,13 @@ void MpiBackend::startCoalescing() {
     // error.
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
-          block_->job.calls.size() + block_->messages.calls.size(), " operations are dropped");
-    const Job empty(&devices_, "coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true,
-                    c10d::kUnsetTimeout);
+          block_->call.calls.size() + block_->messages.calls.size(), " operations are dropped");
+    const TensorCall empty(&devices_, "coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true,
+                           c10d::kUnsetTimeout);
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
-            World::get().engine(), rank_, c10d::OpType::COALESCED, Tensors{},
+            this_job().engine(), rank_, c10d::OpType::COALESCED, Tensors{},
             profiled() ? std::make_shared<ProfiledSpan>(empty.title, Tensors{}, ProfileArguments{}) : nullptr,
             timed_.load(std::memory_order_relaxed))});
   });
@@ -229,15 +230,15 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
       std::lock_guard lock(mutex_);
       block.swap(block_);
     }
-    World::get().check_process();
+    this_job().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
-    Job &collectives = block->job, &messages = block->messages;
+    TensorCall &collectives = block->call, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
-    Job& job = only_messages ? messages : collectives;
-    if (job.streams && job.streams->capturing(job.streams->current()))
+    TensorCall& call = only_messages ? messages : collectives;
+    if (call.streams && call.streams->capturing(call.streams->current()))
       return capture(std::move(messages.calls.empty() ? collectives : messages));
-    IssueOptions options = describe_tensors(job);
-    std::shared_ptr<StreamResult> result = stream_result(job);
+    IssueOptions options = describe_tensors(call);
+    std::shared_ptr<StreamResult> result = stream_result(call);
     if (!only_messages && !messages.calls.empty()) {
       if (messages.streams != collectives.streams)
         fail(ErrorCode::InvalidUsage,
@@ -245,16 +246,16 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
              "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
       options.join = hand_over(messages, describe_tensors(messages), result);
-      std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(job.epilogues));
+      std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(call.epilogues));
     }
-    issue(*block->work, job, std::move(options), collectives.accelerator || messages.accelerator,
+    issue(*block->work, call, std::move(options), collectives.accelerator || messages.accelerator,
           std::move(result));
     return block->work;
   });
 }
 
 uint64_t MpiBackend::getSequenceNumberForGroup() {
-  with_torch_errors([] { World::get().check_process(); });  // a forked child must not take the lock
+  with_torch_errors([] { this_job().check_process(); });  // a forked child must not take the lock
   return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator);
 }
 
@@ -277,8 +278,8 @@ void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10
 
 void MpiBackend::waitForPendingWorks() {
   with_torch_errors([&] {
-    World::get().check_process();
-    World::get().engine().wait_all(*group_);
+    this_job().check_process();
+    this_job().engine().wait_all(*group_);
     const auto patience = group_->timeout();
     if (const int late = hooks_->wait_until_idle(patience))
       fail(ErrorCode::Timeout, "wait_for_pending_works: the completion hook has not returned for ", late,
@@ -302,32 +303,32 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
   with_torch_errors([&] {
-    World::get().check_process();
-    if (group_->outstanding() > 0) World::get().note_failure();
-    World::get().engine().abort(*group_, "the group was aborted by the user");
-    World::get().group_aborted(*group_);
+    this_job().check_process();
+    if (group_->outstanding() > 0) this_job().note_failure();
+    this_job().engine().abort(*group_, "the group was aborted by the user");
+    this_job().group_aborted(*group_);
   });
 }
 
 void MpiBackend::shutdown() {
   with_torch_errors(
-      [] { World::get().check_process(); });  // before the lock, which a forked child must not take
+      [] { this_job().check_process(); });  // before the lock, which a forked child must not take
   {
     std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
   }
   with_torch_errors([&] {
-    World::get().check_process();
-    World::get().engine().close(*group_);
+    this_job().check_process();
+    this_job().engine().close(*group_);
     group_->share_devices(nullptr);
-    World::get().group_closed(*group_);
+    this_job().group_closed(*group_);
   });
 }
 
 int MpiBackend::mpi4py_handle() {
   return with_torch_errors([&] {
-    World::get().check_process();
+    this_job().check_process();
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");

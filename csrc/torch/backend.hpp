@@ -15,11 +15,11 @@
 
 #include "torch/completion_hooks.hpp"
 #include "torch/errors.hpp"
-#include "torch/job.hpp"
 #include "torch/options.hpp"
 #include "torch/profile.hpp"
+#include "torch/tensor_call.hpp"
+#include "torch/this_job.hpp"
 #include "torch/work.hpp"
-#include "torch/world.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -30,7 +30,7 @@ class MpiBackend : public c10d::Backend {
 
   using Options = torch_binding::Options;  // c10d::Backend has a class of this name, too
 
-  MpiBackend(int rank, int size, World::NewGroup made, c10::intrusive_ptr<Options> options);
+  MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_ptr<Options> options);
   ~MpiBackend() override;
 
   const std::string getBackendName() const override { return kBackendName; }
@@ -131,26 +131,26 @@ class MpiBackend : public c10d::Backend {
     std::shared_ptr<ProfiledSpan> span;
     std::unique_ptr<ProfiledCall> call;
   };
-  Profile profile(const Job& job, bool joins) const;
-  WorkPtr run(Job job);
-  // Hands what `job` holds to the engine, all but its epilogues; beside a device these, too, and notes in
+  Profile profile(const TensorCall& call, bool joins) const;
+  WorkPtr run(TensorCall call);
+  // Hands what `call` holds to the engine, all but its epilogues; beside a device these, too, and notes in
   // `result` where its results will be.
-  OperationPtr hand_over(Job& job, IssueOptions options, const std::shared_ptr<StreamResult>& result);
-  OperationPtr hand_over_collectives(Job& job, IssueOptions options, StreamResult& result);
-  // While the current stream of the job's device is being captured: the job becomes part of that graph, or is
-  // refused.
-  WorkPtr capture(Job job);
-  OperationPtr hand_over_messages(Job& job, IssueOptions options, StreamResult& result);
+  OperationPtr hand_over(TensorCall& call, IssueOptions options, const std::shared_ptr<StreamResult>& result);
+  OperationPtr hand_over_collectives(TensorCall& call, IssueOptions options, StreamResult& result);
+  // While the current stream of the call's device is being captured: the call becomes part of that graph, or
+  // is refused.
+  WorkPtr capture(TensorCall call);
+  OperationPtr hand_over_messages(TensorCall& call, IssueOptions options, StreamResult& result);
   // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
   // options join, is not in host memory.
-  void issue(MpiWork& work, Job& job, IssueOptions options, bool accelerator,
+  void issue(MpiWork& work, TensorCall& call, IssueOptions options, bool accelerator,
              std::shared_ptr<StreamResult> result);
   // Before the first collective on an accelerator's tensors: messages of the device's memory are tried, and
   // the ranks of a node tell each other where their devices' staging memory is. Blocks, once.
-  void share_devices(const Job& job);
-  void try_messages(const Job& job);
+  void share_devices(const TensorCall& call);
+  void try_messages(const TensorCall& call);
   // `inside`: of each node, of which the group has several; null: of the group.
-  void share_memory(const Job& job, const Topology* inside);
+  void share_memory(const TensorCall& call, const Topology* inside);
   // `own` of all ranks, by rank. Blocks.
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
@@ -175,7 +175,7 @@ class MpiBackend : public c10d::Backend {
   // once, since its caller goes on as if it were done.
   struct Block {
     std::thread::id owner;
-    Job job, messages;  // messages keep their order among all of the group, collectives theirs
+    TensorCall call, messages;  // messages keep their order among all of the group, collectives theirs
     c10::intrusive_ptr<MpiWork> work;
   };
   const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();

@@ -1,14 +1,11 @@
 // Groups made from a group: split and merge.
-// For the destructor of c10d::DistributedBackendOptions: from torch 2.15 on, it holds a group.
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-
 #include "bootstrap/rendezvous.hpp"
+#include "bootstrap/signed_store.hpp"
 #include "common/error.hpp"
 #include "torch/backend.hpp"
 #include "torch/errors.hpp"
 #include "torch/store.hpp"
-#include "torch/world.hpp"
-#include "transport/mpi/runtime.hpp"
+#include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -36,17 +33,10 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_pt
   options->group_name = opts.group_name;
   options->group_desc = opts.group_desc;
   options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
-  c10d::DistributedBackendOptions dist;
-  dist.group_rank = rank;
-  dist.group_size = static_cast<int>(world_ranks.size());
-  dist.timeout = opts.timeout;
-  dist.group_id = opts.group_name;
-  dist.global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
-  const mpi::RuntimeInfo world = mpi::info();
-  c10::intrusive_ptr<c10d::Backend> child = c10::make_intrusive<MpiBackend>(
-      rank, dist.group_size,
-      World::get().make_group(dist, {world.rank, world.size, nullptr}, opts.timeout, options->selection),
-      std::move(options));
+  const auto size = static_cast<int>(world_ranks.size());
+  Job::NewGroup made = this_job().make_group(child_request(*options, rank, std::move(world_ranks)));
+  c10::intrusive_ptr<c10d::Backend> child =
+      c10::make_intrusive<MpiBackend>(rank, size, std::move(made), std::move(options));
   std::lock_guard lock(mutex_);
   children_.push_back({store, c10::weak_intrusive_ptr<c10d::Backend>(child)});
   return child;
@@ -56,7 +46,7 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10
                                                     const std::vector<int>& ranks,
                                                     const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    World::get().check_process();
+    this_job().check_process();
     std::vector<int> members;
     int own = -1;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -76,19 +66,19 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10
                                                     const c10::intrusive_ptr<c10d::Backend::Options>& opts,
                                                     const int& rank, const int& size) {
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    World::get().check_process();
+    this_job().check_process();
     if (rank < 0 || rank >= size)
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    const auto meeting =
-        signed_store(store);  // the user's connection: other threads of the program may hold it for long
+    // The user's connection: other threads of the program may hold it for long.
+    SignedStore meeting(std::make_unique<C10dStore>(store), Signer::of_launch());
     std::vector<int> members;
     for (const std::string& blob :
-         rendezvous(*meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
+         rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
                     pack({std::to_string(world_ranks_[rank_])}), Clock::now() + options.timeout))
-      members.push_back(
-          RecordReader("a rank of a merged group", blob).number<int>("rank", 0, mpi::size() - 1));
+      members.push_back(RecordReader("a rank of a merged group", blob)
+                            .number<int>("rank", 0, this_job().membership().size() - 1));
     return make_child(store, std::move(members), rank, options);
   });
 }

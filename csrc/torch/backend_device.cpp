@@ -7,9 +7,9 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "job/device_failure.hpp"
 #include "torch/backend.hpp"
 #include "torch/captured_work.hpp"
-#include "torch/device_failure.hpp"
 #include "torch/message_trial.hpp"
 #include "transport/ipc/device_node.hpp"
 
@@ -17,10 +17,10 @@ namespace mpigdr::torch_binding {
 namespace {
 
 // What follows a collective, on `stream`, which has its results.
-void conclude(Job& job, StreamResult& result, const c10::Stream& stream) {
+void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream) {
   const c10::StreamGuard guard(stream);
   const at::NoGradGuard no_grad;  // copies into tensors that may require gradients
-  for (auto& epilogue : job.epilogues) epilogue();
+  for (auto& epilogue : call.epilogues) epilogue();
   result.computed(stream);
 }
 
@@ -46,7 +46,7 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
   options.background = false;
   options.keepalive = buffers;
   const OperationPtr operation = group_->issue({std::move(call)}, std::move(options));
-  World::get().engine().wait(*operation);
+  this_job().engine().wait(*operation);
   return buffers->all;
 }
 
@@ -56,7 +56,7 @@ bool MpiBackend::all_say_so(bool own) {
   return all;
 }
 
-void MpiBackend::share_devices(const Job& job) {
+void MpiBackend::share_devices(const TensorCall& call) {
   if (devices_shared_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(sharing_mutex_);
   if (devices_shared_.load(std::memory_order_relaxed)) return;
@@ -65,51 +65,51 @@ void MpiBackend::share_devices(const Job& job) {
   // Alike on all ranks.
   const bool shares = size_ > 1 && (group_->node() || inside), tries = size_ > 1 && devices_.gpu_aware();
   if (shares || tries) {
-    if (job.streams && job.streams->capturing(job.streams->current()))
-      fail(ErrorCode::InvalidUsage, job.name,
+    if (call.streams && call.streams->capturing(call.streams->current()))
+      fail(ErrorCode::InvalidUsage, call.name,
            ": the current stream is being captured into a graph, and this is the first "
            "collective of group ",
            group_->name(), " on a device, which blocks: run one of it before the capture");
     // Who waits for the device then waits for the message, which the peer may send only after this call.
     if (!all_say_so(!Gate::any_holds_a_stream())) return;  // all of them, until a later call
   }
-  if (tries) try_messages(job);
-  if (shares) share_memory(job, inside ? topology : nullptr);
+  if (tries) try_messages(call);
+  if (shares) share_memory(call, inside ? topology : nullptr);
   devices_shared_.store(true, std::memory_order_release);
 }
 
-void MpiBackend::try_messages(const Job& job) {
-  if (!all_say_so(job.streams && job.streams->sees_messages_in_order())) return;
+void MpiBackend::try_messages(const TensorCall& call) {
+  if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
   // Nobody begins where another one cannot.
   std::optional<MessageTrial> trial;
   try {
-    trial.emplace(*job.streams, rank_, size_);
+    trial.emplace(*call.streams, rank_, size_);
   } catch (const std::exception& e) {
     log(LogLevel::Warn, "INIT", "group ", group_->name(),
         ": messages of a device's memory could not be tried: ", e.what());
   }
   if (!all_say_so(trial.has_value())) return;
   const bool moved = trial->run(*group_), all = all_say_so(moved);
-  if (all) job.streams->pass_addresses();
+  if (all) call.streams->pass_addresses();
   log(moved ? LogLevel::Info : LogLevel::Warn, "INIT", "group ", group_->name(), ": messages of tensors on ",
-      job.streams->where().str(),
+      call.streams->where().str(),
       all     ? " are given to MPI where they are (GPU-aware)"
       : moved ? " go by way of pinned host memory: those of other ranks do not move at all times"
               : " go by way of pinned host memory: the MPI library takes addresses of the device, but its "
                 "messages did not move while a stream waited and another thread freed memory");
 }
 
-void MpiBackend::share_memory(const Job& job, const Topology* inside) {
+void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
   const std::vector<int> members = inside ? inside->members(inside->node(rank_)) : std::vector<int>{};
   std::shared_ptr<ipc::DeviceNode> node;
   ipc::Ticket ticket;
-  std::string why = job.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
+  std::string why = call.streams ? "MPI_GDR_IPC=off" : "nothing serves these devices";
   try {
     if (!Env::get().node_memory) why = "MPI_GDR_SHM=off";
-    if (job.streams && Env::get().device_sharing && Env::get().node_memory) {
-      node = inside ? std::make_shared<ipc::DeviceNode>(job.streams->device(), inside->place(rank_),
+    if (call.streams && Env::get().device_sharing && Env::get().node_memory) {
+      node = inside ? std::make_shared<ipc::DeviceNode>(call.streams->device(), inside->place(rank_),
                                                         static_cast<int>(members.size()), members)
-                    : std::make_shared<ipc::DeviceNode>(job.streams->device(), rank_, size_);
+                    : std::make_shared<ipc::DeviceNode>(call.streams->device(), rank_, size_);
       ticket = node->ticket();
     }
   } catch (const Error& e) {
@@ -136,8 +136,8 @@ void MpiBackend::share_memory(const Job& job, const Topology* inside) {
                  : "share no memory: " + why);
 }
 
-OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, StreamResult& result) {
-  const DeviceStreams& on = *job.streams;
+OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions options, StreamResult& result) {
+  const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
   const std::unique_ptr<DeviceQueue> queue = on.queue(caller);
   const auto memory = [](at::Tensor tensor) {
@@ -148,30 +148,30 @@ OperationPtr MpiBackend::hand_over_collectives(Job& job, IssueOptions options, S
   target.through_host = on.through_host();
   target.device_memory = [&](std::size_t bytes) { return memory(on.device_memory(bytes)); };
   target.host_memory = [&](std::size_t bytes) { return memory(on.host_memory(bytes)); };
-  target.conclude = [&] { conclude(job, result, on.results()); };
+  target.conclude = [&] { conclude(call, result, on.results()); };
   options.stream = &target;
-  OperationPtr operation = group_->issue(std::move(job.calls), std::move(options));
-  job.epilogues.clear();
+  OperationPtr operation = group_->issue(std::move(call.calls), std::move(options));
+  call.epilogues.clear();
   return operation;
 }
 
 // The calls take no part in the engine. The Work keeps the tensors until the capture has been put behind
 // them; also where an error leaves a part of them in the graph.
-MpiBackend::WorkPtr MpiBackend::capture(Job job) {
+MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   if (Env::get().blocking_wait)
-    fail(ErrorCode::InvalidUsage, job.name,
+    fail(ErrorCode::InvalidUsage, call.name,
          ": the current stream is being captured into a graph, and with MPI_GDR_BLOCKING_WAIT=on the CPU "
          "would wait for the result");
-  share_devices(job);
-  const DeviceStreams& on = *job.streams;
-  const auto result = std::make_shared<StreamResult>(job.streams);
+  share_devices(call);
+  const DeviceStreams& on = *call.streams;
+  const auto result = std::make_shared<StreamResult>(call.streams);
   const std::unique_ptr<DeviceQueue> caller = on.queue(on.current()), captured = on.queue(on.captured());
   DeviceQueue* const queues[] = {captured.get()};
   StreamTarget target{on.device(), queues, *caller, nullptr};
-  target.conclude = [&] { conclude(job, *result, on.captured()); };
-  result->keep(std::move(job.held));
-  auto work = c10::make_intrusive<CapturedWork>(rank_, job.type, std::move(job.outputs), result);
-  group_->capture(job.calls, job.name, target, [group = group_.get()] { captured_group_failed(*group); });
+  target.conclude = [&] { conclude(call, *result, on.captured()); };
+  result->keep(std::move(call.held));
+  auto work = c10::make_intrusive<CapturedWork>(rank_, call.type, std::move(call.outputs), result);
+  group_->capture(call.calls, call.name, target, [group = group_.get()] { captured_group_failed(*group); });
   static std::once_flag told;
   if (group_->replays_take_turns())
     std::call_once(told, [] {
@@ -180,32 +180,32 @@ MpiBackend::WorkPtr MpiBackend::capture(Job job) {
           "their kernels take turns of some milliseconds, in which those of a replay wait for other ranks "
           "(mpi-gdr run --mps)");
     });
-  if (!job.async) work->wait();
+  if (!call.async) work->wait();
   return work;
 }
 
-OperationPtr MpiBackend::hand_over_messages(Job& job, IssueOptions options, StreamResult& result) {
-  const DeviceStreams& on = *job.streams;
+OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions options, StreamResult& result) {
+  const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
-  group_->check(job.calls, job.name);  // before the device is told of them
+  group_->check(call.calls, call.name);  // before the device is told of them
   auto gate = std::make_shared<Gate>(on.flags());
-  gate->expect(static_cast<int>(job.calls.size()));
+  gate->expect(static_cast<int>(call.calls.size()));
   c10::Stream begin = caller;
-  if (!job.departures.empty()) {
+  if (!call.departures.empty()) {
     begin = on.departures();
     c10::Event ready(caller.device_type());
     ready.record(caller);
     ready.block(begin);
     const c10::StreamGuard guard(begin);
     const at::NoGradGuard no_grad;
-    for (auto& departure : job.departures) departure();
+    for (auto& departure : call.departures) departure();
     result.computed(begin);
   }
   gate->enter(*on.queue(begin));
   // What the library reads from the device must stay until it has; so a sender waits as well, then.
-  if (!job.arrivals.empty() || !on.through_host()) result.arrives(gate, std::move(job.arrivals));
+  if (!call.arrivals.empty() || !on.through_host()) result.arrives(gate, std::move(call.arrivals));
   options.gate = std::move(gate);
-  return group_->issue(std::move(job.calls), std::move(options));
+  return group_->issue(std::move(call.calls), std::move(options));
 }
 
 }  // namespace mpigdr::torch_binding

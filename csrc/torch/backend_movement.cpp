@@ -46,17 +46,18 @@ void check_to_itself(const CollectiveSpec& spec, const char* what) {
          " bytes and receives ", spec.recv_counts[spec.rank], " from itself, expected equal ones");
 }
 
-void add_all_gather(Job& job, at::Tensor& output, at::Tensor& input, int rank, int size, const char* what) {
+void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int rank, int size,
+                    const char* what) {
   check_strided(output, what, "output");
   check_strided(input, what, "input");
   check_same_dtype(output, input, what, "output", "input");
   check_numel(output, input.numel() * size, what, "output", "the input's, once per rank");
   CollectiveSpec spec{Collective::AllGather, rank, size};
   spec.count = byte_count(input);
-  job.inputs.push_back(input);
-  job.outputs.push_back(output);
-  const void* in = job.readable(apart(input, output, spec.count * rank)).const_data_ptr();
-  job.add(spec, in, job.writable(output, false).data_ptr());
+  call.inputs.push_back(input);
+  call.outputs.push_back(output);
+  const void* in = call.readable(apart(input, output, spec.count * rank)).const_data_ptr();
+  call.add(spec, in, call.writable(output, false).data_ptr());
 }
 
 std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
@@ -70,16 +71,16 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "broadcast";
-    Job job(&devices_, what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(tensor);
-    job.detail = describe(tensor) + " root=" + std::to_string(opts.rootRank);
-    job.inputs = job.outputs = {tensor};
+    call.detail = describe(tensor) + " root=" + std::to_string(opts.rootRank);
+    call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
-    void* data = (root ? job.readable(tensor) : job.writable(tensor, false)).data_ptr();
-    job.add(spec, data, data);
-    return run(std::move(job));
+    void* data = (root ? call.readable(tensor) : call.writable(tensor, false)).data_ptr();
+    call.add(spec, data, data);
+    return run(std::move(call));
   });
 }
 
@@ -87,18 +88,18 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
                                           const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather";
-    Job job(&devices_, what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
     at::Tensor& input = only(inputs, what, "input");
     if (outputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
     CollectiveSpec spec{Collective::AllGather, rank_, size_};
     set_counts(spec, outputs[0], input, Unit::Bytes, what, "tensor_list", "tensor");
-    job.detail = describe(input);
-    job.inputs = {input};
-    job.outputs = outputs[0];
-    const void* in = job.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
-    job.add(spec, in, job.writable_flat(outputs[0]).data_ptr());
-    return run(std::move(job));
+    call.detail = describe(input);
+    call.inputs = {input};
+    call.outputs = outputs[0];
+    const void* in = call.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
+    call.add(spec, in, call.writable_flat(outputs[0]).data_ptr());
+    return run(std::move(call));
   });
 }
 
@@ -106,10 +107,11 @@ MpiBackend::WorkPtr MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& 
                                                 const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_into_tensor";
-    Job job(&devices_, what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp, opts.timeout);
-    add_all_gather(job, output, input, rank_, size_, what);
-    job.detail = describe(input);
-    return run(std::move(job));
+    TensorCall call(&devices_, what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp,
+                    opts.timeout);
+    add_all_gather(call, output, input, rank_, size_, what);
+    call.detail = describe(input);
+    return run(std::move(call));
   });
 }
 
@@ -117,13 +119,13 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
                                                                 const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_into_tensor_coalesced";
-    Job job(&devices_, what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED, opts.asyncOp,
-            opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED,
+                    opts.asyncOp, opts.timeout);
     check_pairs(outputs, inputs, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_all_gather(job, outputs[i], inputs[i], rank_, size_, what);
-    job.detail = std::to_string(inputs.size()) + " tensors";
-    return run(std::move(job));
+      add_all_gather(call, outputs[i], inputs[i], rank_, size_, what);
+    call.detail = std::to_string(inputs.size()) + " tensors";
+    return run(std::move(call));
   });
 }
 
@@ -132,8 +134,8 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
                                                     const c10d::AllgatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_gather_coalesced";
-    Job job(&devices_, what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts.asyncOp,
-            opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED,
+                    opts.asyncOp, opts.timeout);
     check_not_empty(inputs, what, "input_tensor_list");
     if (outputs.size() != static_cast<std::size_t>(size_))
       fail(ErrorCode::InvalidUsage, what, ": output_tensor_lists holds ", outputs.size(), " lists, expected ",
@@ -150,13 +152,13 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
       check_list(from_all, inputs[i], size_, what, "output_tensor_lists", "input_tensor_list");
       CollectiveSpec spec{Collective::AllGather, rank_, size_};
       spec.count = byte_count(inputs[i]);
-      const void* in = job.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
-      job.add(spec, in, job.writable_flat(from_all).data_ptr());
+      const void* in = call.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
+      call.add(spec, in, call.writable_flat(from_all).data_ptr());
     }
-    job.detail = std::to_string(inputs.size()) + " tensors";
-    job.inputs = inputs;
-    for (const Tensors& list : outputs) job.outputs.insert(job.outputs.end(), list.begin(), list.end());
-    return run(std::move(job));
+    call.detail = std::to_string(inputs.size()) + " tensors";
+    call.inputs = inputs;
+    for (const Tensors& list : outputs) call.outputs.insert(call.outputs.end(), list.begin(), list.end());
+    return run(std::move(call));
   });
 }
 
@@ -166,7 +168,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               const c10d::AllToAllOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_to_all_single";
-    Job job(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
     check_strided(output, what, "output");
     check_strided(input, what, "input");
     check_same_dtype(output, input, what, "output", "input");
@@ -174,12 +176,12 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
     spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
     check_to_itself(spec, what);
-    job.detail = describe(input);
-    job.inputs = {input};
-    job.outputs = {output};
-    const void* in = job.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
-    job.add(spec, in, job.writable(output, false).data_ptr());
-    return run(std::move(job));
+    call.detail = describe(input);
+    call.inputs = {input};
+    call.outputs = {output};
+    const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
+    call.add(spec, in, call.writable(output, false).data_ptr());
+    return run(std::move(call));
   });
 }
 
@@ -187,7 +189,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                          const c10d::AllToAllOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "all_to_all";
-    Job job(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
     check_length(outputs, size_, what, "output_tensor_list");
     check_length(inputs, size_, what, "input_tensor_list");
     bool aliases = false;
@@ -202,15 +204,15 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
     spec.send_counts = byte_counts(inputs);
     spec.recv_counts = byte_counts(outputs);
     check_to_itself(spec, what);
-    job.detail = std::to_string(inputs.size()) + " tensors, from " + describe(inputs[0]);
-    job.inputs = inputs;
-    job.outputs = outputs;
+    call.detail = std::to_string(inputs.size()) + " tensors, from " + describe(inputs[0]);
+    call.inputs = inputs;
+    call.outputs = outputs;
     Tensors sent = inputs;
     if (aliases)
       for (at::Tensor& t : sent) t = t.clone();
-    const void* in = job.readable_flat(sent).const_data_ptr();
-    job.add(spec, in, job.writable_flat(outputs).data_ptr());
-    return run(std::move(job));
+    const void* in = call.readable_flat(sent).const_data_ptr();
+    call.add(spec, in, call.writable_flat(outputs).data_ptr());
+    return run(std::move(call));
   });
 }
 
@@ -218,21 +220,21 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
                                        const c10d::GatherOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "gather";
-    Job job(&devices_, what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
     at::Tensor& input = only(inputs, what, "tensor");
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(input);
-    job.detail = describe(input) + " root=" + std::to_string(opts.rootRank);
-    job.inputs = {input};
+    call.detail = describe(input) + " root=" + std::to_string(opts.rootRank);
+    call.inputs = {input};
     void* out = nullptr;
     if (check_root_list(outputs, rank_ == opts.rootRank, what, "gather_list")) {
       check_list(outputs[0], input, size_, what, "gather_list", "tensor");
-      job.outputs = outputs[0];
-      out = job.writable_flat(outputs[0]).data_ptr();
+      call.outputs = outputs[0];
+      out = call.writable_flat(outputs[0]).data_ptr();
     }
-    job.add(spec, job.readable(out ? apart(input, outputs[0][rank_], 0) : input).const_data_ptr(), out);
-    return run(std::move(job));
+    call.add(spec, call.readable(out ? apart(input, outputs[0][rank_], 0) : input).const_data_ptr(), out);
+    return run(std::move(call));
   });
 }
 
@@ -240,40 +242,40 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
                                         const c10d::ScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "scatter";
-    Job job(&devices_, what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
     at::Tensor& output = only(outputs, what, "tensor");
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(output);
-    job.detail = describe(output) + " root=" + std::to_string(opts.rootRank);
-    job.outputs = {output};
+    call.detail = describe(output) + " root=" + std::to_string(opts.rootRank);
+    call.outputs = {output};
     const void* in = nullptr;
     if (check_root_list(inputs, rank_ == opts.rootRank, what, "scatter_list")) {
       check_list(inputs[0], output, size_, what, "scatter_list", "tensor");
-      job.inputs = inputs[0];
+      call.inputs = inputs[0];
       Tensors sent = inputs[0];
       // In place: the root's own part may be its output.
       if (sent[rank_].const_data_ptr() != output.const_data_ptr())
         for (at::Tensor& t : sent) t = apart(t, output, std::nullopt);
-      in = job.readable_flat(sent).const_data_ptr();
+      in = call.readable_flat(sent).const_data_ptr();
     }
-    job.add(spec, in, job.writable(output, false).data_ptr());
-    return run(std::move(job));
+    call.add(spec, in, call.writable(output, false).data_ptr());
+    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
   with_torch_errors([&] {
-    World::get().check_process();
+    this_job().check_process();
     if (devices_.capturing())
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "
            "outside of the graph");
     wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
   });
-  Job job(&devices_, "barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
-  job.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
-  return run(std::move(job));
+  TensorCall call(&devices_, "barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
+  call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
+  return run(std::move(call));
 }
 
 }  // namespace mpigdr::torch_binding

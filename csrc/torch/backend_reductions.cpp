@@ -17,7 +17,7 @@ std::string reduction_detail(const at::Tensor& tensor, ReduceOp op) {
   return text;
 }
 
-void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
+void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
                         int size, const char* what) {
   check_strided(output, what, "output");
   check_strided(input, what, "input");
@@ -27,11 +27,11 @@ void add_reduce_scatter(Job& job, at::Tensor& output, at::Tensor& input, const R
   spec.count = output.numel();
   spec.dtype = data_type(output, what, r.op);
   spec.op = r.op;
-  job.inputs.push_back(input);
-  job.outputs.push_back(output);
+  call.inputs.push_back(input);
+  call.outputs.push_back(output);
   const auto own = -static_cast<std::int64_t>(byte_count(output)) * rank;
-  const void* in = job.readable(apart(input, output, own)).const_data_ptr();
-  job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
+  const void* in = call.readable(apart(input, output, own)).const_data_ptr();
+  call.add(spec, in, call.writable(output, false).data_ptr(), r.factor);
 }
 
 }  // namespace
@@ -41,18 +41,18 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     const char* const what = "all_reduce";
     if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
       return run(sparse_all_reduce(tensors[0], opts, rank_, size_));
-    Job job(&devices_, what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::AllReduce, rank_, size_};
     spec.count = tensor.numel();
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
-    job.detail = reduction_detail(tensor, r.op);
-    job.inputs = job.outputs = {tensor};
-    void* data = job.writable(tensor, true).data_ptr();
-    job.add(spec, data, data, r.factor);
-    return run(std::move(job));
+    call.detail = reduction_detail(tensor, r.op);
+    call.inputs = call.outputs = {tensor};
+    void* data = call.writable(tensor, true).data_ptr();
+    call.add(spec, data, data, r.factor);
+    return run(std::move(call));
   });
 }
 
@@ -60,7 +60,8 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
                                                     const c10d::AllreduceCoalescedOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "allreduce_coalesced";
-    Job job(&devices_, what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp,
+                    opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
     check_not_empty(tensors, what, "tensors");
     for (at::Tensor& tensor : tensors) {
@@ -70,31 +71,31 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
       spec.count = tensor.numel();
       spec.dtype = data_type(tensor, what, r.op);
       spec.op = r.op;
-      void* data = job.writable(tensor, true).data_ptr();
-      job.add(spec, data, data, r.factor);
+      void* data = call.writable(tensor, true).data_ptr();
+      call.add(spec, data, data, r.factor);
     }
-    job.detail = std::to_string(tensors.size()) + " tensors op=" + std::string(name(r.op));
-    job.inputs = job.outputs = tensors;
-    return run(std::move(job));
+    call.detail = std::to_string(tensors.size()) + " tensors op=" + std::string(name(r.op));
+    call.inputs = call.outputs = tensors;
+    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce";
-    Job job(&devices_, what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
     at::Tensor& tensor = only(tensors, what, "tensors");
     const Reduction r = reduction(opts.reduceOp, what);
     CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = tensor.numel();
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
-    job.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
-    job.inputs = job.outputs = {tensor};
+    call.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
+    call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
-    void* data = (root ? job.writable(tensor, true) : job.readable(tensor)).data_ptr();
-    job.add(spec, data, root ? data : nullptr, r.factor);
-    return run(std::move(job));
+    void* data = (root ? call.writable(tensor, true) : call.readable(tensor)).data_ptr();
+    call.add(spec, data, root ? data : nullptr, r.factor);
+    return run(std::move(call));
   });
 }
 
@@ -102,7 +103,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
                                                const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter";
-    Job job(&devices_, what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp, opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp,
+                    opts.timeout);
     at::Tensor& output = only(outputs, what, "output");
     if (inputs.size() != 1)
       fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
@@ -111,15 +113,15 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     set_counts(spec, inputs[0], output, Unit::Elements, what, "input_list", "output");
     spec.dtype = data_type(output, what, r.op);
     spec.op = r.op;
-    job.detail = reduction_detail(output, r.op);
-    job.inputs = inputs[0];
-    job.outputs = {output};
+    call.detail = reduction_detail(output, r.op);
+    call.inputs = inputs[0];
+    call.outputs = {output};
     Tensors reduced = inputs[0];  // in place: the output may be this rank's part
     if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
-    const void* in = job.readable_flat(reduced).const_data_ptr();
-    job.add(spec, in, job.writable(output, false).data_ptr(), r.factor);
-    return run(std::move(job));
+    const void* in = call.readable_flat(reduced).const_data_ptr();
+    call.add(spec, in, call.writable(output, false).data_ptr(), r.factor);
+    return run(std::move(call));
   });
 }
 
@@ -127,12 +129,12 @@ MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
                                                      const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter_tensor";
-    Job job(&devices_, what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE, opts.asyncOp,
-            opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE,
+                    opts.asyncOp, opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
-    add_reduce_scatter(job, output, input, r, rank_, size_, what);
-    job.detail = reduction_detail(output, r.op);
-    return run(std::move(job));
+    add_reduce_scatter(call, output, input, r, rank_, size_, what);
+    call.detail = reduction_detail(output, r.op);
+    return run(std::move(call));
   });
 }
 
@@ -140,14 +142,14 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
                                                                 const c10d::ReduceScatterOptions& opts) {
   return with_torch_errors([&] {
     const char* const what = "reduce_scatter_tensor_coalesced";
-    Job job(&devices_, what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED, opts.asyncOp,
-            opts.timeout);
+    TensorCall call(&devices_, what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED,
+                    opts.asyncOp, opts.timeout);
     check_pairs(outputs, inputs, what);
     const Reduction r = reduction(opts.reduceOp, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_reduce_scatter(job, outputs[i], inputs[i], r, rank_, size_, what);
-    job.detail = std::to_string(inputs.size()) + " tensors op=" + std::string(name(r.op));
-    return run(std::move(job));
+      add_reduce_scatter(call, outputs[i], inputs[i], r, rank_, size_, what);
+    call.detail = std::to_string(inputs.size()) + " tensors op=" + std::string(name(r.op));
+    return run(std::move(call));
   });
 }
 

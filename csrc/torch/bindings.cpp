@@ -18,10 +18,10 @@
 #include "torch/memory.hpp"
 #include "torch/python_names.hpp"
 #include "torch/python_reports.hpp"
-#include "torch/world.hpp"
+#include "torch/this_job.hpp"
 #include "transport/ipc/device_arena.hpp"
 #include "transport/mpi/broadcast.hpp"
-#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/mpi_network.hpp"
 
 namespace py = pybind11;
 
@@ -41,15 +41,14 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(dist.timeout);
     if (!options) options = c10::make_intrusive<Options>(timeout);
     options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
-    JobInfo job{world_rank, world_size, std::move(world_store)};
-    return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size,
-                                           World::get().make_group(dist, job, timeout, options->selection),
-                                           options);
+    Job::NewGroup made =
+        this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
+    return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);
   });
 }
 
 Report<"MpiInfo"> mpi_info() {
-  const mpi::RuntimeInfo info = mpi::info();
+  const mpi::Info info = mpi::info();
   Report<"MpiInfo"> d;
   d["library"] = info.mpi_version;
   d["library_path"] = info.mpi_path;
@@ -239,7 +238,7 @@ PYBIND11_MODULE(_C, m) {
       "init_mpi_from_launcher",
       [](int rank, int size, double timeout_seconds) {
         with_torch_errors([&] {
-          World::get().initialize_from_launcher(
+          this_job().start_from_launcher(
               rank, size, std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3)));
         });
       },
@@ -277,7 +276,7 @@ PYBIND11_MODULE(_C, m) {
       "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
   m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
   m.def(
-      "finalize", [](const std::string& failure) { World::get().finalize(failure); }, py::arg("failure") = "",
+      "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),
       "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
       "it waits "
@@ -287,7 +286,7 @@ PYBIND11_MODULE(_C, m) {
       "dump_flight_log",
       [](const std::string& path) {
         return with_torch_errors([&] {
-          const std::shared_ptr<FlightWriter> flight = World::get().flight();
+          const std::shared_ptr<FlightWriter> flight = this_job().flight();
           if (!flight)
             fail(ErrorCode::InvalidUsage,
                  "dump_flight_log: there is no flight log: MPI_GDR_FLIGHT_LOG=0, or no process group yet");

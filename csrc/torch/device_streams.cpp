@@ -8,7 +8,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "device/load.hpp"
-#include "torch/world.hpp"
+#include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -136,7 +136,7 @@ bool DeviceStreams::sees_messages_in_order() const {
 }
 
 void DeviceStreams::pass_addresses() {
-  World::get().engine().serve(device_);
+  this_job().engine().serve(device_);
   through_host_.store(false, std::memory_order_release);
 }
 

@@ -1,6 +1,6 @@
 // The streams on which a group works on one device, and what serves that device: a library of ours
 // (device/library.hpp) that joins its streams to the progress thread. Devices without one take the floor in
-// job.hpp.
+// tensor_call.hpp.
 //
 // Threads: immutable after construction, but for pass_addresses(); streams may be given work by any thread
 // that issues operations.

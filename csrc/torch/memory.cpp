@@ -3,44 +3,23 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <mutex>
 
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "engine/gate.hpp"
+#include "job/group_memory.hpp"
 #include "torch/device_streams.hpp"
 #include "transport/ipc/device_arena.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
-
-constexpr std::uint64_t kMostByDefault = std::uint64_t{64} << 30;
-
-// Each rank maps the memory of all ranks of its node, used or not: addresses must not be what runs out.
-std::uint64_t default_limit() {
-  rlimit addresses{};
-  if (::getrlimit(RLIMIT_AS, &addresses) != 0 || addresses.rlim_cur != RLIM_INFINITY) return 0;
-  // Where the system counts pages before they are touched, touching too many would be a signal, not an error.
-  int overcommit = 0;
-  if (std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit; overcommit == 2) return 0;
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0) return 0;
-  return std::min(kMostByDefault, static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 4);
-}
-
-std::uint64_t group_memory_limit() {
-  const Env& env = Env::get();
-  if (!env.node_memory) return 0;
-  return env.group_memory ? *env.group_memory : default_limit();
-}
 
 void release(void* memory) {
   if (shm::Arena* const arena = shm::Arena::find(memory))
@@ -115,11 +94,6 @@ c10::Allocator* device_group_allocator(c10::Device where) {
 }
 
 }  // namespace
-
-shm::Arena* group_arena() {
-  static const std::uint64_t limit = group_memory_limit();
-  return shm::Arena::own(limit);
-}
 
 std::shared_ptr<c10::Allocator> group_allocator() {
   // Leaked: storages keep a plain pointer to it, for resizing.

@@ -10,12 +10,7 @@
 
 #include <memory>
 
-#include "transport/shm/arena.hpp"
-
 namespace mpigdr::torch_binding {
-
-// Group memory of this process, null: there is none. Thread-safe.
-shm::Arena* group_arena();
 
 // Of the host's memory, one for the whole process. Thread-safe; throws torch's OutOfMemoryError.
 std::shared_ptr<c10::Allocator> group_allocator();

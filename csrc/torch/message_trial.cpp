@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "torch/world.hpp"
+#include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -73,7 +73,7 @@ MessageTrial::MessageTrial(DeviceStreams& on, int rank, int size)
       std::make_shared<Memory>(Memory{at::full({kBytes}, rank % 255, bytes), at::full({kBytes}, 255, bytes)});
   flag_ = on.device().make_flags(1);
   c10::impl::VirtualGuardImpl(on.where().type()).synchronizeStream(on.current());
-  World::get().engine().serve(on.device());
+  this_job().engine().serve(on.device());
 }
 
 bool MessageTrial::run(Group& group) {
@@ -99,7 +99,7 @@ bool MessageTrial::run(Group& group) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     in_time &= busy.has_value();
   }
-  World::get().engine().wait(*operation);
+  this_job().engine().wait(*operation);
   return memory_->received.eq(before_ % 255).all().item<bool>() && in_time;
 }
 

@@ -41,14 +41,14 @@ bool still_listens(const c10::ThreadLocalDebugInfo* session) {
 }
 
 // "all_reduce" of "mpi-gdr:all_reduce".
-std::string_view bare_title(const Job& job) {
-  const std::string_view title = job.title;
+std::string_view bare_title(const TensorCall& call) {
+  const std::string_view title = call.title;
   return title.substr(title.find(':') + 1);
 }
 
 // As NCCL's metadata spell it, for tools that know the collectives by name.
-std::string collective_name(const Job& job) {
-  const std::string_view name = bare_title(job);
+std::string collective_name(const TensorCall& call) {
+  const std::string_view name = bare_title(call);
   if (name == "all_reduce") return "allreduce";
   if (name == "all_reduce_coalesced") return "allreduce_coalesced";
   if (name == "_all_gather_base") return "_allgather_base";
@@ -68,9 +68,9 @@ std::int64_t elements(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-const at::Tensor* first_tensor(const Job& job) {
-  if (!job.inputs.empty()) return &job.inputs[0];
-  return job.outputs.empty() ? nullptr : &job.outputs[0];
+const at::Tensor* first_tensor(const TensorCall& call) {
+  if (!call.inputs.empty()) return &call.inputs[0];
+  return call.outputs.empty() ? nullptr : &call.outputs[0];
 }
 
 // Of an all_to_all, in elements; empty: even ones, or none.
@@ -132,33 +132,33 @@ void ProfiledSpan::end() noexcept {
   c10::ThreadLocalDebugInfo::_forceCurrentDebugInfo(own);
 }
 
-ProfiledCall::ProfiledCall(const Job& job, const ProfiledGroup& group, const Group::Preview& preview,
+ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, const Group::Preview& preview,
                            const ProfileArguments& arguments) {
-  const bool message = job.is_message();
+  const bool message = call.is_message();
   const auto sequence = static_cast<std::int64_t>(preview.sequence);
-  const at::Tensor* const tensor = first_tensor(job);
+  const at::Tensor* const tensor = first_tensor(call);
   std::vector<std::int64_t> in_splits, out_splits;
-  if (!job.calls.empty())
-    if (const auto* call = std::get_if<CollectiveCall>(&job.calls[0]);
-        call && call->spec.collective == Collective::AllToAll) {
-      in_splits = splits(call->spec.send_counts, call->spec, tensor);
-      out_splits = splits(call->spec.recv_counts, call->spec, tensor);
+  if (!call.calls.empty())
+    if (const auto* collective = std::get_if<CollectiveCall>(&call.calls[0]);
+        collective && collective->spec.collective == Collective::AllToAll) {
+      in_splits = splits(collective->spec.send_counts, collective->spec, tensor);
+      out_splits = splits(collective->spec.recv_counts, collective->spec, tensor);
     }
   const auto [start, stride] = stride_of(group.world_ranks);
   const std::tuple<std::string, std::string> names(group.name, group.description);
-  const std::string collective = collective_name(job);
+  const std::string collective = collective_name(call);
   // Of a message torch shows the peer there, as its source or destination.
-  const int rank = message ? std::get<MessageCall>(job.calls[0]).peer : group.rank;
+  const int rank = message ? std::get<MessageCall>(call.calls[0]).peer : group.rank;
   const auto info = make_metadata<torch::ParamCommsDebugInfo>(
-      job.async, sequence, message, names, rank, std::string(collective), elements(job.inputs),
-      elements(job.outputs), tensor ? tensor->scalar_type() : at::kByte, in_splits, out_splits, start, stride,
-      group.size);
+      call.async, sequence, message, names, rank, std::string(collective), elements(call.inputs),
+      elements(call.outputs), tensor ? tensor->scalar_type() : at::kByte, in_splits, out_splits, start,
+      stride, group.size);
   metadata_.emplace(c10::DebugInfoKind::PARAM_COMMS_INFO, info);
 
   comms_.emplace(at::RecordScope::FUNCTION);
   if (comms_->isActive()) {
     // The order of NCCL's: what replays an execution trace reads it.
-    const Inputs inputs = {c10::IValue(strided(job.inputs)),
+    const Inputs inputs = {c10::IValue(strided(call.inputs)),
                            c10::IValue(std::tuple<std::int64_t, bool>(sequence, message)),
                            c10::IValue(names),
                            rank,
@@ -168,28 +168,28 @@ ProfiledCall::ProfiledCall(const Job& job, const ProfiledGroup& group, const Gro
                            start,
                            stride,
                            group.size,
-                           job.async};
+                           call.async};
     begin(*comms_, at::kParamCommsCallName, inputs, {});
-    if (comms_->needsOutputs()) comms_->setOutputs(Inputs(1, c10::IValue(strided(job.outputs))));
+    if (comms_->needsOutputs()) comms_->setOutputs(Inputs(1, c10::IValue(strided(call.outputs))));
   }
   call_.emplace(at::RecordScope::FUNCTION);
   if (call_->isActive()) {
     // Neither begins nor ends as the span's name does: tools find that by either.
-    const std::string name = "mpi-gdr::" + std::string(bare_title(job)) + ' ' + preview.algorithm;
-    begin(*call_, name, Inputs(job.inputs.begin(), job.inputs.end()), arguments);
+    const std::string name = "mpi-gdr::" + std::string(bare_title(call)) + ' ' + preview.algorithm;
+    begin(*call_, name, Inputs(call.inputs.begin(), call.inputs.end()), arguments);
   }
 }
 
-ProfileArguments profile_arguments(const Job& job, const ProfiledGroup& group,
+ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
                                    const Group::Preview& preview) {
   ProfileArguments arguments;
   arguments["algorithm"] = preview.algorithm;
   arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
-  if (const at::Tensor* tensor = first_tensor(job)) {
+  if (const at::Tensor* tensor = first_tensor(call)) {
     arguments["dtype"] = dtype_name(tensor->scalar_type());
     arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
   }
-  if (!job.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);
+  if (!call.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);
   arguments["group"] = group.name;
   arguments["rank"] = static_cast<std::int64_t>(group.rank);
   arguments["ranks"] = static_cast<std::int64_t>(group.size);

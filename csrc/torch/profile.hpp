@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "engine/group.hpp"
-#include "torch/job.hpp"
+#include "torch/tensor_call.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -63,7 +63,7 @@ struct ProfiledGroup {
 // The call, while it exists. Made and destroyed by the calling thread, in the order of a scope.
 class ProfiledCall {
  public:
-  ProfiledCall(const Job& job, const ProfiledGroup& group, const Group::Preview& preview,
+  ProfiledCall(const TensorCall& call, const ProfiledGroup& group, const Group::Preview& preview,
                const ProfileArguments& arguments);
   ProfiledCall(const ProfiledCall&) = delete;
   ProfiledCall& operator=(const ProfiledCall&) = delete;
@@ -75,6 +75,7 @@ class ProfiledCall {
 };
 
 // algorithm, bytes, dtype, count, sequence, group, ranks: what is told besides the tensors' sizes.
-ProfileArguments profile_arguments(const Job& job, const ProfiledGroup& group, const Group::Preview& preview);
+ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
+                                   const Group::Preview& preview);
 
 }  // namespace mpigdr::torch_binding

@@ -138,10 +138,11 @@ void check(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
 
 }  // namespace
 
-Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank, int size) {
+TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
+                             int size) {
   check(tensor, opts);
-  Job job(nullptr, "all_reduce", "mpi-gdr:all_reduce_sparse", c10d::OpType::_ALLREDUCE_SPARSE, opts.asyncOp,
-          opts.timeout);
+  TensorCall call(nullptr, "all_reduce", "mpi-gdr:all_reduce_sparse", c10d::OpType::_ALLREDUCE_SPARSE,
+                  opts.asyncOp, opts.timeout);
   at::NoGradGuard no_grad;
   const at::Tensor indices = tensor._indices().to(at::kCPU).contiguous();
   const at::Tensor values = tensor._values().to(at::kCPU).contiguous();
@@ -157,20 +158,20 @@ Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& op
   x->packed = packed(indices, values);
   x->own.bytes = x->packed.numel();
 
-  job.accelerator = !tensor.is_cpu();
-  job.detail = "sparse " + describe(tensor) + " nnz=" + std::to_string(x->own.elements);
-  job.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
-  job.held = {tensor, x->packed};
-  job.kept.push_back(x);
-  StagedCall call;
-  call.first.spec = {Collective::AllGather, rank, size};
-  call.first.spec.count = sizeof(Header);
-  call.first.input = &x->own;
-  call.first.output = x->headers.data();
+  call.accelerator = !tensor.is_cpu();
+  call.detail = "sparse " + describe(tensor) + " nnz=" + std::to_string(x->own.elements);
+  call.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
+  call.held = {tensor, x->packed};
+  call.kept.push_back(x);
+  StagedCall staged;
+  staged.first.spec = {Collective::AllGather, rank, size};
+  staged.first.spec.count = sizeof(Header);
+  staged.first.input = &x->own;
+  staged.first.output = x->headers.data();
   // Not the owner: the engine drops this on the progress thread, which must not destroy the tensor in it.
-  call.next = [x = x.get()] { return x->exchange_elements(); };
-  job.calls.emplace_back(std::move(call));
-  job.epilogues.push_back([tensor, x]() mutable {
+  staged.next = [x = x.get()] { return x->exchange_elements(); };
+  call.calls.emplace_back(std::move(staged));
+  call.epilogues.push_back([tensor, x]() mutable {
     const c10::InferenceMode mode(tensor.is_inference());
     try {
       tensor.copy_(x->sum(tensor._values().options().device(at::kCPU)));
@@ -180,7 +181,7 @@ Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& op
       throw NoMemory("all_reduce: no memory for the sum of the sparse tensors: " + text);
     }
   });
-  return job;
+  return call;
 }
 
 }  // namespace mpigdr::torch_binding

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "torch/job.hpp"
+#include "torch/tensor_call.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -12,6 +12,7 @@ namespace mpigdr::torch_binding {
 // and the dtype must be equal on all ranks; if they are not, all ranks get a ValueError when they wait, and
 // the group goes on. Costs an all_gather of headers and one of all ranks' elements: O(sum of nnz) memory on
 // each rank.
-Job sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank, int size);
+TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
+                             int size);
 
 }  // namespace mpigdr::torch_binding

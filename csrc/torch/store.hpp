@@ -3,7 +3,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "bootstrap/signed_store.hpp"
+#include "bootstrap/kv_store.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -26,13 +26,5 @@ class C10dStore : public KvStore {
  private:
   const c10::intrusive_ptr<c10d::Store> store_;
 };
-
-// A store for what ranks of the job tell each other.
-inline std::unique_ptr<KvStore> signed_store(std::unique_ptr<KvStore> store) {
-  return std::make_unique<SignedStore>(std::move(store), Signer::of_launch());
-}
-inline std::unique_ptr<KvStore> signed_store(c10::intrusive_ptr<c10d::Store> store) {
-  return signed_store(std::make_unique<C10dStore>(std::move(store)));
-}
 
 }  // namespace mpigdr::torch_binding

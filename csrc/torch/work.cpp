@@ -8,10 +8,10 @@
 
 #include "common/env.hpp"
 #include "common/error.hpp"
-#include "torch/device_failure.hpp"
+#include "job/device_failure.hpp"
 #include "torch/errors.hpp"
 #include "torch/signals.hpp"
-#include "torch/world.hpp"
+#include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -81,7 +81,7 @@ void MpiWork::settle() {
   if (settled_->load(std::memory_order_relaxed)) return;
   error_ = translate(operation_->error());
   if (error_) {
-    World::get().note_failure();
+    this_job().note_failure();
   } else {
     try {
       at::NoGradGuard no_grad;  // copies into tensors that may require gradients
@@ -158,7 +158,7 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
 
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
   Operation& op = operation("wait");
-  with_torch_errors([] { World::get().check_process(); });
+  with_torch_errors([] { this_job().check_process(); });
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
   op.heard.store(true, std::memory_order_release);
   try {

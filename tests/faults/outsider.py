@@ -1,5 +1,5 @@
 """A rank of a job whose store an outsider writes to: rank 0 plays it, over a connection of its own, with
-what any client of the store can know. The keys are those of csrc/torch/world.cpp and csrc/bootstrap."""
+what any client of the store can know. The keys are those of csrc/job and csrc/bootstrap."""
 
 from __future__ import annotations
 

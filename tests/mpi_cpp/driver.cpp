@@ -23,8 +23,8 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "file_store.hpp"
+#include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/mpi_transport.hpp"
-#include "transport/mpi/runtime.hpp"
 
 using namespace checks;
 using namespace std::chrono_literals;
@@ -38,19 +38,19 @@ void meet(const std::string& key, int rank = my_rank, int size = my_size) {
   rendezvous(store, key, rank, size, "", std::chrono::steady_clock::now() + 30s);
 }
 
-void start(mpi::RuntimeOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
+void start(NetworkOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   o.rank = my_rank;
   o.size = my_size;
   o.store = store ? store : std::make_shared<FileStore>(store_dir);
   o.key = "run0";
   o.bootstrap = Env::get().bootstrap;
-  mpi::initialize(o);
+  mpi::network().start(o);
 }
 
-std::unique_ptr<mpi::GroupTransport> world(int tag = 1, bool accelerator = true) {
+std::unique_ptr<Transport> world(int tag = 1, bool accelerator = true) {
   std::vector<int> ranks(my_size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  return mpi::make_group(ranks, tag, accelerator);
+  return mpi::network().make_group({ranks, tag, accelerator});
 }
 
 // Overlapping groups, made by two threads in opposite orders on odd and even ranks, several times over.
@@ -60,7 +60,7 @@ void opposite_orders() {
     std::iota(all.begin(), all.end(), 0);
     for (int r = my_size - 1; r >= 1; --r) tail.push_back(r);  // also: an order of its own
     auto use = [round](const std::vector<int>& ranks, int tag) {
-      auto t = mpi::make_group(ranks, tag, false);
+      auto t = mpi::network().make_group({ranks, tag, false});
       REQUIRE(t->size() == static_cast<int>(ranks.size()) && ranks[t->rank()] == my_rank);
       std::int64_t sum = my_rank + round, expected = 0;
       for (int r : ranks) expected += r + round;
@@ -81,13 +81,14 @@ void opposite_orders() {
 }
 
 void basic() {
-  const mpi::RuntimeInfo early = mpi::info();
+  const mpi::Info early = mpi::info();
   REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.mpi_version.empty() && !early.abi.empty());
   REQUIRE(contains(early.mpi_path, "libmpi"));
   start();
   start();  // a second process group: checks only
-  const mpi::RuntimeInfo i = mpi::info();
-  REQUIRE(mpi::rank() == my_rank && mpi::size() == my_size && i.thread_level == "multiple");
+  const mpi::Info i = mpi::info();
+  REQUIRE(mpi::network().membership().rank == my_rank && mpi::network().membership().size() == my_size &&
+          i.thread_level == "multiple");
   const int nodes =
       std::getenv("NODES") ? std::atoi(std::getenv("NODES")) : 1;  // of equal size, in rank order
   REQUIRE(i.nodes == nodes && i.ranks_on_node == my_size / nodes);
@@ -100,7 +101,7 @@ void basic() {
   auto t = world();
   point_to_point(*t);
   natives(*t);
-  MPI_Comm lent = MPI_Comm_f2c(t->mpi_handle());
+  MPI_Comm lent = MPI_Comm_f2c(mpi::handle(*t));
   int lent_size = 0, sum = 1;
   MPI_Comm_size(lent, &lent_size);
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, lent);
@@ -108,11 +109,12 @@ void basic() {
   opposite_orders();
   t->close();
   REQUIRE(contains(message_of([&] { world(40000); }), "40000"));
-  REQUIRE(contains(message_of([&] { mpi::make_group({my_rank, my_rank}, 3, false); }), "distinct"));
+  REQUIRE(
+      contains(message_of([&] { mpi::network().make_group({{my_rank, my_rank}, 3, false}); }), "distinct"));
   auto last = world(2, false);
   wait(*last, last->istart_native(Channel::PointToPoint, {Collective::Barrier}));
   if (my_rank == 0 && std::getenv("LOSE_STORE")) std::filesystem::remove_all(store_dir);
-  mpi::finalize();
+  mpi::network().finalize();
   REQUIRE(mpi::info().finalized);
 }
 
@@ -124,7 +126,7 @@ void reordered() {
   REQUIRE(t->rank() == my_rank && mpi::info().bootstrap.rfind("launcher", 0) == 0);
   point_to_point(*t);
   t->close();
-  mpi::finalize();
+  mpi::network().finalize();
 }
 
 // MPI was initialised by somebody else: with LEVEL=multiple it is taken over and left alone, else refused.
@@ -145,7 +147,7 @@ void existing() {
     auto t = world();
     point_to_point(*t);
     t->close();
-    mpi::finalize();
+    mpi::network().finalize();
     REQUIRE(!mpi::info().finalized);
   }
   MPI_Finalize();
@@ -153,7 +155,7 @@ void existing() {
 
 // The last rank never comes.
 void missing() {
-  mpi::RuntimeOptions o;
+  NetworkOptions o;
   o.rendezvous_timeout = 1s;
   const auto begin = std::chrono::steady_clock::now();
   const std::string text = message_of([&] { start(o); });
@@ -173,7 +175,7 @@ void disagree() {
 
 // The last rank dies between the rendezvous and MPI_Init (exit code 9); the others must end with 124.
 void dies_in_init() {
-  mpi::RuntimeOptions o;
+  NetworkOptions o;
   o.init_timeout = 3s;
   start(o, std::make_shared<FileStore>(store_dir, [](const std::string& key) {
           if (my_rank == my_size - 1 && key == "run0/start/all") _exit(9);
@@ -187,8 +189,8 @@ void aborts() {
   start();
   meet("started");
   if (my_rank == 0) MPI_Abort(MPI_COMM_WORLD, 42);
-  mpi::mark_failed();
-  mpi::finalize();
+  mpi::network().mark_failed();
+  mpi::network().finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
@@ -204,19 +206,19 @@ void killed() {
   t->abandon(r);
   REQUIRE(t->test(r));
   t->close();
-  mpi::finalize();
+  mpi::network().finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
 // Clean, but the last rank leaves without finalize(): the others skip MPI_Finalize at their deadline.
 void leaves_early() {
-  mpi::RuntimeOptions o;
+  NetworkOptions o;
   o.finalize_timeout = 1s;
   o.rendezvous_timeout = 30s;
   start(o);
   meet("started");
   if (my_rank == my_size - 1) return;
-  mpi::finalize();
+  mpi::network().finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
@@ -227,7 +229,7 @@ void forks() {
   auto fork_and_exit = [] {
     const pid_t child = fork();
     if (child == 0) {
-      mpi::finalize();
+      mpi::network().finalize();
       std::exit(contains(message_of([] { start(); }), "fork") ? 0 : 71);
     }
     int status = -1;
@@ -237,7 +239,7 @@ void forks() {
   fork_and_exit();
   point_to_point(*t);
   t->close();
-  mpi::finalize();
+  mpi::network().finalize();
   fork_and_exit();
 }
 

@@ -7,7 +7,7 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/mpi_check.hpp"
-#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/mpi_network.hpp"
 
 namespace mpigdr::mpi {
 namespace {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "bootstrap/watchdog.hpp"
-#include "transport/mpi/runtime.hpp"
-#include "transport/mpi/runtime_state.hpp"
+#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 // MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
-bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
+bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
                     const std::function<std::string()>& missing) {
   // Whoever is missing by now has not passed this barrier, but may have been in it and given up: then it
   // would end well here, and MPI_Finalize would not.
@@ -61,8 +61,8 @@ bool all_ranks_come(const RuntimeState& s, std::chrono::milliseconds patience,
 
 }  // namespace
 
-bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
-  RuntimeState& s = state();
+bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
+  State& s = state();
   if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return false;
   if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return false;
   s.ready.store(false, std::memory_order_release);

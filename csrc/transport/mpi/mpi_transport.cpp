@@ -15,9 +15,9 @@
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
 #include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/native.hpp"
-#include "transport/mpi/runtime.hpp"
-#include "transport/mpi/runtime_state.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 namespace {
@@ -57,7 +57,7 @@ const char* name(Channel channel) {
   return "?";
 }
 
-class MpiTransport final : public GroupTransport {
+class MpiTransport final : public Transport {
  public:
   MpiTransport(MPI_Comm group, const std::string& name_of_group, bool accelerator) : group_(group) {
     std::fill(std::begin(channels_), std::end(channels_), MPI_COMM_NULL);
@@ -80,7 +80,7 @@ class MpiTransport final : public GroupTransport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int max_tag() const override { return max_tag_; }
-  int mpi_handle() const override { return static_cast<int>(MPI_Comm_c2f(group_)); }
+  int mpi_handle() const { return static_cast<int>(MPI_Comm_c2f(group_)); }
 
   Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     MPI_Comm comm = checked(channel, "isend", bytes, peer, tag);
@@ -125,7 +125,7 @@ class MpiTransport final : public GroupTransport {
   void abandon(Request& request) override {
     if (!request.active) return;
     request.active = false;
-    mark_failed();
+    network().mark_failed();
     if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
@@ -158,7 +158,7 @@ class MpiTransport final : public GroupTransport {
   }
 
   void close() noexcept override {
-    const RuntimeState& s = state();
+    const State& s = state();
     if (group_ == MPI_COMM_NULL) return;
     const bool freeable =
         !s.failed.load(std::memory_order_acquire) && s.pid == ::getpid() && !mpi_is_finalized();
@@ -223,10 +223,9 @@ class MpiTransport final : public GroupTransport {
 
 }  // namespace
 
-std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, int tag,
-                                           bool accelerator_channel, std::chrono::milliseconds timeout,
-                                           const std::string& name) {
+std::unique_ptr<Transport> MpiNetwork::make_group(const GroupTransportOptions& o) {
   MPI_Comm base = base_communicator();
+  const std::vector<int>& world_ranks = o.ranks;
   std::vector<int> sorted(world_ranks);
   std::sort(sorted.begin(), sorted.end());
   if (sorted.empty() || sorted.front() < 0 || sorted.back() >= size() ||
@@ -236,19 +235,27 @@ std::unique_ptr<GroupTransport> make_group(const std::vector<int>& world_ranks, 
   if (!std::binary_search(sorted.begin(), sorted.end(), rank()))
     fail(ErrorCode::InvalidUsage, "rank ", rank(), " is not a member of the group of ranks ",
          rank_list(world_ranks));
-  if (tag < 0 || tag > 32767) fail(ErrorCode::InvalidUsage, "group tag ", tag, " is not in 0..32767");
+  if (o.tag < 0 || o.tag > 32767) fail(ErrorCode::InvalidUsage, "group tag ", o.tag, " is not in 0..32767");
 
   Watchdog guard("creation of the communicators for ranks " + rank_list(world_ranks),
-                 std::chrono::steady_clock::now() + timeout, rank());
+                 std::chrono::steady_clock::now() + o.timeout, rank());
   MPI_Group everyone = MPI_GROUP_NULL, members = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
   check(MPI_Comm_group(base, &everyone), "MPI_Comm_group");
   check(MPI_Group_incl(everyone, static_cast<int>(world_ranks.size()), world_ranks.data(), &members),
         "MPI_Group_incl");
-  check(MPI_Comm_create_group(base, members, tag, &comm), "MPI_Comm_create_group");
+  check(MPI_Comm_create_group(base, members, o.tag, &comm), "MPI_Comm_create_group");
   check(MPI_Group_free(&members), "MPI_Group_free");
   check(MPI_Group_free(&everyone), "MPI_Group_free");
-  return std::make_unique<MpiTransport>(comm, name.empty() ? std::to_string(tag) : name, accelerator_channel);
+  return std::make_unique<MpiTransport>(comm, o.name.empty() ? std::to_string(o.tag) : o.name,
+                                        o.accelerator_channel);
+}
+
+int handle(const Transport& transport) {
+  const auto* const ours = dynamic_cast<const MpiTransport*>(&transport);
+  if (!ours)
+    fail(ErrorCode::InvalidUsage, "the group does not run over MPI: there is no communicator to lend");
+  return ours->mpi_handle();
 }
 
 }  // namespace mpigdr::mpi

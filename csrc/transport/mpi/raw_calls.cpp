@@ -10,8 +10,7 @@
 #include "common/error.hpp"
 #include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/native.hpp"
-#include "transport/mpi/runtime.hpp"
-#include "transport/mpi/runtime_state.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 namespace {

@@ -13,28 +13,29 @@
 #include <chrono>
 #include <deque>
 #include <functional>
-#include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "bootstrap/kv_store.hpp"
 #include "bootstrap/news.hpp"
-#include "bootstrap/process_id.hpp"
 #include "engine/engine.hpp"
+#include "job/blocking_calls.hpp"
+#include "job/orphan_watch.hpp"
+#include "transport/network.hpp"
 
 namespace mpigdr {
-class Heartbeat;
-}
 
-namespace mpigdr::torch_binding {
+class Heartbeat;
 
 class Liveness {
  public:
-  // Watches the ranks of mpi::processes(), and the agent that started this one, from now on; other hosts over
-  // this store. `prefix` of the keys: unique per generation. MPI is initialised.
+  // `network` outlives it.
+  explicit Liveness(Network& network) : network_(network) {}
+
+  // Watches the members of the network, which is started, and the agent that started this process, from now
+  // on; other hosts over this store. `prefix` of the keys: unique per generation.
   void begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect);
 
   // The others are told that this rank goes on in another generation, and the watching stops until begin().
@@ -58,25 +59,8 @@ class Liveness {
   // Which of the members may be stopped or cut off, and may come back; or "".
   std::string quiet(const Group& group) const;
 
-  // While it lives, a call that cannot be interrupted waits for these ranks (none: for the store of the job,
-  // which rank 0 may serve). If one of them is lost, or at the deadline, it may never return: after a grace
-  // of kBlockedGrace the process ends with a message.
-  class Blocking {
-   public:
-    Blocking(Liveness& liveness, std::string what, std::vector<int> ranks,
-             Clock::time_point deadline = Clock::time_point::max());
-    ~Blocking();
-    Blocking(const Blocking&) = delete;
-    Blocking& operator=(const Blocking&) = delete;
-
-   private:
-    friend class Liveness;
-    Liveness& liveness_;
-    const std::string what_;
-    const std::vector<int> ranks_;
-    const Clock::time_point deadline_;
-    std::chrono::steady_clock::time_point lost_{};
-  };
+  // Calls that cannot be interrupted; whether they may never return is looked at here.
+  BlockingCalls& blocking() { return blocking_; }
 
   // This process ends: from now on news changes no group any more. `why` completes "rank 3 has left the job:
   // ". The sentence is made now and sent by farewell().
@@ -121,25 +105,27 @@ class Liveness {
   void write_flight_log(const std::string& reason);
   std::string on_store_lost(const std::string& reason);
   void on_tick();
-  void watch_agent();
   void tell_failures();
-  static std::string missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now);
   static std::string reached(const Open& open);
+  int rank() const { return network_.membership().rank; }
+  // "rank 3 (host n7, pid 4711)", this one.
+  std::string own_name() const;
+  // Whether its process can be looked at from here.
+  bool on_this_host(int rank) const;
 
+  Network& network_;
+  BlockingCalls blocking_;
   mutable std::mutex mutex_;  // all below
   std::shared_ptr<Heartbeat> heartbeat_;
   std::vector<Entry> groups_;
   std::deque<std::string> closed_;  // how far this rank took part in groups it has closed, the last ones
-  std::list<Blocking*> blocking_;
-  std::string aborted_;  // what the rank that called MPI_Abort has said
+  std::string aborted_;             // what the rank that called MPI_Abort has said
   std::chrono::steady_clock::time_point aborted_at_{};
   News farewell_;
   std::deque<News> left_;  // of this generation, who left what: a group of that may not be open yet
   std::chrono::steady_clock::time_point told_{};  // when this rank last told of a failure
   std::atomic<bool> ending_{false};
-  // --- of the thread that looks around
-  std::optional<ProcessId> agent_;
-  std::chrono::steady_clock::time_point orphaned_{};
+  OrphanWatch orphan_;  // of the thread that looks around
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

@@ -5,17 +5,17 @@
 #include <string>
 
 #include "bootstrap/kv_store.hpp"
-#include "torch/liveness.hpp"
+#include "job/blocking_calls.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 
 class WatchedStore : public KvStore {
  public:
   // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
-  // the store or of rank 0, which may serve it, ends the process (Liveness::Blocking).
-  WatchedStore(std::shared_ptr<KvStore> store, Liveness& liveness, std::string what,
-               Clock::time_point deadline)
-      : store_(std::move(store)), liveness_(liveness), what_(std::move(what)), deadline_(deadline) {}
+  // the store or of rank 0, which may serve it, ends the process (BlockingCalls).
+  WatchedStore(std::shared_ptr<KvStore> store, BlockingCalls& calls, std::string what,
+               BlockingCalls::Clock::time_point deadline)
+      : store_(std::move(store)), calls_(calls), what_(std::move(what)), deadline_(deadline) {}
 
   void set(const std::string& key, const std::string& value) override {
     const auto call = watch();
@@ -36,12 +36,12 @@ class WatchedStore : public KvStore {
   std::unique_ptr<KvStore> clone() override { return store_->clone(); }
 
  private:
-  Liveness::Blocking watch() { return {liveness_, "a call to the job's store for " + what_, {}, deadline_}; }
+  BlockingCalls::Call watch() { return {calls_, "a call to the job's store for " + what_, {}, deadline_}; }
 
   const std::shared_ptr<KvStore> store_;
-  Liveness& liveness_;
+  BlockingCalls& calls_;
   const std::string what_;
-  const Clock::time_point deadline_;
+  const BlockingCalls::Clock::time_point deadline_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

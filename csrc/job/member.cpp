@@ -1,4 +1,4 @@
-#include "engine/member.hpp"
+#include "job/member.hpp"
 
 #include "common/record.hpp"
 

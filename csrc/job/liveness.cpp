@@ -1,48 +1,31 @@
-#include "torch/liveness.hpp"
-
-#include <unistd.h>
+#include "job/liveness.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <sstream>
 #include <thread>
 #include <utility>
 
-#include "bootstrap/agent.hpp"
 #include "bootstrap/heartbeat.hpp"
-#include "bootstrap/shared_memory.hpp"
-#include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
-#include "common/exit_status.hpp"
 #include "common/log.hpp"
 #include "common/record.hpp"
-#include "transport/mpi/runtime.hpp"
+#include "job/end_process.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kRemembered = 64;           // closed groups
-constexpr std::chrono::seconds kBlockedGrace(3);  // as the engine's stuck_grace
+constexpr std::size_t kRemembered = 64;  // closed groups
 constexpr std::size_t kFieldsPerGroup = 1 + kChannelCount;
 
-// "rank 3 (host n7, pid 4711)", this one.
-std::string own_name() { return describe(mpi::rank(), mpi::processes()[mpi::rank()]); }
-
-// Whether its process can be looked at from here.
-bool on_this_host(int rank) {
-  const auto& all = mpi::processes();
-  return all[rank].domain != 0 && all[rank].domain == all[mpi::rank()].domain;
-}
-
-[[noreturn]] void end_process(int status, const std::string& text) {
-  log_fatal(text);
-  unlink_mpich_shared_memory();
-  ::_exit(status);
-}
-
 }  // namespace
+
+std::string Liveness::own_name() const { return describe(rank(), network_.membership().own()); }
+
+bool Liveness::on_this_host(int rank) const {
+  const Membership& all = network_.membership();
+  return all.own().domain != 0 && all.processes[static_cast<std::size_t>(rank)].domain == all.own().domain;
+}
 
 void Liveness::end_generation() {
   const auto before = heartbeat();
@@ -64,12 +47,12 @@ void Liveness::end_generation() {
 }
 
 void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect) {
-  if (!agent_) agent_ = torchrun_agent();
-  if (mpi::size() == 1 && !agent_) return;
+  const Membership& all = network_.membership();
+  if (!orphan_.begin() && all.size() == 1) return;
   HeartbeatOptions options;
-  options.watch.rank = mpi::rank();
-  options.watch.processes = mpi::processes();
-  options.watch.boards = mpi::boards();
+  options.watch.rank = all.rank;
+  options.watch.processes = all.processes;
+  options.watch.boards = all.boards;
   options.watch.prefix = prefix;
   options.watch.silence = milliseconds(static_cast<std::int64_t>(Env::get().heartbeat_seconds * 1e3));
   options.connect = std::move(connect);
@@ -81,7 +64,7 @@ void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<Kv
   options.on_store_lost = [this](const std::string& reason) { return on_store_lost(reason); };
   options.on_tick = [this] { on_tick(); };
   auto started = std::make_shared<Heartbeat>(std::move(options));
-  mpi::on_abort([this](const std::string& text) {
+  network_.on_abort([this](const std::string& text) {
     if (const auto watch = heartbeat()) watch->say({News::Kind::Aborted, {}, text}, milliseconds(1500));
   });
   const std::lock_guard lock(mutex_);
@@ -148,9 +131,9 @@ std::string Liveness::quiet(const Group& group) const {
   const auto watch = heartbeat();
   if (!watch) return "";
   const std::vector<int> members = members_of(group);
-  const auto& all = mpi::processes();
+  const auto& all = network_.membership().processes;
   for (const int r : members)  // what the heartbeat finds a while later
-    if (r != mpi::rank() && on_this_host(r) && look_at(all[r]) == ProcessState::Stopped)
+    if (r != rank() && on_this_host(r) && look_at(all[r]) == ProcessState::Stopped)
       return describe(r, all[r]) + " is stopped (by SIGSTOP or job control)";
   return watch->quiet_among(members);
 }
@@ -158,7 +141,7 @@ std::string Liveness::quiet(const Group& group) const {
 std::string Liveness::explain(const std::vector<int>& members) const {
   const auto watch = heartbeat();
   if (!watch) return "";
-  const auto& all = mpi::processes();
+  const auto& all = network_.membership().processes;
   // A process that is just being killed is there for some milliseconds more.
   for (int turn = 0; turn < 20; ++turn) {
     for (const int r : members)
@@ -179,7 +162,7 @@ std::string Liveness::missing() const {
 }
 
 void Liveness::on_news(const News& news, bool found_here) {
-  const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
+  const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
   // Of a stopped process nothing else may tell: whoever waits in torch's own store calls gets no error. One
   // rank says it for all.
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
@@ -207,8 +190,8 @@ void Liveness::on_news(const News& news, bool found_here) {
 }
 
 void Liveness::lose(const News& news) {
-  mpi::mark_failed();  // MPI_Finalize would wait for it
-  const bool self = std::find(news.ranks.begin(), news.ranks.end(), mpi::rank()) != news.ranks.end();
+  network_.mark_failed();  // MPI_Finalize would wait for it
+  const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
   const std::vector<Open> open_now = open_groups();
   std::vector<Group*> lost;
   for (const Open& open : open_now)
@@ -316,62 +299,20 @@ std::string Liveness::on_store_lost(const std::string& reason) {
          "heard of the ranks on other hosts";
 }
 
-void Liveness::watch_agent() {
-  const double grace = Env::get().orphan_seconds;
-  if (!agent_ || grace == 0 || ending_.load(std::memory_order_acquire)) return;
-  const auto now = Clock::now();
-  const std::string ended =
-      "torchrun's agent (pid " + std::to_string(agent_->pid) + "), which started this rank, has ended";
-  if (orphaned_ == Clock::time_point{}) {
-    if (look_at(*agent_) != ProcessState::Ended) return;
-    orphaned_ = now;
-    std::ostringstream text;
-    text << ended << ": this rank ends in " << grace << " s (MPI_GDR_ORPHAN_GRACE)";
-    log(LogLevel::Warn, "ALIVE", text.str());
-  } else if (now - orphaned_ > std::chrono::duration<double>(grace)) {
-    end_process(kExitOrphan, ended + last_words(ended) + ". Ending this process");
-  }
-}
-
 void Liveness::on_tick() {
-  watch_agent();
+  if (!ending_.load(std::memory_order_acquire)) orphan_.look();
   tell_failures();
-  const std::lock_guard lock(mutex_);
-  // Not before other hosts can hear of it.
-  if (!aborted_.empty() && heartbeat_ &&
-      (heartbeat_->published() || Clock::now() - aborted_at_ > milliseconds(1500)))
-    end_process(1, aborted_ + "; ending this process, too");
-  if (blocking_.empty() || !heartbeat_) return;
-  const auto now = Clock::now();
-  for (Blocking* call : blocking_) {
-    const std::string lost = missed_by(*call, *heartbeat_, now);
-    if (lost.empty()) continue;
-    if (call->lost_ == Clock::time_point{}) call->lost_ = now;
-    if (now - call->lost_ > kBlockedGrace)
-      end_process(kExitStuck, call->what_ + " does not return: " + lost +
-                                  last_words(call->what_ + " does not return") + ". Ending this process");
+  std::shared_ptr<Heartbeat> watch;
+  {
+    const std::lock_guard lock(mutex_);
+    watch = heartbeat_;
+    // Not before other hosts can hear of it.
+    if (!aborted_.empty() && watch && (watch->published() || Clock::now() - aborted_at_ > milliseconds(1500)))
+      end_process(1, aborted_ + "; ending this process, too");
   }
-}
-
-// Why this call may never return, or "".
-std::string Liveness::missed_by(const Blocking& call, const Heartbeat& heartbeat, Clock::time_point now) {
-  std::string lost = heartbeat.lost_among(call.ranks_.empty() ? std::vector<int>{0} : call.ranks_);
-  if (lost.empty() && call.ranks_.empty() && !heartbeat.store_lost().empty())
-    lost = "the store is lost (" + heartbeat.store_lost() + ")";
-  if (lost.empty() && now > call.deadline_) lost = "its deadline has passed";
-  return lost;
-}
-
-Liveness::Blocking::Blocking(Liveness& liveness, std::string what, std::vector<int> ranks,
-                             Clock::time_point deadline)
-    : liveness_(liveness), what_(std::move(what)), ranks_(std::move(ranks)), deadline_(deadline) {
-  const std::lock_guard lock(liveness_.mutex_);
-  liveness_.blocking_.push_back(this);
-}
-
-Liveness::Blocking::~Blocking() {
-  const std::lock_guard lock(liveness_.mutex_);
-  liveness_.blocking_.remove(this);
+  if (watch)
+    blocking_.look([&](const std::vector<int>& ranks) { return watch->lost_among(ranks); },
+                   [&] { return watch->store_lost(); });
 }
 
 std::string Liveness::reached(const Open& open) {
@@ -420,7 +361,7 @@ void Liveness::linger() const {
   }
   // A look of theirs, a round with the store between hosts, and the writing.
   bool one_host = true;
-  for (int r = 0; r < mpi::size(); ++r) one_host &= on_this_host(r);
+  for (int r = 0; r < network_.membership().size(); ++r) one_host &= on_this_host(r);
   std::this_thread::sleep_until(told + (one_host ? milliseconds(600) : milliseconds(1500)));
 }
 
@@ -438,4 +379,4 @@ void Liveness::stop(milliseconds patience) {
   if (const auto watch = heartbeat()) watch->stop(patience);
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

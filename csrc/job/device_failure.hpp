@@ -4,7 +4,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 
 // A group has failed whose collectives are in graphs. Ends the process, for nothing can tell a program that
 // goes on to replay them; where that is not wanted, or the group was aborted, lets the device go on.
@@ -15,4 +15,4 @@ void captured_group_failed(const Group& group) noexcept;
 // then streams go on with undefined results, and the next call on the group raises.
 void device_operation_failed(const OperationPtr& operation);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

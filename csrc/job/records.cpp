@@ -1,5 +1,6 @@
-#include "torch/flight.hpp"
+#include "job/records.hpp"
 
+#include <cctype>
 #include <cstdlib>
 #include <ctime>
 
@@ -7,9 +8,8 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "engine/trace_file.hpp"
-#include "torch/tensors.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 namespace {
 
 std::string variable(const char* name) {
@@ -24,20 +24,6 @@ std::string plain(std::string text) {
   return text;
 }
 
-void add(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool flat) {
-  if (tensors.empty()) return;
-  if (flat) {
-    std::int64_t elements = 0;
-    for (const at::Tensor& t : tensors) elements += t.numel();
-    shapes.add(c10::toString(tensors[0].scalar_type()), elements);
-    return;
-  }
-  for (const at::Tensor& t : tensors) {
-    const at::IntArrayRef sizes = t.sizes();
-    shapes.add(c10::toString(t.scalar_type()), sizes.data(), sizes.size());
-  }
-}
-
 }  // namespace
 
 std::string new_job_name() {
@@ -50,7 +36,8 @@ std::string new_job_name() {
   return (slurm.empty() ? "" : slurm + "-") + when + "-" + random_nonce();
 }
 
-std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size) {
+std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size,
+                                                 const std::string& version) {
   const Env& env = Env::get();
   if (env.flight_log == 0) return nullptr;
   FlightWriterOptions options;
@@ -62,18 +49,18 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
   }
   options.rank = rank;
   options.size = size;
-  options.version = MPI_GDR_VERSION;
+  options.version = version;
   return std::make_shared<FlightWriter>(std::make_shared<FlightLog>(env.flight_log), std::move(options));
 }
 
-std::shared_ptr<Trace> make_trace(int rank, int size) {
+std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version) {
   const Env& env = Env::get();
   if (env.trace.empty()) return nullptr;
   TraceOptions options;
   options.path = trace_path(env.trace, rank, size);
   options.rank = rank;
   options.size = size;
-  options.version = MPI_GDR_VERSION;
+  options.version = version;
   options.capacity = static_cast<std::size_t>(env.trace_events);
   auto trace = std::make_shared<Trace>(options);
   // Not at the end of the job; nor shall the file of an earlier job be taken for this one's.
@@ -84,21 +71,4 @@ std::shared_ptr<Trace> make_trace(int rank, int size) {
   return trace;
 }
 
-IssueOptions describe_tensors(const Job& job) {
-  IssueOptions options;
-  const std::string_view title = job.title;
-  options.profiler_name = title.substr(title.find(':') + 1);
-  const bool lists = job.type == c10d::OpType::ALLTOALL;
-  add(options.inputs, job.inputs, lists || job.type == c10d::OpType::REDUCE_SCATTER);
-  add(options.outputs, job.outputs, lists || job.type == c10d::OpType::ALLGATHER);
-  if (!Env::get().trace.empty()) {
-    const std::vector<at::Tensor>& shown = job.inputs.empty() ? job.outputs : job.inputs;
-    if (!shown.empty()) {
-      options.dtype = dtype_name(shown[0].scalar_type());
-      options.item_size = shown[0].element_size();
-    }
-  }
-  return options;
-}
-
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

@@ -22,10 +22,10 @@
 
 namespace mpigdr::torch_binding {
 
-struct Job {
+struct TensorCall {
   // `devices`: of the group; null: tensors of accelerators take the floor.
-  Job(Devices* devices, const char* name, const char* title, c10d::OpType type, bool async,
-      std::chrono::milliseconds timeout)
+  TensorCall(Devices* devices, const char* name, const char* title, c10d::OpType type, bool async,
+             std::chrono::milliseconds timeout)
       : devices(devices), name(name), title(title), type(type), async(async), timeout(timeout) {}
 
   Devices* devices;
@@ -66,7 +66,7 @@ struct Job {
   bool is_message() const { return !calls.empty() && std::holds_alternative<MessageCall>(calls.front()); }
   void add(const CollectiveSpec& spec, const void* input, void* output, double factor = 1.0);
   // Moves the calls and all they need from `other` behind ours.
-  void append(Job other);
+  void append(TensorCall other);
 
  private:
   // The engine takes the tensor as it is.

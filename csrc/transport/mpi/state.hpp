@@ -1,4 +1,4 @@
-// Private to transport/mpi: what runtime.cpp sets up and runtime_info.cpp, finalize.cpp read.
+// Private to transport/mpi: what start() sets up and the others read.
 #pragma once
 
 #include <mpi.h>
@@ -6,22 +6,17 @@
 
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <string>
-#include <vector>
 
-#include "bootstrap/board.hpp"
 #include "bootstrap/pmi_server.hpp"
-#include "bootstrap/process_id.hpp"
+#include "transport/network.hpp"
 
 namespace mpigdr::mpi {
 
-struct RuntimeState {
+struct State {
   MPI_Comm base = MPI_COMM_NULL;
-  int rank = -1, size = -1;
-  std::vector<int> node_of_rank;
-  std::vector<ProcessId> processes;
-  std::shared_ptr<Boards> boards;
+  int rank = -1, size = -1;  // also before there are members
+  Membership members;
   PmiServer* pmi = nullptr;  // that started this MPI; null: a launcher did
   std::string bootstrap;
   pid_t pid = 0;  // that initialised MPI: a forked child has another
@@ -33,8 +28,13 @@ struct RuntimeState {
 };
 
 // Leaked: it outlives atexit handlers.
-RuntimeState& state();
+State& state();
 
+// Collective over all ranks, once MPI is initialised: State::base, sorted by torch's ranks, and its members.
+void find_members(const NetworkOptions& options);
+
+inline int rank() { return state().rank; }
+inline int size() { return state().size; }
 bool mpi_is_initialized();
 bool mpi_is_finalized();
 std::string library_version();  // first line

@@ -1,4 +1,4 @@
-#include "transport/mpi/runtime.hpp"
+#include "transport/mpi/mpi_network.hpp"
 
 #include <mpi.h>
 #include <sys/random.h>
@@ -25,7 +25,7 @@
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
 #include "transport/mpi/mpi_check.hpp"
-#include "transport/mpi/runtime_state.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 namespace {
@@ -53,7 +53,7 @@ std::string objection_to_existing(int expected_size) {
   return "";
 }
 
-std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& mine) {
+std::vector<Proposal> gather_proposals(const NetworkOptions& o, const Proposal& mine) {
   if (o.size == 1) return {mine};
   std::vector<Proposal> all;
   if (!o.store) {  // all that can be known: the launcher gave every rank what it gave this one
@@ -71,7 +71,7 @@ std::vector<Proposal> gather_proposals(const RuntimeOptions& o, const Proposal& 
   return all;
 }
 
-PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>& all,
+PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>& all,
                             const std::vector<int>& nodes, Deadline deadline) {
   PmiServerOptions p;
   p.rank = o.rank;
@@ -91,7 +91,7 @@ PmiServer& start_pmi_server(const RuntimeOptions& o, const std::vector<Proposal>
 }
 
 // Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
-void check_shared_memory(const RuntimeOptions& o, const std::vector<int>& nodes,
+void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all) {
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
@@ -106,8 +106,8 @@ void check_shared_memory(const RuntimeOptions& o, const std::vector<int>& nodes,
                      std::to_string(comfortable_shared_memory(here) >> 20) + " MiB)");
 }
 
-void start_mpi(const RuntimeOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
-  RuntimeState& s = state();
+void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
+  State& s = state();
   std::vector<std::string> hosts, cpus;
   for (const Proposal& p : all) {
     hosts.push_back(p.host);
@@ -176,7 +176,7 @@ std::string lost_or_none(const std::vector<ProcessId>& processes, int rank) {
 }
 
 // Who is not there may have ended, or be stopped, just behind MPI_Init.
-std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::string& blob,
+std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::string& blob,
                                          const std::vector<ProcessId>& processes, Deadline deadline) {
   auto next_look = steady_clock::now();
   const auto look = [&] {
@@ -205,7 +205,7 @@ std::vector<std::string> meet_after_init(const RuntimeOptions& o, const std::str
 }
 
 // All ranks learn what every rank got, and raise the same error.
-void verify_world(const RuntimeOptions& o, const std::vector<ProcessId>& processes, Deadline deadline) {
+void verify_world(const NetworkOptions& o, const std::vector<ProcessId>& processes, Deadline deadline) {
   int level = 0, size = 0;
   check(MPI_Query_thread(&level), "MPI_Query_thread");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
@@ -229,93 +229,8 @@ void verify_world(const RuntimeOptions& o, const std::vector<ProcessId>& process
   }
 }
 
-// Over MPI, since a launcher may start it before there is a store.
-void exchange_processes() {
-  struct Record {
-    char host[64];
-    std::uint64_t domain, started;
-    std::int64_t pid;
-    Board::Ticket board;
-  };
-  static_assert(std::is_trivially_copyable_v<Record>);
-  RuntimeState& s = state();
-  const ProcessId own = own_process();
-  Record mine{};
-  own.host.copy(mine.host, sizeof mine.host - 1);
-  mine.domain = own.domain;
-  mine.started = own.started;
-  mine.pid = own.pid;
-  if (!s.boards) {
-    s.boards = std::make_shared<Boards>();
-    try {
-      s.boards->own = std::make_unique<Board>();
-    } catch (const Error& error) {  // the others have to go on
-      report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
-    }
-  }
-  if (s.boards->own) mine.board = s.boards->own->ticket();
-  std::vector<Record> all(static_cast<std::size_t>(s.size));
-  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
-        "MPI_Allgather");
-  s.processes.clear();
-  s.boards->peers.clear();
-  for (Record& r : all) {
-    r.host[sizeof r.host - 1] = '\0';
-    s.processes.push_back({r.host, r.domain, r.pid, r.started});
-    const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
-    s.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
-    if (here && !s.boards->peers.back())
-      report(s.rank, "cannot read what " +
-                         describe(static_cast<int>(s.processes.size()) - 1, s.processes.back()) +
-                         " has to say: its failures are noticed at deadlines only");
-  }
-}
-
-// Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
-void begin_session() {
-  const RuntimeState& s = state();
-  char random[32];
-  if (s.rank == 0 && ::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
-  check(MPI_Bcast(random, sizeof random, MPI_BYTE, 0, s.base), "MPI_Bcast");
-  Signer::of_launch().begin_session({random, sizeof random});
-}
-
-void build_base(const RuntimeOptions& o) {
-  RuntimeState& s = state();
-  if (s.base != MPI_COMM_NULL) check(MPI_Comm_free(&s.base), "MPI_Comm_free");
-  // Ordered by torch's rank, whatever the launcher's order was.
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split(MPI_COMM_WORLD, 0, o.rank, &s.base), "MPI_Comm_split");
-  check(MPI_Comm_set_errhandler(s.base, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  check(MPI_Comm_set_name(s.base, "mpi-gdr base"), "MPI_Comm_set_name");
-  check(MPI_Comm_rank(s.base, &s.rank), "MPI_Comm_rank");
-  check(MPI_Comm_size(s.base, &s.size), "MPI_Comm_size");
-  if (s.rank != o.rank)
-    fail(ErrorCode::InvalidUsage, "torch's rank ", o.rank, " is rank ", s.rank,
-         " after sorting by torch's ranks: two processes were given the same rank");
-
-  check(MPI_Comm_split_type(s.base, MPI_COMM_TYPE_SHARED, o.rank, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type");
-  int leader = s.rank, rank_on_node = 0;
-  check(MPI_Comm_rank(node, &rank_on_node), "MPI_Comm_rank");
-  check(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
-  std::vector<int> leaders(static_cast<std::size_t>(s.size));
-  check(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, s.base), "MPI_Allgather");
-  check(MPI_Comm_free(&node), "MPI_Comm_free");
-  std::vector<std::string> names;
-  for (int l : leaders) names.push_back(std::to_string(l));
-  s.node_of_rank = number_nodes(names);
-  if (const int each = Env::get().ranks_per_node; each > 0)
-    for (int r = 0; r < s.size; ++r) s.node_of_rank[static_cast<std::size_t>(r)] = r / each;
-  exchange_processes();
-  begin_session();
-  // Everybody has attached: the Allgather is through.
-  if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
-}
-
-void check_again(const RuntimeOptions& o) {
-  const RuntimeState& s = state();
+void check_again(const NetworkOptions& o) {
+  const State& s = state();
   if (s.pid != ::getpid())
     fail(ErrorCode::InvalidUsage,
          "this process was forked from one that uses MPI, and MPI does not survive a fork. Start ",
@@ -327,8 +242,8 @@ void check_again(const RuntimeOptions& o) {
 
 }  // namespace
 
-void initialize(const RuntimeOptions& o) {
-  RuntimeState& s = state();
+void MpiNetwork::start(const NetworkOptions& o) {
+  State& s = state();
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     fail(ErrorCode::InvalidUsage, "rank=", o.rank, " is not in 0..", o.size - 1);
   if (s.ready.load(std::memory_order_acquire)) return check_again(o);
@@ -370,15 +285,15 @@ void initialize(const RuntimeOptions& o) {
         "set-up of communicators after MPI_Init", deadline + kGrace, o.rank,
         [processes, rank = o.rank] { return lost_or_none(processes, rank); },
         [processes, rank = o.rank] { return find_lost(processes, rank, false); });
-    build_base(o);
+    find_members(o);
   }
   s.finalize_timeout =
       s.under_launcher ? std::max(o.rendezvous_timeout, o.finalize_timeout) : o.finalize_timeout;
   s.ready.store(true, std::memory_order_release);
 }
 
-void renumber(const RuntimeOptions& o) {
-  RuntimeState& s = state();
+void MpiNetwork::renumber(const NetworkOptions& o) {
+  State& s = state();
   check_again(o);
   if (o.size == 1 || !o.store) return;
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
@@ -388,26 +303,17 @@ void renumber(const RuntimeOptions& o) {
   for (std::size_t r = 0; r < before.size(); ++r) moved |= before[r] != std::to_string(r);
   if (!moved) return;
   // The old numbers are of no use to find out who is missing, but their processes are.
-  const auto lost = [processes = s.processes, rank = s.rank] { return find_lost(processes, rank, false); };
+  const auto lost = [processes = s.members.processes, rank = s.rank] {
+    return find_lost(processes, rank, false);
+  };
   Watchdog guard("set-up of communicators for another order of ranks", steady_clock::now() + o.init_timeout,
                  o.rank, {}, lost);
   s.rank = o.rank;
-  build_base(o);
-}
-
-bool initialized() { return state().ready.load(std::memory_order_acquire); }
-
-int rank() { return state().rank; }
-int size() { return state().size; }
-const std::vector<int>& node_of_rank() { return state().node_of_rank; }
-const std::vector<ProcessId>& processes() { return state().processes; }
-const std::shared_ptr<Boards>& boards() { return state().boards; }
-void on_abort(std::function<void(const std::string&)> announce) {
-  if (state().pmi) state().pmi->on_abort(std::move(announce));
+  find_members(o);
 }
 
 MPI_Comm base_communicator() {
-  if (!initialized()) fail(ErrorCode::InvalidUsage, "MPI is not started yet; call initialize() first");
+  if (!network().started()) fail(ErrorCode::InvalidUsage, "MPI is not started yet; call start() first");
   if (state().pid != ::getpid())
     fail(ErrorCode::InvalidUsage,
          "this process was forked from one that uses MPI, and MPI does not survive a fork");

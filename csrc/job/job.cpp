@@ -1,4 +1,4 @@
-#include "torch/world.hpp"
+#include "job/job.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -7,24 +7,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "bootstrap/host.hpp"
 #include "bootstrap/shared_memory.hpp"
+#include "bootstrap/signed_store.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
 #include "device/host/isa.hpp"
-#include "torch/flight.hpp"
-#include "torch/member.hpp"
-#include "torch/signals.hpp"
-#include "torch/store.hpp"
-#include "transport/mpi/runtime.hpp"
+#include "job/records.hpp"
 
 extern char** environ;
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 namespace {
 
 std::atomic<bool> forked_child{false};
@@ -68,17 +66,13 @@ void warn_of_unknown_variables() {
 
 }  // namespace
 
-World& World::get() {
-  static World* const world = new World;
-  return *world;
-}
-
-World::World() {
+Job::Job(Network& network, JobOptions options)
+    : network_(network), options_(std::move(options)), liveness_(network) {
   // Only a flag: the child must not take a lock that a thread of the parent may have held.
   pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
 }
 
-void World::check_process() const {
+void Job::check_process() const {
   if (forked_child.load(std::memory_order_relaxed))
     fail(ErrorCode::Aborted,
          "this process was forked after init_process_group, and MPI does not survive a fork; "
@@ -87,48 +81,56 @@ void World::check_process() const {
 
 // torchrun shares one store among all attempts of an elastic job, and a process may create and destroy the
 // default group several times over the same store: keys of one must never be seen by another.
-std::string World::key_prefix() const {
+std::string Job::key_prefix() const {
   return "mpi-gdr/" + variable("TORCHELASTIC_RUN_ID") + "/" + variable("TORCHELASTIC_RESTART_COUNT") + "/" +
          std::to_string(generation_);
 }
 
-void World::begin_generation(c10::intrusive_ptr<c10d::Store> store) {
-  // Over the connection that is there: the server of a TCPStore looks up each client's name, one after the
-  // other, which takes seconds where no name server answers. No call of ours waits in the store for a peer.
-  std::lock_guard lock(mutex_);
-  store_ = signed_store(std::move(store));
-  ++generation_;
-  times_made_.clear();
+void Job::begin_generation(const GroupRequest& request) {
+  liveness_.end_generation();
+  std::string key;
+  std::shared_ptr<KvStore> store;
+  {
+    // Over the connection that is there: the server of a TCPStore looks up each client's name, one after the
+    // other, which takes seconds where no name server answers. No call of ours waits in the store for a peer.
+    std::lock_guard lock(mutex_);
+    store = store_ = std::make_shared<SignedStore>(request.store(), Signer::of_launch());
+    ++generation_;
+    times_made_.clear();
+    key = key_prefix() + "/alive";
+  }
+  start_network(request.job_rank, request.job_size, request.timeout, true);
+  liveness_.begin(key, [store] { return store->clone(); });
 }
 
-void World::start_mpi(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation) {
-  mpi::RuntimeOptions options;
+void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation) {
+  NetworkOptions options;
   {
     std::lock_guard lock(mutex_);
     options.store = store_;
     options.key = key_prefix();
   }
   set_log_rank(rank, size);
-  host::selected_isa();  // a wrong MPI_GDR_SIMD is told before MPI starts
-  const bool first = !mpi::initialized();
+  host::selected_isa();  // a wrong MPI_GDR_SIMD is told before the network starts
+  const bool first = !network_.started();
   options.rank = rank;
   options.size = size;
   options.bootstrap = Env::get().bootstrap;
   options.rendezvous_timeout = timeout;
   options.init_timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
-  options.poll = check_interrupt;
-  mpi::initialize(options);
+  options.poll = options_.poll;
+  network_.start(options);
   if (first && rank == 0) warn_of_unknown_variables();  // most often they are the same on all
-  if (!first && begins_generation) mpi::renumber(options);
+  if (!first && begins_generation) network_.renumber(options);
   if (const auto log = flight()) log->set_rank(rank);
 }
 
-void World::initialize_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
+void Job::start_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
   check_process();
-  start_mpi(rank, size, timeout, false);
+  start_network(rank, size, timeout, false);
 }
 
-void World::start_engine(const std::vector<Member>& members, int rank, int size) {
+void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   std::lock_guard lock(mutex_);
   if (engine_) return;
   std::vector<std::string> hosts, cpus;
@@ -140,7 +142,7 @@ void World::start_engine(const std::vector<Member>& members, int rank, int size)
   options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
   // Rank 0 of the first group names the job.
-  options.flight = make_flight_writer(members[0].job, rank, size);
+  options.flight = make_flight_writer(members[0].job, rank, size, options_.version);
   options.trace = trace_;
   options.explain = [this](const Group& group) { return liveness_.explain(group); };
   options.quiet = [this](const Group& group) { return liveness_.quiet(group); };
@@ -163,27 +165,24 @@ void World::start_engine(const std::vector<Member>& members, int rank, int size)
     log(LogLevel::Info, "INIT", "more ranks than cores on a node: waiting ranks give their core away");
 }
 
-void World::print_summary() const {
-  const mpi::RuntimeInfo mpi = mpi::info();
+void Job::print_summary() const {
+  const std::vector<std::string> network = network_.summary();
   std::ostringstream settings;
   for (const Env::Variable& v : Env::get().table())
     if (v.from_environment) settings << ' ' << v.name << '=' << v.value;
-  log(LogLevel::Info, "INIT", "mpi-gdr ", MPI_GDR_VERSION, " for torch ", MPI_GDR_TORCH_VERSION, "; ",
-      mpi.mpi_version, " (", mpi.mpi_path, ", ", mpi.abi, ", MPI ", mpi.standard, ")");
-  log(LogLevel::Info, "INIT", "started by ", mpi.initialized_by, ", bootstrap ", mpi.bootstrap,
-      ", thread level ", mpi.thread_level, ", ", mpi.nodes, " node(s), rank ", mpi.rank_on_node, " of ",
-      mpi.ranks_on_node, " on node ", mpi.node);
+  log(LogLevel::Info, "INIT", "mpi-gdr ", options_.version, " for ", options_.built_for, "; ", network[0]);
+  for (std::size_t i = 1; i < network.size(); ++i) log(LogLevel::Info, "INIT", network[i]);
   log(LogLevel::Info, "INIT", "kernels: ", host::name(host::selected_isa()));
   log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
 }
 
-std::shared_ptr<Trace> World::trace(int rank, int size) {
+std::shared_ptr<Trace> Job::trace(int rank, int size) {
   std::lock_guard lock(mutex_);
-  if (!trace_ && !engine_) trace_ = make_trace(rank, size);
+  if (!trace_ && !engine_) trace_ = make_trace(rank, size, options_.version);
   return trace_;
 }
 
-void World::write_trace(const char* reason) noexcept {
+void Job::write_trace(const char* reason) noexcept {
   std::shared_ptr<Trace> trace;
   {
     std::lock_guard lock(mutex_);
@@ -199,26 +198,24 @@ void World::write_trace(const char* reason) noexcept {
   }
 }
 
-Engine& World::engine() {
+Engine& Job::engine() {
   std::lock_guard lock(mutex_);
   MPIGDR_CHECK(engine_ != nullptr);
   return *engine_;
 }
 
-std::shared_ptr<FlightWriter> World::flight() {
+std::shared_ptr<FlightWriter> Job::flight() {
   std::lock_guard lock(mutex_);
   return engine_ ? engine_->flight() : nullptr;
 }
 
-void World::note_failure() { mpi::mark_failed(); }
-
-void World::group_closed(const Group& group) {
+void Job::group_closed(const Group& group) {
   const bool last = open_groups_.fetch_sub(1, std::memory_order_relaxed) == 1;
   liveness_.closed(group);
   if (last) write_trace("the last process group was destroyed");
 }
 
-void World::finalize(const std::string& failure) noexcept {
+void Job::finalize(const std::string& failure) noexcept {
   if (forked_child.load(std::memory_order_relaxed) || finalized_.exchange(true, std::memory_order_acq_rel))
     return;
   using std::chrono::milliseconds;
@@ -227,7 +224,7 @@ void World::finalize(const std::string& failure) noexcept {
   std::string unsettled;
   try {
     unsettled = liveness_.unsettled();
-    if (!failure.empty()) mpi::mark_failed();
+    if (!failure.empty()) network_.mark_failed();
     Engine* engine;
     std::unique_ptr<FlightSignal> flight_signal;
     {
@@ -235,7 +232,7 @@ void World::finalize(const std::string& failure) noexcept {
       engine = engine_.get();
       flight_signal = std::move(flight_signal_);
     }
-    const bool failed = mpi::failed();
+    const bool failed = network_.failed();
     std::string why =
         orderly ? "it has destroyed its process groups" : "its program ended with open process groups";
     if (failed) why = "its program ended after a failure";
@@ -243,17 +240,17 @@ void World::finalize(const std::string& failure) noexcept {
     liveness_.end(why);
     // Those that wait for this rank shall not wait longer than they must.
     if (failed) liveness_.farewell(false, milliseconds(1500));
-    if (engine && !engine->shutdown()) mpi::mark_failed();
-    if (mpi::failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
+    if (engine && !engine->shutdown()) network_.mark_failed();
+    if (network_.failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
     stuck = engine && engine->left_behind();
     write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
   } catch (...) {
-    mpi::mark_failed();
+    network_.mark_failed();
   }
   const auto start = Clock::now();
   bool told = false;
-  const bool finalized = mpi::finalize(orderly, [&] {
+  const bool finalized = network_.finalize(orderly, [&] {
     // Most ranks come within this time, and need no word from anyone.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
       told = true;
@@ -263,11 +260,11 @@ void World::finalize(const std::string& failure) noexcept {
   });
   if (told && !finalized) liveness_.give_up(milliseconds(500));
   // Another library ends MPI: nobody was waited for.
-  if (!told && !finalized && !mpi::failed()) liveness_.farewell(true, milliseconds(500));
+  if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (stuck) skip_other_exit_handlers();
   if (!unsettled.empty()) end_with_failure(unsettled);  // the later handler runs first
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

@@ -1,4 +1,4 @@
-#include "torch/job.hpp"
+#include "torch/tensor_call.hpp"
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -24,7 +24,7 @@ std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-void Job::place(const at::Tensor& tensor) {
+void TensorCall::place(const at::Tensor& tensor) {
   accelerator |= !tensor.is_cpu();
   const std::shared_ptr<DeviceStreams> found = devices ? devices->find(tensor.device()) : nullptr;
   if (where_ && found != streams)
@@ -34,11 +34,11 @@ void Job::place(const at::Tensor& tensor) {
   streams = found;
 }
 
-bool Job::usable(const at::Tensor& tensor) const {
+bool TensorCall::usable(const at::Tensor& tensor) const {
   return (tensor.is_cpu() || streams) && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-bool Job::adjacent(const std::vector<at::Tensor>& tensors) const {
+bool TensorCall::adjacent(const std::vector<at::Tensor>& tensors) const {
   const char* next = static_cast<const char*>(tensors[0].data_ptr());
   for (const at::Tensor& t : tensors) {
     if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.data_ptr() != next) return false;
@@ -49,7 +49,7 @@ bool Job::adjacent(const std::vector<at::Tensor>& tensors) const {
 
 // Memory of ours, which the caller did not count on. On the floor any accelerator works: ATen copies to host
 // memory, which waits for the caller's stream, and back on that same stream.
-at::Tensor Job::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
+at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
   at::TensorOptions options = like.options().memory_format(at::MemoryFormat::Contiguous);
   // Pinned: the copy engine of a GPU reads and writes it without another copy.
   if (!streams) options = options.device(at::kCPU).pinned_memory(like.is_cuda());
@@ -64,18 +64,18 @@ at::Tensor Job::stand_in(at::IntArrayRef sizes, const at::Tensor& like) const {
   }
 }
 
-at::Tensor Job::flat_stand_in(const std::vector<at::Tensor>& tensors) const {
+at::Tensor TensorCall::flat_stand_in(const std::vector<at::Tensor>& tensors) const {
   return stand_in({total(tensors)}, tensors[0]);
 }
 
 // On the floor, the stream on which the operation was issued: the copy back, which another thread may make,
 // comes behind all that the caller had queued there. Else the one that is current then.
-std::optional<c10::Stream> Job::epilogue_stream(const at::Tensor& tensor) const {
+std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor) const {
   if (tensor.is_cpu() || streams) return std::nullopt;
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
 
-at::Tensor Job::readable(const at::Tensor& tensor) {
+at::Tensor TensorCall::readable(const at::Tensor& tensor) {
   place(tensor);
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
@@ -86,7 +86,7 @@ at::Tensor Job::readable(const at::Tensor& tensor) {
   return copy;
 }
 
-at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
+at::Tensor TensorCall::writable(const at::Tensor& tensor, bool keeps) {
   place(tensor);
   held.push_back(tensor);
   if (usable(tensor)) return tensor;
@@ -103,7 +103,7 @@ at::Tensor Job::writable(const at::Tensor& tensor, bool keeps) {
   return copy;
 }
 
-at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
+at::Tensor TensorCall::readable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
@@ -118,7 +118,7 @@ at::Tensor Job::readable_flat(const std::vector<at::Tensor>& tensors) {
   return flat;
 }
 
-at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
+at::Tensor TensorCall::writable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
   if (adjacent(tensors)) return tensors[0];
@@ -138,7 +138,7 @@ at::Tensor Job::writable_flat(const std::vector<at::Tensor>& tensors) {
   return flat;
 }
 
-void Job::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
+void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
   CollectiveCall call;
   call.spec = spec;
   call.input = input;
@@ -147,7 +147,7 @@ void Job::add(const CollectiveSpec& spec, const void* input, void* output, doubl
   calls.emplace_back(std::move(call));
 }
 
-void Job::add_message(MessageCall call, const at::Tensor& tensor) {
+void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   place(tensor);
   call.bytes = tensor.nbytes();
   // Before there is pinned memory: to make some may end the capture.
@@ -188,7 +188,7 @@ void Job::add_message(MessageCall call, const at::Tensor& tensor) {
   calls.emplace_back(call);
 }
 
-void Job::append(Job other) {
+void TensorCall::append(TensorCall other) {
   if (where_ && other.where_ && streams != other.streams)
     fail(ErrorCode::InvalidUsage, other.name, ": tensors on ", where_->str(), " and on ", other.where_->str(),
          " in one coalesced block, expected one device");

@@ -1,4 +1,4 @@
-#include "torch/device_failure.hpp"
+#include "job/device_failure.hpp"
 
 #include <cstdlib>
 
@@ -8,7 +8,7 @@
 #include "engine/device_release.hpp"
 #include "engine/group.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr {
 
 void captured_group_failed(const Group& group) noexcept {
   if (group.failure_code() == ErrorCode::Aborted || !Env::get().end_on_device_failure)
@@ -46,4 +46,4 @@ void device_operation_failed(const OperationPtr& failed) {
   std::_Exit(kExitDeviceFailure);
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr

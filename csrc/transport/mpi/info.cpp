@@ -1,22 +1,24 @@
-// State and queries of the runtime: what is answered without starting MPI.
+// State and queries: what is answered without starting MPI.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "common/error.hpp"
+#include "transport/mpi/device_support.hpp"
 #include "transport/mpi/mpi_check.hpp"
-#include "transport/mpi/runtime.hpp"
-#include "transport/mpi/runtime_state.hpp"
+#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 
-RuntimeState& state() {
-  static auto* s = new RuntimeState;
+State& state() {
+  static auto* s = new State;
   return *s;
 }
 
@@ -75,9 +77,9 @@ MpiFamily family() {
 #endif
 }
 
-RuntimeInfo info() {
-  const RuntimeState& s = state();
-  RuntimeInfo i;
+Info info() {
+  const State& s = state();
+  Info i;
   i.mpi_version = library_version();
   Dl_info where{};
   if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
@@ -99,21 +101,42 @@ RuntimeInfo info() {
     i.bootstrap = s.bootstrap;
     i.rank = s.rank;
     i.size = s.size;
-    i.node = s.node_of_rank[static_cast<std::size_t>(s.rank)];
-    i.nodes = 1 + *std::max_element(s.node_of_rank.begin(), s.node_of_rank.end());
-    const auto self = s.node_of_rank.begin() + s.rank;
-    i.rank_on_node = static_cast<int>(std::count(s.node_of_rank.begin(), self, i.node));
-    i.ranks_on_node = static_cast<int>(std::count(s.node_of_rank.begin(), s.node_of_rank.end(), i.node));
+    i.node = s.members.node_of_rank[static_cast<std::size_t>(s.rank)];
+    i.nodes = 1 + *std::max_element(s.members.node_of_rank.begin(), s.members.node_of_rank.end());
+    const auto self = s.members.node_of_rank.begin() + s.rank;
+    i.rank_on_node = static_cast<int>(std::count(s.members.node_of_rank.begin(), self, i.node));
+    i.ranks_on_node =
+        static_cast<int>(std::count(s.members.node_of_rank.begin(), s.members.node_of_rank.end(), i.node));
   }
   return i;
 }
 
-bool failed() noexcept { return state().failed.load(std::memory_order_acquire); }
+MpiNetwork& network() {
+  static auto* n = new MpiNetwork;
+  return *n;
+}
 
-void mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
+bool MpiNetwork::started() const { return state().ready.load(std::memory_order_acquire); }
+bool MpiNetwork::failed() const noexcept { return state().failed.load(std::memory_order_acquire); }
+void MpiNetwork::mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
+const Membership& MpiNetwork::membership() const { return state().members; }
+bool MpiNetwork::gpu_aware() const { return device_support().cuda; }
+
+void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
+  if (state().pmi) state().pmi->on_abort(std::move(announce));
+}
+
+std::vector<std::string> MpiNetwork::summary() const {
+  const Info i = info();
+  std::ostringstream how;
+  how << "started by " << i.initialized_by << ", bootstrap " << i.bootstrap << ", thread level "
+      << i.thread_level << ", " << i.nodes << " node(s), rank " << i.rank_on_node << " of " << i.ranks_on_node
+      << " on node " << i.node;
+  return {i.mpi_version + " (" + i.mpi_path + ", " + i.abi + ", MPI " + i.standard + ")", how.str()};
+}
 
 void raise(int code, const std::string& operation) {
-  mark_failed();
+  network().mark_failed();
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;

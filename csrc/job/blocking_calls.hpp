@@ -1,0 +1,48 @@
+// Calls that cannot be interrupted, of MPI and of torch's store: if what they wait for is lost, they may
+// never return, and then the process ends with a message.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace mpigdr {
+
+// Thread-safe.
+class BlockingCalls {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // While it lives, a call waits for these ranks (none: for the store of the job, which rank 0 may serve).
+  class Call {
+   public:
+    Call(BlockingCalls& calls, std::string what, std::vector<int> ranks,
+         Clock::time_point deadline = Clock::time_point::max());
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    friend class BlockingCalls;
+    BlockingCalls& calls_;
+    const std::string what_;
+    const std::vector<int> ranks_;
+    const Clock::time_point deadline_;
+    Clock::time_point lost_{};
+  };
+
+  // Ends the process if a call has waited a grace of 3 s since it lost one of its ranks, or the store, or
+  // since its deadline. `lost_among`: what has become of one of these ranks, or ""; `store_lost`: of the
+  // store.
+  void look(const std::function<std::string(const std::vector<int>&)>& lost_among,
+            const std::function<std::string()>& store_lost);
+
+ private:
+  std::mutex mutex_;
+  std::list<Call*> calls_;
+};
+
+}  // namespace mpigdr

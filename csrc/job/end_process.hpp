@@ -1,0 +1,20 @@
+// How the job ends this process, where it cannot go on and no exception would reach anyone.
+#pragma once
+
+#include <unistd.h>
+
+#include <string>
+
+#include "bootstrap/shared_memory.hpp"
+#include "common/log.hpp"
+
+namespace mpigdr {
+
+// Says why. Runs no exit handlers: a thread may be stuck in a library that they need.
+[[noreturn]] inline void end_process(int status, const std::string& why) {
+  log_fatal(why);
+  unlink_mpich_shared_memory();
+  ::_exit(status);
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,210 @@
+// How a group comes into being: its members meet over the store, then inside the network.
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/rendezvous.hpp"
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "common/log.hpp"
+#include "engine/selection_source.hpp"
+#include "job/group_memory.hpp"
+#include "job/job.hpp"
+#include "job/records.hpp"
+#include "job/watched_store.hpp"
+#include "transport/shm/node_memory.hpp"
+#include "transport/shm/node_transport.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
+
+// FNV-1a: equal on all ranks and releases, unlike std::hash.
+std::uint64_t hash(const std::vector<int>& ranks) {
+  std::uint64_t h = 14695981039346656037u;
+  for (int rank : ranks)
+    for (int byte = 0; byte < 4; ++byte)
+      h = (h ^ ((static_cast<unsigned>(rank) >> (8 * byte)) & 0xff)) * 1099511628211u;
+  return h;
+}
+
+std::vector<int> nodes_of(const Membership& job, const std::vector<int>& members) {
+  std::vector<int> nodes;
+  for (const int r : members) nodes.push_back(job.node_of_rank[static_cast<std::size_t>(r)]);
+  return nodes;
+}
+
+bool on_one_node(const Membership& job, const std::vector<int>& members) {
+  const std::vector<int> nodes = nodes_of(job, members);
+  return std::count(nodes.begin(), nodes.end(), nodes[0]) == static_cast<std::ptrdiff_t>(nodes.size());
+}
+
+// Shared memory for a group whose members are all on this host; null where there is none to be had.
+std::unique_ptr<shm::Segment> make_segment(const Membership& job, const std::vector<int>& members) {
+  if (members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
+  if (Env::get().ranks_per_node > 0 && !on_one_node(job, members)) return nullptr;
+  const std::uint64_t here = job.own().domain;
+  if (here == 0 || std::any_of(members.begin(), members.end(), [&](int r) {
+        return job.processes[static_cast<std::size_t>(r)].domain != here;
+      }))
+    return nullptr;
+  try {
+    const std::size_t for_messages =
+        Env::get().messages == MessagePath::Mpi ? 0 : shm::message_bytes(static_cast<int>(members.size()));
+    return std::make_unique<shm::Segment>(group_arena(), for_messages);
+  } catch (const Error& error) {
+    log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
+    return nullptr;
+  }
+}
+
+bool takes_device_addresses(const Network& network) {
+  const Env::Choice choice = Env::get().gpu_aware;
+  return choice == Env::Choice::Auto ? network.gpu_aware() : choice == Env::Choice::On;
+}
+
+bool all_of(const std::vector<Member>& members, bool Member::* flag) {
+  return std::all_of(members.begin(), members.end(), [flag](const Member& m) { return m.*flag; });
+}
+
+bool any_of(const std::vector<Member>& members, bool Member::* flag) {
+  return std::any_of(members.begin(), members.end(), [flag](const Member& m) { return m.*flag; });
+}
+
+void check_agreement(const std::string& group, const std::vector<Member>& members) {
+  std::vector<std::vector<SharedSetting>> settings;
+  for (const Member& member : members) settings.push_back(member.settings);
+  if (const std::string text = disagreement(settings); !text.empty())
+    fail(ErrorCode::Remote, "ranks of group ", group,
+         " have different settings, expected equal ones: ", text);
+}
+
+}  // namespace
+
+Job::NewGroup Job::make_group(const GroupRequest& request) {
+  check_process();
+  if (finalized_.load(std::memory_order_acquire))
+    fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
+  // A bad variable or file is told before anyone is waited for.
+  const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
+  trace(request.job_rank, request.job_size);  // so is a file that cannot be written
+  bool begins_generation;
+  {
+    std::lock_guard lock(mutex_);
+    begins_generation = request.is_default || !store_;
+  }
+  if (begins_generation)
+    begin_generation(request);
+  else
+    start_network(request.job_rank, request.job_size, request.timeout, false);
+
+  const Meeting meeting = meet(request, planner->settings());
+  check_agreement(request.name, meeting.members);
+  start_engine(meeting.members, request.job_rank, request.job_size);
+  std::unique_ptr<Transport> transport = connect(request, meeting);
+
+  NewGroup made;
+  made.members = request.members;
+  made.transport = transport.get();
+  made.served = all_of(meeting.members, &Member::served);
+  made.gpu_aware = made.served && all_of(meeting.members, &Member::gpu_aware);
+  const GroupOptions options = options_of(request, meeting);
+  // A device's memory is within the library's reach then, but not within that of our messages inside a node;
+  // and both ends of a message must go the same way.
+  if (!made.gpu_aware)
+    transport = shm::over_node_memory(std::move(transport), options.node,
+                                      {.kernel_copies = Env::get().messages == MessagePath::Cma});
+  open_groups_.fetch_add(1, std::memory_order_relaxed);
+  made.group = engine().make_group(options, std::move(transport), planner);
+  liveness_.opened(engine(), made.group, request.members, meeting.key);
+  log(LogLevel::Info, "INIT", "group ", request.name, " of ", request.members.size(),
+      " rank(s), messages by ", made.group->message_path());
+  return made;
+}
+
+// Over the store before the network's blocking call. The key is made of the members and of how often they
+// have met: names of groups differ between ranks (use_local_synchronization), and other groups may be made in
+// between.
+Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSetting>& settings) {
+  const auto size = static_cast<int>(request.members.size());
+  const std::string what = "group " + request.name;
+  const auto deadline = Clock::now() + request.timeout;
+  Meeting meeting;
+  std::unique_ptr<KvStore> store;
+  {
+    std::lock_guard lock(mutex_);
+    meeting.times = times_made_[request.members]++;
+    meeting.key = key_prefix() + "/group/" + std::to_string(hash(request.members)) + "/" +
+                  std::to_string(meeting.times);
+    store = std::make_unique<WatchedStore>(store_, liveness_.blocking(), what, deadline);
+  }
+  auto segment = make_segment(membership(), request.members);
+  Member own;
+  own.settings = settings;
+  own.accelerator = request.accelerator;
+  own.served = request.served;
+  own.gpu_aware = request.accelerator && takes_device_addresses(network_);
+  own.host = host_identity();
+  own.cpus = usable_cpus();
+  own.job = new_job_name();
+  if (segment) own.ticket = segment->ticket();
+  const auto all_there = [&] {
+    if (options_.poll) options_.poll();
+    if (const std::string lost = liveness_.lost_among(request.members, true); !lost.empty())
+      fail(ErrorCode::Remote, what, " cannot be made: ", lost);
+  };
+  try {
+    for (const std::string& blob :
+         rendezvous(*store, meeting.key, request.rank, size, packed(own), deadline, all_there))
+      meeting.members.push_back(unpacked_member(blob));
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::System) throw;
+    // The store failed: does it, because its host or a member has ended?
+    const std::string lost = liveness_.explain(request.members);
+    if (lost.empty()) throw;
+    fail(ErrorCode::Remote, what, " cannot be made: ", lost, "; ", e.what());
+  }
+  if (segment) {
+    std::vector<std::string> tickets;
+    for (const Member& member : meeting.members) tickets.push_back(member.ticket);
+    // Nobody waits for the memory of a rank that has none: its ticket is empty.
+    meeting.memory = shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there);
+  }
+  return meeting;
+}
+
+std::unique_ptr<Transport> Job::connect(const GroupRequest& request, const Meeting& meeting) {
+  GroupTransportOptions options;
+  options.ranks = request.members;
+  options.tag = static_cast<int>((hash(request.members) + static_cast<std::uint64_t>(meeting.times)) % 32768);
+  options.accelerator_channel = any_of(meeting.members, &Member::accelerator);
+  options.timeout = std::max<std::chrono::milliseconds>(request.timeout, std::chrono::seconds(1));
+  options.name = request.name;
+  const BlockingCalls::Call call(liveness_.blocking(), "the set-up of group " + request.name,
+                                 request.members);
+  return network_.make_group(options);
+}
+
+GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting) {
+  const Env& env = Env::get();
+  GroupOptions group;
+  group.name = request.name;
+  group.timeout = env.timeout_seconds
+                      ? std::chrono::nanoseconds(static_cast<std::int64_t>(*env.timeout_seconds * 1e9))
+                      : std::chrono::nanoseconds(request.timeout);
+  group.max_in_flight = env.max_in_flight;
+  group.check_calls = env.check_calls;
+  group.is_default = request.is_default;
+  group.uid = meeting.key;
+  group.members = request.members;
+  group.on_failed = [this](const Group& failed, const std::string& reason) {
+    liveness_.failed(failed, reason);
+  };
+  if (meeting.memory && meeting.memory->reach() != Reach::None) group.node = meeting.memory;
+  // A library may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
+  if (!group.node && !on_one_node(membership(), request.members))
+    group.topology = std::make_shared<const Topology>(nodes_of(membership(), request.members));
+  return group;
+}
+
+}  // namespace mpigdr

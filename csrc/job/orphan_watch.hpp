@@ -1,0 +1,25 @@
+// torchrun's agent, which started this rank: when it has ended, nobody ends the rank any more.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "bootstrap/process_id.hpp"
+
+namespace mpigdr {
+
+// One thread at a time.
+class OrphanWatch {
+ public:
+  // Finds the agent; false: torchrun has not started this process.
+  bool begin();
+  // Looks whether the agent lives. Says once that it does not, and ends the process MPI_GDR_ORPHAN_GRACE
+  // later.
+  void look();
+
+ private:
+  std::optional<ProcessId> agent_;
+  std::chrono::steady_clock::time_point orphaned_{};
+};
+
+}  // namespace mpigdr

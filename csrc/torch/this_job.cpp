@@ -1,0 +1,65 @@
+#include "torch/this_job.hpp"
+
+#include <ATen/DeviceAccelerator.h>
+
+#include <numeric>
+
+#include "torch/device_streams.hpp"
+#include "torch/signals.hpp"
+#include "torch/store.hpp"
+#include "transport/mpi/mpi_network.hpp"
+
+namespace mpigdr::torch_binding {
+namespace {
+
+void add_device(GroupRequest& request) {
+  const std::optional<c10::DeviceType> type = at::getAccelerator();
+  request.accelerator = type.has_value();
+  request.served = type && serves_devices(*type);
+}
+
+}  // namespace
+
+Job& this_job() {
+  static Job* const job = new Job(
+      mpi::network(), {MPI_GDR_VERSION, std::string("torch ") + MPI_GDR_TORCH_VERSION, check_interrupt});
+  return *job;
+}
+
+GroupRequest group_request(const c10d::DistributedBackendOptions& dist, const Options& options, int job_rank,
+                           int job_size, const c10::intrusive_ptr<c10d::Store>& job_store) {
+  GroupRequest request;
+  request.name = dist.group_id;
+  request.rank = dist.group_rank;
+  request.members.assign(dist.global_ranks_in_group.begin(), dist.global_ranks_in_group.end());
+  request.is_default = request.members.empty();
+  request.job_rank = request.is_default || job_rank < 0 ? dist.group_rank : job_rank;
+  request.job_size = request.is_default || job_size < 0 ? dist.group_size : job_size;
+  if (request.is_default) {
+    request.members.resize(static_cast<std::size_t>(request.job_size));
+    std::iota(request.members.begin(), request.members.end(), 0);
+  }
+  request.store = [store = request.is_default || !job_store ? dist.store : job_store] {
+    return std::make_unique<C10dStore>(store);
+  };
+  request.timeout = options.timeout;
+  request.selection = options.selection;
+  add_device(request);
+  return request;
+}
+
+GroupRequest child_request(const Options& options, int rank, std::vector<int> members) {
+  const Membership& job = this_job().membership();
+  GroupRequest request;
+  request.name = options.group_name;
+  request.rank = rank;
+  request.members = std::move(members);
+  request.job_rank = job.rank;
+  request.job_size = job.size();
+  request.timeout = options.timeout;
+  request.selection = options.selection;
+  add_device(request);
+  return request;
+}
+
+}  // namespace mpigdr::torch_binding

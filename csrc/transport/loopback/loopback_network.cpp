@@ -1,0 +1,88 @@
+#include "transport/loopback/loopback_network.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "bootstrap/rendezvous.hpp"
+#include "common/error.hpp"
+#include "transport/loopback/loopback.hpp"
+
+namespace mpigdr {
+namespace {
+
+// Endpoints that their ranks have not taken yet. Thread-safe.
+class Groups {
+ public:
+  std::unique_ptr<Transport> take(const std::vector<int>& ranks, int tag, int rank) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::unique_ptr<Transport>>& endpoints = made_[{ranks, tag}];
+    if (endpoints.empty()) endpoints = make_loopback(static_cast<int>(ranks.size()));
+    const auto at = std::find(ranks.begin(), ranks.end(), rank);
+    if (at == ranks.end()) fail(ErrorCode::InvalidUsage, "rank ", rank, " is not a member of the group");
+    std::unique_ptr<Transport> own = std::move(endpoints[static_cast<std::size_t>(at - ranks.begin())]);
+    if (std::none_of(endpoints.begin(), endpoints.end(), [](const auto& e) { return e != nullptr; }))
+      made_.erase({ranks, tag});
+    return own;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<std::vector<int>, int>, std::vector<std::unique_ptr<Transport>>> made_;
+};
+
+class LoopbackNetwork final : public Network {
+ public:
+  LoopbackNetwork(std::shared_ptr<Groups> groups, int size) : groups_(std::move(groups)), size_(size) {}
+
+  void start(const NetworkOptions& o) override {
+    if (o.size != size_)
+      fail(ErrorCode::InvalidUsage, "size=", o.size, ", expected ", size_, ": as many as there are networks");
+    if (!started_) renumber(o);
+    started_ = true;
+  }
+  bool started() const override { return started_; }
+  void renumber(const NetworkOptions& o) override {
+    const auto deadline = std::chrono::steady_clock::now() + o.rendezvous_timeout;
+    rendezvous(*o.store, o.key + "/start", o.rank, o.size, "", deadline, o.poll);
+    members_.rank = o.rank;
+    members_.processes.clear();
+    members_.node_of_rank.clear();
+    for (int r = 0; r < size_; ++r) {
+      members_.processes.push_back({std::string("n").append(std::to_string(r)), 0, r + 1, 0});
+      members_.node_of_rank.push_back(r);
+    }
+  }
+  bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept override {
+    return started_ && orderly && !failed_ && (!missing || missing().empty());
+  }
+  void mark_failed() noexcept override { failed_ = true; }
+  bool failed() const noexcept override { return failed_; }
+  const Membership& membership() const override { return members_; }
+  void on_abort(std::function<void(const std::string&)> announce) override {}
+  bool gpu_aware() const override { return false; }
+  std::vector<std::string> summary() const override { return {"threads of one process"}; }
+  std::unique_ptr<Transport> make_group(const GroupTransportOptions& o) override {
+    return groups_->take(o.ranks, o.tag, members_.rank);
+  }
+
+ private:
+  const std::shared_ptr<Groups> groups_;
+  const int size_;
+  Membership members_;
+  std::atomic<bool> started_{false}, failed_{false};
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Network>> make_loopback_networks(int size) {
+  const auto groups = std::make_shared<Groups>();
+  std::vector<std::unique_ptr<Network>> all;
+  for (int r = 0; r < size; ++r) all.push_back(std::make_unique<LoopbackNetwork>(groups, size));
+  return all;
+}
+
+}  // namespace mpigdr

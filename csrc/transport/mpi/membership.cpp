@@ -1,0 +1,113 @@
+// Who the ranks of the job are, told over MPI, since a launcher may start it before there is a store.
+#include <mpi.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include "bootstrap/host.hpp"
+#include "bootstrap/shared_memory.hpp"
+#include "bootstrap/signed_store.hpp"
+#include "bootstrap/watchdog.hpp"
+#include "common/env.hpp"
+#include "common/error.hpp"
+#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+void exchange_processes() {
+  struct Record {
+    char host[64];
+    std::uint64_t domain, started;
+    std::int64_t pid;
+    Board::Ticket board;
+  };
+  static_assert(std::is_trivially_copyable_v<Record>);
+  State& s = state();
+  const ProcessId own = own_process();
+  Record mine{};
+  own.host.copy(mine.host, sizeof mine.host - 1);
+  mine.domain = own.domain;
+  mine.started = own.started;
+  mine.pid = own.pid;
+  if (!s.members.boards) {
+    s.members.boards = std::make_shared<Boards>();
+    try {
+      s.members.boards->own = std::make_unique<Board>();
+    } catch (const Error& error) {  // the others have to go on
+      report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
+    }
+  }
+  if (s.members.boards->own) mine.board = s.members.boards->own->ticket();
+  std::vector<Record> all(static_cast<std::size_t>(s.size));
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
+        "MPI_Allgather");
+  s.members.processes.clear();
+  s.members.boards->peers.clear();
+  for (Record& r : all) {
+    r.host[sizeof r.host - 1] = '\0';
+    s.members.processes.push_back({r.host, r.domain, r.pid, r.started});
+    const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
+    s.members.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
+    if (here && !s.members.boards->peers.back())
+      report(s.rank,
+             "cannot read what " +
+                 describe(static_cast<int>(s.members.processes.size()) - 1, s.members.processes.back()) +
+                 " has to say: its failures are noticed at deadlines only");
+  }
+}
+
+// Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
+void begin_session() {
+  const State& s = state();
+  char random[32];
+  if (s.rank == 0 && ::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
+  check(MPI_Bcast(random, sizeof random, MPI_BYTE, 0, s.base), "MPI_Bcast");
+  Signer::of_launch().begin_session({random, sizeof random});
+}
+
+}  // namespace
+
+void find_members(const NetworkOptions& o) {
+  State& s = state();
+  if (s.base != MPI_COMM_NULL) check(MPI_Comm_free(&s.base), "MPI_Comm_free");
+  // Ordered by torch's rank, whatever the launcher's order was.
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split(MPI_COMM_WORLD, 0, o.rank, &s.base), "MPI_Comm_split");
+  check(MPI_Comm_set_errhandler(s.base, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check(MPI_Comm_set_name(s.base, "mpi-gdr base"), "MPI_Comm_set_name");
+  check(MPI_Comm_rank(s.base, &s.rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(s.base, &s.size), "MPI_Comm_size");
+  if (s.rank != o.rank)
+    fail(ErrorCode::InvalidUsage, "torch's rank ", o.rank, " is rank ", s.rank,
+         " after sorting by torch's ranks: two processes were given the same rank");
+
+  check(MPI_Comm_split_type(s.base, MPI_COMM_TYPE_SHARED, o.rank, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  int leader = s.rank, rank_on_node = 0;
+  check(MPI_Comm_rank(node, &rank_on_node), "MPI_Comm_rank");
+  check(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
+  std::vector<int> leaders(static_cast<std::size_t>(s.size));
+  check(MPI_Allgather(&leader, 1, MPI_INT, leaders.data(), 1, MPI_INT, s.base), "MPI_Allgather");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  std::vector<std::string> names;
+  for (int l : leaders) names.push_back(std::to_string(l));
+  s.members.rank = s.rank;
+  s.members.node_of_rank = number_nodes(names);
+  if (const int each = Env::get().ranks_per_node; each > 0)
+    for (int r = 0; r < s.size; ++r) s.members.node_of_rank[static_cast<std::size_t>(r)] = r / each;
+  exchange_processes();
+  begin_session();
+  // Everybody has attached: the Allgather is through.
+  if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
+}
+
+}  // namespace mpigdr::mpi

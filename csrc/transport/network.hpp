@@ -1,0 +1,93 @@
+// What connects the processes of a job: it is started once a process, knows who they are, and makes the
+// transports of their groups. Implementations: mpi/ (production), loopback/ (ranks as threads of one process,
+// for the unit tests of job/).
+//
+// start(), renumber() and finalize() block; their caller holds no lock that a store or another thread needs
+// (the GIL). They are called by one thread at a time. make_group() may be called by several threads at a
+// time, in any order. The queries are thread-safe and never start anything.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/board.hpp"
+#include "bootstrap/kv_store.hpp"
+#include "bootstrap/process_id.hpp"
+#include "common/env.hpp"
+#include "transport/transport.hpp"
+
+namespace mpigdr {
+
+struct NetworkOptions {
+  int rank = 0;  // torch's
+  int size = 1;
+  BootstrapMode bootstrap = BootstrapMode::Auto;
+  std::shared_ptr<KvStore> store;  // may be null under an MPI launcher and for size 1
+  // Prefix of all store keys. Unique per attempt: run id, restart count and how often a default group was
+  // created.
+  std::string key;
+  std::function<void()> poll;  // called while this rank waits for others, and may throw to end that
+  std::chrono::milliseconds rendezvous_timeout{1'800'000};  // until all ranks have come to start()
+  std::chrono::milliseconds init_timeout{300'000};          // for the library's start and the set-up after it
+  std::chrono::milliseconds finalize_timeout{60'000};       // see finalize()
+};
+
+// The processes of the job, by rank.
+struct Membership {
+  int rank = -1;                     // of this process
+  std::vector<ProcessId> processes;  // as many as there are ranks
+  std::vector<int> node_of_rank;     // numbered from 0
+  std::shared_ptr<Boards> boards;    // of this host; null where it has one rank, or shares no memory
+
+  int size() const { return static_cast<int>(processes.size()); }
+  const ProcessId& own() const { return processes[static_cast<std::size_t>(rank)]; }
+};
+
+struct GroupTransportOptions {
+  std::vector<int> ranks;  // of the job, in the order of their ranks in the group
+  // 0..32767, equal on the members and different between groups that are made at the same time.
+  int tag = 0;
+  bool accelerator_channel = false;  // adds Channel::Accelerator; without it that channel throws
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);
+  std::string name;  // of the group, for what tools show of it; this rank's alone
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  // Connects this process with the others. Again: only checks the size. Throws Timeout naming ranks that did
+  // not come; InvalidUsage, Remote or System saying what to change.
+  virtual void start(const NetworkOptions& options) = 0;
+  virtual bool started() const = 0;
+  // Once started, before a world of the same size whose ranks may stand in another order: all of them come
+  // here. Nobody asks for membership() meanwhile. Throws as start() does.
+  virtual void renumber(const NetworkOptions& options) = 0;
+  // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
+  // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
+  // one of them. `missing` is asked now and then while this rank waits: text means that somebody will never
+  // come. True if the network was ended by this call. Never throws.
+  virtual bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept = 0;
+
+  // An operation failed or was given up: peers may be gone, and finalize() would wait for them.
+  virtual void mark_failed() noexcept = 0;
+  virtual bool failed() const noexcept = 0;
+
+  // Once started.
+  virtual const Membership& membership() const = 0;
+  // How an abort of this rank by the library tells the others, where no launcher ends them.
+  virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
+  // The library says that it takes addresses of a device's memory.
+  virtual bool gpu_aware() const = 0;
+  // For the log: the library, and how it was started.
+  virtual std::vector<std::string> summary() const = 0;
+
+  // Collective over the members, who have met before. Blocks; ends the process with a message if the library
+  // does not return within the timeout.
+  virtual std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) = 0;
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,178 @@
+// A job without torch and MPI: its ranks are threads, each with a network and an engine of its own.
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <numeric>
+
+#include "common/error.hpp"
+#include "job/job.hpp"
+#include "memory_store.hpp"
+#include "test.hpp"
+#include "transport/loopback/loopback_network.hpp"
+
+using namespace mpigdr;
+using namespace std::chrono_literals;
+
+namespace {
+
+class Ranks {
+ public:
+  explicit Ranks(int size) : networks_(make_loopback_networks(size)) {
+    for (auto& network : networks_)
+      jobs_.push_back(std::make_unique<Job>(*network, JobOptions{"1.0", "tests", {}}));
+  }
+  int size() const { return static_cast<int>(jobs_.size()); }
+  Job& operator[](int rank) { return *jobs_[static_cast<std::size_t>(rank)]; }
+
+  GroupRequest world(int rank, std::chrono::milliseconds timeout = 30s) const {
+    GroupRequest request = of({}, rank, timeout);
+    request.name = "0";
+    request.is_default = true;
+    request.rank = rank;
+    request.members.resize(static_cast<std::size_t>(size()));
+    std::iota(request.members.begin(), request.members.end(), 0);
+    return request;
+  }
+  GroupRequest of(std::vector<int> members, int rank, std::chrono::milliseconds timeout = 30s) const {
+    GroupRequest request;
+    request.name = "some";
+    request.job_rank = rank;
+    request.job_size = size();
+    request.members = std::move(members);
+    for (std::size_t i = 0; i < request.members.size(); ++i)
+      if (request.members[i] == rank) request.rank = static_cast<int>(i);
+    request.store = [shared = shared_] { return std::make_unique<MemoryStore>(shared); };
+    request.timeout = timeout;
+    return request;
+  }
+
+  // On a thread for each of these ranks, beside each other; what each has thrown, or "".
+  std::vector<std::string> at_once(const std::vector<int>& ranks, const std::function<void(int)>& body) {
+    std::vector<std::future<std::string>> running;
+    for (const int r : ranks)
+      running.push_back(std::async(std::launch::async, [&body, r]() -> std::string {
+        try {
+          body(r);
+          return "";
+        } catch (const Error& e) {
+          return std::string(name(e.code())) + ": " + e.what();
+        }
+      }));
+    std::vector<std::string> thrown;
+    for (auto& one : running) thrown.push_back(one.get());
+    return thrown;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Network>> networks_;
+  std::shared_ptr<MemoryStore::Shared> shared_ = std::make_shared<MemoryStore::Shared>();
+  std::vector<std::unique_ptr<Job>> jobs_;
+};
+
+bool none(const std::vector<std::string>& thrown) {
+  for (const std::string& text : thrown)
+    if (!text.empty()) std::printf("  thrown: %s\n", text.c_str());
+  return std::all_of(thrown.begin(), thrown.end(), [](const std::string& text) { return text.empty(); });
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::int64_t sum_of(Job& job, Group& group, std::int64_t own) {
+  std::int64_t sum = 0;
+  CollectiveCall call;
+  call.spec = {Collective::AllReduce, group.rank(), group.size()};
+  call.spec.count = 1;
+  call.spec.dtype = DataType::Int64;
+  call.input = &own;
+  call.output = &sum;
+  IssueOptions options;
+  options.name = "all_reduce";
+  const OperationPtr operation = group.issue({std::move(call)}, std::move(options));
+  job.engine().wait(*operation);
+  return sum;
+}
+
+}  // namespace
+
+TEST(groups_are_made_in_any_order) {
+  Ranks ranks(3);
+  CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) {
+    const Job::NewGroup world = ranks[r].make_group(ranks.world(r));
+    CHECK(world.group->rank() == r && sum_of(ranks[r], *world.group, r + 1) == 6);
+    const auto pair = [&](std::vector<int> members) {
+      const Job::NewGroup made = ranks[r].make_group(ranks.of(members, r));
+      CHECK(made.members == members && members[made.group->rank()] == r);
+      CHECK(sum_of(ranks[r], *made.group, r) == members[0] + members[1]);
+      ranks[r].engine().close(*made.group);
+      ranks[r].group_closed(*made.group);
+    };
+    // Rank 0 is in both, and makes them one after the other; again with the same members, which is another
+    // one.
+    for (int again = 0; again < 2; ++again) {
+      if (r != 2) pair({1, 0});
+      if (r != 1) pair({0, 2});
+    }
+    ranks[r].engine().close(*world.group);
+    ranks[r].group_closed(*world.group);
+  })));
+  CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) { ranks[r].finalize(""); })));
+}
+
+TEST(ranks_may_stand_in_another_order_later) {
+  Ranks ranks(3);
+  for (const int shift : {0, 1})
+    CHECK(none(ranks.at_once({0, 1, 2}, [&](int process) {
+      const int rank = (process + shift) % 3;
+      Job& job = ranks[process];
+      const Job::NewGroup world = job.make_group(ranks.world(rank));
+      CHECK(job.membership().rank == rank && sum_of(job, *world.group, rank) == 3);
+      job.engine().close(*world.group);
+      job.group_closed(*world.group);
+    })));
+  CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) { ranks[r].finalize(""); })));
+}
+
+TEST(a_rank_that_never_comes_is_named) {
+  Ranks ranks(3);
+  for (const std::string& text :
+       ranks.at_once({0, 1}, [&](int r) { ranks[r].make_group(ranks.world(r, 300ms)); }))
+    CHECK(contains(text, name(ErrorCode::Timeout)) && contains(text, "rank(s) 2 of"));
+}
+
+TEST(what_chooses_algorithms_must_be_equal) {
+  Ranks ranks(2);
+  for (const std::string& text : ranks.at_once({0, 1}, [&](int r) {
+         GroupRequest request = ranks.world(r);
+         if (r == 1) request.selection = "all_reduce:0-4K:ring";
+         ranks[r].make_group(request);
+       }))
+    CHECK(contains(text, name(ErrorCode::Remote)) && contains(text, "different settings"));
+}
+
+TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
+  Ranks ranks(2);
+  std::vector<Job::NewGroup> worlds(2);
+  CHECK(none(ranks.at_once({0, 1}, [&](int r) {
+    worlds[static_cast<std::size_t>(r)] = ranks[r].make_group(ranks.world(r));
+    sum_of(ranks[r], *worlds[static_cast<std::size_t>(r)].group, 1);
+  })));
+  ranks[1].finalize("KeyError: 'step'");
+  const std::vector<std::string> thrown =
+      ranks.at_once({0}, [&](int r) { sum_of(ranks[r], *worlds[0].group, 1); });
+  CHECK(contains(thrown[0], "rank 1") && contains(thrown[0], "KeyError: 'step'"));
+  // Nor does a new group with it wait for its deadline.
+  const std::vector<std::string> next =
+      ranks.at_once({0}, [&](int r) { ranks[r].make_group(ranks.of({0, 1}, r)); });
+  CHECK(contains(next[0], name(ErrorCode::Remote)) && contains(next[0], "cannot be made"));
+  // Else the program would have taken no notice of the failure, and would end with it.
+  ranks[0].engine().abort(*worlds[0].group, "the test is over");
+  ranks[0].group_aborted(*worlds[0].group);
+  ranks[0].finalize("");
+}
+
+int main(int argc, char** argv) {
+  ::setenv("MPI_GDR_FLIGHT_LOG", "0", 1);  // no files
+  return unit::run(argc, argv);
+}
