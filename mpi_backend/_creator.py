@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from . import gpu_share
 
@@ -49,7 +49,7 @@ def checked_options(pg_options: object) -> Options | None:
         return pg_options
     if type(pg_options) is Backend.Options:  # what generic code passes to set nothing but the timeout
         options = _C.Options()
-        options._timeout = pg_options._timeout
+        options._timeout = cast(Backend.Options, pg_options)._timeout
         return options
     raise TypeError(
         f"pg_options is a {type(pg_options).__module__}.{type(pg_options).__qualname__}; "
