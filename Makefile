@@ -75,7 +75,7 @@ coverage: $(VENV)/.package
 	find build/$@ -name '*.gcda' -delete
 	$(CTEST) --test-dir build/$@ -L fakecuda
 	for test in $(COVERAGE_TESTS); do build/$@/$$test || exit 1; done
-	$(BIN)/gcovr --object-directory build/$@ --gcov-ignore-parse-errors=all --json build/$@/lines.json build/$@
+	$(BIN)/gcovr --filter csrc/ --object-directory build/$@ --gcov-ignore-parse-errors=all --json build/$@/lines.json build/$@
 	@failed=; for part in $(COVERAGE_GOALS); do \
 	  $(BIN)/gcovr --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
 	done; [ -z "$$failed" ]

@@ -14,7 +14,7 @@ struct TypeName {
 };
 
 template <TypeName kName>
-struct Report : pybind11::dict {
+struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // as pybind11 is
   using dict::dict;
 };
 
