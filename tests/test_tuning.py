@@ -284,7 +284,7 @@ def test_numbers_of_ranks(text, counts):
     ],
 )
 def test_wrong_command_lines(argv, message, capsys, monkeypatch):
-    monkeypatch.setattr(tune.job, "is_rank", lambda env: False)
+    monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
     with pytest.raises(SystemExit) as end:
         tune.main(argv)
     assert end.value.code == 2 and message in capsys.readouterr().err
