@@ -77,7 +77,7 @@ coverage: $(VENV)/.package
 	for test in $(COVERAGE_TESTS); do build/$@/$$test || exit 1; done
 	$(BIN)/gcovr --filter csrc/ --object-directory build/$@ --gcov-ignore-parse-errors=all --json build/$@/lines.json build/$@
 	@failed=; for part in $(COVERAGE_GOALS); do \
-	  $(BIN)/gcovr --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
+	  $(BIN)/gcovr --merge-lines --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
 	done; [ -z "$$failed" ]
 
 faults: $(VENV)/.package
