@@ -12,7 +12,7 @@
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format and mypy
-#   make tidy       clang-tidy on the core, some minutes (.clang-tidy says for what)
+#   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
 #   make stubs      mpi_backend/_C/*.pyi from the extension, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
 # docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.

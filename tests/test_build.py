@@ -4,7 +4,6 @@ programs of a few lines."""
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -278,17 +277,21 @@ def nvcc_in(folder, version="13.0", status=0):
 
 @pytest.fixture
 def find_cuda(build, no_cuda, tmp_path):
-    """What find.cmake finds in this environment: (nvcc, version, architectures) and what it says."""
+    """What find.cmake finds where there are no programs: (nvcc, version, architectures) and what it says."""
+    program = build.find_cmake()
+    no_cuda.setenv("PATH", "/none")
 
     def run(torch="", cmake="", packages="/none"):
         file = tmp_path / "probe.cmake"
         file.write_text(
             f"set(MPI_GDR_TORCH_CUDA {torch})\nset(MPI_GDR_PYTHON_PACKAGES {packages})\n{GIVE_UP}"
-            f"set(CMAKE_CXX_COMPILER c++)\n{f'set(CMAKE_VERSION {cmake})' if cmake else ''}\n"
+            "set(CMAKE_CXX_COMPILER c++)\n"
+            "set(CUDA_FOLDER /none)\nset(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)\n"
+            f"{f'set(CMAKE_VERSION {cmake})' if cmake else ''}\n"
             f"include({ROOT}/csrc/device/cuda/find.cmake)\n"
             'message(STATUS "FOUND ${MPI_GDR_NVCC}|${MPI_GDR_CUDA_VERSION}|${MPI_GDR_CUDA_ARCHITECTURES}")\n'
         )
-        command = [build.find_cmake(), "-P", str(file)]
+        command = [program, "-P", str(file)]
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         said = " ".join(result.stderr.split())
         found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
@@ -316,10 +319,8 @@ def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
 
 def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
     places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path", "nvidia/cu13")}
-    path = os.environ["PATH"]
-    if not os.path.exists("/usr/local/cuda/bin/nvcc") and shutil.which("nvcc") is None:
-        assert find_cuda(packages=tmp_path)[0][0] == places["nvidia/cu13"]
-    no_cuda.setenv("PATH", f"{tmp_path / 'path' / 'bin'}:{path}")
+    assert find_cuda(packages=tmp_path)[0][0] == places["nvidia/cu13"]
+    no_cuda.setenv("PATH", str(tmp_path / "path" / "bin"))
     assert find_cuda(packages=tmp_path)[0][0] == places["path"]
     no_cuda.setenv("CUDA_HOME", str(tmp_path / "home"))
     assert find_cuda()[0][0] == places["home"]
@@ -327,7 +328,6 @@ def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
     assert find_cuda()[0][0] == places["cxx"]
 
 
-@pytest.mark.skipif(os.path.exists("/usr/local/cuda/bin/nvcc") or shutil.which("nvcc"), reason="it has one")
 def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
     found, said = find_cuda()
     assert found[0] == "" and "without CUDA: no nvcc found" in said

@@ -1,10 +1,13 @@
 # MPI_GDR_NVCC: what the CUDA library is built with, of CUDA MPI_GDR_CUDA_VERSION; empty: it is not built. For the machine
-# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. Set by the variables of the environment
+# code of MPI_GDR_CUDA_ARCHITECTURES, and with PTX of the last. CMakeLists.txt asks once for a build folder, setup.py each
+# time. Set by the variables of the environment
 # MPI_GDR_BUILD_CUDA=auto|on|off, MPI_GDR_CUDA_ARCHITECTURES, CUDACXX, CUDA_HOME, CUDA_PATH. From setup.py:
 #   MPI_GDR_TORCH_CUDA       "12.8": torch's; "": it has none
 #   MPI_GDR_PYTHON_PACKAGES  the folder where NVIDIA's packages for Python are (`make nvcc` installs those)
 set(OLDEST 12)  # the first nvcc that knows C++20
-set(CUDA_FOLDER /usr/local/cuda CACHE INTERNAL "The last resort but for Python's packages")
+if(NOT DEFINED CUDA_FOLDER)
+  set(CUDA_FOLDER /usr/local/cuda)
+endif()
 
 string(STRIP "$ENV{MPI_GDR_BUILD_CUDA}" wanted)
 string(TOLOWER "${wanted}" wanted)
