@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from ._C import Options
     from ._creator import dump_flight_log, empty, mpi4py_comm
 
 __all__ = ["Options", "__version__", "dump_flight_log", "empty", "mpi4py_comm"]
@@ -36,13 +37,14 @@ if _register_now():
     _autoload.register()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "Options":
-        from ._creator import load_extension
+        from .extension import _C
 
-        return load_extension().Options
+        return _C.Options
     if name in ("dump_flight_log", "empty", "mpi4py_comm"):
         from . import _creator
 
-        return getattr(_creator, name)
+        found: object = getattr(_creator, name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

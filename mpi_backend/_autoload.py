@@ -11,6 +11,15 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch.distributed as dist
+    from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+
+    from .rendezvous import Handler, Met
 
 NAME = "mpi-gdr"
 _warned = False
@@ -41,11 +50,11 @@ def register() -> None:
 
 
 def _prepare() -> None:
-    from . import gpu_share, hardware_queues, launch, meeting
+    from . import gpu_share, hardware_queues, launchers, master_address
 
-    launch.fill_environment(os.environ)
+    launchers.fill_environment(os.environ)
     hardware_queues.settle(os.environ)
-    meeting.offer(os.environ)
+    master_address.offer(os.environ)
     _wrap_env_rendezvous()
     _accept_other_spellings()
     if (problem := gpu_share.settle_or_remember(os.environ)) is not None:
@@ -82,7 +91,7 @@ def _register() -> None:
         plugins.update({NAME: plugin, NAME.upper(): plugin, **others})
 
 
-def _devices(backend_class: type) -> list[str]:
+def _devices(backend_class: type[dist.Backend]) -> list[str]:
     """Device types that a plain "mpi-gdr" serves. A list: a string would be read letter by letter."""
     import torch
 
@@ -99,7 +108,7 @@ def _devices(backend_class: type) -> list[str]:
     return devices
 
 
-def _create(dist_backend_opts, pg_options):
+def _create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) -> Backend:
     from ._creator import create
 
     return create(dist_backend_opts, pg_options)
@@ -117,11 +126,11 @@ def _wrap_env_rendezvous() -> None:
     module = sys.modules.get("torch.distributed.rendezvous")
     if module is None:
         return
-    original = module._rendezvous_handlers.get("env")
+    original: Handler | None = module._rendezvous_handlers.get("env")
     if original is None or getattr(original, "_mpi_gdr", False):
         return
 
-    def env_rendezvous(url, *args, **kwargs):
+    def env_rendezvous(url: str, *args: Any, **kwargs: Any) -> Iterator[Met]:
         from . import descriptors, gpu_share
         from .rendezvous import env_handler
 
@@ -129,5 +138,5 @@ def _wrap_env_rendezvous() -> None:
         descriptors.prepare(os.environ)
         return env_handler(original, url, *args, **kwargs)
 
-    env_rendezvous._mpi_gdr = True
+    env_rendezvous._mpi_gdr = True  # type: ignore[attr-defined]
     module._rendezvous_handlers["env"] = env_rendezvous

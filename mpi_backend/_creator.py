@@ -7,110 +7,49 @@ Imported only when a process group with this backend is made, or when `Options`,
 
 from __future__ import annotations
 
-import atexit
-import json
 import os
-import sys
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 from . import gpu_share
 
-REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
-_extension: ModuleType | None = None
+if TYPE_CHECKING:
+    import torch
+    from mpi4py import MPI
+    from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
+    from torch.distributed import ProcessGroup
+
+    from ._C import Options
 
 
-def build_info() -> dict[str, Any]:
-    """The record that setup.py left beside the extension; empty if there is none."""
-    try:
-        return json.loads(Path(__file__).with_name("_build_info.json").read_text())
-    except OSError:
-        return {}
-
-
-def load_extension() -> ModuleType:
-    """The extension `mpi_backend._C`. Raises ImportError with the reason and the cure where it cannot be
-    loaded."""
-    global _extension
-    if _extension is None:
-        import torch  # first: the extension finds the symbols of torch in what this loads
-
-        # The record is asked before the extension is: with another torch it would fail on a mangled symbol.
-        check_torch_version(build_info().get("torch_version"), torch.__version__)
-        try:
-            from . import _C
-        except ImportError as error:
-            raise ImportError(explain_import_error(str(error), build_info())) from error
-        check_torch_version(_C.__torch_version__, torch.__version__)
-        _finalize_at_exit(_C)
-        _extension = _C
-    return _extension
-
-
-def check_torch_version(built_for: str | None, running: str) -> None:
-    """torch keeps no binary interface across minor versions: the extension fits the one that it was built
-    for."""
-    if built_for is not None and built_for.split(".")[:2] != str(running).split(".")[:2]:
-        raise ImportError(
-            f"mpi-gdr was built for torch {built_for} and this is torch {running}: "
-            f"rebuild it with {REBUILD}, or install torch {'.'.join(built_for.split('.')[:2])}.*."
-        )
-
-
-def explain_import_error(message: str, record: dict[str, Any]) -> str:
-    """Turns what the dynamic loader says into what the user can do about it."""
-    if "No module named" in message or "cannot import name" in message:
-        return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
-    library = message.split(":", 1)[0]
-    if "cannot open shared object file" in message and "mpi" in library:
-        return (
-            f"mpi-gdr cannot load the MPI library {library}: put its folder on LD_LIBRARY_PATH (the "
-            f"extension was built with {record.get('mpicc', 'an unknown mpicc')}), "
-            f"or set MPICC and rebuild with {REBUILD}."
-        )
-    return f"mpi-gdr cannot load its extension ({message}): rebuild it with {REBUILD}."
-
-
-def _finalize_at_exit(extension: ModuleType) -> None:
-    owner = os.getpid()
-
-    def finalize() -> None:
-        if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
-            # After an uncaught exception nobody may be waited for: the others may wait for this rank. Its
-            # exit status tells the launcher to end them.
-            error = getattr(sys, "last_value", None)
-            failure = "" if error is None else f"an uncaught exception, {type(error).__name__}: {error}"
-            extension.finalize(" ".join(failure.split())[:300])
-
-    atexit.register(finalize)
-
-
-def create(dist_backend_opts: Any, pg_options: Any) -> Any:
+def create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) -> Backend:
     """The creator that c10d calls for each new process group (extended API)."""
-    extension = load_extension()
-    options = checked_options(extension, pg_options)
+    from .extension import _C
+
+    options = checked_options(pg_options)
     gpu_share.check()
     select_accelerator(os.environ)
     import torch.distributed as dist
 
     offer_ddp_buckets(os.environ)
     if not dist.is_initialized():  # this is the default group
-        return extension.create_backend(dist_backend_opts, options)
+        return _C.create_backend(dist_backend_opts, options)
     # MPI spans all ranks, also where only this group uses it and the default group is of another backend.
     store = dist.distributed_c10d._get_default_store()
-    return extension.create_backend(dist_backend_opts, options, dist.get_rank(), dist.get_world_size(), store)
+    return _C.create_backend(dist_backend_opts, options, dist.get_rank(), dist.get_world_size(), store)
 
 
-def checked_options(extension: ModuleType, pg_options: Any) -> Any:
+def checked_options(pg_options: object) -> Options | None:
     """None, or options of our own type. torch hands over whatever the user passed."""
     from torch._C._distributed_c10d import Backend
 
-    if pg_options is None or isinstance(pg_options, extension.Options):
+    from .extension import _C
+
+    if pg_options is None or isinstance(pg_options, _C.Options):
         return pg_options
     if type(pg_options) is Backend.Options:  # what generic code passes to set nothing but the timeout
-        options = extension.Options()
-        options._timeout = pg_options._timeout
+        options = _C.Options()
+        options._timeout = cast(Backend.Options, pg_options)._timeout
         return options
     raise TypeError(
         f"pg_options is a {type(pg_options).__module__}.{type(pg_options).__qualname__}; "
@@ -118,7 +57,7 @@ def checked_options(extension: ModuleType, pg_options: Any) -> Any:
     )
 
 
-def offer_ddp_buckets(env: Any) -> None:
+def offer_ddp_buckets(env: MutableMapping[str, str]) -> None:
     """Lets DDP take its gradient buckets from this backend, in group memory, as it does only with
     DDP_DISABLE_COMM_MEM=0. Not where the user has set the variable, nor beside an accelerator, whose other
     backends would read it, too. It stays: other threads may read the environment when a group ends."""
@@ -128,7 +67,7 @@ def offer_ddp_buckets(env: Any) -> None:
         env.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
-def select_accelerator(env: Any) -> None:
+def select_accelerator(env: Mapping[str, str]) -> None:
     """Selects device LOCAL_RANK modulo the visible ones, unless the program has chosen one.
 
     It must happen before MPI starts: a GPU-aware MPI opens the device that is current then, and scripts call
@@ -145,7 +84,9 @@ def select_accelerator(env: Any) -> None:
         torch.accelerator.set_device_index(int(local_rank) % torch.accelerator.device_count())
 
 
-def empty(*size: Any, dtype: Any = None, device: Any = "cpu") -> Any:
+def empty(
+    *size: int | Sequence[int], dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> torch.Tensor:
     """An uninitialised tensor in group memory, which the other ranks of the node map: collectives on CPU
     tensors there need no copy by the kernel. Takes sizes as `torch.empty` does. `device`: the CPU, or one
     whose tensors this backend keeps there, else a ValueError; torch.OutOfMemoryError if it has none left.
@@ -156,16 +97,16 @@ def empty(*size: Any, dtype: Any = None, device: Any = "cpu") -> Any:
     """
     import torch
 
+    from .extension import _C
+
     shape = torch.Size(size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size)
     if any(n < 0 for n in shape):
         raise ValueError(f"mpi_backend.empty: size={tuple(shape)}, expected none below 0")
-    flat = load_extension().allocate_tensor(
-        shape.numel(), dtype or torch.get_default_dtype(), torch.device(device)
-    )
+    flat = _C.allocate_tensor(shape.numel(), dtype or torch.get_default_dtype(), torch.device(device))
     return flat.view(shape)
 
 
-def mpi4py_comm(group: Any = None) -> Any:
+def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
     """A communicator of mpi4py over the ranks of `group` (default: the world), for MPI calls beside torch's.
 
     It belongs to the group: do not free it, and do not use it after destroy_process_group. The group must use
@@ -174,7 +115,8 @@ def mpi4py_comm(group: Any = None) -> Any:
     import torch
     import torch.distributed as dist
 
-    extension = load_extension()
+    from .extension import _C
+
     group = group or dist.group.WORLD
     if group is None:
         raise ValueError("mpi4py_comm: there is no process group yet; call init_process_group first")
@@ -190,8 +132,8 @@ def mpi4py_comm(group: Any = None) -> Any:
     mpi4py.rc.finalize = False
     from mpi4py import MPI
 
-    handle = extension.mpi4py_handle(backend)
-    library = extension.mpi_info()["library"]
+    handle = _C.mpi4py_handle(backend)
+    library = _C.mpi_info()["library"]
     if not MPI.Is_initialized():
         raise ImportError(
             f"mpi4py uses another MPI library ({MPI.Get_library_version().strip()!r}) than mpi-gdr "
@@ -207,4 +149,6 @@ def dump_flight_log(path: str | os.PathLike[str] | None = None) -> str:
     Does not talk to other ranks. Raises ValueError without a flight log, RuntimeError if the file cannot be
     written. Thread-safe.
     """
-    return load_extension().dump_flight_log("" if path is None else os.fspath(path))
+    from .extension import _C
+
+    return _C.dump_flight_log("" if path is None else os.fspath(path))

@@ -7,8 +7,8 @@ import os
 import sys
 import warnings
 
-from ._creator import build_info
 from ._version import __version__
+from .build_info import build_info
 
 COMMANDS = {
     "run": ("mpi_backend.run", "start a program on N ranks with the launcher of the MPI this was built for"),
@@ -21,6 +21,7 @@ COMMANDS = {
 
 
 def usage() -> str:
+    """The help text."""
     lines = ["usage: mpi-gdr [--version] COMMAND ...", "", "commands:"]
     lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's: no command needs it
     try:
-        status = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
+        status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # whoever read it has seen enough, as `head` has

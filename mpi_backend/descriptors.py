@@ -64,6 +64,7 @@ def agent() -> int | None:
 
 
 def files_of(pid: int) -> int:
+    """Files that the process has open; OTHERS where it cannot be seen."""
     try:
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import MutableMapping
 from pathlib import Path
 
-from . import launch
+from . import launchers
 
 VARIABLE = "MPI_GDR_RANKS_PER_GPU"
 # Says to children of a rank, which inherit its environment, that LOCAL_RANK and the GPU are settled.
@@ -24,7 +24,7 @@ PROC = Path("/proc/driver/nvidia/gpus")
 _problem: str | None = None
 
 
-def visible_gpus(env: launch.Environment) -> list[str]:
+def visible_gpus(env: launchers.Environment) -> list[str]:
     """The GPUs that a process with this environment sees, as CUDA_VISIBLE_DEVICES would name them."""
     listed = env.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
@@ -64,7 +64,7 @@ def settle(env: MutableMapping[str, str]) -> None:
         return
     if not text.isdecimal():
         raise ValueError(f"{VARIABLE}={text}: expected a number of ranks")
-    placement = launch.detect(env)
+    placement = launchers.detect(env)
     local_rank, local_size = env.get("LOCAL_RANK", ""), env.get("LOCAL_WORLD_SIZE", "")
     if not local_rank.isdecimal():
         if placement is None:

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Any
+from typing import TypedDict
+
+
+class SharedMemory(TypedDict):
+    """Bytes; "not known" where it cannot be found out."""
+
+    size: int | str
+    free: int | str
+
+
+class HostFacts(TypedDict):
+    """Sizes are bytes. A limit of None is none."""
+
+    cpu: str
+    cores: int
+    memory: int
+    shared_memory: SharedMemory
+    limits: dict[str, int | None]
 
 
 def cpu_model() -> str:
+    """The processor's name, else its architecture."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
@@ -16,8 +34,8 @@ def cpu_model() -> str:
     return names[0] if names else os.uname().machine
 
 
-def facts() -> dict[str, Any]:
-    """Sizes are bytes. A limit of None is none; what cannot be found out is "not known"."""
+def facts() -> HostFacts:
+    """Of this process and its machine."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -31,7 +49,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def shared_memory() -> dict[str, Any]:
+def shared_memory() -> SharedMemory:
     """Of /dev/shm, where MPI libraries keep theirs."""
     try:
         found = os.statvfs("/dev/shm")
@@ -41,6 +59,7 @@ def shared_memory() -> dict[str, Any]:
 
 
 def limit(what: int) -> int | None:
+    """The soft limit; None: there is none."""
     soft, _ = resource.getrlimit(what)
     return None if soft == resource.RLIM_INFINITY else soft
 

@@ -9,13 +9,16 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Literal, TypedDict, cast
 
-from . import host, launch
+from . import host, launchers
 from ._version import __version__
+from .build_info import BuildInfo, build_info
+from .reports import EnvVariable, MpiInfo, SelectionRange
 
+Table = Literal["table_on_one_node", "table_two_level", "table"]
 # What is shown of the selection table: (nodes as the extension calls them, for people).
-TABLES = {
+TABLES: dict[Table, tuple[str, str]] = {
     "table_on_one_node": ("one", "on one node"),
     "table_two_level": ("several", "on several nodes, several ranks each"),
     "table": ("one per rank", "on several nodes, one rank each"),
@@ -46,6 +49,89 @@ NEIGHBOURS = (
 )
 
 
+class TorchInfo(TypedDict):
+    """The torch of this environment."""
+
+    version: str
+    cuda: str | None
+    hip: str | None
+    built_for: str | None  # the version that the extension was built for
+
+
+class LauncherInfo(TypedDict):
+    """Who has started this process; None: nobody has. `mpiexec`: what `mpi-gdr run` takes."""
+
+    started_by: str | None
+    rank: int | None
+    size: int | None
+    mpiexec: str | None
+
+
+class ExtensionInfo(TypedDict, total=False):
+    """`error`: it cannot be loaded; then without `path`."""
+
+    mpicc: str | None
+    compiler: str | None
+    path: str
+    error: str
+
+
+class Accelerator(TypedDict):
+    """The devices that torch sees; without any, the type is None."""
+
+    type: str | None
+    count: int
+    path: str | None  # of their tensors
+
+
+class Kernels(TypedDict, total=False):
+    """The instruction set of the reduction kernels."""
+
+    selected: str
+    available: list[str]
+
+
+class CudaPart(TypedDict):
+    """Of our CUDA library."""
+
+    built: str | None
+    devices: list[str]
+    problem: str | None
+
+
+class Algorithms(TypedDict):
+    """Of groups of `size` ranks."""
+
+    size: int
+    table_on_one_node: list[SelectionRange]
+    table_two_level: list[SelectionRange]
+    table: list[SelectionRange]
+
+
+class Report(TypedDict):
+    """What --json prints. What only the extension knows is empty without it."""
+
+    mpi_gdr: str
+    commit: str | None
+    errors: list[str]
+    warnings: list[str]
+    python: str
+    platform: str
+    host: host.HostFacts
+    torch: TorchInfo
+    launcher: LauncherInfo
+    extension: ExtensionInfo
+    accelerator: Accelerator
+    kernels: Kernels
+    cuda: CudaPart
+    mpi: MpiInfo
+    network: str | None
+    messages: dict[str, str]
+    variables: list[EnvVariable]
+    environment: dict[str, str]
+    algorithms: Algorithms
+
+
 def main(argv: list[str]) -> int:
     """Prints on rank 0 only. Status 1 where the extension cannot be loaded or a value is bad; the rest is
     shown all the same."""
@@ -64,7 +150,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.size is not None and options.size < 1:
         parser.error(f"--size {options.size} is less than 1")
-    placement = launch.detect(os.environ)
+    placement = launchers.detect(os.environ)
     if options.table:
         return show_table(first=placement is None or placement.rank == 0)
     report = collect(placement, options.init, options.size)
@@ -74,16 +160,15 @@ def main(argv: list[str]) -> int:
     return 1 if report["errors"] or "error" in report["extension"] else 0
 
 
-def collect(placement: launch.Placement | None, init: bool, size: int | None) -> dict[str, Any]:
+def collect(placement: launchers.Placement | None, init: bool, size: int | None) -> Report:
     """The report. Its keys are documented in docs/launch.md; --json prints it as it is."""
     import torch
 
-    from ._creator import build_info, load_extension
     from .run import find_mpiexec
 
     record = build_info()
     size = size or (placement.size if placement else 2)
-    report: dict[str, Any] = {
+    report: Report = {
         "mpi_gdr": __version__,
         "commit": record.get("commit"),
         "errors": [],
@@ -92,7 +177,7 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
         "platform": platform.platform(),
         "host": host.facts(),
         "torch": {
-            "version": torch.__version__,
+            "version": str(torch.__version__),
             "cuda": torch.version.cuda,
             "hip": torch.version.hip,
             "built_for": record.get("torch_version"),
@@ -104,23 +189,23 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             "mpiexec": find_mpiexec(record),
         },
         "extension": {"mpicc": record.get("mpicc"), "compiler": record.get("compiler")},
-        "accelerator": accelerator(torch, bool(record.get("cuda"))),
+        "accelerator": accelerator(bool(record.get("cuda"))),
         "kernels": {},
         "cuda": cuda_build(record),
-        "mpi": {},
+        "mpi": cast(MpiInfo, {}),
         "network": None,
         "messages": {},
         "variables": [],
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(NEIGHBOURS)},
-        "algorithms": {"size": size} | {name: [] for name in TABLES},
+        "algorithms": {"size": size, "table_on_one_node": [], "table_two_level": [], "table": []},
     }
     try:
-        extension = load_extension()
+        from .extension import _C
     except ImportError as error:
         report["extension"]["error"] = str(error)
         return report
-    report["extension"]["path"] = extension.__file__
-    for problem in extension.env_problems():
+    report["extension"]["path"] = _C.__file__
+    for problem in _C.env_problems():
         if problem["bad"]:  # taken out, or no other could be read
             del os.environ[problem["name"]]
             report["errors"].append(f"{problem['message']}; below as if it were not set")
@@ -134,24 +219,28 @@ def collect(placement: launch.Placement | None, init: bool, size: int | None) ->
             report["errors"].append(str(error))
 
     def kernels() -> None:
-        selected, available = extension.kernels()
+        selected, available = _C.kernels()
         report["kernels"] = {"selected": selected, "available": available}
 
     def variables() -> None:
-        report["variables"] = [dict(row) for row in extension.env_table()]
+        report["variables"] = _C.env_table()
         report["messages"] = message_paths(report["variables"])
+
+    def cuda() -> None:
+        found = _C.cuda_info()
+        report["cuda"]["devices"], report["cuda"]["problem"] = found["devices"], found["problem"]
 
     def algorithms() -> None:
         for name, (nodes, _) in TABLES.items():
-            report["algorithms"][name] = [dict(row) for row in extension.selection_table(size, nodes)]
+            report["algorithms"][name] = _C.selection_table(size, nodes)
 
     if init:
         rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
-        part(lambda: extension.init_mpi_from_launcher(*rank_and_size, 60.0))
-    report["mpi"] = dict(extension.mpi_info())
-    report["network"] = network(report["mpi"]["device"], os.environ)
+        part(lambda: _C.init_mpi_from_launcher(*rank_and_size, 60.0))
+    mpi = report["mpi"] = _C.mpi_info()
+    report["network"] = network(mpi["device"], os.environ)
     part(kernels)
-    part(lambda: report["cuda"].update(cuda_found(extension.cuda_info())))
+    part(cuda)
     part(variables)
     part(algorithms)
     return report
@@ -172,24 +261,25 @@ def network(device: str, env: Mapping[str, str]) -> str | None:
 def show_table(first: bool) -> int:
     """Prints every row in the order in which it is tried, with a comment where it does not come from the
     built-in table. That table alone is printed as it was written, comments and all."""
-    from ._creator import load_extension
-
     try:
-        extension = load_extension()
-        rows = extension.selection_rows()
+        from .extension import _C
+
+        rows = _C.selection_rows()
     except (ImportError, ValueError) as error:
         print(f"mpi-gdr info: {error}", file=sys.stderr)
         return 1
     if first and all(origin == "built-in" for _, origin in rows):
-        print(extension.schedule.default_table(), end="")
+        print(_C.schedule.default_table(), end="")
     elif first:
         for row, origin in rows:
             print(row if origin == "built-in" else f"{row:<90}  # {origin}")
     return 0
 
 
-def accelerator(torch: Any, cuda_built: bool) -> dict[str, Any]:
+def accelerator(cuda_built: bool) -> Accelerator:
     """The devices that torch sees, without starting one, and what becomes of their tensors."""
+    import torch
+
     if not torch.accelerator.is_available():
         return {"type": None, "count": 0, "path": None}
     kind = torch.accelerator.current_accelerator().type
@@ -198,26 +288,21 @@ def accelerator(torch: Any, cuda_built: bool) -> dict[str, Any]:
     return {"type": kind, "count": torch.accelerator.device_count(), "path": path}
 
 
-def cuda_build(record: dict[str, Any]) -> dict[str, Any]:
+def cuda_build(record: BuildInfo) -> CudaPart:
     """What the build says of our CUDA library. `built`: "with 13.0 for sm_80, sm_90, PTX"."""
     cuda = record.get("cuda")
     built = f"with {cuda['version']} for {', '.join(cuda['architectures'])}" if cuda else None
     return {"built": built, "devices": [], "problem": None}
 
 
-def cuda_found(found: dict[str, Any]) -> dict[str, Any]:
-    """What came of loading it."""
-    return {name: found[name] for name in ("devices", "problem")}
-
-
-def message_paths(variables: list[dict[str, Any]]) -> dict[str, str]:
+def message_paths(variables: list[EnvVariable]) -> dict[str, str]:
     """How send and recv travel, in a group on one node and in one on several."""
     value = {row["name"]: row["value"].lower() for row in variables}
     by_mpi = value["MPI_GDR_SHM"] == "off" or value["MPI_GDR_P2P"] == "mpi"
     return {"on_one_node": "MPI" if by_mpi else "shared memory", "on_several": "MPI"}
 
 
-def as_text(report: dict[str, Any], everything: bool = False, algorithms: bool = False) -> str:
+def as_text(report: Report, everything: bool = False, algorithms: bool = False) -> str:
     """Fits a screen, unless `everything` shows variables at their defaults, and `algorithms` the tables."""
     lines = [f"mpi-gdr {report['mpi_gdr']}, commit {report['commit'] or 'unknown'}"]
     error = report["extension"].get("error")
@@ -239,12 +324,12 @@ def as_text(report: dict[str, Any], everything: bool = False, algorithms: bool =
     return "\n".join(lines)
 
 
-def rows_of(report: dict[str, Any]) -> list[tuple[str, str | None]]:
+def rows_of(report: Report) -> list[tuple[str, str | None]]:
     """(name, text) of each line; without text there is nothing to say."""
     of_host, torch, mpi = report["host"], report["torch"], report["mpi"]
     limits = {name: host.size_text(size) for name, size in of_host["limits"].items()}
     files = of_host["limits"]["open_files"]
-    memory = {name: host.size_text(size) for name, size in of_host["shared_memory"].items()}
+    shared = of_host["shared_memory"]
     kernels = ""
     if found := report["kernels"]:
         kernels = f"; kernels {found['selected']} (of {', '.join(found['available'])})"
@@ -254,7 +339,8 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("cpu", f"{of_host['cpu']}, {of_host['cores']} cores{kernels}"),
         (
             "memory",
-            f"{host.size_text(of_host['memory'])}; /dev/shm {memory['size']}, {memory['free']} of it free",
+            f"{host.size_text(of_host['memory'])}; /dev/shm {host.size_text(shared['size'])}, "
+            f"{host.size_text(shared['free'])} of it free",
         ),
         (
             "limits",
@@ -290,18 +376,20 @@ def rows_of(report: dict[str, Any]) -> list[tuple[str, str | None]]:
     return rows
 
 
-def torch_text(torch: dict[str, Any]) -> str:
-    devices = [f"{name} {torch[name]}" for name in ("cuda", "hip") if torch[name]]
+def torch_text(torch: TorchInfo) -> str:
+    """Versions, in a line."""
+    devices = [f"{name} {found}" for name, found in (("cuda", torch["cuda"]), ("hip", torch["hip"])) if found]
     return f"{torch['version']} (built for {torch['built_for']}), {', '.join(devices) or 'no accelerator'}"
 
 
-def launcher_text(launcher: dict[str, Any]) -> str:
+def launcher_text(launcher: LauncherInfo) -> str:
+    """Who started this process, in a line."""
     by = launcher["started_by"]
     started = f"{by}, rank {launcher['rank']} of {launcher['size']}" if by else "none started this process"
     return f"{started}; `mpi-gdr run` takes {launcher['mpiexec']}"
 
 
-def started_text(mpi: dict[str, Any]) -> str | None:
+def started_text(mpi: MpiInfo) -> str | None:
     """What is known once MPI has started (--init)."""
     if not mpi["thread_level"]:
         return None
@@ -311,14 +399,16 @@ def started_text(mpi: dict[str, Any]) -> str | None:
     )
 
 
-def variable_text(row: dict[str, Any]) -> str:
+def variable_text(row: EnvVariable) -> str:
+    """The value; bytes also in units."""
     value = row["value"]
     if row["name"].endswith(("_BYTES", "_MEMORY")) and value.isdecimal() and int(value) >= 1024:
         return f"{value} ({host.size_text(int(value))})"
     return value or "-"
 
 
-def algorithm_lines(algorithms: dict[str, Any]) -> list[str]:
+def algorithm_lines(algorithms: Algorithms) -> list[str]:
+    """The tables, a line per range."""
     lines = []
     for name, (_, where) in TABLES.items():
         lines += [f"algorithms for {algorithms['size']} ranks {where}"]

@@ -1,9 +1,10 @@
-"""The env:// rendezvous for ranks that an MPI launcher started, and for one rank alone.
+"""torch's env:// rendezvous, inside init_process_group: the store where the ranks of an MPI launcher meet.
 
 mpirun tells a process its rank and size, but no address. MPI itself is the way out: it connects the ranks
-with what its launcher gave it. Rank 0 opens a store, on the port that meeting.py has settled where that is
-known and free, and broadcasts over MPI where it is. Where this MPI cannot use the launcher that was taken,
-the ranks meet at the settled address instead. In every other case torch's own handler runs, unchanged.
+with what its launcher gave it. Rank 0 opens a store, on the port of master_address.py where that is known and
+free, and broadcasts over MPI where it is. One rank alone needs nobody. Where this MPI cannot use the launcher
+that was taken, the ranks meet at the settled address instead. In every other case torch's own handler runs,
+unchanged.
 """
 
 from __future__ import annotations
@@ -17,27 +18,34 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, urlparse
 
-from . import launch, meeting
+from . import launchers, master_address
+
+if TYPE_CHECKING:
+    from torch.distributed import Store, TCPStore
+
+Met: TypeAlias = "tuple[Store, int, int]"  # the store, rank, world size
+Handler: TypeAlias = "Callable[..., Iterator[Met]]"  # of a rendezvous, as torch keeps them
 
 PROBE_SECONDS = 5.0
 KEY_SECONDS = 10.0  # rank 0 sets it at once when it listens
 JOB_KEY = "mpi-gdr/job"
-_store: Any = None  # of the job, where its ranks met at the settled address
+_store: TCPStore | None = None  # of the job, where its ranks met at the settled address
 _times_met = 0
 
 
 def env_handler(
-    original: Callable[..., Iterator[Any]], url: str, timeout: timedelta | None = None, **kwargs: Any
-) -> Iterator[tuple[Any, int, int]]:
-    """Handler of env://. `original` is torch's. Yields (store, rank, world size), as torch expects."""
+    original: Handler, url: str, timeout: timedelta | None = None, **kwargs: Any
+) -> Iterator[Met]:
+    """Handler of env://. `original` is torch's."""
     if timeout is not None:
         kwargs["timeout"] = timeout
-    launch.fill_environment(os.environ, lone_rank=True)
+    launchers.fill_environment(os.environ, lone_rank=True)
     told = told_ranks(url, os.environ)
-    missing = meeting.address_is_missing(os.environ)
+    missing = master_address.address_is_missing(os.environ)
     ranks = ranks_of_launcher(url, os.environ)
     alone = False
     if is_for_us():
@@ -53,38 +61,38 @@ def env_handler(
     timeout = default_pg_timeout if timeout is None else timeout
     if ranks is None:
         store, (port, address) = open_store(True, 1, timeout)
-        meeting.publish(os.environ, address, port)
+        master_address.publish(os.environ, address, port)
         yield (store, 0, 1)
     else:
         yield (meet(*ranks, timeout), *ranks)
     raise RuntimeError("this env:// cannot be used for a second rendezvous of the same process group")
 
 
-def meet(rank: int, size: int, timeout: timedelta) -> Any:
+def meet(rank: int, size: int, timeout: timedelta) -> Store:
     """The store of the ranks that a launcher started: over MPI if that can start, else as settled."""
-    from ._creator import load_extension, select_accelerator
+    from ._creator import select_accelerator
+    from .extension import _C
 
-    extension = load_extension()
-    problem = " ".join(extension.objection_to_launcher(size).split())
-    where = meeting.offered(os.environ)
-    if problem and where is None:
-        raise RuntimeError(f"mpi-gdr: {problem}")
+    problem = " ".join(_C.objection_to_launcher(size).split())
+    where = master_address.offered(os.environ)
     if problem:
+        if where is None:
+            raise RuntimeError(f"mpi-gdr: {problem}")
         return meet_as_settled(where, rank, size, timeout)
     select_accelerator(os.environ)
-    extension.init_mpi_from_launcher(rank, size, timeout.total_seconds())
-    return create_store(extension, rank, size, timeout)
+    _C.init_mpi_from_launcher(rank, size, timeout.total_seconds())
+    return create_store(rank, size, timeout)
 
 
-def told_ranks(url: str, env: launch.Environment) -> tuple[str | None, str | None]:
+def told_ranks(url: str, env: launchers.Environment) -> tuple[str | None, str | None]:
     """(rank, size) that torch was given, by argument or variable."""
     query = dict(parse_qsl(urlparse(url).query))
     return query.get("rank", env.get("RANK")), query.get("world_size", env.get("WORLD_SIZE"))
 
 
-def ranks_of_launcher(url: str, env: launch.Environment) -> tuple[int, int] | None:
+def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] | None:
     """(rank, size) of the job that torch asks for, if an MPI launcher started exactly that job; else None."""
-    placement = launch.detect(env)
+    placement = launchers.detect(env)
     if placement is None:
         return None
     agrees = told_ranks(url, env) == (str(placement.rank), str(placement.size))
@@ -98,7 +106,7 @@ def is_for_us() -> bool:
 
     from ._autoload import NAME
 
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name == "init_process_group" and "backend" in frame.f_locals:
             words = re.split("[:,]", str(frame.f_locals["backend"]))
@@ -109,7 +117,7 @@ def is_for_us() -> bool:
 
 def check_ranks(rank: str | None, size: str | None, address_is_missing: bool) -> None:
     """Raises ValueError with the cure where variables of another job, or of none, would mislead torch."""
-    problem = launch.objection(os.environ, rank, size, name_of_script())
+    problem = launchers.objection(os.environ, rank, size, name_of_script())
     # Ranks of the user's own under a launcher are fine if he says where they meet.
     if problem is not None and (address_is_missing or None in (rank, size)):
         raise ValueError(f"mpi-gdr: {problem}")
@@ -127,6 +135,7 @@ def say_alone() -> None:
 
 
 def name_of_script() -> str:
+    """Of the running program, to name in commands."""
     name = Path(sys.argv[0]).name
     return name if name.endswith(".py") else "script.py"
 
@@ -134,7 +143,7 @@ def name_of_script() -> str:
 # ---- at the settled address -------------------------------------------------------------------------------
 
 
-def meet_as_settled(where: meeting.Meeting, rank: int, size: int, timeout: timedelta) -> Any:
+def meet_as_settled(where: master_address.Meeting, rank: int, size: int, timeout: timedelta) -> Store:
     """The store at an address that each rank has worked out by itself. It is asked for the key of the job:
     another program's store may have the port. One store serves all process groups of the job."""
     global _store, _times_met
@@ -146,9 +155,10 @@ def meet_as_settled(where: meeting.Meeting, rank: int, size: int, timeout: timed
     return PrefixStore(f"mpi-gdr/{_times_met}", _store)
 
 
-def serve_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
+def serve_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
+    """Rank 0: opens the store at the settled address."""
     try:
-        listener = open_listener(where.address == meeting.LOOPBACK, where.port)
+        listener = open_listener(where.address == master_address.LOOPBACK, where.port)
     except OSError as error:
         raise RuntimeError(
             f"mpi-gdr: rank 0 cannot listen on port {where.port}, on which the ranks of this job have "
@@ -159,7 +169,8 @@ def serve_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
     return store
 
 
-def join_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
+def join_job(where: master_address.Meeting, size: int, timeout: timedelta) -> TCPStore:
+    """The others: connect to it, and make sure that it is this job's."""
     store = client_store(where.address, where.port, size, timeout)
     deadline = time.monotonic() + KEY_SECONDS
     while not store.check([JOB_KEY]) and time.monotonic() < deadline:
@@ -175,16 +186,18 @@ def join_job(where: meeting.Meeting, size: int, timeout: timedelta) -> Any:
 # ---- over MPI ---------------------------------------------------------------------------------------------
 
 
-def create_store(extension: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """The TCPStore of the job, with MASTER_ADDR and MASTER_PORT set to where this rank reaches it."""
+def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
+    """The store of the job, with MASTER_ADDR and MASTER_PORT set to where this rank reaches it."""
+    from .extension import _C
+
     store, message = None, b""
     if rank == 0:
         try:
-            store, lines = open_store(extension.is_single_node(), size, timeout)
+            store, lines = open_store(_C.is_single_node(), size, timeout)
         except (OSError, RuntimeError) as error:
             lines = ["error", str(error)]  # told to the others, or they would wait for the broadcast for ever
         message = "\n".join(lines).encode()
-    port_text, *addresses = extension.broadcast_bytes(message, 0).decode().split("\n")
+    port_text, *addresses = _C.broadcast_bytes(message, 0).decode().split("\n")
     if port_text == "error":
         raise RuntimeError(f"rank 0 could not open the store of the job: {' '.join(addresses)}")
     if rank == 0:
@@ -192,22 +205,22 @@ def create_store(extension: Any, rank: int, size: int, timeout: timedelta) -> An
     else:
         address = first_reachable(addresses, int(port_text))
         store = client_store(address, int(port_text), size, timeout)
-    meeting.publish(os.environ, address, port_text)
+    master_address.publish(os.environ, address, port_text)
     return store
 
 
-def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[Any, list[str]]:
+def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPStore, list[str]]:
     """Rank 0: the store, already listening, and the lines to broadcast: the port, then the candidate
     addresses.
 
     Listening comes first: had the others to be told before, another program could take the port in between.
     """
-    settled = meeting.offered(os.environ)
-    own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), meeting.user_value(os.environ, "MASTER_ADDR")]
+    settled = master_address.offered(os.environ)
+    own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), master_address.user_value(os.environ, "MASTER_ADDR")]
     fixed = next((address for address in own if address), "")
-    port = int(meeting.user_value(os.environ, "MASTER_PORT") or 0)
-    first = fixed or (settled.address if settled else meeting.LOOPBACK if single_node else "")
-    loopback_only = not fixed and first == meeting.LOOPBACK
+    port = int(master_address.user_value(os.environ, "MASTER_PORT") or 0)
+    first = fixed or (settled.address if settled else master_address.LOOPBACK if single_node else "")
+    loopback_only = not fixed and first == master_address.LOOPBACK
     try:
         listener = open_listener(loopback_only, port or (settled.port if settled else 0))
     except OSError:
@@ -224,7 +237,8 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[Any, l
     return store, [str(store.port), *dict.fromkeys([first, *others] if first else others)]
 
 
-def store_on(listener: socket.socket, size: int, timeout: timedelta) -> Any:
+def store_on(listener: socket.socket, size: int, timeout: timedelta) -> TCPStore:
+    """The store behind a socket that listens."""
     from torch.distributed import TCPStore
 
     return TCPStore(
@@ -239,7 +253,8 @@ def store_on(listener: socket.socket, size: int, timeout: timedelta) -> Any:
     )
 
 
-def client_store(address: str, port: int, size: int, timeout: timedelta) -> Any:
+def client_store(address: str, port: int, size: int, timeout: timedelta) -> TCPStore:
+    """The store at an address."""
     from torch.distributed import TCPStore
 
     return TCPStore(address, port, size, is_master=False, timeout=timeout, wait_for_workers=False)
@@ -262,7 +277,7 @@ def node_addresses() -> list[str]:
     name = socket.gethostname()
     candidates = [name, socket.getfqdn(name)]
     with contextlib.suppress(OSError):
-        candidates += [info[4][0] for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+        candidates += [str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
     # The address of the interface that leads outside; connecting a datagram socket sends nothing.
     for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -1,4 +1,4 @@
-"""`mpi-gdr run`: starts a program with the launcher that belongs to the MPI that the extension was built for.
+"""`mpi-gdr run`, outside the job: becomes the launcher that belongs to the MPI of the build, with a program.
 
 The launcher replaces this process, so signals and the exit status are its own; with --mps this process stays
 as its parent, to stop the daemon behind it. torch is not imported.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from . import gpu_share, mps
-from ._creator import build_info
-from .launch import ALLOCATIONS
+from .build_info import BuildInfo, build_info
+from .launchers import ALLOCATIONS
 
 EPILOG = """\
 PROGRAM is a Python script (*.py), `-m MODULE`, or an executable. All words after it are its own arguments.
@@ -43,6 +43,8 @@ SECRET = "MPI_GDR_SECRET"
 
 
 class Host(NamedTuple):
+    """A node of a host file."""
+
     name: str
     slots: int
 
@@ -107,6 +109,7 @@ def main(argv: list[str]) -> int:
 
 
 def complain(sentence: str, status: int) -> int:
+    """Says why nothing is started; returns the status."""
     print(f"mpi-gdr run: {sentence}", file=sys.stderr)
     return status
 
@@ -181,12 +184,14 @@ def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def positive(text: str) -> int:
+    """Reads a number of at least 1; for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 
 def executable(text: str) -> str:
+    """Reads a program's name as its full path; for argparse."""
     path = shutil.which(text)
     if path is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not an executable file")
@@ -207,10 +212,10 @@ def program_command(program: list[str]) -> list[str]:
 # ---- launcher ---------------------------------------------------------------------------------------------
 
 
-def find_mpiexec(record: Mapping[str, object]) -> str | None:
+def find_mpiexec(record: BuildInfo) -> str | None:
     """The launcher recorded by the build; else one beside the MPI library, beside this Python, or on PATH."""
-    candidates = [str(record.get("mpiexec") or "")]
-    folders = [Path(str(folder)).parent / "bin" for folder in record.get("mpi_library_dirs") or ()]
+    candidates = [record.get("mpiexec", "")]
+    folders = [Path(folder).parent / "bin" for folder in record.get("mpi_library_dirs", ())]
     for folder in (*folders, Path(sys.executable).parent):
         candidates += [str(folder / "mpiexec"), str(folder / "mpirun")]
     for candidate in candidates:
@@ -333,5 +338,6 @@ def other_nodes(
 
 
 def is_this_host(name: str) -> bool:
+    """Whether a host file's name means this host."""
     own = socket.gethostname()
     return name in ("localhost", "127.0.0.1", own) or name.split(".")[0] == own.split(".")[0]

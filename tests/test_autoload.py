@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from mpi_backend import _autoload, _creator, hardware_queues, meeting, rendezvous
+from mpi_backend import _autoload, _creator, extension, hardware_queues, master_address, rendezvous
 
 REPORT = """
 import json, os, sys, warnings
@@ -121,9 +121,9 @@ def test_the_hook_never_raises_and_warns_once(monkeypatch):
 
 
 def test_another_torch_minor_version_is_named():
-    _creator.check_torch_version("2.13.0+cpu", "2.13.1+cu130")
+    extension.check_torch_version("2.13.0+cpu", "2.13.1+cu130")
     with pytest.raises(ImportError, match=r"built for torch 2\.12\.1 and this is torch 2\.13\.0.*rebuild"):
-        _creator.check_torch_version("2.12.1", "2.13.0")
+        extension.check_torch_version("2.12.1", "2.13.0")
 
 
 @pytest.mark.parametrize(
@@ -135,23 +135,16 @@ def test_another_torch_minor_version_is_named():
     ],
 )
 def test_load_errors_say_what_to_do(message, expected):
-    text = _creator.explain_import_error(message, {"mpicc": "/opt/mpi/bin/mpicc"})
+    text = extension.explain_import_error(message, {"mpicc": "/opt/mpi/bin/mpicc"})
     assert expected in text and "pip install --no-build-isolation" in text and "\n" not in text
 
 
 def test_options_of_another_kind_are_refused():
-    class Options(dist.distributed_c10d._DistributedBackendOptions):
-        pass
-
-    class Extension:
-        pass
-
-    Extension.Options = Options
-    assert _creator.checked_options(Extension, None) is None
-    ours = Options()
-    assert _creator.checked_options(Extension, ours) is ours
+    assert _creator.checked_options(None) is None
+    ours = extension._C.Options()
+    assert _creator.checked_options(ours) is ours
     with pytest.raises(TypeError, match=r"builtins\.dict.*expects mpi_backend\.Options"):
-        _creator.checked_options(Extension, {"timeout": 1})
+        _creator.checked_options({"timeout": 1})
 
 
 # ---- rendezvous -------------------------------------------------------------------------------------------
@@ -177,28 +170,28 @@ def test_only_the_ranks_of_the_launcher_meet_over_mpi(url, env, expected):
 @pytest.fixture
 def nothing_settled(monkeypatch):
     """As in a process that has just begun."""
-    for name in ("MPI_GDR_MASTER_ADDR", *meeting.NAMES):
+    for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(meeting, "_left", None)
-    monkeypatch.setattr(meeting, "_filled", frozenset())
-    monkeypatch.setattr(meeting, "_offered", None)
+    monkeypatch.setattr(master_address, "_left", None)
+    monkeypatch.setattr(master_address, "_filled", frozenset())
+    monkeypatch.setattr(master_address, "_offered", None)
 
 
 def test_an_address_of_ours_counts_as_missing(nothing_settled):
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711"}
-    assert not meeting.address_is_missing(env)
-    assert meeting.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
-    meeting.publish(env, "127.0.0.1", "4711")
-    assert meeting.address_is_missing(env)
+    assert not master_address.address_is_missing(env)
+    assert master_address.address_is_missing({"MASTER_ADDR": "127.0.0.1"})
+    master_address.publish(env, "127.0.0.1", "4711")
+    assert master_address.address_is_missing(env)
     for changed in ({"MASTER_ADDR": "node7", "MASTER_PORT": "29500"}, {**env, "MASTER_PORT": "29500"}):
-        assert not meeting.address_is_missing(changed)
+        assert not master_address.address_is_missing(changed)
 
 
 def test_an_address_that_the_user_gave_stays_his(nothing_settled):
     env = {"MASTER_ADDR": "node7"}
-    meeting.publish(env, "10.0.0.7", "4711")
-    assert meeting.user_value(env, "MASTER_PORT") == ""
-    assert meeting.user_value(env, "MASTER_ADDR") == "10.0.0.7"
+    master_address.publish(env, "10.0.0.7", "4711")
+    assert master_address.user_value(env, "MASTER_PORT") == ""
+    assert master_address.user_value(env, "MASTER_ADDR") == "10.0.0.7"
 
 
 @pytest.mark.parametrize("single_node", [True, False])
@@ -230,15 +223,14 @@ def test_the_first_address_that_answers():
 
 
 def test_what_goes_wrong_on_rank_0_is_told_to_all(monkeypatch):
-    class Extension:
-        sent = b""
+    sent = []
 
-        def is_single_node(self):
-            return True
+    def broadcast_bytes(message, root):
+        sent[:] = [message] if message else sent
+        return sent[0]
 
-        def broadcast_bytes(self, message, root):
-            Extension.sent = message or Extension.sent
-            return Extension.sent
+    monkeypatch.setattr(extension._C, "is_single_node", lambda: True)
+    monkeypatch.setattr(extension._C, "broadcast_bytes", broadcast_bytes)
 
     def full(*arguments):
         raise OSError("no port left")
@@ -246,4 +238,4 @@ def test_what_goes_wrong_on_rank_0_is_told_to_all(monkeypatch):
     monkeypatch.setattr(rendezvous, "open_listener", full)
     for rank in (0, 1):
         with pytest.raises(RuntimeError, match="rank 0 could not open the store of the job: no port left"):
-            rendezvous.create_store(Extension(), rank, 2, timedelta(seconds=30))
+            rendezvous.create_store(rank, 2, timedelta(seconds=30))

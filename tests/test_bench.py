@@ -117,7 +117,7 @@ def test_mpi_is_left_out_where_it_has_no_such_reduction():
     reduction, movement = json_of(mpi_gdr("bench", "-n", "2", "all_reduce,all_gather", *arguments))["reports"]
     assert [row[place] for row in reduction["rows"] for place in PLACES] == [None, None]
     assert all(row[place] for row in movement["rows"] for place in PLACES) and movement["wrong"] == 0
-    cells = {"mpi-gdr": {"p50_us": [1.0], "limit_us": [None]}, "mpi": None}
+    cells = {"mpi-gdr": {"p50_us": [1.0], "of_limit_percent": [None]}, "mpi": None}
     found = {"contenders": ["mpi-gdr", "mpi"]}
     assert compare.table(found, [{"bytes": 64, "cells": cells}])[-1] == "| 64 | 1 | N/A | N/A |"
 
@@ -379,7 +379,7 @@ def test_rows():
 
 def comparison(**times):
     """Of all_reduce on 2 ranks; {contender: {bytes: [p50, one a round]}}."""
-    keys = dict.fromkeys(compare.KEPT)
+    keys = dict.fromkeys(compare.Rounds.__annotations__)
     reports = {}
     for name, by_bytes in times.items():
         rounds = zip(*by_bytes.values(), strict=True)

@@ -7,19 +7,21 @@ from support.command import mpi_gdr
 
 from mpi_backend import bench, selftest
 from mpi_backend.bench import messages
+from mpi_backend.extension import _C
 
 # Over torch and over bare MPI in turn; then with a receive that spoils one byte of every message.
 EVERY_BENCHMARK = """
 import sys
 import torch.distributed as dist
 from mpi_backend.bench import messages
+from mpi_backend.bench.rank import ranks_of
 
 def wrong(backend):
     found = []
     for name in messages.TITLES:
         options = messages.parser_of(name).parse_args(["-n", "2", "-W", "3"][: 2 if name == "latency" else 4])
         options.backend, options.warmup_iters = backend, 1
-        ranks = messages.ranks_of(options) if not found else ranks
+        ranks = ranks_of(options) if not found else ranks
         rows = [messages.measure(ranks, name, total, options) for total in (1, 5000, 300_000)]
         assert all(row["value"] > 0 for row in rows), rows
         found.append([row["wrong"] for row in rows])
@@ -68,12 +70,6 @@ class Pair:
 
     rank, size, backend, device = 0, 4, "mpi", "cpu"
 
-    class mpi:
-        @staticmethod
-        def time_messages(*turn, **timeout):
-            assert turn[1:3] == (True, 2)
-            return 1.0
-
     def all_gather(self, numbers):
         return [numbers, [3.0], [9.0], [9.0]]
 
@@ -82,7 +78,12 @@ class Pair:
     ("name", "expected"),
     [("latency", 1e6 / 20), ("bw", 2 * 10 * 4 * 1000 / 2 / 1e6), ("multi_bw", 2 * 10 * 4 * 1000 / 2 / 1e6)],
 )
-def test_formulas_are_those_of_osu(name, expected):
+def test_formulas_are_those_of_osu(name, expected, monkeypatch):
+    def time_messages(*turn, **timeout):
+        assert turn[1:3] == (True, 2)
+        return 1.0
+
+    monkeypatch.setattr(_C.raw_mpi, "time_messages", time_messages)
     words = ["-n", "10", "-c", "0"] + (["-W", "4"] if name != "latency" else [])
     row = messages.measure(Pair(), name, 1000, messages.parser_of(name).parse_args([*words, "-w", "0"]))
     assert row["value"] == pytest.approx(expected)

@@ -1,5 +1,5 @@
-"""What setup.py finds, and the one sentence it ends with where something is missing. Nothing is compiled here
-but a two-line program."""
+"""What setup.py and CMake find, and the one sentence where something is missing. Nothing is compiled here but
+programs of a few lines."""
 
 import importlib.util
 import os
@@ -104,57 +104,82 @@ def test_the_mpicc_beside_python_wins_over_path(build, monkeypatch, tmp_path):
     assert build.find_mpicc() == str(tmp_path / "venv" / "mpicc")
 
 
-@pytest.mark.parametrize("body", ["exit 1", "echo hello"])
-def test_mpicc_that_is_none(build, tmp_path, body):
-    mpicc = script(tmp_path / "mpicc", body)
-    assert "neither -show nor -showme" in sentence(lambda: build.wrapper_command(mpicc))
-
-
-def test_open_mpi_spelling(build, tmp_path):
-    mpicc = script(tmp_path / "mpicc", 'test "$1" = -showme && echo gcc -I/o/include -L/o/lib -lmpi')
-    assert build.wrapper_command(mpicc) == ["gcc", "-I/o/include", "-L/o/lib", "-lmpi"]
-
-
-def test_headers_without_a_library(build, tmp_path):
-    mpicc = str(tmp_path / "mpicc")
-    (tmp_path / "mpi.h").write_text("int MPI_Init(int*, char***);\n")
-    flags = build.MpiFlags(include_dirs=[str(tmp_path)], libraries=["no_such_mpi"])
-    text = sentence(lambda: build.check_mpi(mpicc, flags))
-    assert mpicc in text and "no_such_mpi" in text
-
-
 def test_without_a_compiler(build, monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no C++ compiler" in sentence(build.cxx_compiler)
+    assert "no C++ compiler" in sentence(build.check_compiler)
+    monkeypatch.setenv("CXX", "no-such-compiler -m64")
+    assert "no C++ compiler" in sentence(build.check_compiler)
 
 
-@pytest.mark.parametrize(
-    ("command", "rpaths"),
-    [
-        ("cc -I/m/include -L/m/lib -Wl,-rpath -Wl,/m/lib -Wl,--enable-new-dtags -lmpi", ["/m/lib"]),
-        ("gcc -I /m/include -L/m/lib -Wl,-rpath,/m/lib -Wl,-rpath=/m/more -lmpi", ["/m/lib", "/m/more"]),
-        ("gcc -I/m/include -L/m/lib -Xlinker -rpath -Xlinker /m/lib -lmpi", ["/m/lib"]),
-        ("gcc -O2 -DX=1 -I/m/include -L/m/lib -L/m/lib -lmpi -lmpi", []),
-    ],
-)
-def test_flags_of_wrappers(build, command, rpaths):
-    flags = build.parse_flags(command.split())
-    assert flags.include_dirs == ["/m/include"]
-    assert flags.library_dirs == ["/m/lib"]
-    assert flags.libraries == ["mpi"]
-    assert flags.rpaths == rpaths
+# ---- CMake's part -----------------------------------------------------------------------------------------
+
+# As in CMakeLists.txt, which also writes the sentence where setup.py finds it.
+GIVE_UP = 'function(give_up sentence)\n  message(FATAL_ERROR "GAVE UP: ${sentence}")\nendfunction()\n'
 
 
-def test_a_wrapper_without_run_path_gets_the_folder_of_its_library(build, tmp_path):
-    (tmp_path / "libmpi.so.40").touch()
-    assert build.parse_flags(["gcc", f"-L{tmp_path}", "-L/m/other", "-lmpi"]).rpaths == [str(tmp_path)]
+@pytest.fixture(scope="module")
+def find_mpi(build, tmp_path_factory):
+    """What find.cmake makes of an mpicc: {variable: value}, or the sentence of give_up()."""
+    folder = tmp_path_factory.mktemp("find_mpi")
+    (folder / "CMakeLists.txt").write_text(
+        f"cmake_minimum_required(VERSION 3.18)\nproject(probe LANGUAGES C)\n{GIVE_UP}"
+        f"include({ROOT}/csrc/transport/mpi/find.cmake)\n"
+        "foreach(property INCLUDE_DIRECTORIES LINK_LIBRARIES LINK_OPTIONS)\n"
+        "  get_target_property(value mpi INTERFACE_${property})\n"
+        '  message(STATUS "${property}=${value}")\n'
+        "endforeach()\n"
+        'message(STATUS "FOLDERS=${MPI_GDR_MPI_LIBRARY_DIRS}")\n'
+    )
+
+    def run(mpicc):
+        command = [build.find_cmake(), "-S", folder, "-B", folder / "build"]
+        if (ninja := build.find_program("ninja")) is not None:
+            command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        command += [*(f"-U{name}" for name in build.FORGOTTEN), f"-DMPI_C_COMPILER={mpicc}"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if result.returncode != 0:
+            return build.cached(folder / "build", "MPI_GDR_PROBLEM")
+        return dict(re.findall(r"^-- ([A-Z_]+)=(.*)$", result.stdout, re.M))
+
+    return run
 
 
-def test_the_mpi_of_this_environment_is_usable(build):
+@pytest.mark.parametrize("body", ["exit 1", "echo hello", "echo cc -I/nowhere -L/nowhere -lno_such_mpi"])
+def test_mpicc_that_is_none(find_mpi, tmp_path, body):
+    mpicc = script(tmp_path / "mpicc", body)
+    text = find_mpi(mpicc)
+    assert mpicc in text and "set MPICC to the mpicc of an MPI installation that works." in text
+
+
+def test_the_mpi_of_this_environment_is_usable(build, find_mpi):
     mpicc = build.find_mpicc()
-    build.check_mpi(mpicc, build.parse_flags(build.wrapper_command(mpicc)))
+    found = find_mpi(mpicc)
+    library, folder = found["LINK_LIBRARIES"], found["FOLDERS"]
+    assert os.path.dirname(library) == folder and os.path.exists(library)
+    # LD_LIBRARY_PATH comes before DT_RUNPATH, and after DT_RPATH.
+    assert found["LINK_OPTIONS"].split(";") == ["-Wl,--enable-new-dtags", f"-Wl,-rpath,{folder}"]
     assert os.access(build.find_mpiexec(mpicc), os.X_OK)
+
+
+@pytest.mark.parametrize("option", ["-show", "-showme:compile"])
+def test_the_spellings_of_wrappers_without_run_path(build, find_mpi, tmp_path, option):
+    """MPICH's and Open MPI's. The run path is the folder of the library, whatever the wrapper says of it."""
+    found = find_mpi(build.find_mpicc())
+    words = f"cc -I{found['INCLUDE_DIRECTORIES']} -L{found['FOLDERS']} -lmpi"
+    answer = f'case "$1" in {option}|-showme*) echo {words};; *) exit 1;; esac'
+    assert find_mpi(script(tmp_path / "mpicc", answer)) == found
+
+
+@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+def test_another_mpi_may_be_chosen_when_the_extension_is_loaded():
+    from mpi_backend.extension import _C
+
+    dynamic = subprocess.run(
+        ["readelf", "-d", _C.__file__], capture_output=True, text=True, check=True
+    ).stdout
+    assert "(RUNPATH)" in dynamic and "(RPATH)" not in dynamic
+    assert re.search(r"\(NEEDED\).*\[libmpi\.so\.\d+\]", dynamic)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +210,7 @@ def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):
     assert cache.exists()
 
 
-# ---- CMake and Python -------------------------------------------------------------------------------------
+# ---- CMake itself and Python ------------------------------------------------------------------------------
 
 
 def cmake_in(folder, says):
@@ -235,11 +260,10 @@ def test_a_python_without_headers(build, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def no_cuda(build, monkeypatch, tmp_path):
-    """An environment that leads to no nvcc, but for a path that is given as the last resort."""
+def no_cuda(monkeypatch):
+    """An environment whose variables lead to no nvcc."""
     for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "MPI_GDR_BUILD_CUDA", "MPI_GDR_CUDA_ARCHITECTURES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(build, "cuda_of_torch", lambda: "")
     return monkeypatch
 
 
@@ -251,87 +275,104 @@ def nvcc_in(folder, version="13.0", status=0):
     return script(folder / "nvcc", f"{answer}\necho 'fatal: unsupported GNU version' >&2\nexit {status}")
 
 
-def test_cuda_may_be_refused(build, no_cuda, tmp_path):
+@pytest.fixture
+def find_cuda(build, no_cuda, tmp_path):
+    """What find.cmake finds where there are no programs: (nvcc, version, architectures) and what it says."""
+    program = build.find_cmake()
+    no_cuda.setenv("PATH", "/none")
+
+    def run(torch="", cmake="", packages="/none"):
+        file = tmp_path / "probe.cmake"
+        file.write_text(
+            f"set(MPI_GDR_TORCH_CUDA {torch})\nset(MPI_GDR_PYTHON_PACKAGES {packages})\n{GIVE_UP}"
+            "set(CMAKE_CXX_COMPILER c++)\n"
+            "set(CUDA_FOLDER /none)\nset(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)\n"
+            f"{f'set(CMAKE_VERSION {cmake})' if cmake else ''}\n"
+            f"include({ROOT}/csrc/device/cuda/find.cmake)\n"
+            'message(STATUS "FOUND ${MPI_GDR_NVCC}|${MPI_GDR_CUDA_VERSION}|${MPI_GDR_CUDA_ARCHITECTURES}")\n'
+        )
+        command = [program, "-P", str(file)]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        said = " ".join(result.stderr.split())
+        found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
+        return (found.groups() if found else None), said
+
+    return run
+
+
+def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
-    assert build.find_cuda(new_cmake(build)) is None
+    found, said = find_cuda()
+    assert found[0] == "" and said == ""
 
 
-def new_cmake(build):
-    return build.CMake("cmake", build.OLDEST_CMAKE_OF_CUDA)
-
-
-def test_an_old_cmake_leaves_cuda_out_and_goes_on(build, no_cuda, tmp_path, capsys):
+def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
     """That of Debian 12."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    cmake = build.CMake("/usr/bin/cmake", (3, 25))
-    assert build.find_cuda(cmake) is None
-    said = capsys.readouterr().err
-    assert "without CUDA: /usr/bin/cmake is CMake 3.25" in said and "pip install" in said
+    found, said = find_cuda(cmake="3.25.1")
+    assert found[0] == "" and "without CUDA: " in said and "CMake 3.25.1, and CUDA needs 3.26" in said
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    assert "CMake 3.25, and CUDA needs 3.26" in sentence(lambda: build.find_cuda(cmake))
+    found, said = find_cuda(cmake="3.25.1")
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in said and "pip install" in said
 
 
-def test_the_places_of_nvcc_in_order(build, no_cuda, tmp_path):
+def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
     places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path", "nvidia/cu13")}
-    no_cuda.setattr(build.sysconfig, "get_path", lambda _: str(tmp_path))
-    no_cuda.setenv("PATH", str(tmp_path))
-    no_cuda.setattr(build, "CUDA_FOLDER", str(tmp_path / "none"))
-    assert build.find_nvcc() == places["nvidia/cu13"]
+    assert find_cuda(packages=tmp_path)[0][0] == places["nvidia/cu13"]
     no_cuda.setenv("PATH", str(tmp_path / "path" / "bin"))
-    assert build.find_nvcc() == places["path"]
+    assert find_cuda(packages=tmp_path)[0][0] == places["path"]
     no_cuda.setenv("CUDA_HOME", str(tmp_path / "home"))
-    assert build.find_nvcc() == places["home"]
+    assert find_cuda()[0][0] == places["home"]
     no_cuda.setenv("CUDACXX", places["cxx"])
-    assert build.find_nvcc() == places["cxx"]
+    assert find_cuda()[0][0] == places["cxx"]
 
 
-def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(build, no_cuda):
-    no_cuda.setattr(build, "find_nvcc", lambda: None)
-    assert build.find_cuda(new_cmake(build)) is None
+def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
+    found, said = find_cuda()
+    assert found[0] == "" and "without CUDA: no nvcc found" in said
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    assert "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in sentence(lambda: build.find_cuda(new_cmake(build)))
+    found, said = find_cuda()
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in said
 
 
 @pytest.mark.parametrize(
     ("version", "status", "says"),
     [("11.8", 0, "is of CUDA 11.8, which is older than 12.0"), ("12.4", 1, "unsupported GNU version")],
 )
-def test_an_nvcc_that_is_of_no_use(build, no_cuda, tmp_path, version, status, says):
+def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, says):
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
-    assert build.find_cuda(new_cmake(build)) is None
+    assert find_cuda()[0][0] == ""
     no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    assert says in sentence(lambda: build.find_cuda(new_cmake(build)))
+    found, said = find_cuda()
+    assert found is None and says in said
 
 
-def test_an_nvcc_that_is_newer_than_torchs_cuda(build, no_cuda, tmp_path):
+def test_an_nvcc_that_is_newer_than_torchs_cuda(no_cuda, find_cuda, tmp_path):
     """Its programs need a newer driver than torch does."""
     no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
-    no_cuda.setattr(build, "cuda_of_torch", lambda: "12.8")
-    assert build.find_cuda(new_cmake(build)) is None
-    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
-    text = sentence(lambda: build.find_cuda(new_cmake(build)))
-    assert "is of CUDA 13.0, and torch of CUDA 12.8" in text and "CUDA 12 is needed" in text
+    found, said = find_cuda(torch="12.8")
+    assert found[0] == ""
+    assert "is of CUDA 13.0, and torch of CUDA 12.8" in said and "CUDA 12 is needed" in said
     for torchs in ("13.1", "14.0"):
-        no_cuda.setattr(build, "cuda_of_torch", lambda torchs=torchs: torchs)
-        assert build.find_cuda(new_cmake(build)).version == "13.0"
+        assert find_cuda(torch=torchs)[0][1] == "13.0"
 
 
-def test_an_nvcc_that_works(build, no_cuda, tmp_path):
+def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
     nvcc = nvcc_in(tmp_path / "bin")
     no_cuda.setenv("CUDACXX", nvcc)
-    no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "90;80")
-    cuda = build.find_cuda(new_cmake(build))
-    assert cuda == build.Cuda(nvcc, "13.0", ["80", "90"])
-    assert cuda.record() == {"version": "13.0", "architectures": ["sm_80", "sm_90", "PTX"]}
+    assert find_cuda()[0] == (nvcc, "13.0", "80;90")
+    no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "100a 90;80")
+    assert find_cuda()[0] == (nvcc, "13.0", "80;90;100a")
 
 
 @pytest.mark.parametrize(
     ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
 )
-def test_settings_of_cuda_that_are_none(build, no_cuda, name, value):
+def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
     no_cuda.setenv(name, value)
-    assert f"{name}={value} is not valid" in sentence(lambda: build.find_cuda(new_cmake(build)))
+    found, said = find_cuda()
+    assert found is None and f"{name}={value} is not valid" in said
 
 
 # ---- what is shipped --------------------------------------------------------------------------------------

@@ -337,8 +337,8 @@ def test_ranks_of_the_real_launcher(clean_env, tmp_path):
     """The launcher of this environment: every rank runs, and the exit status of a rank comes through."""
     script = tmp_path / "x.py"
     script.write_text(
-        "import os, sys\nfrom mpi_backend import launch\n"
-        "p = launch.detect(os.environ)\n"
+        "import os, sys\nfrom mpi_backend import launchers\n"
+        "p = launchers.detect(os.environ)\n"
         "threads = os.environ['OMP_NUM_THREADS']\n"
         # One write: Python is told not to buffer, and what print() writes piece by piece would mix.
         "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"

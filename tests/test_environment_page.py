@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mpi_backend._creator import load_extension
+from mpi_backend.extension import _C
 
 PAGE = Path(__file__).parent.parent / "docs" / "environment.md"
 
 
 def test_page_lists_all_variables() -> None:
     rows = dict(re.findall(r"^\| `(MPI_GDR_\w+)` \| ([^|]*) \|", PAGE.read_text(), re.MULTILINE))
-    table = {row["name"]: row["default"] for row in load_extension().env_table()}
+    table = {row["name"]: row["default"] for row in _C.env_table()}
     assert set(rows) == set(table)
     for name, default in table.items():
         if default:

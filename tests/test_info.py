@@ -2,11 +2,12 @@
 
 import json
 import os
+import sys
 
 import pytest
 from support.command import mpi_gdr
 
-from mpi_backend import host, info, launch
+from mpi_backend import host, info, launchers
 from mpi_backend._version import __version__
 
 
@@ -158,24 +159,22 @@ def test_rank_0_alone_speaks(monkeypatch, capsys):
     monkeypatch.setattr(info, "collect", lambda *arguments: report)
     monkeypatch.setattr(info, "as_text", lambda *arguments: "text")
     for rank in (0, 1):
-        monkeypatch.setattr(launch, "detect", lambda env, rank=rank: launch.Placement("x", rank, 2))
+        monkeypatch.setattr(launchers, "detect", lambda env, rank=rank: launchers.Placement("x", rank, 2))
         assert info.main([]) == 0
         assert bool(capsys.readouterr().out) == (rank == 0)
 
 
 @pytest.mark.parametrize("options", [["--json"], []])
 def test_without_an_extension_the_rest_is_shown(options, monkeypatch, capsys):
-    def missing():
-        raise ImportError("no libmpi")
-
-    monkeypatch.setattr("mpi_backend._creator.load_extension", missing)
-    monkeypatch.setattr(launch, "detect", lambda env: None)
+    missing = "import of mpi_backend.extension halted"
+    monkeypatch.setitem(sys.modules, "mpi_backend.extension", None)
+    monkeypatch.setattr(launchers, "detect", lambda env: None)
     assert info.main(options) == 1
     text = capsys.readouterr().out
     if options:
         report = json.loads(text)
-        assert report["extension"]["error"] == "no libmpi"
+        assert report["extension"]["error"].startswith(missing)
         assert report["torch"]["version"]
     else:
-        assert "ERROR: no libmpi" in text.splitlines()
+        assert f"ERROR: {missing}" in text
         assert any(line.startswith("torch ") for line in text.splitlines())

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mpi_backend._creator import load_extension
+from mpi_backend.extension import _C
 
-schedule = load_extension().schedule
+schedule = _C.schedule
 
 BUILDERS = [(a["collective"], a["name"]) for a in schedule.algorithms() if not a["native"]]
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.command import mpi_gdr
 
-from mpi_backend import job, selftest
+from mpi_backend import rank_command, selftest
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
 from mpi_backend.selftest.report import as_text
@@ -57,8 +57,8 @@ def test_without_a_launcher_it_asks_for_ranks():
 
 
 def test_ranks_are_taken_out_of_the_command_line():
-    assert job.without_ranks(["-n", "4", "--json"]) == ["--json"]
-    assert job.without_ranks(["--quick", "-n4", "--ranks=4"]) == ["--quick"]
+    assert rank_command.without_ranks(["-n", "4", "--json"]) == ["--json"]
+    assert rank_command.without_ranks(["--quick", "-n4", "--ranks=4"]) == ["--quick"]
 
 
 # ---- it can fail ------------------------------------------------------------------------------------------

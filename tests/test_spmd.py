@@ -6,7 +6,7 @@ import re
 import pytest
 from support.spmd import run_spmd
 
-from mpi_backend._creator import load_extension
+from mpi_backend.extension import _C
 
 # ---- the harness itself: what must not pass unnoticed -----------------------------------------------------
 
@@ -80,7 +80,7 @@ def forced():
     """Sets of variables that together name every algorithm once. Those for any ranks: the k-th of each
     collective; the others: all of one name."""
     sets = {}
-    for algorithm in load_extension().schedule.algorithms():
+    for algorithm in _C.schedule.algorithms():
         variable, name = algorithm["variable"], algorithm["name"]
         if not (algorithm["shared"] or algorithm["two_level"] or algorithm["native"]):
             name = next(

@@ -11,12 +11,12 @@ from support import processes
 from support.command import mpi_gdr
 
 from mpi_backend import info, tune
-from mpi_backend._creator import load_extension
+from mpi_backend.extension import _C
 from mpi_backend.tune import table
 from mpi_backend.tune.report import summary
 
 PROGRAM = Path(__file__).parent / "launch" / "programs" / "selection.py"
-schedule = load_extension().schedule
+schedule = _C.schedule
 
 # ---- groups -----------------------------------------------------------------------------------------------
 
@@ -88,14 +88,14 @@ def test_ranks_with_different_tables_say_so(tmp_path):
 
 def test_info_shows_the_built_in_table_as_it_was_written(capsys, monkeypatch):
     rows = [(row, "built-in") for row in schedule.parse_table(schedule.default_table(), "built-in")]
-    monkeypatch.setattr(load_extension(), "selection_rows", lambda: rows)  # whatever is set around the tests
+    monkeypatch.setattr(_C, "selection_rows", lambda: rows)  # whatever is set around the tests
     assert info.show_table(first=True) == 0
     assert capsys.readouterr().out == schedule.default_table()
 
 
 def test_info_marks_rows_that_are_not_built_in(capsys, monkeypatch):
     rows = [("broadcast 0-4K chain", "rows.txt:2"), ("broadcast binomial", "built-in")]
-    monkeypatch.setattr(load_extension(), "selection_rows", lambda: rows)
+    monkeypatch.setattr(_C, "selection_rows", lambda: rows)
     assert info.show_table(first=True) == 0
     printed = capsys.readouterr().out
     assert [line.split("#") for line in printed.splitlines()] == [
@@ -108,7 +108,7 @@ def test_info_marks_rows_that_are_not_built_in(capsys, monkeypatch):
     def bad():
         raise ValueError("rows.txt:3: what is wrong")
 
-    monkeypatch.setattr(load_extension(), "selection_rows", bad)
+    monkeypatch.setattr(_C, "selection_rows", bad)
     assert info.show_table(first=True) == 1
     assert capsys.readouterr().err == "mpi-gdr info: rows.txt:3: what is wrong\n"
 
@@ -284,7 +284,7 @@ def test_numbers_of_ranks(text, counts):
     ],
 )
 def test_wrong_command_lines(argv, message, capsys, monkeypatch):
-    monkeypatch.setattr(tune.job, "is_rank", lambda env: False)
+    monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
     with pytest.raises(SystemExit) as end:
         tune.main(argv)
     assert end.value.code == 2 and message in capsys.readouterr().err

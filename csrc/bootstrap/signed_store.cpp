@@ -49,7 +49,7 @@ std::string Signer::seal(const std::string& key, const std::string& value) const
 std::string Signer::open(const std::string& key, const std::string& sealed) const {
   const bool marked = sealed.starts_with(kMark);
   constexpr std::size_t kFront = kMark.size() + sizeof(Digest);
-  const std::string value = marked && sealed.size() >= kFront ? sealed.substr(kFront) : "";
+  std::string value = marked && sealed.size() >= kFront ? sealed.substr(kFront) : "";
   const std::string expected = signature(key, value);
   if (expected.empty()) {
     if (marked) throw BadSignature(key);

@@ -137,7 +137,8 @@ void bind_bench(py::module_& module) {
       },
       py::arg("mine"), "The numbers of all ranks, one after another.");
   m.def(
-      "barrier", [] { with_torch_errors([] { mpi::barrier(); }); }, py::call_guard<py::gil_scoped_release>());
+      "barrier", [] { with_torch_errors([] { mpi::barrier(); }); }, py::call_guard<py::gil_scoped_release>(),
+      "MPI_Barrier over all ranks.");
   m.def(
       "start_all_reduce",
       [](const at::Tensor& tensor) {

@@ -15,6 +15,7 @@
 #include "common/error.hpp"
 #include "schedule/checker.hpp"
 #include "torch/python_names.hpp"
+#include "torch/python_reports.hpp"
 
 namespace py = pybind11;
 
@@ -26,6 +27,7 @@ using torch_binding::parse_collective;
 using torch_binding::parse_dtype;
 using torch_binding::parse_op;
 using torch_binding::parse_reach;
+using torch_binding::Reports;
 
 constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
 constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
@@ -195,28 +197,32 @@ void bind_schedule(py::module_& module) {
       .def_readonly("elements_reduced", &CheckResult::elements_reduced)
       .def_readonly("steps", &CheckResult::steps);
 
-  m.def("algorithms", [] {
-    py::list all;
-    for (const Algorithm& a : algorithms()) {
-      py::dict entry;
-      entry["collective"] = std::string(name(a.collective));
-      entry["name"] = a.name;
-      entry["native"] = a.native();
-      entry["shared"] = a.shared;
-      entry["two_level"] = a.two_level;
-      entry["summary"] = a.summary;
-      entry["variable"] = Env::algorithm_variable(a.collective);
-      all.append(entry);
-    }
-    return all;
-  });
+  m.def(
+      "algorithms",
+      [] {
+        Reports<"AlgorithmInfo"> all;
+        for (const Algorithm& a : algorithms()) {
+          py::dict entry;
+          entry["collective"] = std::string(name(a.collective));
+          entry["name"] = a.name;
+          entry["native"] = a.native();
+          entry["shared"] = a.shared;
+          entry["two_level"] = a.two_level;
+          entry["summary"] = a.summary;
+          entry["variable"] = Env::algorithm_variable(a.collective);
+          all.append(entry);
+        }
+        return all;
+      },
+      "All algorithms, in the order of the registry.");
   m.def("build", &build, py::arg("collective"), py::arg("algorithm"), py::arg("rank"), py::arg("size"),
         py::arg("count") = 0, py::arg("dtype") = "float32", py::arg("op") = "sum", py::arg("root") = 0,
         py::arg("chunk_bytes") = Tuning{}.chunk_bytes, py::arg("max_lanes") = Tuning{}.max_lanes,
         py::arg("staging_bytes") = Tuning{}.staging_bytes,
         py::arg("send_counts") = std::vector<std::uint64_t>{},
         py::arg("recv_counts") = std::vector<std::uint64_t>{},
-        py::arg("counts") = std::vector<std::uint64_t>{});
+        py::arg("counts") = std::vector<std::uint64_t>{},
+        "The schedule of one rank. `count`: elements, of a block where the collective has blocks.");
   m.def("check", &check_group, py::arg("schedules"), py::arg("synchronous_sends") = py::none(),
         py::arg("device_queue") = py::none(), py::arg("aliased") = py::none(),
         "Checks the schedules of all ranks, in rank order. Without a mode: in every mode.");
@@ -245,7 +251,7 @@ void bind_schedule(py::module_& module) {
           all.append(parse_table(table, "table"));
           for (int c = 0; c < kCollectiveCount; ++c)
             all.append(default_table().rows(static_cast<Collective>(c)));
-          py::list rows;
+          Reports<"SelectionRange"> rows;
           for (const SelectionRange& range :
                selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype))) {
             py::dict row;

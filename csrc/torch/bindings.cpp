@@ -17,6 +17,7 @@
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/python_names.hpp"
+#include "torch/python_reports.hpp"
 #include "torch/this_job.hpp"
 #include "transport/ipc/device_arena.hpp"
 #include "transport/mpi/broadcast.hpp"
@@ -46,9 +47,9 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
   });
 }
 
-py::dict mpi_info() {
+Report<"MpiInfo"> mpi_info() {
   const mpi::Info info = mpi::info();
-  py::dict d;
+  Report<"MpiInfo"> d;
   d["library"] = info.mpi_version;
   d["library_path"] = info.mpi_path;
   d["abi"] = info.abi;
@@ -68,7 +69,7 @@ py::dict mpi_info() {
 }
 
 // Loads the CUDA library and asks the driver for its devices, without starting one.
-py::dict cuda_info() {
+Report<"CudaInfo"> cuda_info() {
   struct {
     std::string path, problem, built;
     std::vector<std::string> devices;
@@ -91,7 +92,7 @@ py::dict cuda_info() {
   const auto or_none = [](const std::string& text) {
     return text.empty() ? py::object(py::none()) : py::object(py::str(text));
   };
-  py::dict d;
+  Report<"CudaInfo"> d;
   d["library"] = or_none(found.path);
   d["built"] = or_none(found.built);
   d["devices"] = found.devices;
@@ -99,8 +100,8 @@ py::dict cuda_info() {
   return d;
 }
 
-py::list env_table() {
-  py::list table;
+Reports<"EnvVariable"> env_table() {
+  Reports<"EnvVariable"> table;
   for (const Env::Variable& v : with_torch_errors([] { return Env::get().table(); })) {
     py::dict row;
     row["name"] = v.name;
@@ -114,10 +115,9 @@ py::list env_table() {
   return table;
 }
 
-// What is wrong with the variables of the environment, each looked at alone: {"name", "message", "bad"}. Not
-// bad: only unknown.
-py::list env_problems() {
-  py::list problems;
+// What is wrong with the variables of the environment, each looked at alone.
+Reports<"EnvProblem"> env_problems() {
+  Reports<"EnvProblem"> problems;
   const auto add = [&](const std::string& name, const std::string& message, bool bad) {
     py::dict problem;
     problem["name"] = name;
@@ -148,14 +148,14 @@ std::string algorithm_of(MpiBackend& backend, const std::string& collective, std
   return backend.algorithm(spec);
 }
 
-py::list selection_of(int size, const std::string& nodes) {
+Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
   const auto ranges = with_torch_errors([&] {
     if (nodes != "one" && nodes != "several" && nodes != "one per rank")
       fail(ErrorCode::InvalidUsage, "nodes=", nodes, ": expected one, several or one per rank");
     return selection_ranges(size, nodes == "one" ? Reach::All : Reach::None, load_selection(Env::get()).table,
                             DataType::Float32, nodes == "several");
   });
-  py::list rows;
+  Reports<"SelectionRange"> rows;
   for (const SelectionRange& range : ranges) {
     py::dict row;
     row["collective"] = std::string(name(range.collective));
@@ -202,8 +202,12 @@ PYBIND11_MODULE(_C, m) {
           "selection", &Options::selection,
           "Rows of the selection table for this group, as MPI_GDR_SELECT: \"all_reduce:0-4K:flag\".")
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
-      .def("__deepcopy__",
-           [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+      .def(
+          "__deepcopy__",
+          [](const Options& self, const py::typing::Dict<py::object, py::object>&) {
+            return c10::make_intrusive<Options>(self);
+          },
+          py::arg("memo"));
 
   py::class_<MpiBackend, c10::intrusive_ptr<MpiBackend>, c10d::Backend>(
       m, "MpiBackend", "A process group over MPI. Made by c10d.")
@@ -323,10 +327,8 @@ PYBIND11_MODULE(_C, m) {
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none). Loads the library, starts no device.");
   m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
-  m.def(
-      "env_problems", &env_problems,
-      "Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown: dicts of "
-      "`name`, `message` and `bad`.");
+  m.def("env_problems", &env_problems,
+        "Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown.");
   m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
         "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "

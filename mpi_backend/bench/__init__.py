@@ -9,7 +9,8 @@ import argparse
 import importlib
 import os
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from .options import check_options, parser_of_command
 
 # Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
@@ -24,12 +25,13 @@ def main(argv: list[str]) -> int:
     ranks = None
     if argv[:1] == ["-n"] and len(argv) > 1:
         try:
-            ranks = job.positive(argv[1])
+            ranks = positive(argv[1])
         except argparse.ArgumentTypeError as error:
             parser.error(f"-n {error}")
         argv = argv[2:]
     if argv and argv[0] in OTHERS:
-        return importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:], ranks)
+        status: int = importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:], ranks)
+        return status
     if argv and argv[0] in MESSAGES:
         from . import messages
 
@@ -38,13 +40,13 @@ def main(argv: list[str]) -> int:
     check_options(parser, options)
     if options.compare is not None:
         from . import compare
-        from .jobs import require_no_launcher
+        from .jobs import ranks_of_jobs
 
-        require_no_launcher(parser, ranks)
-        compare.require_nccl(parser, options, ranks)
-        return compare.main(options, ranks)
-    if not job.require_ranks(parser, ranks):
-        return start_ranks(argv, ranks, options.backend)
+        jobs = ranks_of_jobs(parser, ranks)
+        compare.require_nccl(parser, options, jobs)
+        return compare.main(options, jobs)
+    if (started := rank_command.ranks_to_start(parser, ranks)) is not None:
+        return start_ranks(argv, started, options.backend)
     from .rank import run_rank
 
     return run_rank(options)
@@ -55,5 +57,5 @@ def start_ranks(argv: list[str], ranks: int, backend: str) -> int:
     from .. import run
 
     if backend not in ("mpi-gdr", "mpi"):
-        job.settle_local_address(os.environ)
-    return run.main(job.command_of_job(ranks, "bench", argv))
+        rank_command.settle_local_address(os.environ)
+    return run.main(rank_command.command_of_job(ranks, "bench", argv))

@@ -8,7 +8,7 @@ small: exact in every type and any order, for any number of ranks, and cheap to 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -33,6 +33,8 @@ class Run(NamedTuple):
 
 
 class Kind(NamedTuple):
+    """What a collective is to the benchmark."""
+
     title: str  # of the OSU format
     prepare: Callable[..., dict[str, Run]]  # {"out": Run, "in": Run}, either may be missing
     bus_factor: Callable[[int], float]
@@ -45,16 +47,18 @@ class Kind(NamedTuple):
 
 
 class Case(NamedTuple):
+    """One call at one size, on one rank."""
+
     rank: int
     size: int
-    count: int  # elements, of one block where the kind has blocks
+    count: int  # type: ignore[assignment]  # hides tuple.count; elements, of one block where the kind has blocks
     dtype: torch.dtype
     op: str
     root: int
     device: torch.device
     group_memory: bool = False  # the buffers are in it (mpi_backend.empty)
 
-    def reduce_op(self) -> Any:
+    def reduce_op(self) -> dist.ReduceOp:
         names = {"sum": "SUM", "prod": "PRODUCT", "min": "MIN", "max": "MAX", "avg": "AVG"}
         return getattr(dist.ReduceOp, names[self.op])
 

@@ -12,14 +12,47 @@ import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from ..columns import for_screen
-from .jobs import NAMES, conditions, interleave
+from .jobs import NAMES, Conditions, conditions, interleave
 from .options import CONTENDERS, COPIED
+from .report import PLACES, Place, Protocol, Report
 
-PLACES = ("out_of_place", "in_place")
-KEPT = ("time_us", "p50_us", "p99_us", "limit_us", "of_limit_percent")
+
+class Rounds(TypedDict):
+    """Of a contender at one size and place, by round."""
+
+    time_us: list[float]
+    p50_us: list[float]
+    p99_us: list[float]
+    limit_us: list[float | None]
+    of_limit_percent: list[float | None]
+
+
+class ComparedRow(TypedDict):
+    """One size and place; None: the contender has no such form."""
+
+    bytes: int
+    count: int
+    place: Place
+    cells: dict[str, Rounds | None]
+
+
+class Comparison(TypedDict):
+    """One collective, all contenders, ours first."""
+
+    collective: str
+    ranks: int
+    type: str
+    redop: str
+    rounds: int
+    contenders: list[str]
+    conditions: Conditions
+    protocol: Protocol
+    command: str
+    wrong: int
+    rows: list[ComparedRow]
 
 
 def require_nccl(parser: argparse.ArgumentParser, options: argparse.Namespace, ranks: int) -> None:
@@ -55,7 +88,7 @@ def main(options: argparse.Namespace, ranks: int) -> int:
     return 1 if any(found["wrong"] for found in comparisons) else 0
 
 
-def collect(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
+def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
     """Runs all jobs; one comparison for each collective. Rows are one per size and place, each with the
     numbers of every round."""
     common = ["--timeout", str(options.timeout)]
@@ -71,9 +104,11 @@ def collect(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
     jobs = {name: [",".join(options.collectives), *common, *CONTENDERS[name]] for name in names}
     rounds = options.rounds or 3
     results = interleave(ranks, jobs, rounds, check_first=bool(options.check))
-    comparisons = []
+    comparisons: list[Comparison] = []
     for k, collective in enumerate(options.collectives):
-        reports = {name: [found.get("reports", [found])[k] for found in results[name]] for name in names}
+        reports: dict[str, list[Report]] = {
+            name: [found.get("reports", [found])[k] for found in results[name]] for name in names
+        }
         first = reports[ours][0]
         comparisons.append(
             {
@@ -93,17 +128,23 @@ def collect(options: argparse.Namespace, ranks: int) -> list[dict[str, Any]]:
     return comparisons
 
 
-def merged(reports: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+def merged(reports: dict[str, list[Report]]) -> Iterator[ComparedRow]:
     """Rows where every contender has the lists of its rounds, or None where it has no such form."""
     first = next(iter(reports.values()))[0]
     for place in PLACES:
         for i, row in enumerate(first["rows"]):
-            cells: dict[str, Any] = {}
+            cells: dict[str, Rounds | None] = {}
             for name, jobs in reports.items():
-                timings = [job["rows"][i][place] for job in jobs]
+                timings = [t for job in jobs if (t := job["rows"][i][place])]
                 cells[name] = None
-                if all(timings):
-                    cells[name] = {key: [t[key] for t in timings] for key in KEPT}
+                if len(timings) == len(jobs):
+                    cells[name] = {
+                        "time_us": [t["time_us"] for t in timings],
+                        "p50_us": [t["p50_us"] for t in timings],
+                        "p99_us": [t["p99_us"] for t in timings],
+                        "limit_us": [t["limit_us"] for t in timings],
+                        "of_limit_percent": [t["of_limit_percent"] for t in timings],
+                    }
             if any(cells.values()):
                 yield {"bytes": row["bytes"], "count": row["count"], "place": place, "cells": cells}
 
@@ -111,7 +152,7 @@ def merged(reports: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]
 # ---- Markdown ---------------------------------------------------------------------------------------------
 
 
-def markdown(found: dict[str, Any], percentiles: bool = False, machine: bool = True) -> list[str]:
+def markdown(found: Comparison, percentiles: bool = False, machine: bool = True) -> list[str]:
     """A line that says what it is, then a table for each form that mpi-gdr has."""
     state = found["conditions"]
     reduction = f", {found['redop']}" if found["redop"] != "none" else ""
@@ -128,16 +169,18 @@ def markdown(found: dict[str, Any], percentiles: bool = False, machine: bool = T
     return lines
 
 
-def machine_of(state: dict[str, Any]) -> str:
+def machine_of(state: Conditions) -> str:
+    """The machine in words."""
     gpu = f"; {state['gpu']}" if state.get("gpu") else ""
     return f"{state['cpu']}, {state['cores']} cores{gpu}; {state['library']}, torch {state['torch']}"
 
 
-def table(found: dict[str, Any], rows: Sequence[dict[str, Any]], percentiles: bool = False) -> list[str]:
+def table(found: Comparison, rows: Sequence[ComparedRow], percentiles: bool = False) -> list[str]:
+    """One form, a line per size."""
     names = found["contenders"]
     ours = [name for name in names if name in ("mpi-gdr", "group")]
     others = [name for name in names if name not in ours]
-    limited = [name for name in ours if any(_has(row, name, "limit_us") for row in rows)]
+    limited = [name for name in ours if any(percents(row, name) for row in rows)]
     ratios = [(other, own) for own in ours for other in others]
     heads = ["bytes", *(f"{NAMES[name]} us" + " p50 / p99" * percentiles for name in names)]
     heads += [f"{NAMES[other]} / {NAMES[own]}" for other, own in ratios]
@@ -154,15 +197,14 @@ def table(found: dict[str, Any], rows: Sequence[dict[str, Any]], percentiles: bo
             else:
                 cells.append(spread(t["p50_us"]))
         cells += [spread(ratio(row, other, own)) for other, own in ratios]
-        cells += [
-            f"{_median(row['cells'][name]['of_limit_percent']):.0f}" if _has(row, name, "limit_us") else ""
-            for name in limited
-        ]
+        for name in limited:
+            known = percents(row, name)
+            cells.append(f"{_median(known):.0f}" if known else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def ratio(row: dict[str, Any], other: str, own: str) -> list[float]:
+def ratio(row: ComparedRow, other: str, own: str) -> list[float]:
     """How many times as long the other takes, by round; empty where one of them has no such form."""
     a, b = row["cells"][other], row["cells"][own]
     return [x / y for x, y in zip(a["p50_us"], b["p50_us"], strict=True)] if a and b else []
@@ -188,6 +230,9 @@ def _median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def _has(row: dict[str, Any], name: str, key: str) -> bool:
+def percents(row: ComparedRow, name: str) -> list[float]:
+    """Of the limit, by round; empty where one of them is not known."""
     cell = row["cells"][name]
-    return cell is not None and all(value is not None for value in cell[key])
+    values = [] if cell is None else cell["of_limit_percent"]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []

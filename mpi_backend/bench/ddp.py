@@ -14,12 +14,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from .compare import number, spread
 from .jobs import NAMES
-from .side_by_side import Command, device_of, initialize, synchronizer
+from .side_by_side import Command, Found, device_of, initialize, synchronizer
+
+if TYPE_CHECKING:
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt" / "model.py"
 # Of examples/gpt/train.py: VOCAB_SIZE of its text, and the default Settings.
@@ -27,27 +33,30 @@ CONFIGURATION = {"vocab_size": 97, "block_size": 128, "layers": 4, "heads": 4, "
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "ddp",
         "A DDP step of the GPT example: computation, exposed communication, overlap.",
         {"mpi-gdr": "mpi-gdr", "gloo": "gloo"},
     )
     add = made.parser.add_argument
-    add("--batch", type=job.positive, default=2, metavar="N", help="sequences a rank (default: 2)")
-    add("--layers", type=job.positive, default=CONFIGURATION["layers"], help="(default: %(default)s)")
-    add("--channels", type=job.positive, default=CONFIGURATION["channels"], help="(default: %(default)s)")
+    add("--batch", type=positive, default=2, metavar="N", help="sequences a rank (default: 2)")
+    add("--layers", type=positive, default=CONFIGURATION["layers"], help="(default: %(default)s)")
+    add("--channels", type=positive, default=CONFIGURATION["channels"], help="(default: %(default)s)")
     add("--device", default="cpu", help="device type of the model (default: cpu)")
-    add("--steps", type=job.positive, default=30, metavar="N", help="steps of each kind (default: 30)")
+    add("--steps", type=positive, default=30, metavar="N", help="steps of each kind (default: 30)")
     return made
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     made = command()
     require_example(made.parser)
     return made.main(argv, ranks, run_rank, markdown)
 
 
 def require_example(parser: argparse.ArgumentParser) -> None:
+    """Ends the program where the model is missing."""
     if not EXAMPLE.exists():
         parser.error(
             "ddp trains the model of examples/gpt, which an installed package does not have: run "
@@ -55,8 +64,10 @@ def require_example(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def model_of_example() -> Any:
+def model_of_example() -> ModuleType:
+    """examples/gpt/model.py, which is no package."""
     spec = importlib.util.spec_from_file_location("mpi_gdr_example_gpt", EXAMPLE)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclass looks itself up
     spec.loader.exec_module(module)
@@ -110,7 +121,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     dist.all_reduce(every, dist.ReduceOp.MAX)
     medians = {name: statistics.median(row) for name, row in zip(samples, every.tolist(), strict=True)}
     report = {
-        "info": job.summary(options.backend),
+        "info": rank_command.summary(options.backend),
         "parameters": sum(p.numel() for p in model.parameters()),
         "buckets": buckets,
         "batch": options.batch,
@@ -122,14 +133,14 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     return report if rank == 0 else None
 
 
-def bucket_bytes(ddp: Any) -> list[int]:
+def bucket_bytes(ddp: DistributedDataParallel) -> list[int]:
     """As DDP has laid them out."""
     data = ddp._get_ddp_logging_data()
     text = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
     return [int(word) for word in text.split(",")]
 
 
-def all_reduces_of(buckets: list[int], backend: str, device: Any) -> Callable[[], float]:
+def all_reduces_of(buckets: list[int], backend: str, device: torch.device) -> Callable[[], float]:
     """The same all_reduces with nothing to compute beside them: milliseconds of one round. In group memory
     where DDP's buckets are."""
     import torch
@@ -156,7 +167,8 @@ def all_reduces_of(buckets: list[int], backend: str, device: Any) -> Callable[[]
     return run
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
+def markdown(found: Found) -> list[str]:
+    """A line per contender."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     heads = ["", "compute ms", "step ms", "exposed ms", "communication alone ms", "hidden %"]

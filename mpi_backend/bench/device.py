@@ -10,18 +10,24 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from .compare import spread
 from .jobs import NAMES
 from .options import size_list
-from .side_by_side import Command, device_of, initialize, synchronizer
+from .side_by_side import Command, Found, device_of, initialize, synchronizer
+
+if TYPE_CHECKING:
+    import torch
 
 EDGE = 4096  # of the matrices beside the communication; 256 on the CPU
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "device",
         "all_reduce on an accelerator: host time, device time, percent of the memory's limit, overlap.",
@@ -30,18 +36,19 @@ def command() -> Command:
     add = made.parser.add_argument
     add("--device", default="cuda", help="device type of the tensors (default: cuda)")
     add("--sizes", type=size_list, default=[8, 64 << 10, 1 << 20, 16 << 20, 64 << 20], help="bytes")
-    add("--iters", type=job.positive, default=20, metavar="N", help="calls of each kind (default: 20)")
+    add("--iters", type=positive, default=20, metavar="N", help="calls of each kind (default: 20)")
     return made
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
 class Clock:
     """Milliseconds between two points of the current stream; on the CPU of the host."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: torch.device) -> None:
         import torch
 
         self._device = device
@@ -59,6 +66,7 @@ class Clock:
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
+    """The report, on rank 0."""
     import torch
     import torch.distributed as dist
 
@@ -69,7 +77,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     device, host = device_of(options.device), torch.device("cpu")
     synchronize = synchronizer(device)
     torch.zeros(1, device=device)
-    info = job.summary(options.backend)
+    info = rank_command.summary(options.backend)
     bandwidths = {}
     for name, to, source in (
         ("device to device, read and written", device, device),
@@ -86,7 +94,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         bandwidths[name] = largest([mine])[0]
     copy = bandwidths["device to device, read and written"]
 
-    def samples_of(tensor: Any) -> dict[str, list[float]]:
+    def samples_of(tensor: torch.Tensor) -> dict[str, list[float]]:
         samples: dict[str, list[float]] = {"host_ms": [], "device_ms": []}
         for i in range(-3, options.iters):
             tensor.zero_()
@@ -103,7 +111,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
                 samples["device_ms"].append(begin.until(end))
         return samples
 
-    def measure(tensor: Any, total: int) -> dict[str, float]:
+    def measure(tensor: torch.Tensor, total: int) -> dict[str, float]:
         medians = largest([statistics.median(values) for values in samples_of(tensor).values()])
         row = dict(zip(("host_ms", "device_ms"), medians, strict=True))
         # Every rank's tensor is read and written: 2 p S bytes, at the speed of a copy.
@@ -133,7 +141,9 @@ def largest(numbers: list[float]) -> list[float]:
     return tensor.tolist()
 
 
-def beside_a_product(options: argparse.Namespace, device: Any, synchronize: Any) -> dict[str, float]:
+def beside_a_product(
+    options: argparse.Namespace, device: torch.device, synchronize: Callable[[], None]
+) -> dict[str, float]:
     """Milliseconds until the device is idle: products alone, all_reduce alone, both issued together."""
     import torch
     import torch.distributed as dist
@@ -174,7 +184,8 @@ def hidden(overlap: dict[str, float]) -> float:
     return 100 * (sum(parts) - overlap["both_ms"]) / min(parts)
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
+def markdown(found: Found) -> list[str]:
+    """A line per size; then what overlaps."""
     reports = found["contenders"]
     first = reports["mpi-gdr"][0]
     speeds = ", ".join(f"{name} {value * 1e-9:.1f} GB/s" for name, value in first["bandwidths"].items())

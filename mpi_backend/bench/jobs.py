@@ -9,19 +9,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from .. import host, job, selftest
+from .. import host, rank_command, selftest
+from ..reports import JobSummary
 
 NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo"}
 NAMES |= {"mpi": "MPI", "nccl": "NCCL", "fake": "fake"}
 
 
-def require_no_launcher(parser: argparse.ArgumentParser, ranks: int | None) -> None:
-    if job.is_rank(os.environ):
+def ranks_of_jobs(parser: argparse.ArgumentParser, ranks: int | None) -> int:
+    """Ends the program under a launcher, and without a number."""
+    if rank_command.is_rank(os.environ):
         parser.error("this starts jobs of its own: use it without a launcher")
     if ranks is None:
         parser.error("say how many ranks: `mpi-gdr bench -n N ...`")
+    return ranks
 
 
 def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
@@ -57,8 +60,19 @@ def progress(text: str) -> None:
     print(f"mpi-gdr bench: {text}", file=sys.stderr, flush=True)
 
 
-def conditions(report: Mapping[str, Any]) -> dict[str, Any]:
+class Conditions(TypedDict):
     """Of this machine, for the head of a table."""
+
+    cores: int
+    cpu: str
+    load_average: float  # at the end
+    torch: str
+    library: str | None
+    gpu: str | None
+
+
+def conditions(report: JobSummary) -> Conditions:
+    """Now, and what a job has told."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": host.cpu_model(),

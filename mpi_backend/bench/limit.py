@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import time
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,8 +19,10 @@ import torch.distributed as dist
 from .collectives import KINDS
 from .options import REWRITE_BYTES
 
+Json = TypeVar("Json")
 
-def everyones(what: str, mine: Any) -> list[Any]:
+
+def everyones(what: str, mine: Json) -> list[Json]:
     """What each rank says of itself. Once for each `what`. Not all_gather_object, which needs NumPy."""
     store = dist.distributed_c10d._get_default_store()
     keys = [f"mpi_gdr_bench/{what}/{rank}" for rank in range(dist.get_world_size())]
@@ -59,7 +61,7 @@ class Limit:
             self._store.set(done, str(time_us))
         return float(self._store.get(done))
 
-    @torch.inference_mode()
+    @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _median(self, adds: bool, moved: int, iterations: int) -> float:
         # a += b reads two elements and writes one, a copy reads one and writes one. Bytes are counted as the
         # program sees them, without those that a cache reads before it is written to.

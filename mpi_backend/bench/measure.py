@@ -7,13 +7,14 @@ import os
 import statistics
 import time
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 
-from .. import job
+from .. import rank_command
 from .._creator import select_accelerator
+from ..reports import JobSummary
 from .collectives import KINDS, Case, Run
 from .options import Calls
 from .side_by_side import device_of, synchronizer
@@ -34,11 +35,12 @@ class Timing(NamedTuple):
 class Ranks(Protocol):
     """The ranks of a contender: torch.distributed with a backend here, bare MPI in raw_mpi.py."""
 
+    backend: str
     rank: int
     size: int
     device: torch.device
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JobSummary:
         """What runs here: the head of the report."""
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
@@ -103,7 +105,7 @@ class TorchRanks:
     """torch.distributed with one of its backends; makes the default group."""
 
     def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
-        job.quiet_renamed_calls()
+        rank_command.quiet_renamed_calls()
         if backend == "nccl":  # all_gather() is on the host, and nobody else selects a device
             select_accelerator(os.environ)
         dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, timeout=timeout)
@@ -112,8 +114,8 @@ class TorchRanks:
         self.device = device_of(device)
         self._synchronize = synchronizer(self.device)
 
-    def summary(self) -> dict[str, Any]:
-        return job.summary(self.backend)
+    def summary(self) -> JobSummary:
+        return rank_command.summary(self.backend)
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
         return KINDS[collective].prepare(case)

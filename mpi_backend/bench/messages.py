@@ -10,13 +10,20 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from .. import job
+from .. import rank_command
+from ..reports import JobSummary
+from ..run import positive
 from .options import contenders, powers, size, size_list
+from .side_by_side import Found, collect, show, synchronizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from .measure import Ranks
 
 TITLES = {
     "latency": "Latency Test",
@@ -30,6 +37,7 @@ CHECKED_BYTES = 8 << 20  # of memory for the messages of the check, each its own
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
+    """The command line of one of them."""
     parser = argparse.ArgumentParser(
         prog=f"mpi-gdr bench {name}",
         usage=f"mpi-gdr bench [-n RANKS] {name} [options]",
@@ -42,12 +50,12 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     add("-f", "--stepfactor", type=int, default=2, metavar="K", help="next size = K times this (default: 2)")
     add("--sizes", type=size_list, metavar="LIST", help="these sizes instead: 8,64K,1M")
     many = "2000 and 200" if name == "latency" else "100 and 20"
-    add("-n", "-i", "--iters", type=job.positive, metavar="N", help=f"timed turns (default: up to 8K {many})")
+    add("-n", "-i", "--iters", type=positive, metavar="N", help=f"timed turns (default: up to 8K {many})")
     add("-w", "-x", "--warmup_iters", type=int, metavar="N", help="turns before them (default: a quarter)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check what arrives (default: 1)")
     if name != "latency":
         text = "messages in flight at a time (default: 64)"
-        add("-W", "--window-size", dest="window", type=job.positive, default=64, metavar="N", help=text)
+        add("-W", "--window-size", dest="window", type=positive, default=64, metavar="N", help=text)
     else:
         parser.set_defaults(window=1)
     add("--backend", default="mpi-gdr", help="mpi-gdr, gloo, another that torch knows; mpi: bare MPI")
@@ -56,13 +64,13 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     add("--compare", type=contenders("gloo", "mpi"), metavar="LIST", help=text)
     add(
         "--rounds",
-        type=job.positive,
+        type=positive,
         default=3,
         metavar="K",
         help="with --compare: jobs of each (default: 3)",
     )
     add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
-    add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each wait (default: 300)")
+    add("--timeout", type=positive, default=300, metavar="S", help="deadline of each wait (default: 300)")
     return parser
 
 
@@ -84,16 +92,43 @@ def main(name: str, argv: list[str], ranks: int | None) -> int:
         parser.error(f"-n {ranks}: expected {'at least 2' if name == 'multi_bw' else '2'} ranks")
     if options.compare is not None:
         return compare(parser, name, argv, options, ranks)
-    if ranks is None and not job.is_rank(os.environ):
+    if ranks is None and not rank_command.is_rank(os.environ):
         parser.error(f"say how many ranks: `mpi-gdr bench -n 2 {name}`, or put a launcher in front")
-    if not job.require_ranks(parser, ranks):
+    if (started := rank_command.ranks_to_start(parser, ranks)) is not None:
         from . import start_ranks
 
-        return start_ranks([name, *argv], ranks, options.backend)
+        return start_ranks([name, *argv], started, options.backend)
     return run_rank(name, options)
 
 
 # ---- one rank ---------------------------------------------------------------------------------------------
+
+
+class _RowOptional(TypedDict, total=False):
+    messages_per_second: float  # not of a latency
+
+
+class Row(_RowOptional):
+    """One size."""
+
+    bytes: int
+    iterations: int
+    warmup: int
+    value: float  # in the unit of the report
+    wrong: int | None  # bytes, of all ranks; None: not checked
+
+
+class Report(TypedDict):
+    """What a job has found."""
+
+    info: JobSummary
+    benchmark: str
+    unit: str
+    device: str
+    pairs: int
+    window: int
+    rows: list[Row]
+    wrong: int | None
 
 
 class Turn(NamedTuple):
@@ -102,12 +137,14 @@ class Turn(NamedTuple):
     pattern: str  # latency, bw or bibw
     first: bool
     peer: int  # -1: none, this rank waits for the others
-    outgoing: Sequence[Any]
-    incoming: Sequence[Any]
+    outgoing: Sequence[torch.Tensor]
+    incoming: Sequence[torch.Tensor]
 
 
 def run_rank(name: str, options: argparse.Namespace) -> int:
     """The exit status: see main()."""
+    from .rank import ranks_of
+
     ranks = ranks_of(options)
     pairs = ranks.size // 2
     if ranks.size < 2 or (name != "multi_bw" and ranks.size != 2):
@@ -115,7 +152,7 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
         print(f"mpi-gdr bench {name}: {ranks.size} rank(s): expected {expected}", file=sys.stderr)
         ranks.close()
         return 2
-    report: dict[str, Any] = {
+    report: Report = {
         "info": ranks.summary(),
         "benchmark": name,
         "unit": UNITS[name],
@@ -132,7 +169,7 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
         row = measure(ranks, name, total, options)
         report["rows"].append(row)
         if options.check:
-            report["wrong"] += row["wrong"]
+            report["wrong"] = (report["wrong"] or 0) + (row["wrong"] or 0)
         if shown:
             print(line_of(name, row), flush=True)
     if ranks.rank == 0:
@@ -146,41 +183,36 @@ def run_rank(name: str, options: argparse.Namespace) -> int:
     return 1 if report["wrong"] else 0
 
 
-def ranks_of(options: argparse.Namespace) -> Any:
-    if options.backend == "mpi":
-        from .raw_mpi import MpiRanks
-
-        return MpiRanks(float(options.timeout))
-    from .measure import TorchRanks
-
-    return TorchRanks(options.backend, options.device, timedelta(seconds=options.timeout))
-
-
-def measure(ranks: Any, name: str, total: int, options: argparse.Namespace) -> dict[str, Any]:
+def measure(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> Row:
+    """One size."""
     iterations, warmup = turns_of(name, total, options)
     one, other = message(ranks, ranks.rank, 0, total), message(ranks, ranks.rank, 0, total)
     turn = turn_of(ranks, name, [one] * options.window, [other] * options.window)
     seconds = run_turns(ranks, turn, warmup, iterations, options.timeout)
     pairs = ranks.size // 2
     of_pairs = [numbers[0] for numbers in ranks.all_gather([seconds])][:pairs]
-    row: dict[str, Any] = {"bytes": total, "iterations": iterations, "warmup": warmup}
-    if name == "latency":
-        row["value"] = of_pairs[0] / iterations / 2 * 1e6
-    else:
+    row: Row = {
+        "bytes": total,
+        "iterations": iterations,
+        "warmup": warmup,
+        "value": of_pairs[0] / iterations / 2 * 1e6,
+        "wrong": wrong_bytes(ranks, name, total, options) if options.check else None,
+    }
+    if name != "latency":
         ways = 2 if name == "bibw" else 1
         rate = ways * pairs * iterations * options.window / statistics.fmean(of_pairs)
-        row |= {"value": rate * total / 1e6, "messages_per_second": rate}
-    row["wrong"] = wrong_bytes(ranks, name, total, options) if options.check else None
+        row["value"], row["messages_per_second"] = rate * total / 1e6, rate
     return row
 
 
 def turns_of(name: str, total: int, options: argparse.Namespace) -> tuple[int, int]:
+    """(timed turns, turns before them), as OSU's."""
     small, large = (2000, 200) if name == "latency" else (100, 20)
     iterations = options.iters or (small if total <= LARGE else large)
     return iterations, -(-iterations // 4) if options.warmup_iters is None else options.warmup_iters
 
 
-def turn_of(ranks: Any, name: str, outgoing: list[Any], incoming: list[Any]) -> Turn:
+def turn_of(ranks: Ranks, name: str, outgoing: list[torch.Tensor], incoming: list[torch.Tensor]) -> Turn:
     """Rank r of the first half is the first of a pair with r + pairs, as in OSU's; an odd rank has none."""
     pairs = ranks.size // 2
     first = ranks.rank < pairs
@@ -191,7 +223,7 @@ def turn_of(ranks: Any, name: str, outgoing: list[Any], incoming: list[Any]) -> 
     return Turn(pattern, first, peer, outgoing, incoming)
 
 
-def message(ranks: Any, sender: int, number: int, total: int) -> Any:
+def message(ranks: Ranks, sender: int, number: int, total: int) -> torch.Tensor:
     """Bytes below 251 that tell the sender, the message of the window, and the place in it."""
     import torch
 
@@ -199,7 +231,7 @@ def message(ranks: Any, sender: int, number: int, total: int) -> Any:
     return values.to(torch.uint8).to(ranks.device)
 
 
-def wrong_bytes(ranks: Any, name: str, total: int, options: argparse.Namespace) -> int:
+def wrong_bytes(ranks: Ranks, name: str, total: int, options: argparse.Namespace) -> int:
     """Of all ranks, in one more turn where each message has memory of its own."""
     import torch
 
@@ -214,10 +246,12 @@ def wrong_bytes(ranks: Any, name: str, total: int, options: argparse.Namespace) 
     return int(sum(numbers[0] for numbers in ranks.all_gather([float(wrong)])))
 
 
-def run_turns(ranks: Any, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
+def run_turns(ranks: Ranks, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
     """Seconds of the timed turns on this rank."""
     if ranks.backend == "mpi":
-        return ranks.mpi.time_messages(*turn, warmup, iterations, timeout_seconds=float(timeout))
+        from ..extension import _C
+
+        return _C.raw_mpi.time_messages(*turn, warmup, iterations, timeout_seconds=float(timeout))
     run = turn_by_torch(ranks, turn)
     for _ in range(warmup):
         run()
@@ -228,11 +262,10 @@ def run_turns(ranks: Any, turn: Turn, warmup: int, iterations: int, timeout: flo
     return time.perf_counter() - begin
 
 
-def turn_by_torch(ranks: Any, turn: Turn) -> Any:
+def turn_by_torch(ranks: Ranks, turn: Turn) -> Callable[[], None]:
+    """The turn through torch.distributed."""
     import torch
     import torch.distributed as dist
-
-    from .side_by_side import synchronizer
 
     synchronize = synchronizer(ranks.device)
     _, first, peer, outgoing, incoming = turn
@@ -264,8 +297,9 @@ def turn_by_torch(ranks: Any, turn: Turn) -> Any:
 # ---- what is shown ----------------------------------------------------------------------------------------
 
 
-def head(report: dict[str, Any]) -> Iterator[str]:
-    for line in job.summary_lines(report["info"]):
+def head(report: Report) -> Iterator[str]:
+    """The lines before the first size."""
+    for line in rank_command.summary_lines(report["info"]):
         yield f"# {line}"
     name = report["benchmark"]
     yield f"# OSU-style {TITLES[name]}, tensors on {report['device']}"
@@ -279,7 +313,8 @@ def head(report: dict[str, Any]) -> Iterator[str]:
         yield f"{'# Size':<10}{'MB/s':>20}{'Messages/s':>20}"
 
 
-def line_of(name: str, row: dict[str, Any]) -> str:
+def line_of(name: str, row: Row) -> str:
+    """The line of one size."""
     line = f"{row['bytes']:<10}{row['value']:>20.2f}"
     return line + (f"{row['messages_per_second']:>20.2f}" if name == "multi_bw" else "")
 
@@ -295,20 +330,19 @@ def compare(
     ranks: int | None,
 ) -> int:
     """Jobs of each contender in turn. 1 if a byte was wrong."""
-    from .jobs import require_no_launcher
-    from .side_by_side import collect, show
+    from .jobs import ranks_of_jobs
 
-    require_no_launcher(parser, ranks)
+    started = ranks_of_jobs(parser, ranks)
     if options.backend != "mpi-gdr":
         parser.error(f"--backend {options.backend}: --compare starts mpi-gdr and the others itself")
     backends = {who: who for who in ("mpi-gdr", *options.compare)}
-    found = collect(name, argv, backends, ranks, options.rounds)
+    found = collect(name, argv, backends, started, options.rounds)
     show(found, options.json, markdown)
     reports = found["contenders"]
     return 1 if any(report["wrong"] for of in reports.values() for report in of) else 0
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
+def markdown(found: Found) -> list[str]:
     """A ratio is taken within a round, then the median: above 1 mpi-gdr is faster."""
     from .compare import machine_of, spread
     from .jobs import NAMES

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 
 COLLECTIVES = (
     "all_reduce",
@@ -81,6 +82,7 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line; check_options() does the rest."""
     parser = argparse.ArgumentParser(
         prog="mpi-gdr bench",
         usage="mpi-gdr bench [-n RANKS] COLLECTIVE|latency|bw|bibw|multi_bw|ddp|device|overhead|overlap|"
@@ -106,7 +108,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     add("-o", "--op", choices=ops, default="sum", help="reduction (default: sum)")
     add("-r", "--root", type=int, default=0, metavar="RANK", help="root, where there is one (default: 0)")
     counts = "timed calls per size (default: 200 below 1 MiB, then 40, above it 10)"
-    add("-n", "--iters", type=job.positive, metavar="N", help=counts)
+    add("-n", "--iters", type=positive, metavar="N", help=counts)
     add("-w", "--warmup_iters", type=int, metavar="N", help="calls before them (default: 500, 100 or 5)")
     add("-c", "--check", type=int, choices=(0, 1), default=1, help="check the result (default: 1)")
     add("-g", "--ngpus", type=int, default=1, metavar="1", help="of nccl-tests; a rank has one device here")
@@ -116,16 +118,17 @@ def parser_of_command() -> argparse.ArgumentParser:
     formats = ("nccl", "osu", "percentiles")
     add("--format", choices=formats, default="nccl", help="columns of nccl-tests, of OSU, or p50 and p99")
     add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
-    add("--timeout", type=job.positive, default=300, metavar="S", help="deadline of each call (default: 300)")
+    add("--timeout", type=positive, default=300, metavar="S", help="deadline of each call (default: 300)")
     known = [name for name in CONTENDERS if name != "mpi-gdr"]
     text = f"beside mpi-gdr, in turn: some of {', '.join(known)}"
     add("--compare", type=contenders(*known), metavar="LIST", help=text)
-    add("--rounds", type=job.positive, metavar="K", help="with --compare: jobs of each (default: 3)")
+    add("--rounds", type=positive, metavar="K", help="with --compare: jobs of each (default: 3)")
     add("--plot", metavar="FILE", help="draw time and bus bandwidth against size (needs matplotlib)")
     return parser
 
 
 def collective_list(text: str) -> list[str]:
+    """Reads some of COLLECTIVES, separated by commas, each once."""
     names = list(dict.fromkeys(text.split(",")))
     for name in names:
         if name not in COLLECTIVES:
@@ -147,6 +150,7 @@ def contenders(*known: str) -> Callable[[str], list[str]]:
 
 
 def size(text: str) -> int:
+    """Reads bytes: 8, 64K, 1M."""
     match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if match is None:
         raise argparse.ArgumentTypeError(
@@ -156,10 +160,12 @@ def size(text: str) -> int:
 
 
 def size_list(text: str) -> list[int]:
+    """Reads sizes, separated by commas."""
     return [size(word) for word in text.split(",")]
 
 
 def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the program for options that do not go together."""
     if options.stepfactor < 2:
         parser.error(f"-f {options.stepfactor} is less than 2")
     if options.ngpus != 1:
@@ -183,7 +189,7 @@ def check_options(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if options.plot and len(options.collectives) > 1:
         parser.error("--plot draws one collective")
     if options.plot:
-        job.require_matplotlib(parser, "--plot")
+        rank_command.require_matplotlib(parser, "--plot")
     if options.compare is None and options.rounds is not None:
         parser.error("--rounds needs --compare")
     if options.compare is not None:
@@ -202,6 +208,7 @@ def sizes(options: argparse.Namespace, item: int) -> list[int]:
 
 
 def powers(first: int, last: int, factor: int) -> Iterator[int]:
+    """first, first * factor, ... up to last."""
     while first <= last:
         yield first
         first *= factor

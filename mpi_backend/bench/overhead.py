@@ -9,26 +9,33 @@ import argparse
 import itertools
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from .compare import number, spread
 from .options import COLLECTIVES as ALL_COLLECTIVES
 from .options import Calls, size_list
-from .side_by_side import Command, initialize
+from .side_by_side import Command, Found, initialize
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+    from .collectives import Run
+    from .raw_mpi import MpiRanks
 
 # A message needs two ranks and a pair of calls.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name != "sendrecv")
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "overhead",
         "Host time of a call on a few bytes: mpi-gdr's, that of torch's fake backend, and MPI's own.",
         {"mpi-gdr": "mpi-gdr", "fake": "fake", "mpi": "mpi"},
     )
-    from .. import job
 
     made.parser.add_argument(
         "--sizes",
@@ -38,12 +45,13 @@ def command() -> Command:
         help="bytes of all_reduce; the first is the block of the others too (default: 8,1K,8K)",
     )
     made.parser.add_argument(
-        "--iters", type=job.positive, default=1000, metavar="N", help="timed calls (default: 1000)"
+        "--iters", type=positive, default=1000, metavar="N", help="timed calls (default: 1000)"
     )
     return made
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
@@ -70,7 +78,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     import torch.distributed as dist
 
     rank, size = initialize(options.backend, options.timeout)
-    info = job.summary(options.backend)
+    info = rank_command.summary(options.backend)
     for row, name, block_bytes in cases(options.sizes):
         issue, call = calls_of(name, rank, size, block_bytes)
         mine = torch.tensor([sync_time(call, options.iters), *issue_times(issue, options.iters)])
@@ -92,7 +100,7 @@ def sync_time(call: Callable[[], object], iterations: int) -> float:
     return statistics.median((b - a) * 1e-3 for a, b in itertools.pairwise(stamps))
 
 
-def issue_times(issue: Callable[[], Any], iterations: int) -> tuple[float, float]:
+def issue_times(issue: Callable[[], dist.Work], iterations: int) -> tuple[float, float]:
     """Median microseconds until async_op=True returns, and until wait() has returned too."""
     issued, waited = [], []
     for _ in range(iterations):
@@ -111,7 +119,7 @@ def cases(sizes: list[int]) -> list[tuple[str, str, int]]:
     return found + [(name, name, sizes[0]) for name in COLLECTIVES if name != "all_reduce"]
 
 
-def run_of(name: str, ranks: Any, block_bytes: int) -> Any:
+def run_of(name: str, ranks: MpiRanks, block_bytes: int) -> Run:
     """Bare MPI: in place where torch is."""
     import torch
 
@@ -124,7 +132,7 @@ def run_of(name: str, ranks: Any, block_bytes: int) -> Any:
 
 def calls_of(
     name: str, rank: int, size: int, block_bytes: int
-) -> tuple[Callable[[], Any], Callable[[], Any]]:
+) -> tuple[Callable[[], dist.Work], Callable[[], object]]:
     """(asynchronous, synchronous), on float32 blocks of so many bytes."""
     import functools
 
@@ -134,21 +142,22 @@ def calls_of(
     block = torch.zeros(max(1, block_bytes // 4))
     whole, other = torch.zeros(block.numel() * size), torch.zeros(block.numel() * size)
     parts = list(whole.chunk(size)) if rank == 0 else None
-    calls: dict[str, tuple[Any, ...]] = {
-        "all_reduce": (dist.all_reduce, block),
-        "broadcast": (dist.broadcast, block, 0),
-        "reduce": (dist.reduce, block, 0),
-        "all_gather": (dist.all_gather_into_tensor, whole, block),
-        "reduce_scatter": (dist.reduce_scatter_tensor, block, whole),
-        "all_to_all": (dist.all_to_all_single, other, whole),
-        "gather": (dist.gather, block, parts, 0),
-        "scatter": (dist.scatter, block, parts, 0),
-        "barrier": (dist.barrier,),
-    }
-    return functools.partial(*calls[name], async_op=True), functools.partial(*calls[name])
+    call = {
+        "all_reduce": functools.partial(dist.all_reduce, block),
+        "broadcast": functools.partial(dist.broadcast, block, 0),
+        "reduce": functools.partial(dist.reduce, block, 0),
+        "all_gather": functools.partial(dist.all_gather_into_tensor, whole, block),
+        "reduce_scatter": functools.partial(dist.reduce_scatter_tensor, block, whole),
+        "all_to_all": functools.partial(dist.all_to_all_single, other, whole),
+        "gather": functools.partial(dist.gather, block, parts, 0),
+        "scatter": functools.partial(dist.scatter, block, parts, 0),
+        "barrier": functools.partial(dist.barrier),
+    }[name]
+    return functools.partial(call, async_op=True), call
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
+def markdown(found: Found) -> list[str]:
+    """A line per collective."""
     reports = found["contenders"]
     heads = ["collective", "issue us", "issue and wait us", "blocking us"]
     heads += [f"{name}, blocking us" for name in ("fake", "mpi") if name in reports]
@@ -175,5 +184,6 @@ def markdown(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def of(reports: Any, contender: str, row: str, key: str) -> list[float]:
+def of(reports: Mapping[str, Sequence[Mapping[str, Any]]], contender: str, row: str, key: str) -> list[float]:
+    """One number of a contender, by round."""
     return [report["collectives"][row][key] for report in reports[contender]]

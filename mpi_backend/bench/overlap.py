@@ -11,12 +11,16 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from .compare import spread
 from .options import size_list
-from .side_by_side import Command, initialize
+from .side_by_side import Command, Found, initialize
+
+if TYPE_CHECKING:
+    import torch
 
 # Loops before those that are timed, in seconds of computation: Linux takes a while to share the cores out
 # evenly between threads of which some have computed more than others before.
@@ -25,6 +29,7 @@ EDGE = 96  # of the matrices: a chunk takes some tens of microseconds and stays 
 
 
 def command() -> Command:
+    """The command line of this benchmark."""
     made = Command(
         "overlap",
         "Speed of a compute loop beside an all_reduce in flight: mpi-gdr, and MPI_Iallreduce tested by hand.",
@@ -32,11 +37,12 @@ def command() -> Command:
     )
     add = made.parser.add_argument
     add("--sizes", type=size_list, default=[65536, 1 << 20, 16 << 20], help="bytes (default: 64K,1M,16M)")
-    add("--iters", type=job.positive, default=20, metavar="N", help="loops of each kind (default: 20)")
+    add("--iters", type=positive, default=20, metavar="N", help="loops of each kind (default: 20)")
     return made
 
 
 def main(argv: list[str], ranks: int | None) -> int:
+    """0; ends the program for a wrong command line."""
     return command().main(argv, ranks, run_rank, markdown)
 
 
@@ -47,9 +53,9 @@ class Ours:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.rank, self.size = initialize(options.backend, options.timeout)
-        self.info = job.summary(options.backend)
+        self.info = rank_command.summary(options.backend)
 
-    def start(self, buffer: Any) -> None:
+    def start(self, buffer: torch.Tensor) -> None:
         import torch.distributed as dist
 
         self._work = dist.all_reduce(buffer, async_op=True)
@@ -81,12 +87,13 @@ class Mpi:
     """MPI_Iallreduce, and MPI_Test after each chunk."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        from ..extension import _C
         from .raw_mpi import MpiRanks
 
         self._ranks = MpiRanks(float(options.timeout))
         self.rank, self.size, self.info = self._ranks.rank, self._ranks.size, self._ranks.summary()
-        self.start = self._ranks.mpi.start_all_reduce
-        self.progress: Callable[[], bool] = self._ranks.mpi.test_all_reduce
+        self.start = _C.raw_mpi.start_all_reduce
+        self.progress: Callable[[], bool] = _C.raw_mpi.test_all_reduce
         self.barrier, self.close = self._ranks.barrier, self._ranks.close
 
     def wait(self) -> None:
@@ -146,7 +153,7 @@ class Loop:
         self._c = torch.empty(EDGE, EDGE)
         self._multiply = torch.mm
 
-    def run(self, chunks: int, progress: Callable[[], Any] | None) -> float:
+    def run(self, chunks: int, progress: Callable[[], object] | None) -> float:
         """Seconds."""
         a, b, c, multiply = self._a, self._b, self._c, self._multiply
         begin = time.perf_counter()
@@ -160,7 +167,8 @@ class Loop:
         return time.perf_counter() - begin
 
 
-def markdown(found: dict[str, Any]) -> list[str]:
+def markdown(found: Found) -> list[str]:
+    """A line per size."""
     reports = found["contenders"]
     names = [name for name in ("mpi-gdr", "mpi") if name in reports]
     labels = {"mpi-gdr": "mpi-gdr", "mpi": "MPI_Test by hand"}

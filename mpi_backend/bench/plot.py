@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from .collectives import KINDS
+from .compare import Comparison
 from .jobs import NAMES
+from .report import PLACES, Place, Report
 
 Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds, one a round
 
 
-def plot_job(report: dict[str, Any], path: str) -> None:
+def plot_job(report: Report, path: str) -> None:
     """A single job: a line for each form."""
     lines: Lines = {}
-    for place in ("out_of_place", "in_place"):
-        times = {row["bytes"]: [row[place]["p50_us"]] for row in report["rows"] if row[place]}
+    for place in PLACES:
+        times = {row["bytes"]: [t["p50_us"]] for row in report["rows"] if (t := row[place])}
         if times:
             lines[place.replace("_", " ")] = times
     info = report["info"]
@@ -23,17 +24,17 @@ def plot_job(report: dict[str, Any], path: str) -> None:
     draw(lines, KINDS[report["collective"]].bus_factor(info["ranks"]), title, path)
 
 
-def plot_comparison(found: dict[str, Any], path: str) -> None:
+def plot_comparison(found: Comparison, path: str) -> None:
     """In place where mpi-gdr has that, else out of place."""
     ours = found["contenders"][0]
     rows = [row for row in found["rows"] if row["cells"][ours]]
-    place = "in_place" if any(row["place"] == "in_place" for row in rows) else "out_of_place"
+    place: Place = "in_place" if any(row["place"] == "in_place" for row in rows) else "out_of_place"
     lines: Lines = {}
     for name in found["contenders"]:
         times = {
-            row["bytes"]: row["cells"][name]["p50_us"]
+            row["bytes"]: cell["p50_us"]
             for row in found["rows"]
-            if row["place"] == place and row["cells"][name]
+            if row["place"] == place and (cell := row["cells"][name])
         }
         if times:
             lines[NAMES[name]] = times

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from .limit import DeviceLimit, Limit
 from .measure import Ranks, Timing, TorchRanks, measure
 from .options import REWRITE_BYTES, calls, sizes
 
-PLACES = {"out": "out_of_place", "in": "in_place"}
+FORMS: dict[str, text.Place] = {"out": "out_of_place", "in": "in_place"}
 
 
 def run_rank(options: argparse.Namespace) -> int:
@@ -50,9 +49,9 @@ def run_collective(
     ranks: Ranks,
     limit: Limit | DeviceLimit | None,
     show: Callable[[str], None],
-) -> dict[str, Any]:
+) -> text.Report:
     """The report; shows each line as soon as it is known."""
-    report: dict[str, Any] = {
+    report: text.Report = {
         "info": ranks.summary(),
         "collective": name,
         "title": KINDS[name].title,
@@ -67,6 +66,7 @@ def run_collective(
         },
         "in_place_only": options.backend != "mpi" and name in ("all_reduce", "broadcast", "reduce"),
         "rows": [],
+        "wrong": None,
     }
     lines = text.FORMATS[options.format]
     for line in (*text.head(report), *lines.head(report)):
@@ -76,18 +76,19 @@ def run_collective(
         show(lines.row(row))
     for line in lines.foot(report):
         show(line)
-    wrong = sum(row[p]["wrong"] or 0 for row in report["rows"] for p in PLACES.values() if row[p])
-    report["wrong"] = wrong if options.check else None
+    if options.check:
+        found = [t for row in report["rows"] for place in text.PLACES if (t := row[place])]
+        report["wrong"] = sum(t["wrong"] or 0 for t in found)
     return report
 
 
-def write_json(reports: list[dict[str, Any]], path: str) -> None:
+def write_json(reports: list[text.Report], path: str) -> None:
     """One report, or {"reports": [...]}; `-`: to standard output."""
     written = json.dumps(reports[0] if len(reports) == 1 else {"reports": reports})
     print(written, flush=True) if path == "-" else Path(path).write_text(written + "\n")
 
 
-def limit_of(options: argparse.Namespace, ranks: Any) -> Limit | DeviceLimit | None:
+def limit_of(options: argparse.Namespace, ranks: Ranks) -> Limit | DeviceLimit | None:
     """Of the memory, where the ranks share one."""
     if options.backend != "mpi-gdr":
         return None
@@ -98,7 +99,8 @@ def limit_of(options: argparse.Namespace, ranks: Any) -> Limit | DeviceLimit | N
     return None
 
 
-def ranks_of(options: argparse.Namespace) -> Any:
+def ranks_of(options: argparse.Namespace) -> Ranks:
+    """As --backend says."""
     if options.backend == "mpi":
         from .raw_mpi import MpiRanks
 
@@ -108,7 +110,7 @@ def ranks_of(options: argparse.Namespace) -> Any:
 
 def measure_sizes(
     name: str, options: argparse.Namespace, ranks: Ranks, limit: Limit | DeviceLimit | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[text.Row]:
     """One row per size."""
     kind = KINDS[name]
     dtype = getattr(torch, options.datatype)
@@ -128,15 +130,16 @@ def measure_sizes(
         )
         protocol = calls(options, total)
         timings = measure(ranks, name, case, protocol)
-        row: dict[str, Any] = {
+        row: text.Row = {
             "bytes": total,
             "count": count,
             "type": options.datatype,
             "redop": options.op if kind.reduces else "none",
             "root": options.root if kind.rooted else -1,
+            "out_of_place": None,
+            "in_place": None,
         }
-        for place, key in PLACES.items():
-            row[key] = None
+        for place, key in FORMS.items():
             if place in timings:
                 least = None
                 if limit:
@@ -145,7 +148,8 @@ def measure_sizes(
         yield row
 
 
-def cells(t: Timing, total: int, bus_factor: float, limit_us: float | None) -> dict[str, Any]:
+def cells(t: Timing, total: int, bus_factor: float, limit_us: float | None) -> text.Cell:
+    """Times with what follows from them."""
     algbw = total / t.time * 1e-3  # B/us = MB/s
     return {
         "time_us": t.time,

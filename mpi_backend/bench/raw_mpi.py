@@ -5,19 +5,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import torch
 
-from .. import launch
-from .._creator import load_extension
+from .. import launchers, rank_command
 from .._version import __version__
+from ..extension import _C
+from ..reports import JobSummary
 from .collectives import KINDS, Case, Run
 from .options import Calls
 
 
-class Call(NamedTuple):
-    """The arguments of _C.raw_mpi."""
+@dataclass(frozen=True)
+class Call:
+    """What _C.raw_mpi is told of a call."""
 
     collective: str
     in_place: bool
@@ -27,8 +29,13 @@ class Call(NamedTuple):
     op: str
     root: int
 
+    @property
+    def arguments(self) -> tuple[str, bool, torch.Tensor, torch.Tensor, int, str, int]:
+        """In the order of _C.raw_mpi."""
+        return self.collective, self.in_place, self.input, self.output, self.count, self.op, self.root
+
     def __call__(self) -> None:
-        load_extension().raw_mpi.time(*self, warmup=0, iterations=1)
+        _C.raw_mpi.time(*self.arguments, warmup=0, iterations=1)
 
 
 class MpiRanks:
@@ -38,19 +45,22 @@ class MpiRanks:
     device = torch.device("cpu")
 
     def __init__(self, timeout_seconds: float) -> None:
-        placement = launch.detect(os.environ)
+        placement = launchers.detect(os.environ)
         if placement is None:
             raise RuntimeError("--backend mpi: expected ranks that an MPI launcher started")
         self.rank, self.size = placement.rank, placement.size
-        load_extension().init_mpi_from_launcher(self.rank, self.size, timeout_seconds)
+        _C.init_mpi_from_launcher(self.rank, self.size, timeout_seconds)
         self._timeout = timeout_seconds
-        self.mpi = load_extension().raw_mpi  # the bindings themselves
 
-    def summary(self) -> dict[str, Any]:
-        info = load_extension().mpi_info()
-        report = {"mpi_gdr": __version__, "torch": torch.__version__, "backend": "mpi", "ranks": self.size}
-        report |= {key: info[key] for key in ("bootstrap", "thread_level", "nodes", "ranks_on_node")}
-        return report | {"library": " ".join(info["library"].split())}
+    def summary(self) -> JobSummary:
+        report: JobSummary = {
+            "mpi_gdr": __version__,
+            "torch": str(torch.__version__),
+            "backend": "mpi",
+            "ranks": self.size,
+        }
+        rank_command.add_library(report, _C.mpi_info())
+        return report
 
     def runs(self, collective: str, case: Case) -> dict[str, Run]:
         """The same buffers as torch's, without out-of-place forms that only torch could give."""
@@ -65,7 +75,7 @@ class MpiRanks:
         runs = {}
         for place, run in found.items():
             call = self._call(collective, case, place == "in", run)
-            if not self.mpi.objection(*call):
+            if not _C.raw_mpi.objection(*call.arguments):
                 runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 
@@ -85,16 +95,22 @@ class MpiRanks:
         return run.output
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
-        fresh = {"fresh": run.fresh, "to": run.input} if calls.rewrite else {}
-        counts = {"warmup": calls.warmup, "iterations": calls.iterations}
-        return self.mpi.time(*run.call, **counts, **fresh, timeout_seconds=self._timeout)
+        assert isinstance(run.call, Call)
+        return _C.raw_mpi.time(
+            *run.call.arguments,
+            warmup=calls.warmup,
+            iterations=calls.iterations,
+            fresh=run.fresh if calls.rewrite else None,
+            to=run.input if calls.rewrite else None,
+            timeout_seconds=self._timeout,
+        )
 
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
-        every = self.mpi.all_gather(numbers)
+        every = _C.raw_mpi.all_gather(numbers)
         return [every[i : i + len(numbers)] for i in range(0, len(every), len(numbers))]
 
     def barrier(self) -> None:
-        self.mpi.barrier()
+        _C.raw_mpi.barrier()
 
     def close(self) -> None:
-        self.mpi.barrier()
+        _C.raw_mpi.barrier()

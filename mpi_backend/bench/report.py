@@ -4,16 +4,71 @@ percentiles."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 
-from .. import job
+from .. import rank_command
+from ..reports import JobSummary
 
+Place = Literal["out_of_place", "in_place"]
+PLACES: tuple[Place, ...] = ("out_of_place", "in_place")
 NCCL_ROW = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s"
 
 
-def head(report: dict[str, Any]) -> Iterator[str]:
+class Cell(TypedDict):
+    """One size in one form: microseconds, and GB/s."""
+
+    time_us: float
+    mean_us: float
+    min_us: float
+    p50_us: float
+    p99_us: float
+    iterations: int
+    algbw: float
+    busbw: float
+    limit_us: float | None
+    of_limit_percent: float | None
+    wrong: int | None  # elements; None: not checked
+
+
+class Row(TypedDict):
+    """One size; a form that the contender has not is None."""
+
+    bytes: int
+    count: int
+    type: str
+    redop: str
+    root: int
+    out_of_place: Cell | None
+    in_place: Cell | None
+
+
+class Protocol(TypedDict):
+    """How times are taken."""
+
+    iterations: int | str
+    warmup: int | str
+    touch_bytes: int
+    time: str
+    processes_of_limit: int | None
+
+
+class Report(TypedDict):
+    """What a job has found of one collective."""
+
+    info: JobSummary
+    collective: str
+    title: str
+    device: str
+    memory: str
+    protocol: Protocol
+    in_place_only: bool
+    rows: list[Row]
+    wrong: int | None
+
+
+def head(report: Report) -> Iterator[str]:
     """Comment lines: what runs, and how times are taken."""
-    for line in job.summary_lines(report["info"]):
+    for line in rank_command.summary_lines(report["info"]):
         yield f"# {line}"
     protocol = report["protocol"]
     yield (
@@ -34,7 +89,8 @@ def head(report: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def nccl_head(report: dict[str, Any]) -> Iterator[str]:
+def nccl_head(report: Report) -> Iterator[str]:
+    """The heads of nccl-tests' columns."""
     yield "#"
     yield f"# {'':56}{'out-of-place':^31}  {'in-place':^31}".rstrip()
     yield NCCL_ROW % (
@@ -47,9 +103,10 @@ def nccl_head(report: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def nccl_row(row: dict[str, Any]) -> str:
+def nccl_row(row: Row) -> str:
+    """One size in nccl-tests' columns."""
     line = f"{row['bytes']:12}  {row['count']:12}  {row['type']:>8}  {row['redop']:>6}  {row['root']:>6}"
-    for place in ("out_of_place", "in_place"):
+    for place in PLACES:
         t = row[place]
         if t is None:
             line += f"  {'N/A':>7}" + 3 * f"  {'N/A':>6}"
@@ -60,22 +117,26 @@ def nccl_row(row: dict[str, Any]) -> str:
 
 
 def microseconds(value: float) -> str:
+    """In seven characters."""
     if value >= 10000:
         return f"{value:7.0f}"
     return f"{value:7.1f}" if value >= 100 else f"{value:7.2f}"
 
 
-def nccl_foot(report: dict[str, Any]) -> Iterator[str]:
-    timings = [row[place] for row in report["rows"] for place in ("out_of_place", "in_place") if row[place]]
-    if all(t["wrong"] is not None for t in timings):
-        wrong = sum(t["wrong"] for t in timings)
+def nccl_foot(report: Report) -> Iterator[str]:
+    """What nccl-tests sums up."""
+    timings = [t for row in report["rows"] for place in PLACES if (t := row[place])]
+    checked = [t["wrong"] for t in timings if t["wrong"] is not None]
+    if len(checked) == len(timings):
+        wrong = sum(checked)
         yield f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}"
     if timings:  # bare MPI may have no such reduction
         yield f"# Avg bus bandwidth    : {sum(t['busbw'] for t in timings) / len(timings):g}"
     yield "#"
 
 
-def osu_head(report: dict[str, Any]) -> Iterator[str]:
+def osu_head(report: Report) -> Iterator[str]:
+    """The heads of OSU's columns."""
     yield "#"
     yield f"# OSU-style {report['title']} Latency Test"
     yield "# size: the whole buffer, as nccl-tests counts it; latency over ranks"
@@ -83,13 +144,17 @@ def osu_head(report: dict[str, Any]) -> Iterator[str]:
     yield f"# {'Size':<8}{latencies}{'Iterations':>12}"
 
 
-def osu_row(row: dict[str, Any]) -> str:
+def osu_row(row: Row) -> str:
+    """One size in OSU's columns."""
     t = row["out_of_place"] or row["in_place"]
-    latencies = "".join(f"{t[key]:>18.2f}" for key in ("mean_us", "min_us", "time_us"))
+    if t is None:
+        return f"{row['bytes']:<10}{'N/A':>18}"
+    latencies = "".join(f"{value:>18.2f}" for value in (t["mean_us"], t["min_us"], t["time_us"]))
     return f"{row['bytes']:<10}{latencies}{t['iterations']:>12}"
 
 
-def percentiles_head(report: dict[str, Any]) -> Iterator[str]:
+def percentiles_head(report: Report) -> Iterator[str]:
+    """The heads of the percentiles."""
     yield "#"
     names = ("p50", "p99", "busbw", "limit")
     yield f"# {'':33}{'out-of-place':^38}  {'in-place':^38}".rstrip()
@@ -98,9 +163,10 @@ def percentiles_head(report: dict[str, Any]) -> Iterator[str]:
     yield f"# {'(B)':>10}  {'':>13}  {'':>6}" + 2 * "".join(f"  {unit:>8}" for unit in units)
 
 
-def percentiles_row(row: dict[str, Any]) -> str:
+def percentiles_row(row: Row) -> str:
+    """One size as percentiles."""
     line = f"{row['bytes']:12}  {row['type']:>13}  {row['redop']:>6}"
-    for place in ("out_of_place", "in_place"):
+    for place in PLACES:
         t = row[place]
         if t is None:
             line += 4 * f"  {'N/A':>8}"
@@ -114,9 +180,11 @@ def percentiles_row(row: dict[str, Any]) -> str:
 
 
 class Format(NamedTuple):
-    head: Callable[[dict[str, Any]], Iterable[str]]
-    row: Callable[[dict[str, Any]], str]
-    foot: Callable[[dict[str, Any]], Iterable[str]]
+    """The lines before the rows, a row, the lines after them."""
+
+    head: Callable[[Report], Iterable[str]]
+    row: Callable[[Row], str]
+    foot: Callable[[Report], Iterable[str]]
 
 
 FORMATS = {

@@ -9,12 +9,28 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from .. import job
+from .. import rank_command
 from ..columns import for_screen
+from ..run import positive
+from .jobs import Conditions, conditions, interleave
 
-Reports = Mapping[str, Sequence[Mapping[str, Any]]]  # contender -> the report of each round
+if TYPE_CHECKING:
+    import torch
+
+
+class Found(TypedDict):
+    """What the jobs of a benchmark have found. A report is what `run_rank` of that benchmark returns."""
+
+    benchmark: str
+    ranks: int
+    rounds: int
+    conditions: Conditions
+    contenders: dict[str, list[dict[str, Any]]]  # the report of each round
+
+
+Markdown = Callable[[Found], Sequence[str]]
 
 
 class Command:
@@ -39,15 +55,13 @@ class Command:
         )
         add(
             "--rounds",
-            type=job.positive,
+            type=positive,
             default=rounds,
             metavar="K",
             help=f"jobs of each (default: {rounds})",
         )
         add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
-        add(
-            "--timeout", type=job.positive, default=300, metavar="S", help="deadline of a call (default: 300)"
-        )
+        add("--timeout", type=positive, default=300, metavar="S", help="deadline of a call (default: 300)")
         add("--backend", help=argparse.SUPPRESS)  # this is a job of one contender
 
     def _contenders(self, text: str) -> list[str]:
@@ -62,37 +76,31 @@ class Command:
         argv: list[str],
         ranks: int | None,
         run_rank: Callable[[argparse.Namespace], dict[str, Any] | None],
-        markdown: Callable[[dict[str, Any]], Sequence[str]],
+        markdown: Markdown,
     ) -> int:
         """`run_rank` returns the report on rank 0. `markdown` turns what collect() gives into lines."""
         options = self.parser.parse_args(argv)
         if options.backend is None:
-            from .jobs import require_no_launcher
+            from .jobs import ranks_of_jobs
 
-            require_no_launcher(self.parser, ranks)
-            show(self.collect(argv, options, ranks), options.json, markdown)
+            show(self.collect(argv, options, ranks_of_jobs(self.parser, ranks)), options.json, markdown)
             return 0
-        if not job.require_ranks(self.parser, ranks):
+        if (started := rank_command.ranks_to_start(self.parser, ranks)) is not None:
             from . import start_ranks
 
-            return start_ranks([self.name, *argv], ranks, options.backend)
+            return start_ranks([self.name, *argv], started, options.backend)
         report = run_rank(options)
         if report is not None:
             print(json.dumps(report), flush=True)
         return 0
 
-    def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> dict[str, Any]:
+    def collect(self, argv: Sequence[str], options: argparse.Namespace, ranks: int) -> Found:
         backends = {name: self.backends[name] for name in ("mpi-gdr", *options.compare)}
         return collect(self.name, argv, backends, ranks, options.rounds)
 
 
-def collect(
-    name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int
-) -> dict[str, Any]:
-    """Runs the jobs of a benchmark, one of each contender a round: {"contenders": {contender: [report, one a
-    round]}, "ranks", "rounds", "conditions"}. `backends`: as of a Command."""
-    from .jobs import conditions, interleave
-
+def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int) -> Found:
+    """Runs the jobs of a benchmark, one of each contender a round. `backends`: as of a Command."""
     jobs = {who: [name, *own_options(argv), "--backend", backend] for who, backend in backends.items()}
     reports = interleave(ranks, jobs, rounds)
     return {
@@ -104,9 +112,7 @@ def collect(
     }
 
 
-def show(
-    found: dict[str, Any], json_to: str | None, markdown: Callable[[dict[str, Any]], Sequence[str]]
-) -> None:
+def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
     """Prints the lines, and writes JSON to the file; "-": prints JSON instead."""
     if json_to == "-":
         print(json.dumps(found))
@@ -116,7 +122,7 @@ def show(
         Path(json_to).write_text(json.dumps(found) + "\n")
 
 
-def device_of(name: str) -> Any:
+def device_of(name: str) -> torch.device:
     """The torch.device of this rank, after init_process_group: the one that is current."""
     import torch
 
@@ -125,7 +131,7 @@ def device_of(name: str) -> Any:
     return torch.device(name, torch.get_device_module(name).current_device())
 
 
-def synchronizer(device: Any) -> Callable[[], None]:
+def synchronizer(device: torch.device) -> Callable[[], None]:
     """A call on an accelerator returns before it is done; the host must wait for what it times."""
     import torch
 
@@ -147,14 +153,14 @@ def initialize(backend: str, timeout_seconds: int) -> tuple[int, int]:
     """torch.distributed's default group: (rank, size)."""
     import torch.distributed as dist
 
-    job.quiet_renamed_calls()
+    rank_command.quiet_renamed_calls()
     if backend == "fake":
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
         placement = (int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
-        from .. import launch
+        from .. import launchers
 
-        if (found := launch.detect(os.environ)) is not None:
+        if (found := launchers.detect(os.environ)) is not None:
             placement = (found.rank, found.size)
         dist.init_process_group("fake", store=FakeStore(), rank=placement[0], world_size=placement[1])
     else:

@@ -11,13 +11,15 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from .. import job
+from .. import rank_command
+from ..run import positive
 from . import compare, ddp, overhead, overlap
-from .compare import number, ratio
-from .jobs import NAMES, progress, require_no_launcher
+from .compare import ComparedRow, Comparison, number, percents, ratio
+from .jobs import NAMES, progress, ranks_of_jobs
 from .options import check_options, parser_of_command
+from .side_by_side import Found
 
 SIZES = {2: "8,64,1K,8K,64K,256K,1M,4M,16M,64M,128M", 4: "8,8K,64K,1M,16M,128M"}
 MIDDLE = "64K,1M,16M"
@@ -37,6 +39,13 @@ GOALS = (
 )
 
 
+class Results(TypedDict):
+    """What results.json holds."""
+
+    comparisons: list[Comparison]
+    others: dict[str, Found]  # by benchmark
+
+
 def main(argv: list[str], ranks: int | None) -> int:
     """1 if an element was wrong."""
     parser = argparse.ArgumentParser(
@@ -45,7 +54,7 @@ def main(argv: list[str], ranks: int | None) -> int:
     add = parser.add_argument
     add("--out", type=Path, default=Path("out/bench"), metavar="FOLDER", help="(default: %(default)s)")
     add("--only", default=",".join(PARTS), metavar="LIST", help="some of %(default)s")
-    add("--rounds", type=job.positive, default=3, metavar="K", help="jobs of each contender (default: 3)")
+    add("--rounds", type=positive, default=3, metavar="K", help="jobs of each contender (default: 3)")
     add(
         "--quick",
         action="store_true",
@@ -58,13 +67,13 @@ def main(argv: list[str], ranks: int | None) -> int:
             parser.error(f"--only {part}: expected some of {', '.join(PARTS)}")
     if ranks is not None:
         parser.error(f"-n {ranks}: the suite runs on 2 and on 4 ranks, leave -n out")
-    require_no_launcher(parser, 2)
+    ranks_of_jobs(parser, 2)
     if "all_reduce" in parts:
-        job.require_matplotlib(parser, "--only all_reduce")
+        rank_command.require_matplotlib(parser, "--only all_reduce")
     if "ddp" in parts:
         ddp.require_example(parser)
     options.out.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"comparisons": [], "others": {}}
+    results: Results = {"comparisons": [], "others": {}}
     page: list[str] = []
     begin = time.monotonic()
     for lines in sections(options, parts, results):
@@ -77,18 +86,16 @@ def main(argv: list[str], ranks: int | None) -> int:
     return 1 if any(found["wrong"] for found in results["comparisons"]) else 0
 
 
-def head(results: dict[str, Any]) -> list[str]:
+def head(results: Results) -> list[str]:
     """The machine, as the first jobs have found it."""
     measured = [*results["comparisons"], *results["others"].values()]
     return [f"{compare.machine_of(measured[0]['conditions'])}.", ""]
 
 
-def sections(
-    options: argparse.Namespace, parts: Sequence[str], results: dict[str, Any]
-) -> Iterator[list[str]]:
+def sections(options: argparse.Namespace, parts: Sequence[str], results: Results) -> Iterator[list[str]]:
     """The page, a section at a time; keeps what it measures in `results`."""
 
-    def compared(ranks: int, arguments: list[str]) -> list[dict[str, Any]]:
+    def compared(ranks: int, arguments: list[str]) -> list[Comparison]:
         found = run_comparison(ranks, arguments, options.rounds, options.quick)
         results["comparisons"] += found
         return found
@@ -136,11 +143,13 @@ def sections(
             yield [title, "", *module.markdown(found)]
 
 
-def section_of(found: dict[str, Any]) -> list[str]:
+def section_of(found: Comparison) -> list[str]:
+    """A comparison without the machine, which the page names once."""
     return compare.markdown(found, machine=False)
 
 
-def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> list[dict[str, Any]]:
+def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -> list[Comparison]:
+    """What `mpi-gdr bench` does with these arguments."""
     if quick:
         arguments = [*arguments, "--sizes", "8,64K", "-n", "2", "-w", "1", "--compare", "mpi"]
         rounds = 1
@@ -151,7 +160,7 @@ def run_comparison(ranks: int, arguments: list[str], rounds: int, quick: bool) -
     return compare.collect(options, ranks)
 
 
-def goals(by_ranks: dict[int, dict[str, Any]]) -> list[str]:
+def goals(by_ranks: dict[int, Comparison]) -> list[str]:
     """How many times as fast as the others, at the size of each range where it is least."""
     heads = ["all_reduce, float32", "goal, Gloo", *(f"{p} ranks" for p in by_ranks)]
     heads += ["goal, MPI", *(f"{p} ranks" for p in by_ranks)]
@@ -168,14 +177,14 @@ def goals(by_ranks: dict[int, dict[str, Any]]) -> list[str]:
                 least = [statistics.median(ratio(row, other, contender)) for row in rows]
                 cells.append(number(min(least)) if least else "")
         for found in by_ranks.values():
-            percents = [row["cells"][contender]["of_limit_percent"] for row in within(found, low, high)]
-            least = [statistics.median(values) for values in percents if None not in values]
+            known = [percents(row, contender) for row in within(found, low, high)]
+            least = [statistics.median(values) for values in known if values]
             cells.append(number(min(least)) if least else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def least_of_each(comparisons: Sequence[dict[str, Any]]) -> list[str]:
+def least_of_each(comparisons: Sequence[Comparison]) -> list[str]:
     """A row for each collective and number of ranks: where the ratio over all sizes and forms is least."""
     names = [name for name in ("gloo", "mpi") if name in comparisons[0]["contenders"]]
     heads = ["collective, float32", "ranks", *(f"{NAMES[name]} / mpi-gdr" for name in names), "% of limit"]
@@ -185,20 +194,19 @@ def least_of_each(comparisons: Sequence[dict[str, Any]]) -> list[str]:
         for name in names:
             least = [statistics.median(r) for row in found["rows"] if (r := ratio(row, name, "mpi-gdr"))]
             cells.append(number(min(least)) if least else "")
-        percents = [
-            row["cells"]["mpi-gdr"]["of_limit_percent"] for row in found["rows"] if row["cells"]["mpi-gdr"]
-        ]
-        least = [statistics.median(values) for values in percents if None not in values]
+        known = [percents(row, "mpi-gdr") for row in found["rows"]]
+        least = [statistics.median(values) for values in known if values]
         cells.append(number(min(least)) if least else "")
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def within(found: dict[str, Any], low: int, high: int) -> list[dict[str, Any]]:
+def within(found: Comparison, low: int, high: int) -> list[ComparedRow]:
+    """The rows in place of low to high bytes."""
     return [row for row in found["rows"] if row["place"] == "in_place" and low <= row["bytes"] <= high]
 
 
-def per_byte(found: dict[str, Any], comparisons: Sequence[dict[str, Any]]) -> list[str]:
+def per_byte(found: Comparison, comparisons: Sequence[Comparison]) -> list[str]:
     """A sentence on this dtype's time beside float32's at the same bytes, if that was measured."""
     for other in comparisons:
         same = other["collective"] == found["collective"] and other["ranks"] == found["ranks"]
@@ -207,10 +215,12 @@ def per_byte(found: dict[str, Any], comparisons: Sequence[dict[str, Any]]) -> li
             texts = []
             for row in within(found, 0, 1 << 62):
                 if row["bytes"] in times:
-                    a, b = (
-                        statistics.median(r["cells"]["mpi-gdr"]["p50_us"]) for r in (row, times[row["bytes"]])
-                    )
-                    texts.append(f"{number(a / b)} at {row['bytes']} bytes")
+                    ratios = [
+                        statistics.median(cell["p50_us"])
+                        for r in (row, times[row["bytes"]])
+                        if (cell := r["cells"]["mpi-gdr"])
+                    ]
+                    texts.append(f"{number(ratios[0] / ratios[1])} at {row['bytes']} bytes")
             return [
                 "",
                 f"Time per byte of {found['type']}, in times float32's (mpi-gdr): {', '.join(texts)}.",

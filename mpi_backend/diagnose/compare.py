@@ -10,9 +10,11 @@ import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Any
 
-Entry = dict[str, Any]
+from .dumps import Dump, Entry
+
+# ((uid of the group, source, destination, tag, number), whether this end sends) -> what it has logged
+Messages = dict[tuple[tuple[str, int, int, int, int], bool], Entry]
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Finding:
 class Job:
     """All dumps of a job."""
 
-    def __init__(self, dumps: dict[int, dict[str, Any]], patience: float = 10.0) -> None:
+    def __init__(self, dumps: dict[int, Dump], patience: float = 10.0) -> None:
         self.dumps = dumps
         self.patience_ns = int(patience * 1e9)
         self.size = max([max(dumps) + 1, *(int(dump.get("world_size", 1)) for dump in dumps.values())])
@@ -81,7 +83,7 @@ def _elements(sizes: list[list[int]]) -> int:
     return sum(math.prod(size) for size in sizes)
 
 
-def _signature(entry: Entry) -> tuple[Any, ...]:
+def _signature(entry: Entry) -> tuple[object, ...]:
     """What all ranks of the group must have in common."""
     kind = entry["profiling_name"].split(":", 1)[1]
     words = dict(re.findall(r"\b(op|root)=(\w+)", entry["detail"]))
@@ -97,11 +99,13 @@ def _signature(entry: Entry) -> tuple[Any, ...]:
 
 
 def ranks_text(ranks: list[int]) -> str:
+    """ "rank 3", "ranks 0, 2"."""
     shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
 
 
 def call_text(entry: Entry) -> str:
+    """Name and detail of an operation."""
     return f"{entry['name']} {entry['detail']}".strip()
 
 
@@ -116,7 +120,7 @@ def _phase(entry: Entry) -> str:
 
 def _partition(callers: dict[int, Entry]) -> list[tuple[list[int], Entry]]:
     """Ranks with equal calls, the largest set first."""
-    sets: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    sets: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for rank, entry in callers.items():
         sets[_signature(entry)].append(rank)
     return [(r, callers[r[0]]) for r in sorted(sets.values(), key=lambda r: (-len(r), r))]
@@ -185,17 +189,17 @@ def _last_calls(group: Group, ranks: list[int]) -> str:
 
 
 def _messages(job: Job) -> list[Finding]:
-    table: dict[tuple[Any, ...], Entry] = {}
+    table: Messages = {}
     for rank, dump in job.dumps.items():
         uids = {name: config.get("uid") or name for name, config in dump["pg_config"].items()}
         for entry in dump["p2p_entries"]:
             sends = entry["source"] == rank
             uid = uids[entry["process_group"][0]]
             key = (uid, entry["source"], entry["destination"], entry["tag"], entry["message"])
-            table[(*key, sends)] = entry
+            table[key, sends] = entry
     names = {group.uid: group.name for group in job.groups}
     found = []
-    for (*key, sends), entry in table.items():
+    for (key, sends), entry in table.items():
         uid, source, destination, tag, number = key
         rank, peer = (source, destination) if sends else (destination, source)
         if not job.stuck(rank, entry):
@@ -204,7 +208,7 @@ def _messages(job: Job) -> list[Finding]:
         toward = f"to rank {peer}" if sends else (f"from rank {peer}" if peer >= 0 else "from any rank")
         text = f"messages of group {names[uid]}: rank {rank} {verb} {entry['bytes']} bytes "
         text += f"{toward} with tag {tag} ({call_text(entry)}, number {number})"
-        counterpart = table.get((*key, not sends))
+        counterpart = table.get((key, not sends))
         culprits = [peer] if peer >= 0 else [rank]
         if peer >= 0 and peer not in job.dumps:
             text += f"; rank {peer} wrote no log"
@@ -222,8 +226,8 @@ def _messages(job: Job) -> list[Finding]:
     return found
 
 
-def _receives_from_any(table: dict[tuple[Any, ...], Entry], uid: str, destination: int, tag: int) -> bool:
-    return any(key[:4] == (uid, -1, destination, tag) for key in table)
+def _receives_from_any(table: Messages, uid: str, destination: int, tag: int) -> bool:
+    return any(key[:4] == (uid, -1, destination, tag) for key, _ in table)
 
 
 def findings(job: Job) -> list[Finding]:

@@ -8,9 +8,51 @@ import pickle
 import re
 import stat
 from pathlib import Path
-from typing import Any
+from typing import NoReturn, TypedDict, cast
 
 PREFIX = "mpi_gdr_trace_rank_"
+
+
+class _EntryOptional(TypedDict, total=False):
+    error: str  # it failed
+    pending_ranks: list[int]  # it waits for these; [-1]: for any
+    source: int  # of a message
+    destination: int
+    tag: int
+    message: int  # the number among those of this pair and tag
+    bytes: int
+
+
+class Entry(_EntryOptional):
+    """One operation; docs/errors-and-faults.md describes the fields."""
+
+    record_id: int
+    op_id: int
+    collective_seq_id: int
+    process_group: tuple[str, str]
+    profiling_name: str
+    name: str
+    detail: str
+    state: str
+    sequences: int
+    input_sizes: list[list[int]]
+    output_sizes: list[list[int]]
+    input_dtypes: list[str]
+    output_dtypes: list[str]
+    time_created_ns: int
+
+
+class Dump(TypedDict):
+    """What one rank has written."""
+
+    entries: list[Entry]
+    p2p_entries: list[Entry]
+    pg_config: dict[str, dict[str, str]]
+    world_size: int
+    time_ns: int
+    reason: str
+    host: str
+    pid: int
 
 
 class BadDump(Exception):
@@ -18,14 +60,14 @@ class BadDump(Exception):
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> NoReturn:
         raise pickle.UnpicklingError(f"it holds {module}.{name}, expected plain containers only")
 
-    def persistent_load(self, pid: Any) -> Any:
+    def persistent_load(self, pid: object) -> NoReturn:
         raise pickle.UnpicklingError("it holds a persistent id, expected plain containers only")
 
 
-def read_dump(path: Path) -> dict[str, Any]:
+def read_dump(path: Path) -> Dump:
     """The top-level dictionary of one file. Raises BadDump."""
     try:
         # Without waiting for whoever would write to a pipe of this name.
@@ -42,7 +84,7 @@ def read_dump(path: Path) -> dict[str, Any]:
         raise BadDump(f"{path} is no flight log: it has no list of entries")
     if dump.get("backend") != "mpi-gdr":
         raise BadDump(f"{path} is not of backend mpi-gdr: use torchfrtrace")
-    return dump
+    return cast(Dump, dump)
 
 
 def strangers(directory: str) -> list[str]:
@@ -64,7 +106,7 @@ def strangers(directory: str) -> list[str]:
     return told
 
 
-def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, dict[str, Any]]:
+def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, Dump]:
     """{rank: dump} of all files `<prefix><rank>`. Raises BadDump if there is none, or one is bad."""
     folder = Path(directory)
     if not folder.is_dir():

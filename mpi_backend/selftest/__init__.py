@@ -10,10 +10,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from .. import job
+from .. import rank_command
+from ..reports import JobSummary
+from ..run import positive
+
+if TYPE_CHECKING:
+    from .checker import Result
 
 EPILOG = """\
 Under a launcher (mpi-gdr run, mpirun, srun, torchrun) leave -n out:
@@ -23,20 +29,31 @@ set of forced algorithms; it needs -n.
 """
 
 
+class Report(TypedDict):
+    """What --json prints."""
+
+    info: JobSummary
+    device: str
+    forced: dict[str, str]
+    operations: list[Result]
+    ok: bool
+
+
 def main(argv: list[str]) -> int:
     """0 if all is right, 1 if something is wrong, on all ranks; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
-    if not job.require_ranks(parser, options.n):
+    if (n := rank_command.ranks_to_start(parser, options.n)) is not None:
         if options.algorithms:
-            return run_all_algorithms(options.n, job.without_ranks(argv), options.json)
-        return _run(job.command_of_job(options.n, "selftest", job.without_ranks(argv)))
+            return run_all_algorithms(n, rank_command.without_ranks(argv), options.json)
+        return _run(rank_command.command_of_job(n, "selftest", rank_command.without_ranks(argv)))
     if options.algorithms:
         parser.error("--algorithms starts jobs of its own: use it with -n, not under a launcher")
     return run_rank(options)
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="mpi-gdr selftest",
         description="Check every operation against a float64 reference on the ranks given.",
@@ -44,14 +61,14 @@ def parser_of_command() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--ranks", dest="n", type=job.positive, metavar="N", help="start N ranks first")
+    parser.add_argument("-n", "--ranks", dest="n", type=positive, metavar="N", help="start N ranks first")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="cpu", help="device type of the tensors (default: cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--algorithms", action="store_true", help="then once more with every other algorithm")
     parser.add_argument(
         "--timeout",
-        type=job.positive,
+        type=positive,
         default=120,
         metavar="S",
         help="deadline of each operation (default: 120)",
@@ -66,6 +83,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def run_rank(options: argparse.Namespace) -> int:
+    """All operations on this rank; the exit status."""
     import torch
     import torch.distributed as dist
 
@@ -77,7 +95,7 @@ def run_rank(options: argparse.Namespace) -> int:
     if device.type != "cpu" and not torch.get_device_module(device).is_available():
         print(f"mpi-gdr selftest: --device {options.device}: torch sees no such device here", file=sys.stderr)
         return 2
-    job.quiet_renamed_calls()
+    rank_command.quiet_renamed_calls()
     patience = timedelta(seconds=options.timeout)
     dist.init_process_group("mpi-gdr", timeout=patience)
     if device.type != "cpu":  # the backend has selected one for this rank
@@ -92,12 +110,7 @@ def run_rank(options: argparse.Namespace) -> int:
         large=() if options.quick else (2**20 + 1,),
         barrier_key=lambda amount: store.add("mpi-gdr-selftest/entered", amount),
     )
-    report: dict[str, Any] = {
-        "info": job.summary("mpi-gdr"),
-        "device": str(device),
-        "forced": forced(os.environ),
-    }
-    results: list[dict[str, Any]] = []
+    results: list[Result] = []
     sound = True
     for name in operations.OPERATIONS:
         if not sound:
@@ -112,8 +125,13 @@ def run_rank(options: argparse.Namespace) -> int:
             for failure in merged["failures"]
         )
         results.append(merged)
-    report["operations"] = results
-    report["ok"] = all(result["ok"] for result in results)
+    report: Report = {
+        "info": rank_command.summary("mpi-gdr"),
+        "device": str(device),
+        "forced": forced(os.environ),
+        "operations": results,
+        "ok": all(result["ok"] for result in results),
+    }
     if rank == 0:
         print(json.dumps(report) if options.json else as_text(report), flush=True)
     # Rank 0 is where the store lives: it leaves last.
@@ -123,7 +141,8 @@ def run_rank(options: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def forced(env: Any) -> dict[str, str]:
+def forced(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that take a choice away from the table."""
     return {
         name: value
         for name, value in sorted(env.items())
@@ -137,11 +156,11 @@ def forced(env: Any) -> dict[str, str]:
 def algorithm_sets(n: int) -> list[dict[str, str]]:
     """Variables of jobs of n ranks that together run every algorithm of every collective: the k-th job forces
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
-    from .._creator import load_extension
+    from ..extension import _C
 
     names: dict[str, list[str]] = {}
     between_nodes = {"MPI_GDR_RANKS_PER_NODE": str((n + 1) // 2)}
-    for algorithm in load_extension().schedule.algorithms():
+    for algorithm in _C.schedule.algorithms():
         variable = algorithm["variable"]
         if algorithm["two_level"]:
             between_nodes[variable] = algorithm["name"]
@@ -161,7 +180,7 @@ def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
             shown = ", ".join(f"{name}={value}" for name, value in variables.items())
             print(f"\n== {shown or 'algorithms of the table'}", flush=True)
         result = subprocess.run(
-            [sys.executable, "-m", "mpi_backend", "run", *job.command_of_job(n, "selftest", argv)],
+            [sys.executable, "-m", "mpi_backend", "run", *rank_command.command_of_job(n, "selftest", argv)],
             env={**os.environ, **variables},
             stdout=subprocess.PIPE if as_json else None,
             text=True,
@@ -183,5 +202,6 @@ def last_json(text: str) -> dict[str, Any] | None:
     """The report among whatever else a launcher printed."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
-            return json.loads(line)
+            report: dict[str, Any] = json.loads(line)
+            return report
     return None

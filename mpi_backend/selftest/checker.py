@@ -8,24 +8,55 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import torch
 
 from .reference import Expected, bits, compare
 
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+Failure = dict[str, object]  # operation, rank, got, expected, and what names the case
 MOST_FAILURES = 5  # kept per operation and rank: one broken kernel would otherwise fill the screen
+
+
+class RankResult(TypedDict):
+    """Of one operation on one rank."""
+
+    operation: str
+    cases: int
+    wrong: int
+    worst: float  # error, as a part of its bound
+    failures: list[Failure]
+    digests: list[tuple[str, str]]  # (case, digest of its result)
+
+
+class _ResultOptional(TypedDict, total=False):
+    not_run: bool  # an earlier operation has failed; then without the others
+    wrong: int
+    differ: int
+    worst: float
+
+
+class Result(_ResultOptional):
+    """Of one operation on all ranks."""
+
+    operation: str
+    cases: int
+    ok: bool
+    failures: list[Failure]
 
 
 class Checker:
     """The checks of one operation on this rank."""
 
-    def __init__(self, operation: str, rank: int, device: torch.device):
+    def __init__(self, operation: str, rank: int, device: torch.device) -> None:
         self.operation, self.rank, self.device = operation, rank, device
         self.cases = 0
         self.wrong = 0
         self.worst = 0.0
-        self.failures: list[dict[str, Any]] = []
+        self.failures: list[Failure] = []
         self.digests: list[tuple[str, str]] = []
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -33,8 +64,13 @@ class Checker:
         return tensor.detach().clone().to(self.device)
 
     def result(
-        self, got: torch.Tensor, expected: Expected | torch.Tensor, *, equal_on_all: bool = False, **what
-    ):
+        self,
+        got: torch.Tensor,
+        expected: Expected | torch.Tensor,
+        *,
+        equal_on_all: bool = False,
+        **what: object,
+    ) -> None:
         """One case. `what` names it: dtype, op, count and so on. `equal_on_all`: all ranks must hold the same
         bits."""
         self.cases += 1
@@ -53,19 +89,19 @@ class Checker:
         if equal_on_all:
             self.digests.append((_words(what), hashlib.sha256(bits(got)).hexdigest()[:16]))
 
-    def that(self, true: bool, got: Any, expected: Any, **what) -> None:
+    def that(self, true: bool, got: object, expected: object, **what: object) -> None:
         """One case that is not about a tensor."""
         self.cases += 1
         if not true:
             self.fail(got=got, expected=expected, **what)
 
-    def fail(self, **what) -> None:
+    def fail(self, **what: object) -> None:
         self.wrong += 1
         if len(self.failures) < MOST_FAILURES:
             what = {key: str(value).removeprefix("torch.") for key, value in what.items()}
             self.failures.append({"operation": self.operation, "rank": self.rank, **what})
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> RankResult:
         return {
             "operation": self.operation,
             "cases": self.cases,
@@ -76,11 +112,11 @@ class Checker:
         }
 
 
-def _words(what: dict[str, Any]) -> str:
+def _words(what: dict[str, object]) -> str:
     return " ".join(f"{key}={str(value).removeprefix('torch.')}" for key, value in what.items())
 
 
-def merge(reports: list[dict[str, Any]]) -> dict[str, Any]:
+def merge(reports: list[RankResult]) -> Result:
     """One operation, all ranks in rank order: sums, and the comparison of the digests."""
     first = reports[0]
     failures = [failure for report in reports for failure in report["failures"]]
@@ -109,7 +145,7 @@ def merge(reports: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def exchange(store: Any, rank: int, size: int, report: dict[str, Any], patience: timedelta) -> dict[str, Any]:
+def exchange(store: Store, rank: int, size: int, report: RankResult, patience: timedelta) -> Result:
     """The merged report of one operation, on all ranks. Ranks that say nothing for `patience` are a
     failure."""
     key = f"mpi-gdr-selftest/{report['operation']}"
@@ -130,4 +166,4 @@ def exchange(store: Any, rank: int, size: int, report: dict[str, Any], patience:
         store.set(f"{key}/merged", json.dumps(merged))
         return merged
     store.wait([f"{key}/merged"], patience * 2)
-    return json.loads(store.get(f"{key}/merged"))
+    return cast(Result, json.loads(store.get(f"{key}/merged")))

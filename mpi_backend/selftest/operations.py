@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,8 @@ OPS = ("sum", "avg", "premul_sum", "product", "min", "max", *BITWISE)
 
 
 class Plan(NamedTuple):
+    """What all operations run on."""
+
     rank: int
     size: int
     counts: tuple[int, ...]  # elements, for every dtype and op
@@ -35,7 +37,8 @@ class Plan(NamedTuple):
         return sorted({0, self.size // 2, self.size - 1})
 
 
-def reduce_op(op: str) -> Any:
+def reduce_op(op: str) -> dist.ReduceOp:
+    """torch's operator of this name."""
     if op == "premul_sum":
         return dist._make_nccl_premul_sum(FACTOR)
     return {
@@ -51,6 +54,7 @@ def reduce_op(op: str) -> Any:
 
 
 def supports(op: str, dtype: torch.dtype) -> bool:
+    """Whether torch.distributed reduces this dtype so."""
     if op == "premul_sum":
         return dtype.is_floating_point
     if op in BITWISE:
@@ -73,6 +77,7 @@ def reductions(plan: Plan, large: bool = True) -> Iterator[tuple[torch.dtype, st
 
 
 def movements(plan: Plan) -> Iterator[tuple[torch.dtype, int]]:
+    """(dtype, count) of what only moves."""
     for dtype in MOVABLE:
         yield from ((dtype, count) for count in plan.counts)
     yield from ((torch.float32, count) for count in plan.large)
@@ -85,7 +90,8 @@ def data(dtype: torch.dtype, count: int, rank: int, plan: Plan, seed: int = 0) -
     return values(dtype, count, rank, plan.size, pattern="random", seed=seed)
 
 
-def all_inputs(dtype, op, pattern, count, plan) -> list[torch.Tensor]:
+def all_inputs(dtype: torch.dtype, op: str, pattern: str, count: int, plan: Plan) -> list[torch.Tensor]:
+    """What each rank contributes."""
     return [values(dtype, count, r, plan.size, op=op, pattern=pattern) for r in range(plan.size)]
 
 

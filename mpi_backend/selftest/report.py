@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .. import job
+from .. import rank_command
 from ..columns import columns
+from .checker import Failure, Result
+
+if TYPE_CHECKING:
+    from . import Report
 
 MOST_SHOWN = 20
 
 
-def as_text(report: dict[str, Any]) -> str:
+def as_text(report: Report) -> str:
+    """The whole report."""
     heads = ("operation", "cases", "largest error / bound", "result")
     rows = []
     for row in report["operations"]:
         worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
         result = "ok" if row["ok"] else "not run" if row.get("not_run") else describe_failure(row)
         rows.append((row["operation"], str(row["cases"]), "" if row.get("not_run") else worst, result))
-    lines = [*job.summary_lines(report["info"]), f"tensors on {report['device']}"]
+    lines = [*rank_command.summary_lines(report["info"]), f"tensors on {report['device']}"]
     lines += [f"forced by {name}: {value}" for name, value in report["forced"].items()]
     lines += columns(heads, rows, numbers=(1, 2))
     failures = [failure for row in report["operations"] for failure in row["failures"]]
@@ -28,7 +33,8 @@ def as_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def describe_failure(row: dict[str, Any]) -> str:
+def describe_failure(row: Result) -> str:
+    """The last cell of an operation that failed."""
     parts = []
     if row.get("wrong"):
         parts.append(f"{row['wrong']} wrong")
@@ -37,7 +43,8 @@ def describe_failure(row: dict[str, Any]) -> str:
     return "FAILED: " + (", ".join(parts) or "a rank was silent")
 
 
-def failure_line(failure: dict[str, Any]) -> str:
+def failure_line(failure: Failure) -> str:
+    """One failure with all that names its case."""
     rest = {
         key: value for key, value in failure.items() if key not in ("operation", "rank", "got", "expected")
     }
@@ -46,7 +53,8 @@ def failure_line(failure: dict[str, Any]) -> str:
     return f"{where}: {words} got={failure['got']} expected={failure['expected']}"
 
 
-def verdict(report: dict[str, Any]) -> str:
+def verdict(report: Report) -> str:
+    """The last line."""
     cases = sum(row["cases"] for row in report["operations"])
     bad = [row["operation"] for row in report["operations"] if not row["ok"] and not row.get("not_run")]
     if report["ok"]:

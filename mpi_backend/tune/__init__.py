@@ -15,11 +15,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from .. import job
+from .. import rank_command
 from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
+from .report import Progress
+from .table import JobResult
 
 # all_to_all has one algorithm that all splits allow, messages none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
@@ -37,7 +39,7 @@ def main(argv: list[str]) -> int:
         parser.error(f"-b {options.minbytes}: expected 1 to -e {options.maxbytes}")
     if options.stepfactor < 2:
         parser.error(f"-f {options.stepfactor} is less than 2")
-    if job.is_rank(os.environ):
+    if rank_command.is_rank(os.environ):
         if options.ranks is not None:
             parser.error("-n: leave it out under a launcher, whose ranks are what is measured")
         return run_rank(options, argv)
@@ -47,6 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def parser_of_command() -> argparse.ArgumentParser:
+    """The command line."""
     from ..bench.options import size
 
     parser = argparse.ArgumentParser(
@@ -111,6 +114,7 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 
 def positive_seconds(text: str) -> float:
+    """Reads seconds above 0; for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -134,7 +138,9 @@ def rank_counts(text: str) -> list[int]:
     return [*(1 << k for k in range(1, most.bit_length()) if 1 << k < most), most]
 
 
-def names_of(known: tuple[str, ...]) -> Any:
+def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """Reads some of these, separated by commas."""
+
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(text.split(",")))
         for name in names:
@@ -149,8 +155,7 @@ def names_of(known: tuple[str, ...]) -> Any:
 
 
 def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
-    from .report import Progress
-
+    """A job per number of ranks, then the table; the exit status."""
     if options.load > 0.5:
         print(
             f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",
@@ -172,14 +177,16 @@ def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
     return finish(options, argv, results)
 
 
-def run_job(options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str], progress: Any):
+def run_job(
+    options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str], progress: Progress
+) -> tuple[int, str]:
     """(status, what it printed). Its rank 0 writes the result to `out`."""
     words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
     words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
     output = ""
     with subprocess.Popen(
-        [sys.executable, "-m", "mpi_backend", "run", *job.command_of_job(ranks, "tune", words)],
+        [sys.executable, "-m", "mpi_backend", "run", *rank_command.command_of_job(ranks, "tune", words)],
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -202,7 +209,7 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
     if chosen:
         print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
         return 2
-    job.quiet_renamed_calls()
+    rank_command.quiet_renamed_calls()
     dist.init_process_group("mpi-gdr")
     result = measure_job(options)
     first = dist.get_rank() == 0
@@ -211,9 +218,9 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
     return finish(options, argv, [result]) if first else 0
 
 
-def finish(options: argparse.Namespace, argv: list[str], results: list[dict[str, Any]]) -> int:
+def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult]) -> int:
     """Writes what was measured, as a table and as JSON; says what it changes."""
-    from .._creator import load_extension
+    from ..extension import _C
     from .report import summary
     from .table import choose, table_text
 
@@ -225,7 +232,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[dict[str,
         print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
     choices = choose(results, options.library_order)
     text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend, options.load)
-    load_extension().schedule.parse_table(text, options.out)  # never a file that cannot be loaded
+    _C.schedule.parse_table(text, options.out)  # never a file that cannot be loaded
     if options.out == "-":
         print(text, end="")
         return 0

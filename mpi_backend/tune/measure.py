@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from ..bench.options import REWRITE_BYTES
+from ..reports import AlgorithmInfo
+from .table import JobResult, Point
+
+if TYPE_CHECKING:
+    import argparse
+
+    from torch.distributed import ProcessGroup
+
+    from .._C import MpiBackend
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BLOCKS = ("all_gather", "reduce_scatter", "gather", "scatter")
@@ -23,7 +32,12 @@ LEAST_ROUNDS, MOST_ROUNDS = 3, 40
 HOPELESS = 3.0
 
 
+Groups = list[tuple["ProcessGroup", dict[str, str]]]
+
+
 class Case(NamedTuple):
+    """A collective at one size."""
+
     collective: str
     dtype: str
     bytes: int  # of the whole buffer, or of one rank's block: what the table's rows count
@@ -31,23 +45,25 @@ class Case(NamedTuple):
 
 
 class Operation(NamedTuple):
-    call: Callable[[Any], None]  # on a group
+    """A case with its buffers."""
+
+    call: Callable[[ProcessGroup], None]  # on a group
     fill: Callable[[], None]  # rewrites everything that the call reads
 
 
-def measure_job(options: Any) -> dict[str, Any]:
+def measure_job(options: argparse.Namespace) -> JobResult:
     """The result of this job; its keys are what --json writes. On all ranks alike."""
-    from .. import job
-    from .._creator import load_extension
+    from .. import rank_command
+    from ..extension import _C
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    listed = [a for a in load_extension().schedule.algorithms() if a["collective"] in options.collectives]
+    listed = [a for a in _C.schedule.algorithms() if a["collective"] in options.collectives]
     groups = make_groups(listed)
     cases = all_cases(options, ranks)
-    result: dict[str, Any] = {
+    result: JobResult = {
         "ranks": ranks,
         "reach": backend_of(dist.group.WORLD).reach,
-        "about": job.summary("mpi-gdr"),
+        "about": rank_command.summary("mpi-gdr"),
         "points": [],
     }
     end = time.monotonic() + options.time
@@ -60,7 +76,7 @@ def measure_job(options: Any) -> dict[str, Any]:
     return result
 
 
-def all_cases(options: Any, ranks: int) -> list[Case]:
+def all_cases(options: argparse.Namespace, ranks: int) -> list[Case]:
     """Small sizes of all collectives first."""
     cases = []
     total = options.minbytes
@@ -78,7 +94,7 @@ def all_cases(options: Any, ranks: int) -> list[Case]:
     return cases
 
 
-def make_groups(listed: list[dict[str, Any]]) -> list[tuple[Any, dict[str, str]]]:
+def make_groups(listed: list[AlgorithmInfo]) -> Groups:
     """(group, {collective: its algorithm}). Without all_to_all, whose other algorithm needs even splits."""
     from .. import Options
 
@@ -98,16 +114,17 @@ def make_groups(listed: list[dict[str, Any]]) -> list[tuple[Any, dict[str, str]]
     return groups
 
 
-def backend_of(group: Any) -> Any:
+def backend_of(group: ProcessGroup) -> MpiBackend:
+    """Of the group's CPU tensors."""
     return group._get_backend(torch.device("cpu"))
 
 
-def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: float) -> dict[str, Any]:
+def measure_case(case: Case, groups: Groups, rank: int, ranks: int, seconds: float) -> Point:
     """One point: median and lower quartile of each algorithm that can run it, in microseconds."""
     dtype = torch.uint8 if case.dtype == "any" else getattr(torch, case.dtype)
     count = case.bytes // dtype.itemsize
     type_name = str(dtype).removeprefix("torch.")
-    candidates: dict[str, Any] = {}
+    candidates: dict[str, ProcessGroup] = {}
     for group, chosen in groups:
         wanted = chosen.get(case.collective)
         # Where it cannot run the call, the group takes another one.
@@ -129,7 +146,7 @@ def measure_case(case: Case, groups: list[Any], rank: int, ranks: int, seconds: 
 
 
 def race(
-    operation: Operation, candidates: dict[str, Any], keep: str, rewrite: bool, seconds: float
+    operation: Operation, candidates: dict[str, ProcessGroup], keep: str, rewrite: bool, seconds: float
 ) -> dict[str, list[float]]:
     """Times of the slowest rank, by call: rounds in which each candidate has its turn, until time is up."""
     calls = 2 if rewrite else 10
@@ -161,7 +178,7 @@ def race(
     return samples
 
 
-def timed(operation: Operation, group: Any, calls: int, rewrite: bool) -> list[float]:
+def timed(operation: Operation, group: ProcessGroup, calls: int, rewrite: bool) -> list[float]:
     """Microseconds of each call on this rank, as bench takes them: small calls back to back, large ones
     with rewritten buffers and a common start."""
     times = []
@@ -178,7 +195,8 @@ def timed(operation: Operation, group: Any, calls: int, rewrite: bool) -> list[f
     return times
 
 
-def over_ranks(numbers: list[float], op: Any) -> list[float]:
+def over_ranks(numbers: list[float], op: dist.ReduceOp) -> list[float]:
+    """Each number reduced over the ranks."""
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor, op)
     return tensor.tolist()
@@ -202,7 +220,9 @@ def source(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.full((count,), rank % 3, dtype=dtype)
 
 
-def one_buffer(call: Callable[[torch.Tensor, Any], None]) -> Callable[..., Operation]:
+def one_buffer(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[..., Operation]:
+    """For a collective on one buffer."""
+
     def prepare(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
         values = source(rank, count, dtype)
         buffer = values.clone()

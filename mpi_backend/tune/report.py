@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
-from .table import MOST, Curve, allows_native, size_text
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+from .table import MOST, Curve, JobResult, allows_native, size_text
 
 PROGRESS = re.compile(r"@tune (\d+) (\d+) (.*)$")
 
@@ -17,8 +21,8 @@ class Progress:
 
     def __init__(self, jobs: int) -> None:
         self._jobs, self._begun = jobs, 0
-        self._bar: Any = None
-        self._task: Any = None
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
         if sys.stderr.isatty():
             try:
                 from rich.console import Console
@@ -55,7 +59,7 @@ class Progress:
         return match is not None
 
 
-def summary(results: list[dict[str, Any]], curves: list[Curve], library_order: bool) -> list[str]:
+def summary(results: list[JobResult], curves: list[Curve], library_order: bool) -> list[str]:
     """A line for each curve: what is taken, and how much faster than the built-in choice."""
     lines = [f"{'collective':<16}{'ranks':>5}  {'dtype':<9} {'against built-in':<28} choice"]
     for curve in curves:

@@ -8,7 +8,10 @@ import math
 import os
 import platform
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
+
+from .. import host
+from ..reports import JobSummary
 
 # `adaptive` is taken for `staged` unless it takes so many times as long.
 ADAPTIVE_PAYS = 1.25
@@ -25,6 +28,28 @@ MOST = 2**64 - 1
 SMALL, LARGE = 1 << 10, 16 << 20
 
 
+class Point(TypedDict):
+    """One call at one size: the times of each algorithm that can run it."""
+
+    collective: str
+    dtype: str
+    bytes: int  # what the rows of the table count
+    whole: int  # of the whole buffer
+    built_in: str  # what the table in force takes
+    median_us: dict[str, float]
+    quartile_us: dict[str, float]
+    calls: dict[str, int]
+
+
+class JobResult(TypedDict):
+    """What one job has measured."""
+
+    ranks: int
+    reach: str
+    about: JobSummary
+    points: list[Point]
+
+
 class Curve(NamedTuple):
     """What was chosen for one collective, number of ranks and dtype, by growing bytes."""
 
@@ -32,7 +57,7 @@ class Curve(NamedTuple):
     reach: str
     collective: str
     dtype: str
-    points: list[dict[str, Any]]
+    points: list[Point]
     algorithms: list[str]  # of each point
 
     def segments(self) -> list[tuple[int, int, str]]:
@@ -51,7 +76,7 @@ class Curve(NamedTuple):
         return found
 
 
-def choose(results: Iterable[dict[str, Any]], library_order: bool) -> list[Curve]:
+def choose(results: Iterable[JobResult], library_order: bool) -> list[Curve]:
     """`results` of the jobs, as measure.py makes them. `library_order`: native may reduce floats."""
     curves = []
     for result in results:
@@ -65,17 +90,18 @@ def choose(results: Iterable[dict[str, Any]], library_order: bool) -> list[Curve
 
 
 def allows_native(collective: str, dtype: str, library_order: bool) -> bool:
+    """Whether the library's own algorithm may be taken."""
     return library_order or collective not in REDUCTIONS or dtype in INTEGERS
 
 
-def with_hysteresis(points: list[dict[str, Any]], native: bool) -> list[str]:
+def with_hysteresis(points: list[Point], native: bool) -> list[str]:
     """The fastest of each point, unless the choice of the point before (at first, the built-in one) is
     about as fast. The lower quartiles must agree: they hardly see what else the machine does."""
     chosen: list[str] = []
     for point in points:
         medians, quartiles = (
-            {name: t for name, t in point[key].items() if native or name != "native"}
-            for key in ("median_us", "quartile_us")
+            {name: t for name, t in times.items() if native or name != "native"}
+            for times in (point["median_us"], point["quartile_us"])
         )
         before = chosen[-1] if chosen else point["built_in"]
         better = [
@@ -98,7 +124,7 @@ def limit_between(low: int, high: int) -> int:
 
 
 def table_text(
-    results: list[dict[str, Any]], curves: list[Curve], command: str, extend: bool, load: float = 0.0
+    results: list[JobResult], curves: list[Curve], command: str, extend: bool, load: float = 0.0
 ) -> str:
     """The file, with what it was made from as comments."""
     lines = header(results, command, extend, load)
@@ -119,6 +145,7 @@ def table_text(
 
 
 def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
+    """The condition of a row on the number of ranks."""
     above = [size for size in sizes if size > ranks]
     if not extend or (above and above[0] == ranks + 1):
         return f"ranks={ranks}"
@@ -126,6 +153,7 @@ def condition_on_ranks(ranks: int, sizes: list[int], extend: bool) -> str:
 
 
 def rows_of(curve: Curve, ranks: str) -> list[str]:
+    """The rows of a curve."""
     rows = []
     for start, end, algorithm in curve.segments():
         floats = curve.collective in REDUCTIONS and curve.dtype not in INTEGERS
@@ -143,6 +171,7 @@ def rows_of(curve: Curve, ranks: str) -> list[str]:
 
 
 def medians_as_comment(curve: Curve) -> list[str]:
+    """What the rows were made from."""
     kind = "" if curve.dtype == "any" else f", {curve.dtype}"
     lines = [f"# {curve.collective}, {curve.ranks} ranks{kind}: medians in us (* taken, = built-in)"]
     for point, taken in zip(curve.points, curve.algorithms, strict=True):
@@ -155,7 +184,8 @@ def medians_as_comment(curve: Curve) -> list[str]:
     return lines
 
 
-def header(results: list[dict[str, Any]], command: str, extend: bool, load: float) -> list[str]:
+def header(results: list[JobResult], command: str, extend: bool, load: float) -> list[str]:
+    """The comment that the file begins with."""
     about = results[0]["about"]
     today = datetime.date.today().isoformat()
     return [
@@ -170,17 +200,13 @@ def header(results: list[dict[str, Any]], command: str, extend: bool, load: floa
 
 
 def machine() -> str:
-    model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    except OSError:
-        pass
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, {platform.system()} {platform.release()}"
+    """This machine, in words."""
+    cores, system = len(os.sched_getaffinity(0)), f"{platform.system()} {platform.release()}"
+    return f"{host.cpu_model()}, {cores} cores, {system}"
 
 
 def size_text(size: int) -> str:
+    """As the table spells a size."""
     if size == MOST:
         return "inf"
     for shift, unit in ((30, "G"), (20, "M"), (10, "K")):

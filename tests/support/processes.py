@@ -119,7 +119,7 @@ def run_apart(size: int, script: Path | str, *args: str, timeout: float = 120, *
 
 def mpiexec() -> str:
     """The launcher that belongs to the MPI of the extension."""
-    from mpi_backend._creator import build_info
+    from mpi_backend.build_info import build_info
     from mpi_backend.run import find_mpiexec
 
     found = find_mpiexec(build_info()) or shutil.which("mpiexec")

@@ -10,9 +10,9 @@ import torch.distributed as dist
 dist.init_process_group("mpi-gdr")
 dist.all_reduce(torch.ones(1))
 if dist.get_rank() == 1:
-    from mpi_backend._creator import load_extension
+    from mpi_backend.extension import _C
 
-    library = ctypes.CDLL(load_extension().mpi_info()["library_path"])
+    library = ctypes.CDLL(_C.mpi_info()["library_path"])
     library.MPI_Abort(ctypes.c_int(0x44000000), ctypes.c_int(42))  # MPI_COMM_WORLD of the MPICH ABI
 start = time.monotonic()
 while time.monotonic() < start + 30:

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from mpi_backend import launch, meeting, rendezvous
+from mpi_backend import launchers, master_address, rendezvous
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_SIZE": "2",
@@ -48,17 +48,17 @@ def rank_of(job, rank, **changes):
     """The environment of one rank, after `import torch` has set RANK and the like."""
     kind = next(name for name in RANKS if any(key.startswith(name) for key in job))
     env = {**dict.fromkeys(RANKS[kind], str(rank)), **job, **changes}
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     return env
 
 
 @pytest.fixture(autouse=True)
 def nothing_settled(monkeypatch):
     """As in a process that has just begun."""
-    for name in ("MPI_GDR_MASTER_ADDR", *meeting.NAMES):
+    for name in ("MPI_GDR_MASTER_ADDR", *master_address.NAMES):
         monkeypatch.delenv(name, raising=False)
     for name, value in (("_left", None), ("_filled", frozenset()), ("_offered", None)):
-        monkeypatch.setattr(meeting, name, value)
+        monkeypatch.setattr(master_address, name, value)
 
 
 # ---- what all ranks know ----------------------------------------------------------------------------------
@@ -78,10 +78,10 @@ def nothing_settled(monkeypatch):
     ],
 )
 def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
-    first, second = (meeting.agreed(rank_of(job, rank)) for rank in (0, 1))
+    first, second = (master_address.agreed(rank_of(job, rank)) for rank in (0, 1))
     assert first == second and first.address == address
-    assert meeting.FIRST_PORT <= first.port < meeting.FIRST_PORT + meeting.PORTS
-    assert meeting.agreed(rank_of({**job, **other}, 0)).job != first.job
+    assert master_address.FIRST_PORT <= first.port < master_address.FIRST_PORT + master_address.PORTS
+    assert master_address.agreed(rank_of({**job, **other}, 0)).job != first.job
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_all_ranks_of_a_job_agree_and_no_other_job_does(job, other, address):
     ],
 )
 def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
-    assert meeting.agreed(rank_of(job, 0, **changes)) is None
+    assert master_address.agreed(rank_of(job, 0, **changes)) is None
 
 
 def test_one_rank_alone_needs_no_meeting():
     alone = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
-    assert meeting.agreed(rank_of(alone, 0)) is None
+    assert master_address.agreed(rank_of(alone, 0)) is None
 
 
 def test_hydras_proxy_is_known_by_the_socket_that_it_made():
     """Also behind a shell. Another process with the same variables has another end of another socket."""
-    code = "import os, mpi_backend.meeting as m; print(m.process_behind(os.environ['PMI_FD']))"
+    code = "import os, mpi_backend.master_address as m; print(m.process_behind(os.environ['PMI_FD']))"
     commands = [[sys.executable, "-c", code], ["sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-c", code]]
     ends = socket.socketpair()
     fd = ends[1].fileno()
@@ -126,10 +126,10 @@ def test_hydras_proxy_is_known_by_the_socket_that_it_made():
         started = file.read().rpartition(")")[2].split()[19]
     assert found == {f"{os.getpid()} {started}"}
     job = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "2", "PMI_FD": str(fd)}
-    assert meeting.agreed(rank_of(job, 0)) == meeting.agreed(rank_of(job, 1)) is not None
-    assert [meeting.process_behind(text) for text in ("", "x", "987654")] == [""] * 3
+    assert master_address.agreed(rank_of(job, 0)) == master_address.agreed(rank_of(job, 1)) is not None
+    assert [master_address.process_behind(text) for text in ("", "x", "987654")] == [""] * 3
     with socket.create_server(("127.0.0.1", 0)) as listener:  # not a socket of that kind
-        assert meeting.process_behind(str(listener.fileno())) == ""
+        assert master_address.process_behind(str(listener.fileno())) == ""
 
 
 # ---- what is set ------------------------------------------------------------------------------------------
@@ -141,21 +141,21 @@ def test_hydras_proxy_is_known_by_the_socket_that_it_made():
 )
 def test_what_the_user_gave_is_kept(given):
     env = rank_of(OPEN_MPI, 0, **given)
-    agreed = meeting.agreed(env)
-    meeting.offer(env)
+    agreed = master_address.agreed(env)
+    master_address.offer(env)
     assert env["MASTER_ADDR"] == given.get("MASTER_ADDR", agreed.address)
     assert env["MASTER_PORT"] == given.get("MASTER_PORT", str(agreed.port))
-    assert meeting.address_is_missing(env) == (len(given) < 2)
-    assert {name: meeting.user_value(env, name) for name in given} == given
-    where = meeting.offered(env)
+    assert master_address.address_is_missing(env) == (len(given) < 2)
+    assert {name: master_address.user_value(env, name) for name in given} == given
+    where = master_address.offered(env)
     assert where == (None if len(given) == 2 else (env["MASTER_ADDR"], int(env["MASTER_PORT"]), agreed.job))
     env["MASTER_PORT"] = "4712"  # a script that has a mind of its own
-    assert meeting.offered(env) is None and not meeting.address_is_missing(env)
+    assert master_address.offered(env) is None and not master_address.address_is_missing(env)
 
 
 def test_a_port_that_is_no_number_is_left_to_torch():
     env = rank_of(OPEN_MPI, 0, MASTER_PORT="x")
-    meeting.offer(env)
+    master_address.offer(env)
     assert env["MASTER_PORT"] == "x" and "MASTER_ADDR" not in env
 
 
@@ -170,11 +170,11 @@ def offered(monkeypatch):
     env = rank_of(OPEN_MPI, 0, PMIX_NAMESPACE=f"test-{os.getpid()}@1")
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    for name in meeting.NAMES:
+    for name in master_address.NAMES:
         monkeypatch.setenv(name, "")  # undone after the test, whatever is set
         monkeypatch.delenv(name)
-    meeting.offer(os.environ)
-    return meeting.offered(os.environ)
+    master_address.offer(os.environ)
+    return master_address.offered(os.environ)
 
 
 def test_the_store_is_where_the_program_was_told(offered, capfd):

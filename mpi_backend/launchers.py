@@ -1,4 +1,4 @@
-"""Which launcher started this process, and the rank variables of torch that follow from it.
+"""Which launcher started this process, and the rank variables of torch that follow; starts nothing itself.
 
 Everything here is a function of an environment mapping, so that each row of the table is tested without its
 launcher. docs/launch.md shows the table to the user.
@@ -42,7 +42,7 @@ class Launcher(NamedTuple):
     local_rank: tuple[str, ...] = ()
     local_size: tuple[str, ...] | Callable[[Environment], int | None] = ()
     applies: Callable[[Environment], bool] = _always
-    job: tuple[str, ...] = ()  # variables that name the job to its ranks on one node; see meeting.py
+    job: tuple[str, ...] = ()  # variables that name the job to its ranks on one node; see master_address.py
 
     def read(self, env: Environment) -> Placement | None:
         """The placement that this launcher's variables describe; None where they are absent or make no
@@ -97,7 +97,8 @@ def _flux_local_size(env: Environment) -> int | None:
     return _first_number(env, ("FLUX_JOB_SIZE",)) if env.get("FLUX_JOB_NNODES") == "1" else None
 
 
-_HYDRA = dict(
+_HYDRA = Launcher(
+    "Hydra mpiexec",
     rank=("PMI_RANK",),
     size=("PMI_SIZE",),
     local_rank=("MPI_LOCALRANKID",),
@@ -160,8 +161,8 @@ LAUNCHERS = (
         local_size=_flux_local_size,
         job=("FLUX_JOB_ID",),
     ),
-    Launcher("Intel mpirun", **_HYDRA, applies=_has_any("HYDRA_BSTRAP_", "I_MPI_HYDRA_")),
-    Launcher("Hydra mpiexec", **_HYDRA),
+    _HYDRA._replace(name="Intel mpirun", applies=_has_any("HYDRA_BSTRAP_", "I_MPI_HYDRA_")),
+    _HYDRA,
     Launcher(
         "Hydra mpiexec -pmi-port",
         rank=("PMI_ID",),

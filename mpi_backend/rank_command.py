@@ -1,4 +1,5 @@
-"""What `selftest` and `bench` share: being a rank of a job, or starting that job first.
+"""For the commands that run on ranks (selftest, bench, tune): is this process one, or must it start them by
+`mpi-gdr run`?
 
 torch is imported late, so that the command line answers at once.
 """
@@ -10,34 +11,30 @@ import importlib.util
 import os
 import socket
 import warnings
-from typing import Any
+from collections.abc import MutableMapping
 
-from . import launch, run
-
-
-def positive(text: str) -> int:
-    return run.positive(text)
+from . import launchers
+from .reports import JobSummary, MpiInfo
 
 
-def is_rank(env: launch.Environment) -> bool:
+def is_rank(env: launchers.Environment) -> bool:
     """True where a launcher started this process: an MPI launcher, torchrun, or a user who set RANK."""
-    return "RANK" in env or launch.detect(env) is not None
+    return "RANK" in env or launchers.detect(env) is not None
 
 
-def require_ranks(parser: argparse.ArgumentParser, n: int | None) -> bool:
-    """True if this process is a rank, False if it must start N of them. Ends the program if it can do
-    neither."""
+def ranks_to_start(parser: argparse.ArgumentParser, n: int | None) -> int | None:
+    """None if this process is a rank; else how many it must start. Ends the program if it can do neither."""
     if not is_rank(os.environ):
         if n is None:
             parser.error(
                 f"no launcher started this process: say `{parser.prog} -n N ...`, or put a launcher in front"
             )
-        return False
-    placement = launch.detect(os.environ)
+        return n
+    placement = launchers.detect(os.environ)
     size = int(os.environ.get("WORLD_SIZE", placement.size if placement else 1))
     if n is not None and n != size:
         parser.error(f"-n {n}, but this is a rank of a job of {size}: leave -n out under a launcher")
-    return True
+    return None
 
 
 def command_of_job(n: int, command: str, argv: list[str]) -> list[str]:
@@ -61,7 +58,10 @@ def without_ranks(argv: list[str]) -> list[str]:
 def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
     """Before anything is measured: a picture is drawn last."""
     if importlib.util.find_spec("matplotlib") is None:
-        parser.error(f"{what} draws with matplotlib, which is not installed: pip install matplotlib")
+        parser.error(
+            f"{what} draws with matplotlib, which is not installed: pip install matplotlib, or this package "
+            "with its extra, `mpi-gdr[bench]`"
+        )
 
 
 def quiet_renamed_calls() -> None:
@@ -69,7 +69,7 @@ def quiet_renamed_calls() -> None:
     warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
 
 
-def settle_local_address(env: Any) -> None:
+def settle_local_address(env: MutableMapping[str, str]) -> None:
     """MASTER_ADDR and MASTER_PORT for ranks on this host. Without them the rendezvous starts MPI, and Gloo is
     slower in a process that also holds MPI."""
     if "MASTER_ADDR" in env or "MASTER_PORT" in env:
@@ -79,32 +79,38 @@ def settle_local_address(env: Any) -> None:
         env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(probe.getsockname()[1])
 
 
-def summary(backend: str) -> dict[str, Any]:
+def summary(backend: str) -> JobSummary:
     """What runs here, after init_process_group: the head of both reports."""
     import torch
     import torch.distributed as dist
 
     from ._version import __version__
 
-    report: dict[str, Any] = {
+    report: JobSummary = {
         "mpi_gdr": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "backend": backend,
         "ranks": dist.get_world_size(),
     }
     if torch.cuda.is_initialized():
         report["gpu"] = torch.cuda.get_device_name()
     if backend == "mpi-gdr":
-        from ._creator import load_extension
+        from .extension import _C
 
-        info = load_extension().mpi_info()
-        for key in ("library", "bootstrap", "thread_level", "nodes", "ranks_on_node"):
-            report[key] = info[key]
-        report["library"] = " ".join(str(report["library"]).splitlines()[0].split())
+        add_library(report, _C.mpi_info())
     return report
 
 
-def summary_lines(report: dict[str, Any]) -> list[str]:
+def add_library(report: JobSummary, info: MpiInfo) -> None:
+    """What a summary tells of MPI."""
+    report["library"] = " ".join(info["library"].splitlines()[0].split())
+    report["bootstrap"] = info["bootstrap"]
+    report["thread_level"] = info["thread_level"]
+    report["nodes"], report["ranks_on_node"] = info["nodes"], info["ranks_on_node"]
+
+
+def summary_lines(report: JobSummary) -> list[str]:
+    """The summary for people: one line, or two where MPI is known."""
     lines = [
         f"mpi-gdr {report['mpi_gdr']}, torch {report['torch']}, backend {report['backend']}, "
         f"{report['ranks']} ranks"

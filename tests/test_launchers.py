@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mpi_backend import launch
+from mpi_backend import launchers
 
 OPEN_MPI = {
     "OMPI_COMM_WORLD_RANK": "3",
@@ -100,37 +100,37 @@ def without(variables, *names):
     ],
 )
 def test_each_row(name, env, expected):
-    assert launch.detect(env).launcher == name
-    assert launch.rank_variables(env) == expected
+    assert launchers.detect(env).launcher == name
+    assert launchers.rank_variables(env) == expected
 
 
 def test_every_row_of_the_table_is_tested():
     tested = {case[0] for mark in test_each_row.pytestmark for case in mark.args[1]}
-    assert tested == {row.name for row in launch.LAUNCHERS}
+    assert tested == {row.name for row in launchers.LAUNCHERS}
 
 
 def test_the_size_that_only_pmi_knows_is_not_guessed():
-    assert launch.detect({"PMI_ID": "1", "PMI_PORT": "node:4711", "MPI_LOCALNRANKS": "2"}) is None
+    assert launchers.detect({"PMI_ID": "1", "PMI_PORT": "node:4711", "MPI_LOCALNRANKS": "2"}) is None
 
 
 def test_no_launcher():
-    assert launch.detect({"HOME": "/home/u", "PATH": "/bin"}) is None
+    assert launchers.detect({"HOME": "/home/u", "PATH": "/bin"}) is None
 
 
 @pytest.mark.parametrize("inner", [HYDRA, OPEN_MPI])
 def test_a_launcher_inside_a_slurm_job_wins_over_slurm(inner):
     daemon = {**SLURM, "SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
-    assert launch.rank_variables({**daemon, **inner}) == FULL
+    assert launchers.rank_variables({**daemon, **inner}) == FULL
 
 
 def test_srun_with_pmi2_takes_the_local_rank_from_slurm():
     env = {**SLURM, "PMI_RANK": "3", "PMI_SIZE": "4", "PMI_FD": "9"}
-    assert launch.rank_variables(env) == FULL
+    assert launchers.rank_variables(env) == FULL
 
 
 def test_a_row_that_disagrees_gives_no_local_rank():
     env = {**SLURM, "PMI_RANK": "1", "PMI_SIZE": "4"}
-    assert launch.rank_variables(env) == {"RANK": "1", "WORLD_SIZE": "4"}
+    assert launchers.rank_variables(env) == {"RANK": "1", "WORLD_SIZE": "4"}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_slurm_outside_a_job_step_is_no_launcher(step):
     env = without(SLURM, "SLURM_STEP_ID")
     if step is not None:
         env["SLURM_STEP_ID"] = step
-    assert launch.detect(env) is None
+    assert launchers.detect(env) is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_slurm_outside_a_job_step_is_no_launcher(step):
 )
 def test_slurm_tasks_per_node(counts, node, expected):
     env = {"SLURM_TASKS_PER_NODE": counts, "SLURM_NODEID": str(node)}
-    assert launch._slurm_local_size(env) == expected
+    assert launchers._slurm_local_size(env) == expected
 
 
 @pytest.mark.parametrize(
@@ -164,38 +164,38 @@ def test_slurm_tasks_per_node(counts, node, expected):
     ],
 )
 def test_variables_that_make_no_sense_are_ignored(change):
-    assert launch.detect({**HYDRA, **change}) is None
+    assert launchers.detect({**HYDRA, **change}) is None
 
 
 @pytest.mark.parametrize("settled", [{"RANK": "0"}, {"TORCHELASTIC_RUN_ID": "job"}, {"WORLD_SIZE": "8"}])
 def test_ranks_that_somebody_else_settled_stay(settled):
     env = {**HYDRA, **settled}
     before = dict(env)
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     assert env == before
 
 
 def test_variables_that_are_set_are_kept():
     env = {**HYDRA, "LOCAL_RANK": "0", "WORLD_SIZE": "4"}
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     assert env["LOCAL_RANK"] == "0"
     assert (env["RANK"], env["LOCAL_WORLD_SIZE"]) == ("3", "2")
 
 
 def test_filling_twice_changes_nothing():
     env = dict(HYDRA)
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     once = dict(env)
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     assert env == once == {**HYDRA, **FULL}
 
 
 def test_one_rank_is_filled_only_on_request():
     lone = {"PMI_RANK": "0", "PMI_SIZE": "1", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "1"}
     env = dict(lone)
-    launch.fill_environment(env)
+    launchers.fill_environment(env)
     assert env == lone
-    launch.fill_environment(env, lone_rank=True)
+    launchers.fill_environment(env, lone_rank=True)
     assert {key: env[key] for key in FULL} == {
         "RANK": "0",
         "WORLD_SIZE": "1",
@@ -244,7 +244,7 @@ BATCH_SCRIPT = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "4"}
     ],
 )
 def test_the_cure_is_named(env, rank, size, expected):
-    found = launch.objection(env, rank, size, "x.py")
+    found = launchers.objection(env, rank, size, "x.py")
     if expected is None:
         assert found is None
     else:
@@ -255,10 +255,10 @@ def test_the_cure_is_named(env, rank, size, expected):
     "name", ["OMPI_MCA_btl", "OMPI_ALLOW_RUN_AS_ROOT", "PMIX_VERSION", "HYDRA_FULL_ERROR", "SLURM_CONF"]
 )
 def test_what_users_export_is_no_trace_of_a_launcher(name):
-    assert launch.traces({name: "1"}) == []
+    assert launchers.traces({name: "1"}) == []
 
 
 def test_flux_tells_the_ranks_of_a_node_where_there_is_one():
     env = {"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "3"}
-    assert "LOCAL_WORLD_SIZE" not in launch.rank_variables(env)
-    assert launch.rank_variables({**env, "FLUX_JOB_NNODES": "1"})["LOCAL_WORLD_SIZE"] == "4"
+    assert "LOCAL_WORLD_SIZE" not in launchers.rank_variables(env)
+    assert launchers.rank_variables({**env, "FLUX_JOB_NNODES": "1"})["LOCAL_WORLD_SIZE"] == "4"

@@ -1,4 +1,4 @@
-"""MASTER_ADDR and MASTER_PORT that all ranks of a job know without a word between them.
+"""MASTER_ADDR and MASTER_PORT at `import torch`: where the ranks will meet, known to all without a message.
 
 Scripts read both before init_process_group. The port is a hash of what names the job to its ranks and to no
 other's: the process that started them, or a number of the launcher's. The address is known where the job has
@@ -17,7 +17,7 @@ import struct
 from collections.abc import MutableMapping
 from typing import NamedTuple
 
-from . import launch
+from . import launchers
 
 LOOPBACK = "127.0.0.1"
 # Below the ports that kernels hand out by themselves (32768 on by default), and without torch's 29500.
@@ -26,6 +26,8 @@ NAMES = ("MASTER_ADDR", "MASTER_PORT")
 
 
 class Meeting(NamedTuple):
+    """Where the ranks of a job meet."""
+
     address: str
     port: int
     job: str  # tells the store of this job from another's
@@ -47,7 +49,7 @@ def offer(env: MutableMapping[str, str]) -> None:
     _offered = found
 
 
-def offered(env: launch.Environment) -> Meeting | None:
+def offered(env: launchers.Environment) -> Meeting | None:
     """What offer() has set, if the program has left it so."""
     return _offered if _pair(env) == _left else None
 
@@ -65,27 +67,27 @@ def _set(env: MutableMapping[str, str], address: str, port: str, filled: set[str
     _filled = frozenset(filled)
 
 
-def user_value(env: launch.Environment, name: str) -> str:
+def user_value(env: launchers.Environment, name: str) -> str:
     """A variable as the user set it; "" if it is missing or ours."""
     return "" if name in _filled and _pair(env) == _left else env.get(name, "")
 
 
-def address_is_missing(env: launch.Environment) -> bool:
+def address_is_missing(env: launchers.Environment) -> bool:
     """True where the user gave no full address. One of ours may be stale: the port of the first store is
     closed by the next call, or still open with the keys of a group that is gone."""
     return not all(_pair(env)) or _pair(env) == _left
 
 
-def _pair(env: launch.Environment) -> tuple[str, str]:
+def _pair(env: launchers.Environment) -> tuple[str, str]:
     return env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
 
 
 # ---- what all ranks know ----------------------------------------------------------------------------------
 
 
-def agreed(env: launch.Environment) -> Meeting | None:
+def agreed(env: launchers.Environment) -> Meeting | None:
     """Where the ranks of this job meet; None where they cannot all know it, and for one rank alone."""
-    placement = launch.detect(env)
+    placement = launchers.detect(env)
     if placement is None or placement.size < 2:
         return None
     if (env.get("RANK"), env.get("WORLD_SIZE")) != (str(placement.rank), str(placement.size)):
@@ -102,9 +104,9 @@ def agreed(env: launch.Environment) -> Meeting | None:
     return Meeting(env.get("MPI_GDR_MASTER_ADDR") or address, port, digest)
 
 
-def job_on_this_node(env: launch.Environment, launcher: str) -> str:
+def job_on_this_node(env: launchers.Environment, launcher: str) -> str:
     """Text that the ranks of this job have in common, and no other job on this node; "" if unknown."""
-    names = next(row.job for row in launch.LAUNCHERS if row.name == launcher)
+    names = next(row.job for row in launchers.LAUNCHERS if row.name == launcher)
     values = [process_behind(env.get(name, "")) if name == "PMI_FD" else env.get(name, "") for name in names]
     return " ".join([launcher, *values]) if values and all(values) else ""
 
@@ -126,9 +128,9 @@ def process_behind(descriptor: str) -> str:
     return ""
 
 
-def first_node_of_slurm(env: launch.Environment, placement: launch.Placement) -> tuple[str, str]:
+def first_node_of_slurm(env: launchers.Environment, placement: launchers.Placement) -> tuple[str, str]:
     """(name of rank 0's node, text that all ranks of this job step have in common); empty if unknown."""
-    row = next(row for row in launch.LAUNCHERS if row.name == "Slurm srun")
+    row = next(row for row in launchers.LAUNCHERS if row.name == "Slurm srun")
     tasks = row.read(env)
     # Hydra and Open MPI start their daemons with srun: the step is then not that of the ranks.
     foreign = any(name.startswith(("MPI_LOCAL", "OMPI_COMM_WORLD_")) for name in env)

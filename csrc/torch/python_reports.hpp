@@ -1,0 +1,29 @@
+// A dict whose keys a TypedDict of mpi_backend/reports.py lists: signatures, and so _C.pyi, show that name.
+#pragma once
+#include <pybind11/typing.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace mpigdr::torch_binding {
+
+template <std::size_t N>
+struct TypeName {
+  char text[N];
+  constexpr TypeName(const char (&name)[N]) { std::copy_n(name, N, text); }
+};
+
+template <TypeName kName>
+struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // as pybind11 is
+  using dict::dict;
+};
+
+template <TypeName kName>
+using Reports = pybind11::typing::List<Report<kName>>;
+
+}  // namespace mpigdr::torch_binding
+
+template <mpigdr::torch_binding::TypeName kName>
+struct pybind11::detail::handle_type_name<mpigdr::torch_binding::Report<kName>> {
+  static constexpr auto name = const_name("mpi_backend.reports.") + const_name(kName.text);
+};

@@ -1,0 +1,122 @@
+# Written by `make stubs`.
+"""Schedules of collectives: build, look at, edit, check"""
+
+from __future__ import annotations
+
+import collections.abc
+
+import mpi_backend.reports
+
+__all__: list[str] = [
+    "CheckResult",
+    "Schedule",
+    "Step",
+    "algorithms",
+    "build",
+    "check",
+    "default_table",
+    "parse_table",
+    "select",
+    "selection_ranges",
+]
+
+class Step:
+    kind: str
+    scale: str
+    def __repr__(self) -> str: ...
+    @property
+    def dst(self) -> tuple[str, int, int, int] | None:
+        """(buffer, offset, count, owner) or None"""
+    @dst.setter
+    def dst(self, value: tuple[str, int, int, int] | None) -> None: ...
+    @property
+    def peer(self) -> int: ...
+    @peer.setter
+    def peer(self, value: int) -> None: ...
+    @property
+    def sources(self) -> list[tuple[str, int, int, int]]:
+        """a copy; assign the whole list to change it"""
+    @sources.setter
+    def sources(self, value: collections.abc.Sequence[tuple[str, int, int, int]]) -> None: ...
+
+class Schedule:
+    def lanes(self) -> list[list[list[Step]]]:
+        """a fresh copy: a list of lanes, each a list of rounds, each a list of Step"""
+    def with_lanes(
+        self, lanes: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[Step]]]
+    ) -> Schedule:
+        """the same schedule with other lanes"""
+    @property
+    def algorithm(self) -> str: ...
+    @property
+    def one_way(self) -> bool: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def scratch_count(self) -> int: ...
+
+class CheckResult:
+    @property
+    def elements_reduced(self) -> int: ...
+    @property
+    def elements_sent(self) -> int: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def ok(self) -> bool: ...
+    @property
+    def steps(self) -> int: ...
+
+def algorithms() -> list[mpi_backend.reports.AlgorithmInfo]:
+    """All algorithms, in the order of the registry."""
+
+def build(
+    collective: str,
+    algorithm: str,
+    rank: int,
+    size: int,
+    count: int = 0,
+    dtype: str = "float32",
+    op: str = "sum",
+    root: int = 0,
+    chunk_bytes: int = 262144,
+    max_lanes: int = 4,
+    staging_bytes: int = 262144,
+    send_counts: collections.abc.Sequence[int] = [],
+    recv_counts: collections.abc.Sequence[int] = [],
+    counts: collections.abc.Sequence[int] = [],
+) -> Schedule:
+    """The schedule of one rank. `count`: elements, of a block where the collective has blocks."""
+
+def check(
+    schedules: collections.abc.Sequence[Schedule],
+    synchronous_sends: bool | None = None,
+    device_queue: bool | None = None,
+    aliased: bool | None = None,
+) -> CheckResult:
+    """Checks the schedules of all ranks, in rank order. Without a mode: in every mode."""
+
+def default_table() -> str:
+    """The built-in table as text."""
+
+def parse_table(text: str, source: str) -> list[str]:
+    """The rows of a table, each in its canonical form."""
+
+def select(
+    collective: str,
+    size: int,
+    count: int,
+    dtype: str = "float32",
+    op: str = "sum",
+    native_exact: bool = False,
+    reach: str = "none",
+) -> str:
+    """The choice of the built-in table. `reach` of the ranks into each other's memory: none, segments,
+    all."""
+
+def selection_ranges(
+    size: int, reach: str = "none", dtype: str = "float32", table: str = ""
+) -> list[mpi_backend.reports.SelectionRange]:
+    """What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open."""

@@ -1,0 +1,65 @@
+"""The extension, checked: `from .extension import _C` raises ImportError with the reason and the cure where
+`mpi_backend._C` cannot be loaded here.
+
+Imports torch. MPI is loaded, and not started.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+
+import torch  # first: the extension finds the symbols of torch in what this loads
+
+from .build_info import BuildInfo, build_info
+
+__all__ = ["_C"]
+
+REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
+
+
+def check_torch_version(built_for: str | None, running: str) -> None:
+    """torch keeps no binary interface across minor versions: the extension fits the one that it was built
+    for."""
+    if built_for is not None and built_for.split(".")[:2] != running.split(".")[:2]:
+        raise ImportError(
+            f"mpi-gdr was built for torch {built_for} and this is torch {running}: "
+            f"rebuild it with {REBUILD}, or install torch {'.'.join(built_for.split('.')[:2])}.*."
+        )
+
+
+def explain_import_error(message: str, record: BuildInfo) -> str:
+    """Turns what the dynamic loader says into what the user can do about it."""
+    if "No module named" in message or "cannot import name" in message:
+        return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
+    library = message.split(":", 1)[0]
+    if "cannot open shared object file" in message and "mpi" in library:
+        return (
+            f"mpi-gdr cannot load the MPI library {library}: put its folder on LD_LIBRARY_PATH (the "
+            f"extension was built with {record.get('mpicc', 'an unknown mpicc')}), "
+            f"or set MPICC and rebuild with {REBUILD}."
+        )
+    return f"mpi-gdr cannot load its extension ({message}): rebuild it with {REBUILD}."
+
+
+def _finalize(owner: int) -> None:
+    if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
+        # After an uncaught exception nobody may be waited for: the others may wait for this rank. Its
+        # exit status tells the launcher to end them.
+        error = getattr(sys, "last_value", None)
+        failure = "" if error is None else f"an uncaught exception, {type(error).__name__}: {error}"
+        _C.finalize(" ".join(failure.split())[:300])
+
+
+# The record is asked before the extension is: with another torch it would fail on a mangled symbol.
+check_torch_version(build_info().get("torch_version"), str(torch.__version__))
+try:
+    from . import _C
+
+    if _C.__file__ is None:  # the folder of its types alone
+        raise ImportError("No module named 'mpi_backend._C'")
+except ImportError as error:
+    raise ImportError(explain_import_error(str(error), build_info())) from error
+check_torch_version(_C.__torch_version__, str(torch.__version__))
+atexit.register(_finalize, os.getpid())

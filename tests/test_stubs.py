@@ -1,0 +1,20 @@
+"""mpi_backend/_C/*.pyi say what the extension offers."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tools"))
+
+
+# Of the torch that `make` installs: the pybind11 of another one may spell types in other words.
+@pytest.mark.skipif(torch.__version__.split(".")[:2] != ["2", "13"], reason="types of another pybind11")
+def test_the_stubs_are_those_of_the_extension():
+    pytest.importorskip("pybind11_stubgen")  # a tool of requirements.txt, not of the extra `test`
+    import stubs
+
+    written = {path.name: path.read_text() for path in stubs.FOLDER.glob("*.pyi")}
+    assert written == stubs.stubs(), "run `make stubs`"

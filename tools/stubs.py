@@ -1,0 +1,64 @@
+"""Writes mpi_backend/_C/*.pyi, the Python types of the extension, from the extension as it is built.
+
+    make stubs
+
+Needs a built package. tests/test_stubs.py fails where these files and the extension differ.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pybind11_stubgen
+import torch  # noqa: F401  (first: the extension finds the symbols of torch in what this loads)
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "mpi_backend" / "_C"
+WIDTH = 110
+REWRITTEN = (
+    (r"typing\.SupportsInt \| typing\.SupportsIndex", "int"),
+    (r"typing\.SupportsFloat \| typing\.SupportsIndex", "float"),
+    (r"(\w+: [\w.]+) = None", r"\1 | None = None"),  # a null pointer
+    (r"(?m)^(\w+: str) = .*$", r"\1"),  # of this build
+    (r"\barg0: ", "value: "),  # of a property that can be set
+    (r'"""\n *(.*)\n *"""', r'"""\1"""'),
+)
+
+
+def stubs() -> dict[str, str]:
+    """Name of each file -> its text."""
+    with tempfile.TemporaryDirectory() as folder:
+        pybind11_stubgen.main(["mpi_backend._C", "--exit-code", "--output-dir", folder])
+        files = sorted(Path(folder).rglob("*.pyi"))
+        for file in files:
+            text = file.read_text()
+            for pattern, replacement in REWRITTEN:
+                text = re.sub(pattern, replacement, text)
+            file.write_text("# Written by `make stubs`.\n" + text)
+        ruff = [Path(sys.executable).with_name("ruff"), "--config", ROOT / "pyproject.toml", "--quiet"]
+        subprocess.run([*ruff[:1], "check", *ruff[1:], "--fix-only", *files], check=True)
+        subprocess.run([*ruff[:1], "format", *ruff[1:], *files], check=True)
+        return {file.name: wrapped(file.read_text()) for file in files}
+
+
+def wrapped(text: str) -> str:
+    """Doc strings are what the formatter leaves longer than a line."""
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        if len(line) <= WIDTH:
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in stubs().items():
+        (FOLDER / name).write_text(text)
