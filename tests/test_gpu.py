@@ -147,7 +147,7 @@ MISSING = simgpu_build.missing()
 @pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 @pytest.mark.parametrize("way", WAYS)
 def test_software_gpus(tmp_path, way):
-    simgpu_build.library()  # beside it lies what is preloaded
+    simgpu_build.compiled()  # beside it lies what is preloaded
     size, gpus, chosen, env = WAYS[way]
     env = {name: value.format(folder=tmp_path) for name, value in env.items()}
     run(tmp_path, size, "-k", chosen, **GPUS[gpus], **env)

@@ -46,7 +46,7 @@ const LoadedLibrary& cuda_library() {
   static const LoadedLibrary loaded = load_cuda();
   if (Env::get().cuda == CudaSupport::On) {
     std::string why = loaded.why;
-    if (!loaded.library || loaded.library->device_count(why) == 0)
+    if (!loaded.devices || loaded.devices->device_count(why) == 0)
       fail(ErrorCode::System, "MPI_GDR_CUDA=on, but CUDA cannot be used: ", why);
   }
   return loaded;

@@ -9,7 +9,7 @@
 namespace mpigdr {
 
 struct LoadedLibrary {
-  DeviceLibrary* library = nullptr;  // null: there is none, and `why` says so
+  DeviceLibrary* devices = nullptr;  // null: there is none, and `why` says so
   std::string why;
   std::string path;  // where it is, or would be
 };

@@ -80,10 +80,10 @@ Report<"CudaInfo"> cuda_info() {
       const LoadedLibrary& loaded = cuda_library();
       found.path = loaded.path;
       found.problem = loaded.why;
-      if (!loaded.library) return;
-      found.built = loaded.library->built();
-      const int count = loaded.library->device_count(found.problem);
-      for (int i = 0; i < count; ++i) found.devices.push_back(loaded.library->describe(i));
+      if (!loaded.devices) return;
+      found.built = loaded.devices->built();
+      const int count = loaded.devices->device_count(found.problem);
+      for (int i = 0; i < count; ++i) found.devices.push_back(loaded.devices->describe(i));
     } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
       if (error.code() == ErrorCode::InvalidUsage) throw;
       found.problem = error.what();

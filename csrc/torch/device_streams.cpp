@@ -102,9 +102,9 @@ DeviceLibrary* device_library(c10::DeviceType type) {
   const LoadedLibrary& cuda = cuda_library();
   std::call_once(told, [&] {
     log(LogLevel::Info, "INIT", "CUDA tensors: ",
-        cuda.library ? "on streams, by " + cuda.path : "copied to the host and back, blocking: " + cuda.why);
+        cuda.devices ? "on streams, by " + cuda.path : "copied to the host and back, blocking: " + cuda.why);
   });
-  return cuda.library;
+  return cuda.devices;
 }
 
 bool serves_devices(c10::DeviceType type) {

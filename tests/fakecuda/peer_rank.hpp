@@ -30,8 +30,8 @@ inline DeviceLibrary& load_library() {
   const std::string path = program;
   const LoadedLibrary loaded =
       load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
-  if (!loaded.library) fail(ErrorCode::System, loaded.why);
-  return *loaded.library;
+  if (!loaded.devices) fail(ErrorCode::System, loaded.why);
+  return *loaded.devices;
 }
 inline Device& load_device(int index) { return load_library().device(index); }
 

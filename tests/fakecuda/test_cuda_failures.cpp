@@ -35,11 +35,11 @@ class Elsewhere {
     char name[] = "/tmp/mpi_gdr_driver_XXXXXX";
     CHECK(::mkdtemp(name));
     folder_ = name;
-    fs::create_symlink(here / "libmpi_gdr_cuda.so", library());
+    fs::create_symlink(here / "libmpi_gdr_cuda.so", devices());
     fs::create_symlink(driver, folder_ / "libcuda.so.1");
   }
   ~Elsewhere() { fs::remove_all(folder_); }
-  fs::path library() const { return folder_ / "libmpi_gdr_cuda.so"; }
+  fs::path devices() const { return folder_ / "libmpi_gdr_cuda.so"; }
 
  private:
   fs::path folder_;
@@ -125,11 +125,11 @@ TEST(a_machine_without_a_driver_that_will_do) {
   const auto expect = [](const fs::path& driver, const char* part) {
     run([=] {
       const Elsewhere elsewhere(driver);
-      const LoadedLibrary loaded = load_device_library(elsewhere.library());
+      const LoadedLibrary loaded = load_device_library(elsewhere.devices());
       std::string why;
-      CHECK(loaded.library && loaded.library->device_count(why) == 0);
+      CHECK(loaded.devices && loaded.devices->device_count(why) == 0);
       CHECK(why.find(part) != why.npos);
-      CHECK_THROWS(loaded.library->device(0), Error, part);
+      CHECK_THROWS(loaded.devices->device(0), Error, part);
     });
   };
   expect("/proc/self/maps", "no NVIDIA driver (libcuda.so.1) on this machine");

@@ -45,7 +45,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def jobs():
     """All of them, several at a time: they wait for most of it."""
-    simgpu_build.library()  # not in the time of the first ranks
+    simgpu_build.compiled()  # not in the time of the first ranks
     with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
         yield {
             case: pool.submit(processes.run_apart, 2, PROGRAM, case, timeout=60, **environment)

@@ -33,7 +33,7 @@ from support import simgpu_build
 
 os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
-torch.ops.load_library(simgpu_build.library())
+torch.ops.load_library(simgpu_build.compiled())
 # What still runs must not meet a process in dissolution.
 atexit.register(torch.ops.simgpu.wind_up)
 
@@ -148,14 +148,14 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
     graph._id = made
 
 
-def library() -> int:
+def device_library() -> int:
     """Address of the mpigdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives as
     long as the process."""
-    return torch.ops.simgpu.library()
+    return torch.ops.simgpu.device_library()
 
 
 def serve() -> None:
     """From now on mpi-gdr keeps tensors of this device there; else it copies them to the host and waits."""
     from mpi_backend import _C
 
-    _C.use_device_library("simgpu", library())
+    _C.use_device_library("simgpu", device_library())

@@ -16,15 +16,14 @@ namespace {
 // Of the library whose name begins like this, which the process has loaded; null: it has not.
 void* find(const char* library, const char* function) {
   struct Search {
-    const char* library;
+    const char* name;
     std::string path;
   } search{library, ""};
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* data) {
         auto& it = *static_cast<Search*>(data);
         const char* const slash = std::strrchr(info->dlpi_name, '/');
-        if (slash && std::strncmp(slash + 1, it.library, std::strlen(it.library)) == 0)
-          it.path = info->dlpi_name;
+        if (slash && std::strncmp(slash + 1, it.name, std::strlen(it.name)) == 0) it.path = info->dlpi_name;
         return 0;
       },
       &search);

@@ -37,7 +37,7 @@ def missing() -> str | None:
     return None
 
 
-def library() -> Path:
+def compiled() -> Path:
     """The library, built if anything of it has changed, by whoever comes first."""
     if why := missing():
         raise RuntimeError(f"simgpu: {why}")

@@ -29,12 +29,12 @@ Device* first_device() {
     if (readlink("/proc/self/exe", program, sizeof program - 1) <= 0) return nullptr;
     const std::string path = program;
     LoadedLibrary loaded = load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
-    if (!loaded.library || loaded.library->device_count(loaded.why) == 0) {
+    if (!loaded.devices || loaded.devices->device_count(loaded.why) == 0) {
       std::printf("skipped: %s\n", loaded.why.c_str());
       return nullptr;
     }
-    std::printf("on %s\n", loaded.library->describe(0).c_str());
-    return &loaded.library->device(0);
+    std::printf("on %s\n", loaded.devices->describe(0).c_str());
+    return &loaded.devices->device(0);
   }();
   return found;
 }

@@ -30,7 +30,7 @@ std::string temporary_file(const std::string& text) {
 
 TEST(no_library_is_no_error) {
   const LoadedLibrary loaded = load_device_library("/nowhere/libmpi_gdr_cuda.so");
-  CHECK(loaded.library == nullptr);
+  CHECK(loaded.devices == nullptr);
   CHECK(loaded.path == "/nowhere/libmpi_gdr_cuda.so");
   CHECK(contains(loaded.why, "not built: there is no /nowhere/libmpi_gdr_cuda.so"));
 }
@@ -39,14 +39,14 @@ TEST(a_file_that_is_no_library) {
   const std::string path = temporary_file("no ELF\n");
   const LoadedLibrary loaded = load_device_library(path);
   std::remove(path.c_str());
-  CHECK(loaded.library == nullptr);
+  CHECK(loaded.devices == nullptr);
   CHECK(contains(loaded.why, path));
 }
 
 TEST(a_library_of_something_else) {
   const LoadedLibrary loaded =
       load_device_library("/proc/self/exe");  // cannot be opened, or has no such symbol
-  CHECK(loaded.library == nullptr && !loaded.why.empty());
+  CHECK(loaded.devices == nullptr && !loaded.why.empty());
 }
 
 // The library throws with a copy of our exception's code, and its errors must be ours all the same.
@@ -56,21 +56,21 @@ TEST(errors_of_the_library_beside_this_program) {
   const std::string path = program;
   const LoadedLibrary loaded =
       load_device_library(path.substr(0, path.rfind('/') + 1) + "libmpi_gdr_cuda.so");
-  if (!loaded.library) return static_cast<void>(std::printf("skipped: %s\n", loaded.why.c_str()));
-  CHECK(loaded.library->name() == std::string("cuda"));
-  CHECK(contains(loaded.library->built(), "PTX"));
+  if (!loaded.devices) return static_cast<void>(std::printf("skipped: %s\n", loaded.why.c_str()));
+  CHECK(loaded.devices->name() == std::string("cuda"));
+  CHECK(contains(loaded.devices->built(), "PTX"));
   std::string why;
-  const int count = loaded.library->device_count(why);
+  const int count = loaded.devices->device_count(why);
   CHECK(count > 0 || !why.empty());
-  CHECK_THROWS(loaded.library->device(count), Error, "device=");
-  CHECK_THROWS(loaded.library->describe(-1), Error, "device=-1");
+  CHECK_THROWS(loaded.devices->device(count), Error, "device=");
+  CHECK_THROWS(loaded.devices->describe(-1), Error, "device=-1");
 }
 
 // Once the process has read MPI_GDR_CUDA=off, whether or not a library lies beside this program.
 TEST(off_is_never_loaded) {
   setenv("MPI_GDR_CUDA", "off", 1);
   const LoadedLibrary& loaded = cuda_library();
-  CHECK(loaded.library == nullptr && loaded.why == "MPI_GDR_CUDA=off");
+  CHECK(loaded.devices == nullptr && loaded.why == "MPI_GDR_CUDA=off");
   CHECK(&loaded == &cuda_library());
 }
 

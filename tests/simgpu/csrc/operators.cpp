@@ -49,7 +49,7 @@ void wind_up() {
   if (started() && !in_bad_fork()) fakecuda::wind_up(std::chrono::seconds(1));
 }
 
-int64_t library() { return reinterpret_cast<int64_t>(&device_library()); }
+int64_t address() { return reinterpret_cast<int64_t>(&device_library()); }
 
 }  // namespace
 
@@ -65,7 +65,7 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("started() -> bool", [] { return started(); });
   m.def("device_count() -> int", [] { return static_cast<int64_t>(in_bad_fork() ? 0 : settings().devices); });
   m.def("wind_up() -> ()", wind_up);
-  m.def("library() -> int", library);
+  m.def("device_library() -> int", address);
 }
 
 TORCH_LIBRARY_IMPL(simgpu, PrivateUse1, m) { m.impl("fill_later", fill_later); }
