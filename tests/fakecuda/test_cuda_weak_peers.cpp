@@ -53,8 +53,7 @@ void broadcast_often(PeerRank& self, Hold& hold) {
 }
 
 // Each half in a lane of its own: of the algorithms that there are, those for devices have one lane each.
-SchedulePtr gather_in_two_lanes(const CollectiveSpec& spec, const Tuning&) {
-  ScheduleWriter writer("two lanes");
+void gather_in_two_lanes(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   const Slice all = writer.staging(spec.count);
   const auto peers = static_cast<std::uint64_t>(spec.size), half = spec.count / 2;
   for (std::uint64_t lane = 0; lane < 2; ++lane) {
@@ -75,11 +74,10 @@ SchedulePtr gather_in_two_lanes(const CollectiveSpec& spec, const Tuning&) {
       writer.copy({Buffer::Output, r * spec.count + at, count}, room);
     }
   }
-  return writer.finish();
 }
 
 void gather_often(PeerRank& self, Hold& hold) {
-  static const Algorithm kTwoLanes{Collective::AllGather, "two lanes", gather_in_two_lanes, "", true};
+  static const Algorithm kTwoLanes{Collective::AllGather, "two lanes", "", gather_in_two_lanes, true};
   std::vector<Call> calls;
   for (int k = 0; k < 6; ++k)
     calls.push_back({&kTwoLanes, self.size, 100, DataType::Int32, ReduceOp::Sum, k});
