@@ -7,6 +7,7 @@ import torch
 from support.command import mpi_gdr
 
 from mpi_backend import rank_command, selftest
+from mpi_backend.extension import _C
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
 from mpi_backend.selftest.report import as_text
@@ -39,16 +40,17 @@ def test_under_a_launcher():
     assert "1 node, 2 ranks" in result.stdout
 
 
-def test_forced_algorithms_are_run_and_shown():
-    result = mpi_gdr("selftest", "-n", "2", "--quick", "--json", "--algorithms")
-    report = report_of(result)
-    assert result.returncode == 0 and report["ok"]
-    forced = [run["forced"] for run in report["runs"]]
-    assert forced[0] == {}
-    wanted = {(name, value) for variables in selftest.algorithm_sets(2) for name, value in variables.items()}
-    assert {pair for run in forced for pair in run.items()} == wanted
-    assert {("MPI_GDR_ALLREDUCE_ALGO", "ring"), ("MPI_GDR_ALLREDUCE_ALGO", "native")} <= wanted
+def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
+    sets = selftest.algorithm_sets(2)
+    named = [pair for variables in sets for pair in variables.items()]
+    known = [(a["variable"], a["name"]) for a in _C.schedule.algorithms() if not a["two_level"]]
+    assert sorted(named) == sorted(known)
     assert selftest.algorithm_sets(3)[-1]["MPI_GDR_BARRIER_ALGO"] == "two_level"  # takes two nodes
+    few = [sets[0], sets[-1]]  # tests/test_spmd.py runs all of them
+    monkeypatch.setattr(selftest, "algorithm_sets", lambda n: few)
+    assert selftest.main(["-n", "2", "--quick", "--json", "--algorithms"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] and [run["forced"] for run in report["runs"]] == [{}, *few]
 
 
 def test_without_a_launcher_it_asks_for_ranks():
