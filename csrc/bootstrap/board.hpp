@@ -62,7 +62,7 @@ class BoardReader {
 // Those of a host: this process's own, and those of its other ranks by rank; null: no such rank, or it cannot
 // be read.
 struct Boards {
-  std::unique_ptr<Board> own;
+  std::shared_ptr<Board> own;
   std::vector<std::unique_ptr<BoardReader>> peers;
 };
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "bootstrap/host.hpp"
@@ -72,6 +73,8 @@ Job::Job(Network& network, JobOptions options)
   pthread_atfork(nullptr, nullptr, [] { forked_child.store(true, std::memory_order_relaxed); });
 }
 
+Job::~Job() { liveness_.stop(std::chrono::seconds(1)); }
+
 void Job::check_process() const {
   if (forked_child.load(std::memory_order_relaxed))
     fail(ErrorCode::Aborted,
@@ -86,7 +89,30 @@ std::string Job::key_prefix() const {
          std::to_string(generation_);
 }
 
+std::unique_lock<std::mutex> Job::alone(std::chrono::milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  std::unique_lock lock(starting_, std::try_to_lock);
+  while (!lock.owns_lock()) {
+    if (options_.poll) options_.poll();
+    if (Clock::now() > deadline)
+      fail(ErrorCode::Timeout, "another thread of this process has not ended the start of the job within ",
+           std::chrono::duration<double>(timeout).count(), " s");
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    lock.try_lock();
+  }
+  return lock;
+}
+
+void Job::join_generation(const GroupRequest& request) {
+  const auto lock = alone(request.timeout);
+  if (request.is_default || !begun_)
+    begin_generation(request);
+  else
+    start_network(request.job_rank, request.job_size, request.timeout, false);
+}
+
 void Job::begin_generation(const GroupRequest& request) {
+  begun_ = false;
   liveness_.end_generation();
   std::string key;
   std::shared_ptr<KvStore> store;
@@ -101,6 +127,7 @@ void Job::begin_generation(const GroupRequest& request) {
   }
   start_network(request.job_rank, request.job_size, request.timeout, true);
   liveness_.begin(key, [store] { return store->clone(); });
+  begun_ = true;
 }
 
 void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation) {
@@ -127,6 +154,7 @@ void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, b
 
 void Job::start_from_launcher(int rank, int size, std::chrono::milliseconds timeout) {
   check_process();
+  const auto lock = alone(timeout);
   start_network(rank, size, timeout, false);
 }
 

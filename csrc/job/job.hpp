@@ -29,6 +29,11 @@ struct JobOptions {
   std::function<void()> poll;
 };
 
+struct Accelerator {
+  bool present = false;
+  bool served = false;  // something serves it: its tensors stay where they are
+};
+
 struct GroupRequest {
   std::string name;
   int rank = 0;              // of this process in the group
@@ -39,9 +44,9 @@ struct GroupRequest {
   // Where the ranks of the job meet. Used if a generation begins, with the default group or the first one.
   std::function<std::unique_ptr<KvStore>()> store;
   std::chrono::milliseconds timeout{0};
-  std::string selection;     // rows of the selection table for this group, as in MPI_GDR_SELECT
-  bool accelerator = false;  // this host has one
-  bool served = false;       // something serves it: its tensors stay where they are
+  std::string selection;  // rows of the selection table for this group, as in MPI_GDR_SELECT
+  // What this host has. Asked once the members are about to meet, because it may fail; empty: none.
+  std::function<Accelerator()> accelerator;
 };
 
 class Job {
@@ -56,6 +61,8 @@ class Job {
 
   // Of a network that outlives it.
   Job(Network& network, JobOptions options);
+  // Without finalize() the other ranks hear nothing. No thread is in a call of it.
+  ~Job();
 
   // Starts the network at the first call. Blocks until all members have come; throws Timeout naming those
   // that did not, and Remote on all ranks if what chooses their algorithms differs.
@@ -64,7 +71,7 @@ class Job {
   Engine& engine();
   // The flight log; null if it is off or no group was made yet.
   std::shared_ptr<FlightWriter> flight();
-  const Membership& membership() const { return network_.membership(); }
+  std::shared_ptr<const Membership> membership() const { return network_.membership(); }
 
   // The network under its launcher, without any store; used to agree on MASTER_ADDR before there is one.
   void start_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
@@ -87,6 +94,10 @@ class Job {
 
  private:
   std::string key_prefix() const;  // of the keys of this generation; with mutex_ held
+  // Held by the thread that starts the network or begins a generation; the others need that, too, and poll
+  // while they wait. Throws Timeout.
+  std::unique_lock<std::mutex> alone(std::chrono::milliseconds timeout);
+  void join_generation(const GroupRequest& request);
   // Of the request's default group, or of the first group: its ranks may stand in another order.
   void begin_generation(const GroupRequest& request);
   void start_network(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation);
@@ -108,7 +119,10 @@ class Job {
 
   Network& network_;
   const JobOptions options_;
-  std::mutex mutex_;  // all below but the atomics; never held while waiting for a peer
+  Liveness liveness_;    // ends after the engine, which asks it
+  std::mutex starting_;  // alone()
+  bool begun_ = false;   // a generation, whole; with starting_ held
+  std::mutex mutex_;     // all below but the atomics; never held while waiting for a peer
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<FlightSignal> flight_signal_;
   std::shared_ptr<Trace> trace_;  // made before the engine; null: none
@@ -119,7 +133,6 @@ class Job {
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation
   std::atomic<bool> finalized_{false};
   std::atomic<int> open_groups_{0};
-  Liveness liveness_;
 };
 
 }  // namespace mpigdr

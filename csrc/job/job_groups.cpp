@@ -89,18 +89,8 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   // A bad variable or file is told before anyone is waited for.
   const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
   trace(request.job_rank, request.job_size);  // so is a file that cannot be written
-  bool begins_generation;
-  {
-    std::lock_guard lock(mutex_);
-    begins_generation = request.is_default || !store_;
-  }
-  if (begins_generation)
-    begin_generation(request);
-  else
-    start_network(request.job_rank, request.job_size, request.timeout, false);
-
+  join_generation(request);
   const Meeting meeting = meet(request, planner->settings());
-  check_agreement(request.name, meeting.members);
   start_engine(meeting.members, request.job_rank, request.job_size);
   std::unique_ptr<Transport> transport = connect(request, meeting);
 
@@ -119,9 +109,9 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   const char* const long_messages = !transport->messages_in_memory() ? ""
                                     : kernel_copies                  ? ", long ones by the kernel's copy"
                                                                      : ", long ones in pieces";
-  open_groups_.fetch_add(1, std::memory_order_relaxed);
   made.group = engine().make_group(options, std::move(transport), planner);
   liveness_.opened(engine(), made.group, request.members, meeting.key);
+  open_groups_.fetch_add(1, std::memory_order_relaxed);
   log(LogLevel::Info, "INIT", "group ", request.name, " of ", request.members.size(),
       " rank(s), messages by ", made.group->message_path(), long_messages);
   return made;
@@ -143,12 +133,13 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
                   std::to_string(meeting.times);
     store = std::make_unique<WatchedStore>(store_, liveness_.blocking(), what, deadline);
   }
-  auto segment = make_segment(membership(), request.members);
+  auto segment = make_segment(*membership(), request.members);
+  const Accelerator accelerator = request.accelerator ? request.accelerator() : Accelerator{};
   Member own;
   own.settings = settings;
-  own.accelerator = request.accelerator;
-  own.served = request.served;
-  own.gpu_aware = request.accelerator && takes_device_addresses(network_);
+  own.accelerator = accelerator.present;
+  own.served = accelerator.served;
+  own.gpu_aware = accelerator.present && takes_device_addresses(network_);
   own.host = host_identity();
   own.cpus = usable_cpus();
   own.job = new_job_name();
@@ -169,6 +160,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
     if (lost.empty()) throw;
     fail(ErrorCode::Remote, what, " cannot be made: ", lost, "; ", e.what());
   }
+  check_agreement(request.name, meeting.members);
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
@@ -207,8 +199,8 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
   };
   if (meeting.memory && meeting.memory->reach() != Reach::None) group.node = meeting.memory;
   // A library may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
-  if (!group.node && !on_one_node(membership(), request.members))
-    group.topology = std::make_shared<const Topology>(nodes_of(membership(), request.members));
+  if (const auto job = membership(); !group.node && !on_one_node(*job, request.members))
+    group.topology = std::make_shared<const Topology>(nodes_of(*job, request.members));
   return group;
 }
 

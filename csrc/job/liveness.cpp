@@ -1,6 +1,7 @@
 #include "job/liveness.hpp"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -16,15 +17,33 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kRemembered = 64;  // closed groups
-constexpr std::size_t kFieldsPerGroup = 1 + kChannelCount;
+
+// How far a rank took part in a group.
+struct Part {
+  std::string key;  // of the group
+  std::array<std::uint64_t, kChannelCount> sequences;
+};
+
+std::vector<Part> parts_of(const News& news) {
+  const std::vector<std::string> fields = unpack(news.details);
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i + 1 + kChannelCount <= fields.size(); i += 1 + kChannelCount) {
+    Part& part = parts.emplace_back(Part{fields[i], {}});
+    for (std::size_t c = 0; c < kChannelCount; ++c)
+      part.sequences[c] = RecordReader("how far a rank took part", pack({fields[i + 1 + c]}))
+                              .number<std::uint64_t>("operations");
+  }
+  return parts;
+}
 
 }  // namespace
 
-std::string Liveness::own_name() const { return describe(rank(), network_.membership().own()); }
+std::string Liveness::own_name() const { return describe(rank(), network_.membership()->own()); }
 
 bool Liveness::on_this_host(int rank) const {
-  const Membership& all = network_.membership();
-  return all.own().domain != 0 && all.processes[static_cast<std::size_t>(rank)].domain == all.own().domain;
+  const auto all = network_.membership();
+  const std::uint64_t here = all->own().domain;
+  return here != 0 && all->processes[static_cast<std::size_t>(rank)].domain == here;
 }
 
 void Liveness::end_generation() {
@@ -47,7 +66,8 @@ void Liveness::end_generation() {
 }
 
 void Liveness::begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect) {
-  const Membership& all = network_.membership();
+  const auto members = network_.membership();
+  const Membership& all = *members;
   if (!orphan_.begin() && all.size() == 1) return;
   HeartbeatOptions options;
   options.watch.rank = all.rank;
@@ -131,7 +151,8 @@ std::string Liveness::quiet(const Group& group) const {
   const auto watch = heartbeat();
   if (!watch) return "";
   const std::vector<int> members = members_of(group);
-  const auto& all = network_.membership().processes;
+  const auto now = network_.membership();
+  const auto& all = now->processes;
   for (const int r : members)  // what the heartbeat finds a while later
     if (r != rank() && on_this_host(r) && look_at(all[r]) == ProcessState::Stopped)
       return describe(r, all[r]) + " is stopped (by SIGSTOP or job control)";
@@ -141,7 +162,8 @@ std::string Liveness::quiet(const Group& group) const {
 std::string Liveness::explain(const std::vector<int>& members) const {
   const auto watch = heartbeat();
   if (!watch) return "";
-  const auto& all = network_.membership().processes;
+  const auto now = network_.membership();
+  const auto& all = now->processes;
   // A process that is just being killed is there for some milliseconds more.
   for (int turn = 0; turn < 20; ++turn) {
     for (const int r : members)
@@ -178,7 +200,7 @@ void Liveness::on_news(const News& news, bool found_here) {
   }
   if (news.kind == News::Kind::Ended || news.kind == News::Kind::Silent) return lose(news);
   if (self) return;
-  unpack(news.details);  // throws if it is no news of ours
+  parts_of(news);  // throws if it is no news of ours
   {
     const std::lock_guard lock(mutex_);
     left_.push_back(news);
@@ -206,21 +228,19 @@ void Liveness::lose(const News& news) {
 
 // Told twice (by opened() and on_news() at once) is as good as once.
 bool Liveness::depart(const Open& open, const News& news) {
-  const std::vector<std::string> reached = unpack(news.details);
+  const std::vector<Part> parts = parts_of(news);
   bool concerned = false;
   for (const int rank : news.ranks) {
     const auto member = std::find(open.members.begin(), open.members.end(), rank);
     if (member == open.members.end()) continue;
-    for (std::size_t i = 0; i + kFieldsPerGroup <= reached.size(); i += kFieldsPerGroup) {
-      if (reached[i] != open.key) continue;
+    for (const Part& part : parts) {
+      if (part.key != open.key) continue;
       Group::Departure departure;
       departure.rank = static_cast<int>(member - open.members.begin());
       departure.text = news.text;
       departure.when = Clock::now();
       departure.failed = !news.meets_again;
-      for (int c = 0; c < kChannelCount; ++c)
-        departure.sequences[c] = RecordReader("how far a rank took part", pack({reached[i + 1 + c]}))
-                                     .number<std::uint64_t>("operations");
+      departure.sequences = part.sequences;
       open.group->depart(std::move(departure));
       concerned = true;
     }
@@ -361,7 +381,7 @@ void Liveness::linger() const {
   }
   // A look of theirs, a round with the store between hosts, and the writing.
   bool one_host = true;
-  for (int r = 0; r < network_.membership().size(); ++r) one_host &= on_this_host(r);
+  for (int r = 0; r < network_.membership()->size(); ++r) one_host &= on_this_host(r);
   std::this_thread::sleep_until(told + (one_host ? milliseconds(600) : milliseconds(1500)));
 }
 

@@ -107,7 +107,7 @@ class Liveness {
   void on_tick();
   void tell_failures();
   static std::string reached(const Open& open);
-  int rank() const { return network_.membership().rank; }
+  int rank() const { return network_.membership()->rank; }
   // "rank 3 (host n7, pid 4711)", this one.
   std::string own_name() const;
   // Whether its process can be looked at from here.

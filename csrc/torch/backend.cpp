@@ -25,7 +25,7 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
     : Backend(rank, size),
       group_(std::move(made.group)),
       world_ranks_(std::move(made.members)),
-      mpi4py_handle_(mpi::handle(*made.transport)),
+      transport_(made.transport),
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
@@ -332,7 +332,7 @@ int MpiBackend::mpi4py_handle() {
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
-    return mpi4py_handle_;
+    return mpi::handle(*transport_);
   });
 }
 

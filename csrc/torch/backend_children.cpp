@@ -78,7 +78,7 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10
          rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
                     pack({std::to_string(world_ranks_[rank_])}), Clock::now() + options.timeout))
       members.push_back(RecordReader("a rank of a merged group", blob)
-                            .number<int>("rank", 0, this_job().membership().size() - 1));
+                            .number<int>("rank", 0, this_job().membership()->size() - 1));
     return make_child(store, std::move(members), rank, options);
   });
 }

@@ -12,10 +12,9 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-void add_device(GroupRequest& request) {
+Accelerator accelerator() {
   const std::optional<c10::DeviceType> type = at::getAccelerator();
-  request.accelerator = type.has_value();
-  request.served = type && serves_devices(*type);
+  return {type.has_value(), type && serves_devices(*type)};
 }
 
 }  // namespace
@@ -44,21 +43,21 @@ GroupRequest group_request(const c10d::DistributedBackendOptions& dist, const Op
   };
   request.timeout = options.timeout;
   request.selection = options.selection;
-  add_device(request);
+  request.accelerator = accelerator;
   return request;
 }
 
 GroupRequest child_request(const Options& options, int rank, std::vector<int> members) {
-  const Membership& job = this_job().membership();
+  const auto job = this_job().membership();
   GroupRequest request;
   request.name = options.group_name;
   request.rank = rank;
   request.members = std::move(members);
-  request.job_rank = job.rank;
-  request.job_size = job.size();
+  request.job_rank = job->rank;
+  request.job_size = job->size();
   request.timeout = options.timeout;
   request.selection = options.selection;
-  add_device(request);
+  request.accelerator = accelerator;
   return request;
 }
 

@@ -64,7 +64,7 @@ class Network {
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
   // Once started, before a world of the same size whose ranks may stand in another order: all of them come
-  // here. Nobody asks for membership() meanwhile. Throws as start() does.
+  // here. Throws as start() does.
   virtual void renumber(const NetworkOptions& options) = 0;
   // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
   // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
@@ -76,8 +76,9 @@ class Network {
   virtual void mark_failed() noexcept = 0;
   virtual bool failed() const noexcept = 0;
 
-  // Once started.
-  virtual const Membership& membership() const = 0;
+  // Of now, once started; what was handed out before stays as it was. By then a network has exchanged these
+  // records, opened the boards of its host, and begun the Signer's session with bytes that only ranks know.
+  virtual std::shared_ptr<const Membership> membership() const = 0;
   // How an abort of this rank by the library tells the others, where no launcher ends them.
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
   // The library says that it takes addresses of a device's memory.

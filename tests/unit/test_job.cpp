@@ -120,6 +120,20 @@ TEST(groups_are_made_in_any_order) {
   CHECK(none(ranks.at_once({0, 1, 2}, [&](int r) { ranks[r].finalize(""); })));
 }
 
+TEST(threads_whose_groups_are_the_first_start_the_job_once) {
+  Ranks ranks(2);
+  // Two threads a rank; 0 and 1 make the one group, 2 and 3 the other.
+  CHECK(none(ranks.at_once({0, 1, 2, 3}, [&](int k) {
+    const int r = k % 2;
+    const Job::NewGroup made =
+        ranks[r].make_group(ranks.of(k < 2 ? std::vector<int>{0, 1} : std::vector<int>{1, 0}, r));
+    CHECK(sum_of(ranks[r], *made.group, r) == 1);
+    ranks[r].engine().close(*made.group);
+    ranks[r].group_closed(*made.group);
+  })));
+  CHECK(none(ranks.at_once({0, 1}, [&](int r) { ranks[r].finalize(""); })));
+}
+
 TEST(ranks_may_stand_in_another_order_later) {
   Ranks ranks(3);
   for (const int shift : {0, 1})
@@ -127,7 +141,7 @@ TEST(ranks_may_stand_in_another_order_later) {
       const int rank = (process + shift) % 3;
       Job& job = ranks[process];
       const Job::NewGroup world = job.make_group(ranks.world(rank));
-      CHECK(job.membership().rank == rank && sum_of(job, *world.group, rank) == 3);
+      CHECK(job.membership()->rank == rank && sum_of(job, *world.group, rank) == 3);
       job.engine().close(*world.group);
       job.group_closed(*world.group);
     })));

@@ -20,10 +20,12 @@ class Groups {
   std::unique_ptr<Transport> take(const std::vector<int>& ranks, int tag, int rank) {
     const std::lock_guard lock(mutex_);
     std::vector<std::unique_ptr<Transport>>& endpoints = made_[{ranks, tag}];
-    if (endpoints.empty()) endpoints = make_loopback(static_cast<int>(ranks.size()));
     const auto at = std::find(ranks.begin(), ranks.end(), rank);
     if (at == ranks.end()) fail(ErrorCode::InvalidUsage, "rank ", rank, " is not a member of the group");
-    std::unique_ptr<Transport> own = std::move(endpoints[static_cast<std::size_t>(at - ranks.begin())]);
+    const auto index = static_cast<std::size_t>(at - ranks.begin());
+    // Taken already: of an earlier group, which the others have never come to.
+    if (endpoints.empty() || !endpoints[index]) endpoints = make_loopback(static_cast<int>(ranks.size()));
+    std::unique_ptr<Transport> own = std::move(endpoints[index]);
     if (std::none_of(endpoints.begin(), endpoints.end(), [](const auto& e) { return e != nullptr; }))
       made_.erase({ranks, tag});
     return own;
@@ -48,31 +50,36 @@ class LoopbackNetwork final : public Network {
   void renumber(const NetworkOptions& o) override {
     const auto deadline = std::chrono::steady_clock::now() + o.rendezvous_timeout;
     rendezvous(*o.store, o.key + "/start", o.rank, o.size, "", deadline, o.poll);
-    members_.rank = o.rank;
-    members_.processes.clear();
-    members_.node_of_rank.clear();
+    const auto members = std::make_shared<Membership>();
+    members->rank = o.rank;
     for (int r = 0; r < size_; ++r) {
-      members_.processes.push_back({std::string("n").append(std::to_string(r)), 0, r + 1, 0});
-      members_.node_of_rank.push_back(r);
+      members->processes.push_back({std::string("n").append(std::to_string(r)), 0, r + 1, 0});
+      members->node_of_rank.push_back(r);
     }
+    const std::lock_guard lock(mutex_);
+    members_ = members;
   }
   bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept override {
     return started_ && orderly && !failed_ && (!missing || missing().empty());
   }
   void mark_failed() noexcept override { failed_ = true; }
   bool failed() const noexcept override { return failed_; }
-  const Membership& membership() const override { return members_; }
+  std::shared_ptr<const Membership> membership() const override {
+    const std::lock_guard lock(mutex_);
+    return members_;
+  }
   void on_abort(std::function<void(const std::string&)> announce) override {}
   bool gpu_aware() const override { return false; }
   std::vector<std::string> summary() const override { return {"threads of one process"}; }
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& o) override {
-    return groups_->take(o.ranks, o.tag, members_.rank);
+    return groups_->take(o.ranks, o.tag, membership()->rank);
   }
 
  private:
   const std::shared_ptr<Groups> groups_;
   const int size_;
-  Membership members_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Membership> members_;
   std::atomic<bool> started_{false}, failed_{false};
 };
 

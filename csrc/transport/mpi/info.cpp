@@ -101,12 +101,12 @@ Info info() {
     i.bootstrap = s.bootstrap;
     i.rank = s.rank;
     i.size = s.size;
-    i.node = s.members.node_of_rank[static_cast<std::size_t>(s.rank)];
-    i.nodes = 1 + *std::max_element(s.members.node_of_rank.begin(), s.members.node_of_rank.end());
-    const auto self = s.members.node_of_rank.begin() + s.rank;
-    i.rank_on_node = static_cast<int>(std::count(s.members.node_of_rank.begin(), self, i.node));
-    i.ranks_on_node =
-        static_cast<int>(std::count(s.members.node_of_rank.begin(), s.members.node_of_rank.end(), i.node));
+    const auto members = network().membership();
+    const std::vector<int>& nodes = members->node_of_rank;
+    i.node = nodes[static_cast<std::size_t>(s.rank)];
+    i.nodes = 1 + *std::max_element(nodes.begin(), nodes.end());
+    i.rank_on_node = static_cast<int>(std::count(nodes.begin(), nodes.begin() + s.rank, i.node));
+    i.ranks_on_node = static_cast<int>(std::count(nodes.begin(), nodes.end(), i.node));
   }
   return i;
 }
@@ -119,7 +119,10 @@ MpiNetwork& network() {
 bool MpiNetwork::started() const { return state().ready.load(std::memory_order_acquire); }
 bool MpiNetwork::failed() const noexcept { return state().failed.load(std::memory_order_acquire); }
 void MpiNetwork::mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
-const Membership& MpiNetwork::membership() const { return state().members; }
+std::shared_ptr<const Membership> MpiNetwork::membership() const {
+  const std::lock_guard lock(state().members_mutex);
+  return state().members;
+}
 bool MpiNetwork::gpu_aware() const { return device_support().cuda; }
 
 void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {

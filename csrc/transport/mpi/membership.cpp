@@ -22,7 +22,7 @@
 namespace mpigdr::mpi {
 namespace {
 
-void exchange_processes() {
+void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
   struct Record {
     char host[64];
     std::uint64_t domain, started;
@@ -30,37 +30,33 @@ void exchange_processes() {
     Board::Ticket board;
   };
   static_assert(std::is_trivially_copyable_v<Record>);
-  State& s = state();
+  const State& s = state();
   const ProcessId own = own_process();
   Record mine{};
   own.host.copy(mine.host, sizeof mine.host - 1);
   mine.domain = own.domain;
   mine.started = own.started;
   mine.pid = own.pid;
-  if (!s.members.boards) {
-    s.members.boards = std::make_shared<Boards>();
-    try {
-      s.members.boards->own = std::make_unique<Board>();
-    } catch (const Error& error) {  // the others have to go on
-      report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
-    }
+  try {
+    if (!board) board = std::make_shared<Board>();
+    mine.board = board->ticket();
+  } catch (const Error& error) {  // the others have to go on
+    report(s.rank, std::string("cannot tell the ranks of this host of failures: ") + error.what());
   }
-  if (s.members.boards->own) mine.board = s.members.boards->own->ticket();
+  members.boards = std::make_shared<Boards>();
+  members.boards->own = std::move(board);
   std::vector<Record> all(static_cast<std::size_t>(s.size));
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, s.base),
         "MPI_Allgather");
-  s.members.processes.clear();
-  s.members.boards->peers.clear();
   for (Record& r : all) {
     r.host[sizeof r.host - 1] = '\0';
-    s.members.processes.push_back({r.host, r.domain, r.pid, r.started});
+    members.processes.push_back({r.host, r.domain, r.pid, r.started});
     const bool here = own.domain != 0 && r.domain == own.domain && r.pid != own.pid;
-    s.members.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
-    if (here && !s.members.boards->peers.back())
-      report(s.rank,
-             "cannot read what " +
-                 describe(static_cast<int>(s.members.processes.size()) - 1, s.members.processes.back()) +
-                 " has to say: its failures are noticed at deadlines only");
+    members.boards->peers.push_back(here ? BoardReader::open(r.board) : nullptr);
+    if (here && !members.boards->peers.back())
+      report(s.rank, "cannot read what " +
+                         describe(static_cast<int>(members.processes.size()) - 1, members.processes.back()) +
+                         " has to say: its failures are noticed at deadlines only");
   }
 }
 
@@ -100,12 +96,18 @@ void find_members(const NetworkOptions& o) {
   check(MPI_Comm_free(&node), "MPI_Comm_free");
   std::vector<std::string> names;
   for (int l : leaders) names.push_back(std::to_string(l));
-  s.members.rank = s.rank;
-  s.members.node_of_rank = number_nodes(names);
+  const auto members = std::make_shared<Membership>();
+  members->rank = s.rank;
+  members->node_of_rank = number_nodes(names);
   if (const int each = Env::get().ranks_per_node; each > 0)
-    for (int r = 0; r < s.size; ++r) s.members.node_of_rank[static_cast<std::size_t>(r)] = r / each;
-  exchange_processes();
+    for (int r = 0; r < s.size; ++r) members->node_of_rank[static_cast<std::size_t>(r)] = r / each;
+  // The board stays: readers of the generation before may still look at it.
+  exchange_processes(*members, s.members ? s.members->boards->own : nullptr);
   begin_session();
+  {
+    const std::lock_guard lock(s.members_mutex);
+    s.members = members;
+  }
   // Everybody has attached: the Allgather is through.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }

@@ -175,17 +175,22 @@ std::string lost_or_none(const std::vector<ProcessId>& processes, int rank) {
   return text.empty() ? "no process of this host has ended or is stopped" : text;
 }
 
-// Who is not there may have ended, or be stopped, just behind MPI_Init.
-std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::string& blob,
-                                         const std::vector<ProcessId>& processes, Deadline deadline) {
-  auto next_look = steady_clock::now();
-  const auto look = [&] {
+// For a thread that waits for the others: looks every now and then whether one of these processes has ended.
+std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
+                                    const std::vector<ProcessId>& processes, int rank) {
+  return [=, &o, &processes, next_look = steady_clock::now()]() mutable {
     if (steady_clock::now() < next_look) return;
     next_look = steady_clock::now() + kLookEvery;
     if (o.poll) o.poll();
-    if (const std::string lost = find_lost(processes, o.rank, false); !lost.empty())
-      fail(ErrorCode::Remote, "after MPI_Init: ", lost);
+    if (const std::string lost = find_lost(processes, rank, false); !lost.empty())
+      fail(ErrorCode::Remote, when, ": ", lost);
   };
+}
+
+// Who is not there may have ended, or be stopped, just behind MPI_Init.
+std::vector<std::string> meet_after_init(const NetworkOptions& o, const std::string& blob,
+                                         const std::vector<ProcessId>& processes, Deadline deadline) {
+  const auto look = look_for_lost("after MPI_Init", o, processes, o.rank);
   // torch's store waits for ever where the process that hosts it is stopped.
   Watchdog guard("the meeting after MPI_Init", deadline + kGrace, o.rank, [processes, rank = o.rank] {
     if (state().started_by_us) unlink_mpich_shared_memory();
@@ -297,15 +302,15 @@ void MpiNetwork::renumber(const NetworkOptions& o) {
   check_again(o);
   if (o.size == 1 || !o.store) return;
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
+  // The old numbers are of no use to find out who is missing, but their processes are.
+  const std::shared_ptr<const Membership> members = membership();
   const std::vector<std::string> before =
-      rendezvous(*o.store, o.key + "/again", o.rank, o.size, std::to_string(s.rank), deadline, o.poll);
+      rendezvous(*o.store, o.key + "/again", o.rank, o.size, std::to_string(s.rank), deadline,
+                 look_for_lost("a new process group cannot be made", o, members->processes, s.rank));
   bool moved = false;
   for (std::size_t r = 0; r < before.size(); ++r) moved |= before[r] != std::to_string(r);
   if (!moved) return;
-  // The old numbers are of no use to find out who is missing, but their processes are.
-  const auto lost = [processes = s.members.processes, rank = s.rank] {
-    return find_lost(processes, rank, false);
-  };
+  const auto lost = [members, rank = s.rank] { return find_lost(members->processes, rank, false); };
   Watchdog guard("set-up of communicators for another order of ranks", steady_clock::now() + o.init_timeout,
                  o.rank, {}, lost);
   s.rank = o.rank;

@@ -26,7 +26,7 @@ class MpiNetwork final : public Network {
   bool finalize(bool orderly = true, const std::function<std::string()>& missing = {}) noexcept override;
   void mark_failed() noexcept override;
   bool failed() const noexcept override;
-  const Membership& membership() const override;
+  std::shared_ptr<const Membership> membership() const override;
   void on_abort(std::function<void(const std::string&)> announce) override;
   bool gpu_aware() const override;
   std::vector<std::string> summary() const override;

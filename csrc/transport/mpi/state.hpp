@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include "bootstrap/pmi_server.hpp"
@@ -16,8 +18,9 @@ namespace mpigdr::mpi {
 struct State {
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;  // also before there are members
-  Membership members;
-  PmiServer* pmi = nullptr;  // that started this MPI; null: a launcher did
+  mutable std::mutex members_mutex;
+  std::shared_ptr<const Membership> members;  // replaced whole, with members_mutex held
+  PmiServer* pmi = nullptr;                   // that started this MPI; null: a launcher did
   std::string bootstrap;
   pid_t pid = 0;  // that initialised MPI: a forked child has another
   bool started_by_us = false;
