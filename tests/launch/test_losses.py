@@ -44,6 +44,13 @@ def test_ranks_that_leave_are_named_and_the_others_go_on():
     assert "the other ranks go on without this one: rank 5" in results[5].output
 
 
+def test_a_rank_that_is_killed_between_two_groups_is_named(tmp_path):
+    results = processes.run_apart(3, PROGRAMS / "killed_between.py", str(tmp_path), timeout=90)
+    for result in (results[0], results[2]):
+        told = re.search(r"^after (\S+) s: .*" + WHO.format(1) + "is gone", result.output, re.MULTILINE)
+        assert told and float(told[1]) < 30, result.tail()  # of a minute
+
+
 @pytest.mark.parametrize("launcher", ["torchrun", "mpi-gdr run"])
 def test_a_killed_rank_ends_the_job_under_a_launcher(launcher):
     command = {

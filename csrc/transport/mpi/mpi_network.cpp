@@ -182,8 +182,10 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
     if (steady_clock::now() < next_look) return;
     next_look = steady_clock::now() + kLookEvery;
     if (o.poll) o.poll();
-    if (const std::string lost = find_lost(processes, rank, false); !lost.empty())
-      fail(ErrorCode::Remote, when, ": ", lost);
+    const std::string lost = find_lost(processes, rank, false);
+    if (lost.empty()) return;
+    network().mark_failed();  // the end of this process does not wait for it either
+    fail(ErrorCode::Remote, when, ": ", lost);
   };
 }
 
