@@ -7,6 +7,7 @@
 #include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "common/log.hpp"
 #include "job/group_memory.hpp"
 #include "job/job.hpp"
@@ -20,13 +21,10 @@ namespace {
 
 constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
 
-// FNV-1a: equal on all ranks and releases, unlike std::hash.
 std::uint64_t hash(const std::vector<int>& ranks) {
-  std::uint64_t h = 14695981039346656037u;
-  for (int rank : ranks)
-    for (int byte = 0; byte < 4; ++byte)
-      h = (h ^ ((static_cast<unsigned>(rank) >> (8 * byte)) & 0xff)) * 1099511628211u;
-  return h;
+  Fnv1a hash;
+  hash.add(ranks.data(), ranks.size() * sizeof ranks[0]);
+  return hash.value();
 }
 
 std::vector<int> nodes_of(const Membership& job, const std::vector<int>& members) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "execution/device/peer_lane.hpp"
 #include "execution/local_step.hpp"
 
@@ -26,11 +27,10 @@ ReduceArgs as_bytes(ReduceArgs args) {
 
 }  // namespace
 
-// FNV-1a, by words.
 std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
-  std::uint64_t mixed = 0xcbf29ce484222325u;
-  for (const std::uint64_t word : words) mixed = (mixed ^ word) * 0x100000001b3u;
-  return static_cast<std::uint32_t>(mixed ^ (mixed >> 32));
+  Fnv1a hash;
+  for (const std::uint64_t word : words) hash.add_word(word);
+  return static_cast<std::uint32_t>(hash.value() ^ (hash.value() >> 32));
 }
 
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
