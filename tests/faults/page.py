@@ -72,7 +72,7 @@ FAULTS = (
         "whoever needs it in that group is told at once",
         (
             TOLD + "test_survivors_are_told_at_once",
-            "unit peer_watch: a_failed_group_is_told_and_its_rank_lives_on",
+            "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
         ),
     ),
     Fault(
@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "many ranks leave at once",
         "all goodbyes are heard",
-        ("unit peer_watch: all_goodbyes_of_a_large_job_are_heard",),
+        ("unit goodbyes: all_goodbyes_of_a_large_job_are_heard",),
     ),
     Fault(
         "a process initialises again with another rank",
