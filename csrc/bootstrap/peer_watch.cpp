@@ -39,7 +39,7 @@ PeerWatch::PeerWatch(PeerWatchOptions options, OnNews on_news)
   const auto& all = options_.processes;
   std::map<std::uint64_t, std::size_t> places;
   for (int r = 0; r < static_cast<int>(all.size()); ++r) {
-    // A rank that nobody can look at stands alone.
+    // A rank that no other can look at stands alone.
     const std::uint64_t domain = all[r].domain ? all[r].domain : ~static_cast<std::uint64_t>(r);
     const auto [place, first] = places.emplace(domain, domains_.size());
     if (first) domains_.emplace_back();
@@ -120,7 +120,7 @@ std::string PeerWatch::whom(const std::vector<int>& ranks) const {
 
 std::string PeerWatch::given_up() const {
   const bool never = options_.silence.count() == 0;
-  return never ? "; nobody is given up for that (MPI_GDR_HEARTBEAT=0)"
+  return never ? "; no rank is given up for that (MPI_GDR_HEARTBEAT=0)"
                : "; the job waits " + seconds(options_.silence) + " before it gives up (MPI_GDR_HEARTBEAT)";
 }
 
@@ -145,7 +145,7 @@ void PeerWatch::look_at_peer(int rank, Time now) {
                std::to_string(options_.rank) + " on the same host"},
           Source::Found);
   } else if (state != ProcessState::Stopped) {
-    // In a debugger: whoever uses it wants the job to stay.
+    // In a debugger: its user wants the job to stay.
     stopped_.erase(rank);
     if (lowest_) report_back({rank}, " runs again");
   } else {

@@ -1,11 +1,11 @@
 // Who of the job is still there: the rules, without threads. Heartbeat (heartbeat.hpp) drives them.
 //
 // Ranks of one domain (a host, see ProcessId) look at each other's processes in /proc and read each other's
-// boards: that is definite and quick, and needs nobody else. A process that has ended is told at once. One
+// boards: that is definite and quick. A process that has ended is reported at once. One
 // that is stopped, or a domain that is not heard of, may come back: it is reported after kReport and given up
 // after `silence`.
 //
-// A process that has ended is told at once between domains, too: the next speaker is at the other end of a
+// The end of a process is reported at once between domains, too: the next speaker is at the other end of a
 // lifeline.
 //
 // The lowest rank of a domain that runs speaks for it with the store, and so with other domains: it beats (a
@@ -44,7 +44,7 @@ struct PeerWatchOptions {
   std::vector<ProcessId> processes;      // by rank
   std::shared_ptr<Boards> boards;        // null: the ranks of a domain hear each other's ends only
   std::string prefix;                    // of all keys: unique per job and attempt, and per store
-  std::chrono::milliseconds silence{0};  // 0: nobody who may come back is given up
+  std::chrono::milliseconds silence{0};  // 0: a rank that may come back is never given up
   std::function<ProcessState(const ProcessId&)> probe = look_at;
 };
 
@@ -53,10 +53,10 @@ class PeerWatch {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kReport{10'000};
   static constexpr int kMaxItems = 4096;
-  // Whoever has taken a place in the list and has not written by then has died.
+  // A rank that has announced an item of the list and has not written it by then has died.
   static constexpr std::chrono::milliseconds kHole{3000};
 
-  // `found_here`: this rank is the first to know, so that it, and nobody else, may say so to the user.
+  // `found_here`: this rank is the first to know, so that it alone says so to the user.
   using OnNews = std::function<void(const News&, bool found_here)>;
   PeerWatch(PeerWatchOptions options, OnNews on_news);
 
@@ -136,7 +136,7 @@ class PeerWatch {
   bool offers_lifeline_ = false;                // this process's
   std::unique_ptr<LifelineWatch> to_lifeline_;  // of the speaker of the next domain; null: not known
   int at_lifeline_ = -1;                        // which rank that is
-  Time speaker_ended_{};                        // that rank has, and nobody has spoken since
+  Time speaker_ended_{};                        // that rank has, and no speaker has spoken since
 };
 
 }  // namespace mpigdr

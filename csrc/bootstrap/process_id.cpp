@@ -62,7 +62,7 @@ ProcessId own_process() {
   ProcessId own;
   own.host = host_name();
   own.pid = ::getpid();
-  // In a container that shows another PID namespace's /proc, the pid is that of somebody else.
+  // In a container that shows another PID namespace's /proc, the pid is that of another process.
   char self[32] = "";
   if (::readlink("/proc/self", self, sizeof self - 1) <= 0 || self != std::to_string(own.pid)) return own;
   const auto stat = read_stat(own.pid);

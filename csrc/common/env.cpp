@@ -48,7 +48,7 @@ int parse_int(const Setting& row, const std::string& value, int low, int high) {
   return static_cast<int>(number);
 }
 
-// 64 digits to 32 bytes. What is wrong with others is not told by showing them.
+// 64 digits to 32 bytes. An error does not show the value.
 std::string parse_secret(const Setting& row, const std::string& value) {
   const auto digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   const auto good = static_cast<std::size_t>(std::count_if(value.begin(), value.end(), digit));
@@ -180,7 +180,7 @@ std::vector<Setting> make_rows() {
                      }));
   rows.push_back(
       row("MPI_GDR_ASYNC_ERROR", "exit", "exit or raise",
-          "what follows a failure on a device that nobody waits for: the process ends, or the next "
+          "what follows a failure on a device after wait() has returned: the process ends, or the next "
           "call on the group raises",
           [](Env& e, R r, S v) {
             e.end_on_device_failure = parse_choice<bool>(r, v, {{"exit", true}, {"raise", false}});

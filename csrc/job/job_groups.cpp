@@ -84,7 +84,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   check_process();
   if (finalized_.load(std::memory_order_acquire))
     fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
-  // A bad variable or file is told before anyone is waited for.
+  // A bad variable or file is an error before any wait.
   const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
   trace(request.job_rank, request.job_size);  // so is a file that cannot be written
   bool begins_generation;
@@ -170,7 +170,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // Nobody waits for the memory of a rank that has none: its ticket is empty.
+    // No rank waits for the memory of a rank that has none: its ticket is empty.
     meeting.memory = shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there);
   }
   return meeting;
