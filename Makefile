@@ -118,7 +118,7 @@ nvcc: $(VENV)/.tools
 torch: $(VENV)/.torch
 
 $(VENV)/.torch: $(VENV)/.tools
-	@echo "Downloading $(TORCH) into $(VENV), once: some minutes. docs/install.md tells how to take the CPU build."
+	@echo "Downloading $(TORCH) into $(VENV), once: some minutes. docs/install.md says how to take the CPU build."
 	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
 	touch $@
 

@@ -147,7 +147,7 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, 
         (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
         (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: say --ranks-per-node"),
         (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
-        (["--nnodes=2", "x.py"], "--nnodes=2 is told by --hostfile"),
+        (["--nnodes=2", "x.py"], "--nnodes=2 is given by --hostfile"),
         (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
     ],
 )
