@@ -1,7 +1,6 @@
 #include "bootstrap/news_ledger.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace mpigdr {
 
@@ -66,28 +65,25 @@ void NewsLedger::mark_published(const std::vector<News>& all) {
     std::erase_if(unpublished_, [key = key_of(news)](const News& other) { return key_of(other) == key; });
 }
 
-std::vector<int> NewsLedger::remaining(const std::vector<int>& ranks) const {
-  std::vector<int> found;
+std::vector<int> NewsLedger::remaining(std::vector<int> ranks) const {
   const std::lock_guard lock(mutex_);
-  std::ranges::copy_if(ranks, std::back_inserter(found), [&](int r) { return !known_.contains(r); });
-  return found;
+  std::erase_if(ranks, [&](int r) { return known_.contains(r); });
+  return ranks;
 }
 
-std::vector<int> NewsLedger::quiet_by(const std::string& domain, const std::vector<int>& ranks) const {
-  std::vector<int> found;
+std::vector<int> NewsLedger::quiet_by(const std::string& domain, std::vector<int> ranks) const {
   const std::lock_guard lock(mutex_);
-  std::ranges::copy_if(ranks, std::back_inserter(found), [&](int r) {
+  std::erase_if(ranks, [&](int r) {
     const auto quiet = quiet_.find(r);
-    return quiet != quiet_.end() && quiet->second.details.starts_with(domain);
+    return quiet == quiet_.end() || !quiet->second.details.starts_with(domain);
   });
-  return found;
+  return ranks;
 }
 
-std::vector<int> NewsLedger::not_quiet(const std::vector<int>& ranks) const {
-  std::vector<int> found;
+std::vector<int> NewsLedger::not_quiet(std::vector<int> ranks) const {
   const std::lock_guard lock(mutex_);
-  std::ranges::copy_if(ranks, std::back_inserter(found), [&](int r) { return !quiet_.contains(r); });
-  return found;
+  std::erase_if(ranks, [&](int r) { return quiet_.contains(r); });
+  return ranks;
 }
 
 std::optional<News> NewsLedger::quiet_news(int rank) const {

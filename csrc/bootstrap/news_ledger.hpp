@@ -29,10 +29,10 @@ class NewsLedger {
   void mark_published(const std::vector<News>& all);
 
   // Those of these ranks that have neither ended nor left nor been given up.
-  std::vector<int> remaining(const std::vector<int>& ranks) const;
+  std::vector<int> remaining(std::vector<int> ranks) const;
   // Those of these that were reported quiet, by the domain whose details begin like this.
-  std::vector<int> quiet_by(const std::string& domain, const std::vector<int>& ranks) const;
-  std::vector<int> not_quiet(const std::vector<int>& ranks) const;
+  std::vector<int> quiet_by(const std::string& domain, std::vector<int> ranks) const;
+  std::vector<int> not_quiet(std::vector<int> ranks) const;
   std::optional<News> quiet_news(int rank) const;
   bool has_ended(int rank) const;
 

@@ -29,13 +29,9 @@ std::uint64_t parse_bytes(const Setting& row, const std::string& value) {
   char* end = nullptr;
   errno = 0;
   const unsigned long long number = std::strtoull(value.c_str(), &end, 10);
-  std::uint64_t unit = 1;
-  if (*end == 'k' || *end == 'K')
-    unit = std::uint64_t{1} << 10, ++end;
-  else if (*end == 'm' || *end == 'M')
-    unit = std::uint64_t{1} << 20, ++end;
-  else if (*end == 'g' || *end == 'G')
-    unit = std::uint64_t{1} << 30, ++end;
+  const std::size_t suffix = *end ? std::strcspn("kmg", std::string(1, std::tolower(*end)).c_str()) : 3;
+  const std::uint64_t unit = suffix < 3 ? std::uint64_t{1} << (10 * (suffix + 1)) : 1;
+  if (suffix < 3) ++end;
   const bool digits = !value.empty() && std::isdigit(static_cast<unsigned char>(value[0]));
   if (!digits || *end || errno || number == 0 || number > (std::uint64_t{1} << 40) / unit) bad(row, value);
   return number * unit;
