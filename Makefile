@@ -62,7 +62,7 @@ gpu-counts: $(VENV)/.package
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
 
 # With the nvcc that the package was built with. gcovr from the package registry.
-COVERAGE_TESTS = $(addprefix test_,device device_arena device_failures device_load captured_program peer_execution \
+COVERAGE_TESTS = $(addprefix test_,device device_arena device_node device_failures device_load captured_program peer_execution \
   stream_execution group_device group_phases engine_staged)
 # Lines of 100, and of which files; of kernels (*.cu, *.cuh) the host runs nothing.
 COVERAGE_GOALS = '95:csrc/device/cuda/.*[.][ch]pp$$' 95:csrc/transport/ipc/ \
@@ -82,8 +82,8 @@ coverage: $(VENV)/.package
 
 faults: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_memory_file test_process_id
-	for test in peer_watch memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_goodbyes test_memory_file test_process_id
+	for test in peer_watch goodbyes memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 labs: $(VENV)/.package
@@ -118,7 +118,7 @@ nvcc: $(VENV)/.tools
 torch: $(VENV)/.torch
 
 $(VENV)/.torch: $(VENV)/.tools
-	@echo "Downloading $(TORCH) into $(VENV), once: some minutes. docs/install.md tells how to take the CPU build."
+	@echo "Downloading $(TORCH) into $(VENV), once: some minutes. docs/install.md says how to take the CPU build."
 	$(BIN)/python -m pip install --quiet $(PIP_TORCH_ARGS) "$(TORCH)"
 	touch $@
 

@@ -19,10 +19,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parent / "gpt"))
 import torch
+import torch.distributed as dist
 from ranks import Ranks
 from report import Progressbar, canvas, missing
+from torch import Tensor
 
-__all__ = ["Progress", "Ranks", "begin", "end", "missing", "parser", "picture"]
+__all__ = ["Progress", "Ranks", "begin", "difference", "end", "missing", "parser", "picture"]
 
 
 def parser(doc: str, file: str) -> argparse.ArgumentParser:
@@ -77,6 +79,14 @@ class Progress:
         """A line that stays, above the bar."""
         if self._bar:
             self._bar.line(text)
+
+
+def difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The largest of all elements and ranks, relative to a rank's largest element."""
+    largest = torch.stack([(a - b).abs().max() for a, b in zip(actual, expected, strict=True)]).max()
+    largest /= torch.stack([b.abs().max() for b in expected]).max()
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return largest.item()
 
 
 def picture(args: argparse.Namespace, ranks: Ranks, name: str, draw: Callable, **shape: object) -> None:

@@ -117,11 +117,7 @@ def difference_to_one_process() -> float:
     shared = share(copy.deepcopy(whole))
     backward(whole, *batch(0, 0, 1), 1)
     backward(shared, *batch(0, ranks.rank, ranks.size), ranks.size)
-    pairs = list(zip(shared.parameters(), share(whole).parameters(), strict=True))
-    largest = torch.stack([(p.grad - q.grad).abs().max() for p, q in pairs]).max()
-    largest /= torch.stack([q.grad.abs().max() for _, q in pairs]).max()
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return largest.item()
+    return common.difference(*([p.grad for p in m.parameters()] for m in (shared, share(whole))))
 
 
 args = parser.parse_args()

@@ -94,10 +94,7 @@ def difference_to_one_process(name: str) -> float:
     mine.step(x, target)
     expected = [p.grad for part in parts(name, whole).values() for p in part.parameters()]
     actual = [p.grad for stage in mine.stages for p in stage.submod.parameters()]
-    largest = max((a - b).abs().max() for a, b in zip(actual, expected, strict=True))
-    largest /= max(b.abs().max() for b in expected)
-    dist.all_reduce(largest, dist.ReduceOp.MAX)
-    return largest.item()
+    return common.difference(actual, expected)
 
 
 def duration(every: list[list[tuple]]) -> float:

@@ -29,7 +29,7 @@ def autoload() -> None:
     """Entry point of torch.backends."""
     try:
         _prepare()
-        # From 2.14 on, torch asks the group torch.distributed.backends for a backend when somebody names it.
+        # From 2.14 on, torch asks the group torch.distributed.backends for a backend when a program names it.
         # Until then it must be there already, at a price: see docs/launch.md, "What autoloading changes".
         if _torch_minor() < (2, 14):
             _register()

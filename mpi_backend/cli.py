@@ -45,6 +45,6 @@ def main(argv: list[str] | None = None) -> int:
         status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read it has seen enough, as `head` has
+    except BrokenPipeError:  # the reader has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -1,6 +1,6 @@
 """Enough file descriptors for the store of the job, before anybody connects to it.
 
-The process that hosts the store needs one for each rank. Where they run out it can accept nobody any more,
+The process that hosts the store needs one for each rank. Where they run out it can accept no more,
 and the ranks wait for it without a word. So the limit is looked at first, and raised as far as it may be.
 """
 
@@ -38,8 +38,8 @@ def prepare(env: Mapping[str, str]) -> None:
 
 
 def store_host(env: Mapping[str, str], rank: int) -> int | None:
-    """The process on this host that hosts the store of env://; None: it is elsewhere, or somebody else looks
-    after it."""
+    """The process on this host that hosts the store of env://; None: it is elsewhere, or another
+    process looks after it."""
     if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return os.getpid() if rank == 0 else None
     if env.get("GROUP_RANK") != "0":

@@ -45,7 +45,7 @@ def explain_import_error(message: str, record: BuildInfo) -> str:
 
 def _finalize(owner: int) -> None:
     if os.getpid() == owner:  # a forked DataLoader worker inherits this handler, but MPI is not its own
-        # After an uncaught exception nobody may be waited for: the others may wait for this rank. Its
+        # After an uncaught exception there must be no wait: the others may wait for this rank. Its
         # exit status tells the launcher to end them.
         error = getattr(sys, "last_value", None)
         failure = "" if error is None else f"an uncaught exception, {type(error).__name__}: {error}"

@@ -13,11 +13,11 @@ from pathlib import Path
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 MOST = "32"
-MPS_FOLDER = "/tmp/nvidia-mps"  # of a daemon that was told nothing else
+MPS_FOLDER = "/tmp/nvidia-mps"  # of a daemon without other settings
 
 
 def settle(env: MutableMapping[str, str]) -> None:
-    """Asks for all of them, where the process is a rank, nobody has chosen, and CUDA has not read it yet."""
+    """Asks for all of them, if the process is a rank, the user chose none, and CUDA has not read it yet."""
     if VARIABLE in env or "RANK" not in env:
         return
     # What one client of MPS takes the others lack: with too few of them left, no more clients can start.

@@ -59,7 +59,7 @@ class TorchInfo(TypedDict):
 
 
 class LauncherInfo(TypedDict):
-    """Who has started this process; None: nobody has. `mpiexec`: what `mpi-gdr run` takes."""
+    """What has started this process; None: no launcher. `mpiexec`: what `mpi-gdr run` takes."""
 
     started_by: str | None
     rank: int | None

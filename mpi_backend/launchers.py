@@ -118,7 +118,7 @@ _TRACE = re.compile(
 
 # The order is the priority. Slurm comes last because mpiexec and mpirun start their own daemons with srun:
 # the ranks then inherit the Slurm variables of the daemon. PALS and Flux set PMI_RANK too and come before
-# Hydra to be told apart.
+# Hydra to be distinguished.
 LAUNCHERS = (
     Launcher(
         "Open MPI mpirun",
@@ -185,14 +185,14 @@ LAUNCHERS = (
 
 
 def detect(env: Environment) -> Placement | None:
-    """The placement told by the MPI launcher or resource manager; None under none of them, and under
+    """The placement set by the MPI launcher or resource manager; None under none of them, and under
     torchrun.
 
     The first row that fits decides. What it leaves open about the node comes from a later row, if that row
     agrees on rank and size: `srun --mpi=pmi2` tells the rank as PMI_RANK and the local rank as SLURM_LOCALID.
     """
     if "TORCHELASTIC_RUN_ID" in env:
-        return None  # the variables below belong to whoever started torchrun
+        return None  # the variables below belong to the parent of torchrun
     found = [placement for row in LAUNCHERS if (placement := row.read(env)) is not None]
     if not found:
         return None
@@ -208,7 +208,7 @@ def detect(env: Environment) -> Placement | None:
 
 
 def rank_variables(env: Environment) -> dict[str, str]:
-    """The variables of torch to add to `env`: those that are missing, and none where somebody else settled
+    """The variables of torch to add to `env`: those that are missing, and none where they were set before
     the ranks (RANK or TORCHELASTIC_RUN_ID is set) or where WORLD_SIZE contradicts the launcher."""
     placement = None if "RANK" in env else detect(env)
     if placement is None or env.get("WORLD_SIZE", str(placement.size)) != str(placement.size):
@@ -240,7 +240,7 @@ def traces(env: Environment) -> list[str]:
 
 
 def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
-    """What keeps this process from being the rank that torch was told, and the cure; None if nothing does.
+    """What keeps this process from being the rank that torch was given, and the cure; None if nothing does.
 
     `rank`, `size`: as torch has them, by argument or by RANK and WORLD_SIZE; None where it has none.
     `script`: to name in commands.
@@ -250,19 +250,19 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
         if (rank, size) == (str(placement.rank), str(placement.size)):
             return None
         ranks = "1 rank" if placement.size == 1 else f"{placement.size} ranks"
-        told, unset = _told(rank, size)
+        given, unset = _given(rank, size)
         own = "" if None in (rank, size) else ", or set MASTER_ADDR and MASTER_PORT for ranks of your own"
         return (
-            f"{told} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
+            f"{given} set, but {placement.launcher} started {ranks} and this is rank {placement.rank}: "
             f"{unset} before the launcher{own}"
         )
     if rank is not None and size is not None:
         return None
     run = f"`mpi-gdr run -n {{}} {script}`"
     if rank is not None or size is not None:
-        told, unset = _told(rank, size)
+        given, unset = _given(rank, size)
         return (
-            f"{told} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher tells the rest: "
+            f"{given} set without {'RANK' if rank is None else 'WORLD_SIZE'}, and no launcher has the rest: "
             f"{unset} for one rank alone, or start all ranks with {run.format(size or 'N')}"
         )
     found = traces(env)
@@ -281,8 +281,8 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     )
 
 
-def _told(rank: str | None, size: str | None) -> tuple[str, str]:
+def _given(rank: str | None, size: str | None) -> tuple[str, str]:
     """("RANK=0 and WORLD_SIZE=2 are", "`unset RANK WORLD_SIZE`"), without what is None."""
     given = [(name, value) for name, value in (("RANK", rank), ("WORLD_SIZE", size)) if value is not None]
-    told = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")
-    return told, f"`unset {' '.join(name for name, _ in given)}`"
+    text = " and ".join(f"{name}={value}" for name, value in given) + (" are" if len(given) > 1 else " is")
+    return text, f"`unset {' '.join(name for name, _ in given)}`"

@@ -39,7 +39,7 @@ _offered: Meeting | None = None  # what the program may have read since `import 
 
 
 def offer(env: MutableMapping[str, str]) -> None:
-    """Sets what is missing of MASTER_ADDR and MASTER_PORT, where all ranks set the same. Waits for nobody."""
+    """Sets what is missing of MASTER_ADDR and MASTER_PORT, where all ranks set the same. Never waits."""
     global _offered
     port = env.get("MASTER_PORT", "")
     if all(_pair(env)) or (port and not port.isdecimal()) or (found := agreed(env)) is None:

@@ -2,7 +2,7 @@
 
 mpirun tells a process its rank and size, but no address. MPI itself is the way out: it connects the ranks
 with what its launcher gave it. Rank 0 opens a store, on the port of master_address.py where that is known and
-free, and broadcasts over MPI where it is. One rank alone needs nobody. Where this MPI cannot use the launcher
+free, and broadcasts over MPI where it is. One rank alone needs none. Where this MPI cannot use the launcher
 that was taken, the ranks meet at the settled address instead. In every other case torch's own handler runs,
 unchanged.
 """
@@ -44,14 +44,14 @@ def env_handler(
     if timeout is not None:
         kwargs["timeout"] = timeout
     launchers.fill_environment(os.environ, lone_rank=True)
-    told = told_ranks(url, os.environ)
+    given = given_ranks(url, os.environ)
     missing = master_address.address_is_missing(os.environ)
     ranks = ranks_of_launcher(url, os.environ)
     alone = False
     if is_for_us():
-        check_ranks(*told, missing)
-        alone = ranks is None and told in ((None, None), ("0", "1"))
-        if told == (None, None):
+        check_ranks(*given, missing)
+        alone = ranks is None and given in ((None, None), ("0", "1"))
+        if given == (None, None):
             say_alone()
     if not missing or (ranks is None and not alone):
         yield from original(url, **kwargs)
@@ -84,7 +84,7 @@ def meet(rank: int, size: int, timeout: timedelta) -> Store:
     return create_store(rank, size, timeout)
 
 
-def told_ranks(url: str, env: launchers.Environment) -> tuple[str | None, str | None]:
+def given_ranks(url: str, env: launchers.Environment) -> tuple[str | None, str | None]:
     """(rank, size) that torch was given, by argument or variable."""
     query = dict(parse_qsl(urlparse(url).query))
     return query.get("rank", env.get("RANK")), query.get("world_size", env.get("WORLD_SIZE"))
@@ -95,7 +95,7 @@ def ranks_of_launcher(url: str, env: launchers.Environment) -> tuple[int, int] |
     placement = launchers.detect(env)
     if placement is None:
         return None
-    agrees = told_ranks(url, env) == (str(placement.rank), str(placement.size))
+    agrees = given_ranks(url, env) == (str(placement.rank), str(placement.size))
     return (placement.rank, placement.size) if agrees else None
 
 
@@ -195,7 +195,7 @@ def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
         try:
             store, lines = open_store(_C.is_single_node(), size, timeout)
         except (OSError, RuntimeError) as error:
-            lines = ["error", str(error)]  # told to the others, or they would wait for the broadcast for ever
+            lines = ["error", str(error)]  # sent to the others, or they would wait for the broadcast for ever
         message = "\n".join(lines).encode()
     port_text, *addresses = _C.broadcast_bytes(message, 0).decode().split("\n")
     if port_text == "error":
@@ -213,7 +213,7 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPSto
     """Rank 0: the store, already listening, and the lines to broadcast: the port, then the candidate
     addresses.
 
-    Listening comes first: had the others to be told before, another program could take the port in between.
+    Listening comes first: had the others to know it before, another program could take the port in between.
     """
     settled = master_address.offered(os.environ)
     own = [os.environ.get("MPI_GDR_MASTER_ADDR", ""), master_address.user_value(os.environ, "MASTER_ADDR")]

@@ -36,8 +36,8 @@ RANKS_PER_NODE = (
 OPTIONS_WITH_VALUE = (*RANKS, *RANKS_PER_NODE, "--hostfile", "--ranks-per-gpu", "--mpiexec")
 HINTS = {
     "-N": "means nodes to srun and ranks per node to Open MPI: say --ranks-per-node K",
-    "--nnodes": "is told by --hostfile, or by the batch system",
-    "--nodes": "is told by --hostfile, or by the batch system",
+    "--nnodes": "is given by --hostfile, or by the batch system",
+    "--nodes": "is given by --hostfile, or by the batch system",
 }
 SECRET = "MPI_GDR_SECRET"
 
@@ -234,8 +234,8 @@ def is_open_mpi(mpiexec: str) -> bool:
 
 
 def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:
-    """Our options in the launcher's spelling. Hydra hands the environment to other nodes, Open MPI must be
-    told."""
+    """Our options in the launcher's spelling. Hydra hands the environment to other nodes, Open MPI
+    only the variables that it names."""
     arguments = ["-n", str(options.n)]
     if options.hostfile:
         arguments += ["--hostfile" if open_mpi else "-f", options.hostfile]

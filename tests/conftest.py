@@ -1,7 +1,6 @@
-"""Rules for all tests: what is not collected here, because it runs on several ranks, and the order."""
+"""Rules for all tests: what runs on several ranks and is not collected here, and what begins first."""
 
 import os
-from pathlib import Path
 
 # tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
 # test_frameworks.py, tests/gpu by test_gpu.py; see support/spmd_main.py.
@@ -11,23 +10,6 @@ collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
 # tests/clients by `make test-clients`, which installs what it needs.
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
-# Of several workers each takes the next file, so what takes long comes first. The first two run side by side:
-# one waits for most of its time, in jobs that must be heard of every few seconds; the other computes in one
-# process.
-TESTS = Path(__file__).parent
-FIRST = (
-    "faults/test_faults.py",
-    "test_schedules.py",
-    "test_spmd.py",
-    "test_frameworks.py",
-    "test_selftest.py",
-    "test_example_parallel.py",
-    "test_bench.py",
-    "test_gpu_sharing.py",
-    "test_gpu.py",
-    "launch/test_losses.py",
-)
-
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -36,10 +18,12 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is marked full, unless --full is given. In the workers: the long files first."""
+    """Leaves out what is marked full, unless --full is given.
+
+    Of several workers each takes the next file. Those marked long come first: none is left to the end.
+    """
     if hasattr(config, "workerinput"):
-        place = {str(TESTS / name): position for position, name in enumerate(FIRST)}
-        items.sort(key=lambda item: place.get(str(item.path), len(place)))
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if config.getoption("--full"):
         return
     full = [item for item in items if item.get_closest_marker("full")]
@@ -49,6 +33,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "long: of a file that takes a minute or more: begins first")
     config.addinivalue_line("markers", "smoke: runs under every launcher, not only under mpi-gdr run")
     config.addinivalue_line("markers", "algorithms: runs once more with every algorithm forced")
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")

@@ -1,4 +1,4 @@
-"""`mpi-gdr bench`: columns, factors, the correctness column. No test looks at a time."""
+"""`mpi-gdr bench`: jobs, the correctness column, the command line. No test looks at a time."""
 
 import json
 import re
@@ -8,9 +8,11 @@ import torch
 from support.command import mpi_gdr
 
 from mpi_backend import bench, columns, selftest
-from mpi_backend.bench import compare, ddp, device, limit, options, overhead, overlap, report, suite
-from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
+from mpi_backend.bench import compare, ddp, device, options, overhead, suite
+from mpi_backend.bench.collectives import KINDS
 from mpi_backend.bench.side_by_side import own_options
+
+pytestmark = pytest.mark.long
 
 QUICK = ("-b", "64", "-e", "256K", "-f", "64", "-n", "2", "-w", "1")
 
@@ -213,19 +215,6 @@ def test_device_benchmark_on_the_cpu():
     assert "| 65536 |" in page and "| Gloo |" in page and "group memory, device ms" in page
 
 
-def test_limit_of_a_device():
-    one = limit.DeviceLimit.__new__(limit.DeviceLimit)
-    one.size, one.bandwidth = 4, 2e12
-    assert one.time("all_reduce", 1 << 20, True, 1) == pytest.approx(2 * 4 * 2**20 / 2e12 * 1e6)
-    assert one.time("all_reduce", 8, True, 1) is None and one.time("barrier", 0, False, 1) is None
-    assert limit.copy_bandwidth(torch.device("cpu"), torch.device("cpu"), 1 << 20) > 0
-
-
-def test_what_two_parts_hide_of_each_other():
-    overlap = {"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}
-    assert device.hidden(overlap) == 75
-
-
 # ---- command line -----------------------------------------------------------------------------------------
 
 
@@ -294,160 +283,3 @@ def test_sizes_are_whole_items_and_appear_once():
 def test_jobs_of_a_side_by_side_benchmark_get_its_own_options_only():
     argv = ["--steps", "3", "--rounds", "2", "--json=x", "--compare", "gloo", "--batch=1"]
     assert own_options(argv) == ["--steps", "3", "--batch=1"]
-
-
-# ---- numbers ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("collective", "factor"),
-    [
-        ("all_reduce", 1.5),
-        ("all_gather", 0.75),
-        ("reduce_scatter", 0.75),
-        ("all_to_all", 0.75),
-        ("gather", 0.75),
-        ("scatter", 0.75),
-        ("broadcast", 1.0),
-        ("reduce", 1.0),
-        ("sendrecv", 1.0),
-    ],
-)
-def test_bus_factors_on_four_ranks(collective, factor):
-    assert KINDS[collective].bus_factor(4) == factor
-
-
-@pytest.mark.parametrize(
-    ("collective", "in_place", "sizes"),
-    [
-        ("all_reduce", True, 8),  # all read and write all
-        ("reduce_scatter", False, 5),  # all read all, each writes a quarter
-        ("broadcast", True, 6),  # three copies
-        ("all_gather", False, 8),  # four copies of all blocks
-        ("all_gather", True, 6),  # each less its own quarter
-        ("gather", True, 1.5),
-        ("all_to_all", False, 8),
-    ],
-)
-def test_bytes_that_four_ranks_must_move(collective, in_place, sizes):
-    assert KINDS[collective].least(4, in_place) == sizes
-
-
-@pytest.mark.parametrize("size", [1, 2, 5, 64, 1000])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.bool])
-@pytest.mark.parametrize("op", ["sum", "prod", "min", "max"])
-def test_prediction_equals_a_fold_in_the_type_itself(size, dtype, op):
-    case = Case(0, size, 50, dtype, op, 0, torch.device("cpu"))
-    fold = {
-        "sum": torch.logical_or if dtype == torch.bool else torch.add,
-        "prod": torch.logical_and if dtype == torch.bool else torch.mul,
-        "min": torch.minimum,
-        "max": torch.maximum,
-    }[op]
-    total = case.source(0, 4090, 50)
-    for rank in range(1, size):
-        total = fold(total, case.source(rank, 4090, 50))
-    assert torch.equal(total, case.reduced(4090, 50))
-
-
-def test_neighbouring_blocks_differ():
-    case = Case(0, 2, PERIOD, torch.float32, "sum", 0, torch.device("cpu"))
-    whole = case.source(0, 0, PERIOD)
-    for start in (7, 4096, 8192, 7 * 512):
-        assert not torch.equal(whole[:4096], case.source(0, start, 4096))
-
-
-@pytest.mark.parametrize(("start", "count"), [(0, 3), (5, 10), (27, 40), (100, 95)])
-def test_tiled(start, count):
-    table = torch.arange(PERIOD)
-    expected = (torch.arange(count * 700) + start * 700) % PERIOD
-    assert torch.equal(tiled(table, start * 700, count * 700), expected)
-
-
-def test_rows():
-    timing = {"time_us": 12.345, "mean_us": 12.0, "min_us": 11.0, "iterations": 20}
-    timing |= {"algbw": 5.0, "busbw": 7.5, "wrong": 0}
-    row = {"bytes": 64, "count": 16, "type": "float32", "redop": "sum", "root": -1}
-    row |= {"out_of_place": None, "in_place": timing}
-    words = ["64", "16", "float32", "sum", "-1", "N/A", "N/A", "N/A", "N/A", "12.35", "5.00", "7.50", "0"]
-    line = report.nccl_row(row)
-    assert line.split() == words
-    headers = list(report.nccl_head({}))
-    assert len(line) == len(headers[2])  # the columns stand under their names
-    assert report.osu_row(row).split() == ["64", "12.00", "11.00", "12.35", "20"]
-
-
-def comparison(**times):
-    """Of all_reduce on 2 ranks; {contender: {bytes: [p50, one a round]}}."""
-    keys = dict.fromkeys(compare.Rounds.__annotations__)
-    reports = {}
-    for name, by_bytes in times.items():
-        rounds = zip(*by_bytes.values(), strict=True)
-        reports[name.replace("_", "-")] = [
-            {
-                "rows": [
-                    {
-                        "bytes": total,
-                        "count": total // 4,
-                        "out_of_place": None,
-                        "in_place": keys | {"p50_us": p50, "p99_us": 2 * p50},
-                    }
-                    for total, p50 in zip(by_bytes, of_round, strict=True)
-                ]
-            }
-            for of_round in rounds
-        ]
-    found = {"collective": "all_reduce", "ranks": 2, "type": "float32", "redop": "sum", "rounds": 3}
-    found |= {"contenders": list(reports), "rows": list(compare.merged(reports))}
-    return found | {"conditions": {"cpu": "x", "cores": 2, "library": "y", "torch": "z", "load_average": 0.1}}
-
-
-def test_table_of_the_comparison():
-    found = comparison(
-        mpi_gdr={8: [2.0, 4.0, 3.0]}, gloo={8: [30.0, 20.0, 45000.0]}, mpi={8: [1.0, 4.0, 1.5]}
-    )
-    lines = compare.markdown(found)
-    cells = ["8", "3 (2..4)", "30 (20..45000)", "1.5 (1..4)", "15 (5..15000)", "0.5 (0.5..1)"]
-    assert lines[-1] == f"| {' | '.join(cells)} |"
-    assert len({line.count("|") for line in lines if "|" in line}) == 1
-    assert "| 8 | 3 / 6 | 30 / 60 | 1.5 / 3 |" in compare.markdown(found, percentiles=True)[-1]
-
-
-def test_goals_take_the_size_where_the_ratio_is_least():
-    ours = {16 << 20: [10.0], 128 << 20: [100.0]}
-    found = comparison(
-        mpi_gdr=ours,
-        group=ours,
-        gloo={16 << 20: [50.0], 128 << 20: [400.0]},
-        mpi={16 << 20: [15.0], 128 << 20: [300.0]},
-    )
-    row = next(line for line in suite.goals({2: found}) if "16 - 128 MiB |" in line)
-    assert [cell.strip() for cell in row.split("|")][1:-2] == ["16 - 128 MiB", ">= 3", "4", ">= 2", "1.5"]
-
-
-def test_share_of_communication_that_is_hidden():
-    report = {
-        "parameters": 1000,
-        "batch": 1,
-        "buckets": [1 << 20],
-        "compute_ms": 10.0,
-        "communication_ms": 4.0,
-    }
-    reports = {"mpi-gdr": [report | {"step_ms": 11.0, "exposed_ms": 1.0}]}
-    reports["gloo"] = [report | {"step_ms": 14.0, "exposed_ms": 4.0}]
-    lines = ddp.markdown({"ranks": 2, "rounds": 1, "contenders": reports})
-    assert [line.split("|")[-2].split()[0] for line in lines if line.startswith(("| mpi-gdr", "| Gloo"))] == [
-        "75",
-        "0",
-    ]
-    assert lines[-1].endswith("mpi-gdr / Gloo: 0.25")
-
-
-def test_speed_of_a_loop_beside_communication():
-    row = {"bytes": 8, "chunks": 1, "alone": 0.9}
-    reports = {
-        "mpi-gdr": [{"rows": [row | {"loop": 1.0, "rest": 1.0}]}],
-        "mpi": [{"rows": [row | {"loop": 1.2, "rest": 3.0}]}],
-    }
-    cells = overlap.markdown({"ranks": 2, "rounds": 1, "contenders": reports})[-1].split("|")[1:-1]
-    assert [cell.split()[0] for cell in cells] == ["8", "90", "75", "1000", "3000", "1.2", "2.1"]

@@ -8,19 +8,19 @@ import subprocess
 import sys
 
 import pytest
+from support.processes import clean_environment
 
 from mpi_backend import cli, run
 from mpi_backend._version import __version__
 
 MPI_GDR = [sys.executable, "-m", "mpi_backend"]
-LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE")
 
 
 @pytest.fixture
-def clean_env():
-    """The environment of a login shell, though the tests themselves may run under a launcher or with ours."""
-    unwanted = (*LAUNCHER_VARIABLES, *run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR", "MPI_GDR_")
-    return {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
+def shell():
+    """The environment of a login shell on a machine without a batch system."""
+    unwanted = (*run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR")
+    return {k: v for k, v in clean_environment().items() if not k.startswith(unwanted)}
 
 
 @pytest.fixture
@@ -125,11 +125,11 @@ def test_names_that_other_launchers_have(name, per_node):
         ("", {"PBS_JOBID": "7"}, None),
     ],
 )
-def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, clean_env, tmp_path, hosts, allocation, ranks):
+def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, hosts, allocation, ranks):
     (tmp_path / "hosts").write_text(hosts)
     arguments = ["--hostfile", str(tmp_path / "hosts")] if hosts else []
     arguments += ["--nproc-per-node", "3", "--mpiexec", launcher("HYDRA"), "/bin/true"]
-    result = mpi_gdr("run", *arguments, env={**clean_env, **allocation})
+    result = mpi_gdr("run", *arguments, env={**shell, **allocation})
     if ranks is None:
         assert result.returncode == 2 and "-n is missing, and nothing tells how many nodes" in result.stderr
     else:
@@ -147,7 +147,7 @@ def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, clean_env, tmp_pa
         (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
         (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: say --ranks-per-node"),
         (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
-        (["--nnodes=2", "x.py"], "--nnodes=2 is told by --hostfile"),
+        (["--nnodes=2", "x.py"], "--nnodes=2 is given by --hostfile"),
         (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
     ],
 )
@@ -180,13 +180,11 @@ def test_scripts_modules_and_executables(tmp_path):
 # ---- run: launcher ----------------------------------------------------------------------------------------
 
 
-def test_hydra_spelling(launcher, clean_env, tmp_path):
+def test_hydra_spelling(launcher, shell, tmp_path):
     (tmp_path / "hosts").write_text("a:2\nb:2\n")
     mpiexec = launcher("HYDRA build details:\n    Version: 5.0.2")
     arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", mpiexec)
-    result = mpi_gdr(
-        "run", *arguments, "-genv", "A", "1", "--", "/bin/true", "-x", env=clean_env, cwd=tmp_path
-    )
+    result = mpi_gdr("run", *arguments, "-genv", "A", "1", "--", "/bin/true", "-x", env=shell, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     expected = ["-n", "4", "-f", "hosts", "-ppn", "2", "-genv", "A", "1", "/bin/true", "-x"]
     assert result.stdout.split("\n")[:-1] == expected
@@ -194,10 +192,10 @@ def test_hydra_spelling(launcher, clean_env, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 5.0.11", "mpiexec (OpenRTE) 4.1.4"])
-def test_open_mpi_spelling(launcher, clean_env, tmp_path, version):
+def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
     arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", launcher(version))
-    env = {**clean_env, "MPI_GDR_DEBUG": "INFO"}
+    env = {**shell, "MPI_GDR_DEBUG": "INFO"}
     result = mpi_gdr("run", *arguments, "/bin/true", env=env, cwd=tmp_path)
     words = result.stdout.split()
     assert words[:7] == ["-n", "4", "--hostfile", "hosts", "--map-by", "ppr:2:node", "--oversubscribe"]
@@ -222,23 +220,23 @@ def test_open_mpi_spelling(launcher, clean_env, tmp_path, version):
         ),
     ],
 )
-def test_spelling_of_mpirun_rsh(tmp_path, clean_env, arguments, env, expected):
+def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
     """Words that could be hosts are left only where hosts are meant."""
     (tmp_path / "hosts").write_text("a\nb\n")
     path = tmp_path / "mpirun_rsh"
     path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     path.chmod(0o755)
     command = ("-n", "2", "--mpiexec", str(path), *arguments, "/bin/true", "x")
-    result = mpi_gdr("run", *command, env={**clean_env, **env}, cwd=tmp_path)
+    result = mpi_gdr("run", *command, env={**shell, **env}, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["-export-all", "-np", "2", *expected, "/bin/true", "x"]
 
 
-def test_a_secret_of_the_launch_in_the_environment_alone(launcher, clean_env):
+def test_a_secret_of_the_launch_in_the_environment_alone(launcher, shell):
     """The launcher shows its command line and its environment."""
     mpiexec = launcher("mpirun (Open MPI) 5.0.11", 'printf "%s\n" "$MPI_GDR_SECRET" "$*"')
     found = []
-    for env in (clean_env, clean_env, {**clean_env, "MPI_GDR_SECRET": "the user's"}):
+    for env in (shell, shell, {**shell, "MPI_GDR_SECRET": "the user's"}):
         result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
         secret, words = result.stdout.splitlines()
         assert "-x MPI_GDR_SECRET" in words and secret not in words + result.stderr
@@ -300,8 +298,8 @@ def test_missing_hostfile(launcher):
     assert result.stderr == "mpi-gdr run: --hostfile /nowhere: No such file or directory\n"
 
 
-def test_inside_an_allocation_the_launcher_places(launcher, clean_env):
-    env = {**clean_env, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
+def test_inside_an_allocation_the_launcher_places(launcher, shell):
+    env = {**shell, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
     result = mpi_gdr("run", "-n", "4", "--mpiexec", launcher("HYDRA"), "/bin/true", env=env)
     assert result.stderr == "mpi-gdr run: 4 ranks, placed by the launcher in this allocation\n"
     assert run.average_per_node(5, env) == 3
@@ -333,7 +331,7 @@ def test_signals_reach_the_launcher(launcher, signum):
         assert process.wait(timeout=60) == -signum
 
 
-def test_ranks_of_the_real_launcher(clean_env, tmp_path):
+def test_ranks_of_the_real_launcher(shell, tmp_path):
     """The launcher of this environment: every rank runs, and the exit status of a rank comes through."""
     script = tmp_path / "x.py"
     script.write_text(
@@ -345,7 +343,7 @@ def test_ranks_of_the_real_launcher(clean_env, tmp_path):
         "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
         "sys.exit(5)\n"
     )
-    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=clean_env)
+    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=shell)
     assert result.returncode == 5, result.stderr
     lines = sorted(line for line in result.stdout.splitlines() if "--lr" in line)
     assert lines == ["0/2 0/2 1 ['--lr', '1']", "1/2 1/2 1 ['--lr', '1']"]

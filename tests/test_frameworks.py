@@ -1,7 +1,10 @@
 """Runs tests/frameworks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
 
+import pytest
 from support import processes
 from support.spmd import TESTS, run_spmd
+
+pytestmark = pytest.mark.long
 
 LIMITS = {"timeout": 600, "SPMD_HANG_SECONDS": "200"}
 

@@ -9,6 +9,8 @@ from support.spmd import run_spmd
 
 from mpi_backend.gpu_share import visible_gpus
 
+pytestmark = pytest.mark.long
+
 DEVICE = os.environ.get("MPI_GDR_TEST_DEVICE", "simgpu")
 cuda_only = pytest.mark.skipif(DEVICE != "cuda", reason="MPI_GDR_TEST_DEVICE is not cuda")
 

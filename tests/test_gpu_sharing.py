@@ -12,6 +12,8 @@ from support import processes
 
 from mpi_backend import gpu_share, run
 
+pytestmark = pytest.mark.long
+
 SMI = """#!/bin/sh
 echo "nvidia-smi $*" >> "$CALLS"
 for i in {indices}; do echo "GPU $i: NVIDIA H100 (UUID: GPU-$i$i$i)"{slices}; done

@@ -27,9 +27,17 @@ def test_links_lead_somewhere():
     assert broken == []
 
 
-def test_the_readme_leads_to_every_page():
-    readme = (ROOT / "README.md").read_text()
-    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in readme] == []
+def test_the_index_leads_to_every_page():
+    assert "(docs/index.md)" in (ROOT / "README.md").read_text()
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_the_glossary_is_short_and_in_order():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Glossary")[2]
+    terms = re.findall(r"^\| ([a-z]\w*(?:[ ,]+\w+)*) \|", text, re.MULTILINE)
+    assert 30 < len(terms) <= 40 and terms == sorted(terms)
 
 
 def test_the_page_of_the_python_interface_has_every_public_name():

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from mpi_backend.extension import _C
 
+pytestmark = pytest.mark.long
+
 schedule = _C.schedule
 
 BUILDERS = [(a["collective"], a["name"]) for a in schedule.algorithms() if not a["native"]]

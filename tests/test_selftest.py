@@ -12,6 +12,8 @@ from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
 from mpi_backend.selftest.report import as_text
 
+pytestmark = pytest.mark.long
+
 
 def report_of(result):
     report = selftest.last_json(result.stdout)

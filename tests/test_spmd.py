@@ -8,6 +8,8 @@ from support.spmd import run_spmd
 
 from mpi_backend.extension import _C
 
+pytestmark = pytest.mark.long
+
 # ---- the harness itself: what must not pass unnoticed -----------------------------------------------------
 
 FAULTS = """

@@ -29,7 +29,15 @@ def algorithms() -> str:
     return "\n".join(rows)
 
 
-TABLES = {("algorithms.md", "Algorithms"): algorithms}
+def variables() -> str:
+    rows = ["| Variable | Default | Allowed | Meaning |", "|---|---|---|---|"]
+    for v in _C.env_table():
+        default = f"`{v['default']}`" if v["default"] else ""
+        rows.append(f"| `{v['name']}` | {default} | {v['allowed']} | {v['description']} |")
+    return "\n".join(rows)
+
+
+TABLES = {("algorithms.md", "Algorithms"): algorithms, ("environment.md", "Variables"): variables}
 
 
 def updated(page: str, title: str, table: str) -> str:

@@ -25,8 +25,8 @@ constexpr int kSizeIsFinal = F_SEAL_SHRINK | F_SEAL_GROW;
 
 struct Header {
   std::uint64_t magic = 0, nonce = 0;
-  // Bytes of texts behind the header. seq_cst: whoever leaves posts that and then reads the others' boards;
-  // of two that leave together at least one sees the other.
+  // Bytes of texts behind the header. seq_cst: a rank that leaves posts that and then reads the others'
+  // boards; of two that leave together at least one sees the other.
   std::atomic<std::uint64_t> used{0};
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

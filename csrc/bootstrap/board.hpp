@@ -1,5 +1,5 @@
 // What one process has to say to the others of its host: a list of short texts in shared memory that only it
-// can write. It outlives its writer for as long as somebody has it mapped, so that the last words of a
+// can write. It outlives its writer for as long as a rank has it mapped, so that the last words of a
 // process that has ended are still read. No store, no socket and no third process is needed.
 //
 // Threads: post() from any thread of the owner. read() from any thread; each reader keeps its own place.

@@ -4,8 +4,8 @@
 
 namespace mpigdr {
 
-// Removes what an MPI launcher told this process or its parent: it belongs to another job, or to torchrun's
-// agent. With both PMI_* and PMIX_* present MPICH 5 even aborts.
+// Removes what an MPI launcher set for this process or its parent: it belongs to another job, or to
+// torchrun's agent. With both PMI_* and PMIX_* present MPICH 5 even aborts.
 void scrub_launcher_environment();
 
 // Lets a process fork (DataLoader workers) although a network library has registered its memory. Values that
@@ -14,7 +14,7 @@ void set_fork_safe_environment();
 
 // Lets connections of UCX over TCP outlive a network that is away for a while: by default a connection
 // without traffic is closed after some 28 s without an answer, and the next operation on it crashes, or never
-// ends. Who is gone is told by our own heartbeat. Values that the user has set stay.
+// ends. Our own heartbeat finds out who is gone. Values that the user has set stay.
 void set_patient_environment();
 
 // For ranks that outnumber the cores: MPICH's default shared-memory collectives wait without yielding the

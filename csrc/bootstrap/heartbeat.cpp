@@ -120,7 +120,7 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
           start("mpigdr-beat", [next](State& state) { state.talk(next); });
       });
       std::unique_lock lock(mutex);
-      changed.notify_all();  // talk_soon, and whoever counts the looks
+      changed.notify_all();  // talk_soon, and tests that count the looks
       changed.wait_for(lock, watch.look_pause(), [&] { return stopping || look_soon; });
       look_soon = false;
     }

@@ -7,7 +7,7 @@
 //
 // The store is lost with the process that serves it (a connection breaks, and no other one comes about at
 // once), or if it does not answer for `silence`. With it goes all news of other hosts, so that their ranks
-// count as lost, unless on_store_lost says otherwise. Losing it harms nobody who stays on one host.
+// count as lost, unless on_store_lost says otherwise. Losing it does not harm groups on one host.
 #pragma once
 
 #include <chrono>
@@ -52,7 +52,7 @@ class Heartbeat {
   // Why there is no news from the store any more, or "".
   std::string store_lost() const;
 
-  // Ends the threads. One that is stuck in the store beyond `patience` is left behind and calls nobody any
+  // Ends the threads. One that is stuck in the store beyond `patience` is left behind and makes no call any
   // more. Idempotent. Not from a callback.
   void stop(std::chrono::milliseconds patience);
 

@@ -2,7 +2,7 @@
 //
 // Thread-safe; calls on one connection follow each other, so that a call that hangs keeps the others waiting:
 // a thread that must not wait takes a clone(). A connection is not free, though: the server may look up each
-// one's name, and answers nobody meanwhile. Any call may throw: the server may be gone.
+// one's name, and answers no other meanwhile. Any call may throw: the server may be gone.
 #pragma once
 
 #include <cstdint>

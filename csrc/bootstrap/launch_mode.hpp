@@ -46,7 +46,7 @@ struct Proposal {
   BootstrapMode request = BootstrapMode::Auto;
   std::optional<Launcher> launcher;
   bool elastic = false;      // started by torchrun: launcher variables belong to its agent
-  bool initialised = false;  // somebody in this process (mpi4py) has initialised an MPI of the right size
+  bool initialised = false;  // another library (mpi4py) has initialised an MPI of the right size
   std::string host;          // host_identity()
   std::string cpus;          // usable_cpus()
   std::string nonce;         // that of rank 0 names the job

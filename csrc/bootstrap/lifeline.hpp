@@ -1,5 +1,5 @@
-// How one host learns at once that a process of another has ended: a TCP connection on which nobody ever says
-// a word. The kernel resets it when the process ends, however that happens, and keeps it while the process is
+// How one host learns at once that a process of another has ended: a TCP connection that never carries
+// data. The kernel resets it when the process ends, however that happens, and keeps it while the process is
 // stopped or the network is down.
 //
 // Threads: one at a time.
@@ -13,7 +13,7 @@
 
 namespace mpigdr {
 
-// The end of the process that is watched. Nobody is accepted: what stands in the queue of the listener is a
+// The end of the process that is watched. It accepts nothing: what stands in the queue of the listener is a
 // connection already, and a stranger gets nothing but a place there.
 class Lifeline {
  public:
@@ -40,7 +40,7 @@ class LifelineWatch {
   enum class State {
     Unknown,  // there is no connection, or not yet
     Holds,
-    Ended  // there was one, it was reset, and its host says that nobody listens any more
+    Ended  // there was one, it was reset, and its host says that no process listens any more
   };
   State look();  // does not wait
 
@@ -49,7 +49,7 @@ class LifelineWatch {
     sockaddr_in6 address{};  // IPv4 mapped
     int socket = -1;
   };
-  static bool connect(Address& to);  // false: nobody listens there
+  static bool connect(Address& to);  // false: no process listens there
   static void close(Address& to);
 
   std::vector<Address> addresses_;

@@ -22,7 +22,7 @@ struct News {
   std::vector<int> ranks;    // whom it is about, at least one
   std::string text;          // a sentence that names ranks, hosts, pids and how it was found
   bool meets_again = false;  // Left: it waits for the others before it ends MPI
-  // Left and Failed: how far it took part, for whoever knows what groups are. Quiet and Back: a number that
+  // Left and Failed: how far it took part, for code that knows groups. Quiet and Back: a number that
   // tells one time from the next.
   std::string details;
 };

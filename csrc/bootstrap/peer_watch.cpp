@@ -32,10 +32,6 @@ bool slept(PeerWatch::Time before, PeerWatch::Time now, milliseconds pause) {
   return before != PeerWatch::Time{} && now - before > 4 * pause + milliseconds(2000);
 }
 
-bool is_about_life(News::Kind kind) {
-  return kind == News::Kind::Ended || kind == News::Kind::Silent || kind == News::Kind::Left;
-}
-
 }  // namespace
 
 PeerWatch::PeerWatch(PeerWatchOptions options, OnNews on_news)
@@ -43,7 +39,7 @@ PeerWatch::PeerWatch(PeerWatchOptions options, OnNews on_news)
   const auto& all = options_.processes;
   std::map<std::uint64_t, std::size_t> places;
   for (int r = 0; r < static_cast<int>(all.size()); ++r) {
-    // A rank that nobody can look at stands alone.
+    // A rank that no other can look at stands alone.
     const std::uint64_t domain = all[r].domain ? all[r].domain : ~static_cast<std::uint64_t>(r);
     const auto [place, first] = places.emplace(domain, domains_.size());
     if (first) domains_.emplace_back();
@@ -62,66 +58,17 @@ milliseconds PeerWatch::look_pause() const {
   return std::max(milliseconds(250), milliseconds(4 * here));
 }
 
-PeerWatch::Key PeerWatch::key_of(const News& news) {
-  return {news.kind, news.ranks, is_about_life(news.kind) ? "" : news.details};
-}
-
-bool PeerWatch::keep_new(News& news) {
-  if (!is_about_life(news.kind)) {
-    if (!seen_.insert(key_of(news)).second) return false;
-    for (const int r : news.ranks) {
-      if (news.kind == News::Kind::Quiet) quiet_.insert_or_assign(r, news);
-      if (news.kind == News::Kind::Back) quiet_.erase(r);
-    }
-    return true;
-  }
-  std::erase_if(news.ranks, [&](int r) {
-    const auto found = known_.find(r);
-    // What somebody who left had said before may still be under way when its process ends.
-    return found != known_.end() && (found->second.kind != News::Kind::Left || news.kind == News::Kind::Left);
-  });
-  if (news.ranks.empty()) return false;
-  // That its process has ended since is no reason to forget why it left.
-  if (const auto found = known_.find(news.ranks.front()); news.ranks.size() == 1 &&
-                                                          news.kind == News::Kind::Ended &&
-                                                          found != known_.end() && !found->second.meets_again)
-    news.text = found->second.text + "; its process has ended";
-  return true;
-}
-
 void PeerWatch::learn(const News& news, Source source) {
-  const std::lock_guard telling(telling_);
-  News fresh = news;
-  {
-    const std::lock_guard lock(mutex_);
-    if (source == Source::Relayed) forget_published({news});
-    if (!keep_new(fresh)) return;
-    if (source != Source::Relayed && has_peers_elsewhere()) unpublished_.push_back(fresh);
-    if (is_about_life(fresh.kind)) {
-      // The end of a process that had said goodbye and was waiting for the others: they know already what it
-      // did not take part in. Only the last meeting has to know.
-      std::vector<int> told;
-      for (const int r : fresh.ranks) {
-        const auto found = known_.find(r);
-        if (found == known_.end() || !found->second.meets_again) told.push_back(r);
-        if (known_.insert_or_assign(r, fresh).second) order_.push_back(r);
-        quiet_.erase(r);
-      }
-      fresh.ranks = std::move(told);
-    }
-  }
-  // Of a process that has ended every rank here reads the last words by itself, before it is told of the end.
+  const std::lock_guard reporting(reporting_);
+  const bool relayed = source == Source::Relayed;
+  const std::optional<News> fresh = ledger_.add(news, relayed, !relayed && has_peers_elsewhere());
+  if (!fresh) return;
+  // Every rank of this domain sees the end of a process by itself, and reads its last words first.
   const auto& here = domains_[domain_];
   const bool seen_by_all = news.kind == News::Kind::Ended && news.ranks.front() != options_.rank &&
                            std::find(here.begin(), here.end(), news.ranks.front()) != here.end();
-  if (source == Source::Relayed || (source == Source::Found && !seen_by_all))
-    post(news, source == Source::Relayed);
-  if (!fresh.ranks.empty()) on_news_(fresh, source == Source::Found);
-}
-
-void PeerWatch::forget_published(const std::vector<News>& all) {
-  for (const News& news : all)
-    std::erase_if(unpublished_, [key = key_of(news)](const News& other) { return key_of(other) == key; });
+  if (relayed || (source == Source::Found && !seen_by_all)) post(news, relayed);
+  if (!fresh->ranks.empty()) on_news_(*fresh, source == Source::Found);
 }
 
 void PeerWatch::say(News news) {
@@ -156,29 +103,8 @@ void PeerWatch::read_board(int rank) {
   }
 }
 
-std::vector<int> PeerWatch::left_of(const std::vector<int>& ranks) const {
-  std::vector<int> left;
-  const std::lock_guard lock(mutex_);
-  for (const int r : ranks)
-    if (!known_.contains(r)) left.push_back(r);
-  return left;
-}
-
-std::vector<int> PeerWatch::quiet_of(const std::vector<int>& ranks, bool quiet) const {
-  std::vector<int> found;
-  const std::string here = std::to_string(domain_) + ":";
-  const std::lock_guard lock(mutex_);
-  for (const int r : ranks) {
-    const auto known = quiet_.find(r);
-    // Who has said that it is quiet says that it is back.
-    if (quiet ? known != quiet_.end() && known->second.details.starts_with(here) : known == quiet_.end())
-      found.push_back(r);
-  }
-  return found;
-}
-
 bool PeerWatch::is_lowest(Time now) const {
-  for (const int r : left_of(domains_[domain_])) {
+  for (const int r : ledger_.remaining(domains_[domain_])) {
     if (r >= options_.rank) break;
     const auto stopped = stopped_.find(r);
     if (stopped == stopped_.end() || now - stopped->second <= kStandIn) return false;
@@ -194,7 +120,7 @@ std::string PeerWatch::whom(const std::vector<int>& ranks) const {
 
 std::string PeerWatch::given_up() const {
   const bool never = options_.silence.count() == 0;
-  return never ? "; nobody is given up for that (MPI_GDR_HEARTBEAT=0)"
+  return never ? "; no rank is given up for that (MPI_GDR_HEARTBEAT=0)"
                : "; the job waits " + seconds(options_.silence) + " before it gives up (MPI_GDR_HEARTBEAT)";
 }
 
@@ -208,11 +134,7 @@ void PeerWatch::look_around(Time now) {
 }
 
 void PeerWatch::look_at_peer(int rank, Time now) {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = known_.find(rank);
-    if (found != known_.end() && found->second.kind == News::Kind::Ended) return;
-  }
+  if (ledger_.has_ended(rank)) return;
   const ProcessId& process = options_.processes[rank];
   const ProcessState state = options_.probe(process);
   read_board(rank);  // after the probe: of a process that has ended these are its last words
@@ -223,22 +145,22 @@ void PeerWatch::look_at_peer(int rank, Time now) {
                std::to_string(options_.rank) + " on the same host"},
           Source::Found);
   } else if (state != ProcessState::Stopped) {
-    // In a debugger: whoever uses it wants the job to stay.
+    // In a debugger: its user wants the job to stay.
     stopped_.erase(rank);
-    if (lowest_) tell_back(quiet_of({rank}, true), " runs again");
+    if (lowest_) report_back({rank}, " runs again");
   } else {
     const Time since = stopped_.emplace(rank, now).first->second;
-    if (lowest_) tell_stopped(rank, describe(rank, process), now - since);
+    if (lowest_) report_stopped(rank, describe(rank, process), now - since);
   }
 }
 
-void PeerWatch::tell_stopped(int rank, const std::string& who, steady_clock::duration since) {
+void PeerWatch::report_stopped(int rank, const std::string& who, steady_clock::duration since) {
   const std::string text = who + " has not been heard of for " + seconds(since) +
                            ": its process is stopped (by SIGSTOP or job control), seen by rank " +
                            std::to_string(options_.rank) + " on the same host";
   if (options_.silence.count() > 0 && since > options_.silence) {
     learn({News::Kind::Silent, {rank}, text}, Source::Found);
-  } else if (since > kReport && !quiet_of({rank}, false).empty()) {
+  } else if (since > kReport && !ledger_.not_quiet({rank}).empty()) {
     News news{News::Kind::Quiet, {rank}, text + given_up()};
     news.details =
         std::to_string(domain_) + ":" + std::to_string(options_.rank) + "." + std::to_string(++times_quiet_);
@@ -246,15 +168,14 @@ void PeerWatch::tell_stopped(int rank, const std::string& who, steady_clock::dur
   }
 }
 
-void PeerWatch::tell_back(const std::vector<int>& ranks, const std::string& text) {
+void PeerWatch::report_back(const std::vector<int>& candidates, const std::string& text) {
+  // The domain that has reported a rank quiet reports that it is back.
+  const std::vector<int> ranks = ledger_.quiet_by(std::to_string(domain_) + ":", candidates);
   if (ranks.empty()) return;
   News news{News::Kind::Back, ranks, ""};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = quiet_.find(ranks.front());
-    if (found == quiet_.end()) return;
-    news.details = found->second.details;
-  }
+  const auto quiet = ledger_.quiet_news(ranks.front());
+  if (!quiet) return;
+  news.details = quiet->details;
   std::string who = whom(ranks);
   who.resize(who.rfind(' '));  // without "has"
   news.text = who + text;
@@ -268,7 +189,7 @@ void PeerWatch::beat(KvStore& store, Time now) {
   std::vector<int> ranks;
   for (std::size_t i = 1; i < domains_.size() && ranks.empty(); ++i) {
     next = (domain_ + i) % domains_.size();
-    ranks = left_of(domains_[next]);
+    ranks = ledger_.remaining(domains_[next]);
   }
   if (ranks.empty()) return;
   const std::int64_t count = store.add(key(next), 0);
@@ -280,8 +201,7 @@ void PeerWatch::beat(KvStore& store, Time now) {
   if (next != watched_ || heard || count == 0 || slept(talked_, now, talk_pause())) heard_ = now;
   watched_ = next;
   last_beat_ = count;
-  if (heard)
-    return tell_back(quiet_of(ranks, true), ranks.size() == 1 ? " is heard of again" : " are heard of again");
+  if (heard) return report_back(ranks, ranks.size() == 1 ? " is heard of again" : " are heard of again");
   const auto since = now - heard_;
   const std::string text = " not been heard of for " + seconds(since) +
                            ": the host or the network to it is down, or all of it is stopped; seen by " +
@@ -291,7 +211,7 @@ void PeerWatch::beat(KvStore& store, Time now) {
       speaker_ended_ != Time{} && now - speaker_ended_ > std::max(kReport, 4 * talk_pause());
   if (deserted || (options_.silence.count() > 0 && since > std::max(options_.silence, 4 * talk_pause())))
     return learn({News::Kind::Silent, ranks, whom(ranks) + text}, Source::Found);
-  ranks = quiet_of(ranks, false);
+  ranks = ledger_.not_quiet(ranks);
   if (since <= std::max(kReport, 4 * talk_pause()) || ranks.empty()) return;
   News news{News::Kind::Quiet, ranks, whom(ranks) + text + given_up()};
   news.details = std::to_string(domain_) + ":" + std::to_string(options_.rank) + "-" + std::to_string(count) +
@@ -314,7 +234,7 @@ void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
       if (!text) return;
       RecordReader record("a lifeline", *text);
       const int speaker = record.number<int>("rank", 0);
-      const std::vector<int> left = left_of(domains_[domain]);
+      const std::vector<int> left = ledger_.remaining(domains_[domain]);
       if (std::find(left.begin(), left.end(), speaker) == left.end())
         return;  // the next one has yet to write
       at_lifeline_ = speaker;
@@ -327,7 +247,7 @@ void PeerWatch::hold_lifeline(KvStore& store, std::size_t domain, Time now) {
   if (hole_ != Time{}) return;
   to_lifeline_.reset();
   speaker_ended_ = now;
-  if (left_of({at_lifeline_}).empty()) return;
+  if (ledger_.remaining({at_lifeline_}).empty()) return;
   learn({News::Kind::Ended,
          {at_lifeline_},
          describe(at_lifeline_, options_.processes[at_lifeline_]) +
@@ -344,7 +264,7 @@ void PeerWatch::read(KvStore& store, Time now) {
     try {
       item = store.try_get(list + "/" + std::to_string(read_ + 1));
     } catch (const BadSignature& e) {  // whose place it is may still write
-      if (!std::exchange(told_forged_, true))
+      if (!std::exchange(reported_forged_, true))
         log(LogLevel::Warn, "ALIVE", "news that no rank has written is ignored: ", e.what());
     }
     if (!item) {
@@ -365,19 +285,14 @@ void PeerWatch::read(KvStore& store, Time now) {
 }
 
 void PeerWatch::publish(KvStore& store) {
-  std::vector<News> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = unpublished_;
-  }
+  const std::vector<News> all = ledger_.unpublished();
   if (all.empty()) return;
   std::vector<std::string> texts;
   for (const News& news : all) texts.push_back(serialise(news));
   const std::string list = options_.prefix + "/news";
   const std::int64_t item = store.add(list, 1);
   if (item <= kMaxItems) store.set(list + "/" + std::to_string(item), pack(texts));
-  const std::lock_guard lock(mutex_);
-  forget_published(all);
+  ledger_.mark_published(all);
 }
 
 void PeerWatch::talk(KvStore& store, Time now) {
@@ -391,37 +306,13 @@ void PeerWatch::lose_others(const std::string& text) {
   std::vector<int> others;
   for (std::size_t d = 0; d < domains_.size(); ++d)
     if (d != domain_)
-      for (const int r : left_of(domains_[d])) others.push_back(r);
+      for (const int r : ledger_.remaining(domains_[d])) others.push_back(r);
   if (!others.empty()) learn({News::Kind::Silent, others, text}, Source::Found);
 }
 
-bool PeerWatch::published() const {
-  const std::lock_guard lock(mutex_);
-  return unpublished_.empty();
-}
-
-std::string PeerWatch::missing() const {
-  const std::lock_guard lock(mutex_);
-  for (const int r : order_) {
-    const News& news = known_.at(r);
-    if (r != options_.rank && !(news.kind == News::Kind::Left && news.meets_again)) return news.text;
-  }
-  return "";
-}
-
-std::string PeerWatch::lost_among(const std::vector<int>& ranks, bool or_left) const {
-  const std::lock_guard lock(mutex_);
-  for (const int r : order_)
-    if (const News& news = known_.at(r);
-        (or_left || news.kind != News::Kind::Left) && std::find(ranks.begin(), ranks.end(), r) != ranks.end())
-      return news.text;
-  return "";
-}
-
 std::string PeerWatch::quiet_among(const std::vector<int>& ranks) const {
-  const std::lock_guard lock(mutex_);
   for (const int r : ranks)
-    if (const auto found = quiet_.find(r); found != quiet_.end()) return found->second.text;
+    if (const auto quiet = ledger_.quiet_news(r)) return quiet->text;
   return "";
 }
 

@@ -1,11 +1,11 @@
 // Who of the job is still there: the rules, without threads. Heartbeat (heartbeat.hpp) drives them.
 //
 // Ranks of one domain (a host, see ProcessId) look at each other's processes in /proc and read each other's
-// boards: that is definite and quick, and needs nobody else. A process that has ended is told at once. One
+// boards: that is definite and quick. A process that has ended is reported at once. One
 // that is stopped, or a domain that is not heard of, may come back: it is reported after kReport and given up
 // after `silence`.
 //
-// A process that has ended is told at once between domains, too: the next speaker is at the other end of a
+// The end of a process is reported at once between domains, too: the next speaker is at the other end of a
 // lifeline.
 //
 // The lowest rank of a domain that runs speaks for it with the store, and so with other domains: it beats (a
@@ -28,15 +28,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "bootstrap/board.hpp"
 #include "bootstrap/kv_store.hpp"
 #include "bootstrap/lifeline.hpp"
-#include "bootstrap/news.hpp"
+#include "bootstrap/news_ledger.hpp"
 #include "bootstrap/process_id.hpp"
 
 namespace mpigdr {
@@ -46,7 +44,7 @@ struct PeerWatchOptions {
   std::vector<ProcessId> processes;      // by rank
   std::shared_ptr<Boards> boards;        // null: the ranks of a domain hear each other's ends only
   std::string prefix;                    // of all keys: unique per job and attempt, and per store
-  std::chrono::milliseconds silence{0};  // 0: nobody who may come back is given up
+  std::chrono::milliseconds silence{0};  // 0: a rank that may come back is never given up
   std::function<ProcessState(const ProcessId&)> probe = look_at;
 };
 
@@ -55,10 +53,10 @@ class PeerWatch {
   using Time = std::chrono::steady_clock::time_point;
   static constexpr std::chrono::milliseconds kReport{10'000};
   static constexpr int kMaxItems = 4096;
-  // Whoever has taken a place in the list and has not written by then has died.
+  // A rank that has announced an item of the list and has not written it by then has died.
   static constexpr std::chrono::milliseconds kHole{3000};
 
-  // `found_here`: this rank is the first to know, so that it, and nobody else, may say so to the user.
+  // `found_here`: this rank is the first to know, so that it alone says so to the user.
   using OnNews = std::function<void(const News&, bool found_here)>;
   PeerWatch(PeerWatchOptions options, OnNews on_news);
 
@@ -75,12 +73,14 @@ class PeerWatch {
   // Nothing will be heard of other domains any more: gives up all their ranks with this sentence.
   void lose_others(const std::string& text);
   // All that is known to this domain stands in the store, or there is no other domain.
-  bool published() const;
+  bool published() const { return ledger_.unpublished().empty(); }
 
   // A rank that will not come to a last meeting: the sentence about it, or "".
-  std::string missing() const;
+  std::string missing() const { return ledger_.missing(options_.rank); }
   // What was heard first of any of these ranks, but for those that merely left (unless `or_left`); or "".
-  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
+  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const {
+    return ledger_.lost_among(ranks, or_left);
+  }
   // What is known of any of these that may come back, or "".
   std::string quiet_among(const std::vector<int>& ranks) const;
   bool has_peers_elsewhere() const { return domains_.size() > 1; }
@@ -96,18 +96,13 @@ class PeerWatch {
     Heard,   // from a rank of this domain
     Relayed  // stands in the store
   };
-  // Equal for equal news.
-  using Key = std::tuple<News::Kind, std::vector<int>, std::string>;
-  static Key key_of(const News& news);
-  void forget_published(const std::vector<News>& all);  // with mutex_ held
 
   void learn(const News& news, Source source);
-  bool keep_new(News& news);  // what is new of it, and shall be told; with mutex_ held
   void post(const News& news, bool relayed);
   void read_board(int rank);
   void look_at_peer(int rank, Time now);
-  void tell_stopped(int rank, const std::string& who, std::chrono::steady_clock::duration since);
-  void tell_back(const std::vector<int>& ranks, const std::string& text);
+  void report_stopped(int rank, const std::string& who, std::chrono::steady_clock::duration since);
+  void report_back(const std::vector<int>& candidates, const std::string& text);
   bool is_lowest(Time now) const;
   void beat(KvStore& store, Time now);
   void publish(KvStore& store);
@@ -115,8 +110,6 @@ class PeerWatch {
   void read(KvStore& store, Time now);
   std::string whom(const std::vector<int>& ranks) const;
   std::string given_up() const;  // when, for a message
-  std::vector<int> left_of(const std::vector<int>& ranks) const;
-  std::vector<int> quiet_of(const std::vector<int>& ranks, bool quiet) const;
 
   const PeerWatchOptions options_;
   const OnNews on_news_;
@@ -124,13 +117,8 @@ class PeerWatch {
   std::size_t domain_ = 0;                 // of this rank
   std::atomic<bool> speaks_{false};
 
-  std::mutex telling_;             // held during the callback: one at a time
-  mutable std::mutex mutex_;       // all below, down to the line
-  std::map<int, News> known_;      // of ranks that are lost, or left
-  std::vector<int> order_;         // of known_, the first first: later ones may be its consequence
-  std::map<int, News> quiet_;      // who may come back
-  std::set<Key> seen_;             // news that is not about a rank's life
-  std::vector<News> unpublished_;  // in the order in which it was learnt
+  std::mutex reporting_;  // held during the callback: one at a time
+  NewsLedger ledger_;
   // --- of look_around()
   Time looked_{};
   bool lowest_ = false;  // of those of this domain that run, this is the lowest rank
@@ -138,9 +126,9 @@ class PeerWatch {
   std::map<int, Time> stopped_;         // since when
   std::vector<std::size_t> read_from_;  // by rank: place on its board
   // --- of talk()
-  int read_ = 0;              // items of the list
-  bool told_forged_ = false;  // that there was an item that is not ours
-  Time hole_{};               // since when the next item is missing that has been announced
+  int read_ = 0;                  // items of the list
+  bool reported_forged_ = false;  // that there was an item that is not ours
+  Time hole_{};                   // since when the next item is missing that has been announced
   Time talked_{};
   std::size_t watched_ = 0;
   std::int64_t last_beat_ = -1;
@@ -148,7 +136,7 @@ class PeerWatch {
   bool offers_lifeline_ = false;                // this process's
   std::unique_ptr<LifelineWatch> to_lifeline_;  // of the speaker of the next domain; null: not known
   int at_lifeline_ = -1;                        // which rank that is
-  Time speaker_ended_{};                        // that rank has, and nobody has spoken since
+  Time speaker_ended_{};                        // that rank has, and no speaker has spoken since
 };
 
 }  // namespace mpigdr

@@ -220,7 +220,7 @@ void PmiServer::watch_for_abort() {
     unlink_mpich_shared_memory();
     ::_exit(1);
   } catch (const std::exception&) {
-    // A store that fails now is reported by whoever needs it; MPI_Init may still succeed without.
+    // A store that fails now is reported by the caller that needs it; MPI_Init may still succeed without.
   }
 }
 

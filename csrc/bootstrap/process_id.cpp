@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "bootstrap/host.hpp"
+#include "common/fnv1a.hpp"
 #include "common/host_name.hpp"
 
 namespace mpigdr {
@@ -32,12 +34,6 @@ std::optional<std::string> read_proc(std::int64_t pid, const char* file) {
 std::optional<ProcessStat> read_stat(std::int64_t pid) {
   const auto text = read_proc(pid, "stat");
   return text ? std::optional(parse_process_stat(*text)) : std::nullopt;
-}
-
-std::uint64_t hash(const std::string& text) {  // FNV-1a
-  std::uint64_t h = 14695981039346656037u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return h ? h : 1;
 }
 
 }  // namespace
@@ -66,7 +62,7 @@ ProcessId own_process() {
   ProcessId own;
   own.host = host_name();
   own.pid = ::getpid();
-  // In a container that shows another PID namespace's /proc, the pid is that of somebody else.
+  // In a container that shows another PID namespace's /proc, the pid is that of another process.
   char self[32] = "";
   if (::readlink("/proc/self", self, sizeof self - 1) <= 0 || self != std::to_string(own.pid)) return own;
   const auto stat = read_stat(own.pid);
@@ -74,7 +70,11 @@ ProcessId own_process() {
   own.started = stat->started;
   // Containers of one host see processes of their own only.
   char pids[128] = "";
-  if (::readlink("/proc/self/ns/pid", pids, sizeof pids - 1) > 0) own.domain = hash(host_identity() + pids);
+  if (::readlink("/proc/self/ns/pid", pids, sizeof pids - 1) > 0) {
+    Fnv1a hash;
+    hash.add(host_identity() + pids);
+    own.domain = std::max<std::uint64_t>(hash.value(), 1);  // 0: unknown
+  }
   return own;
 }
 

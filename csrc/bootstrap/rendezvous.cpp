@@ -20,7 +20,7 @@ std::string rank_key(const std::string& prefix, int rank) { return prefix + "/r"
 // What the last to arrive publishes where it cannot publish the blobs.
 constexpr char kRefused = '!';
 constexpr std::chrono::seconds kForged(
-    2);  // time for the last to arrive to overwrite what somebody else has published
+    2);  // time for the last to arrive to overwrite what another has published
 
 // Not at once: ranks with another secret wait for kForged, and this one may be the store's host.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {

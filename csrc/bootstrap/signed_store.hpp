@@ -1,5 +1,5 @@
 // What a rank writes into the store is signed, and what it reads is believed only if another rank of the job
-// has signed it: torch's store serves whoever reaches its port.
+// has signed it: torch's store serves every process that reaches its port.
 //
 // A signature is an HMAC-SHA256 over the key and the value. Keys name the run, the attempt, the generation
 // and the place in a list, so that a value says nothing at another key. Counters (add()) and whether a key is

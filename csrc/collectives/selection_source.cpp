@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "common/rank_list.hpp"
 
 namespace mpigdr {
@@ -40,13 +41,12 @@ std::vector<SelectionRow> rows_of_file(const std::string& path) {
   return parse_table(text.str(), path);
 }
 
-// FNV-1a over the rows as text: equal on all ranks and releases, whatever the comments and spaces.
+// Over the rows as text: equal whatever the comments and spaces.
 std::string digest(const std::vector<SelectionRow>& rows) {
-  std::uint64_t h = 14695981039346656037u;
-  for (const SelectionRow& row : rows)
-    for (const char c : to_text(row) + '\n') h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  Fnv1a hash;
+  for (const SelectionRow& row : rows) hash.add(to_text(row) + '\n');
   std::ostringstream hex;
-  hex << std::hex << h;
+  hex << std::hex << hash.value();
   return hex.str();
 }
 

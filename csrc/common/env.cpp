@@ -16,9 +16,10 @@ namespace {
 // One row per variable: how to parse it into an Env and how to print what is in force.
 struct Setting {
   std::string name, default_value, allowed, description;
-  std::function<void(Env&, const std::string&)> parse;
-  bool secret = false;  // nothing tells its value
+  std::function<void(Env&, const Setting&, const std::string&)> parse;
+  bool secret = false;  // its value is never shown
 };
+using Parse = decltype(Setting::parse);
 
 [[noreturn]] void bad(const Setting& row, const std::string& value) {
   fail(ErrorCode::InvalidUsage, row.name, "=", value, " is not valid: expected ", row.allowed);
@@ -28,13 +29,9 @@ std::uint64_t parse_bytes(const Setting& row, const std::string& value) {
   char* end = nullptr;
   errno = 0;
   const unsigned long long number = std::strtoull(value.c_str(), &end, 10);
-  std::uint64_t unit = 1;
-  if (*end == 'k' || *end == 'K')
-    unit = std::uint64_t{1} << 10, ++end;
-  else if (*end == 'm' || *end == 'M')
-    unit = std::uint64_t{1} << 20, ++end;
-  else if (*end == 'g' || *end == 'G')
-    unit = std::uint64_t{1} << 30, ++end;
+  const std::size_t suffix = *end ? std::strcspn("kmg", std::string(1, std::tolower(*end)).c_str()) : 3;
+  const std::uint64_t unit = suffix < 3 ? std::uint64_t{1} << (10 * (suffix + 1)) : 1;
+  if (suffix < 3) ++end;
   const bool digits = !value.empty() && std::isdigit(static_cast<unsigned char>(value[0]));
   if (!digits || *end || errno || number == 0 || number > (std::uint64_t{1} << 40) / unit) bad(row, value);
   return number * unit;
@@ -48,7 +45,7 @@ int parse_int(const Setting& row, const std::string& value, int low, int high) {
   return static_cast<int>(number);
 }
 
-// 64 digits to 32 bytes. What is wrong with others is not told by showing them.
+// 64 digits to 32 bytes. An error does not show the value.
 std::string parse_secret(const Setting& row, const std::string& value) {
   const auto digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
   const auto good = static_cast<std::size_t>(std::count_if(value.begin(), value.end(), digit));
@@ -68,166 +65,152 @@ double parse_seconds(const Setting& row, const std::string& value) {
   return number;
 }
 
-template <typename Enum>
-Enum parse_choice(const Setting& row, const std::string& value,
-                  std::initializer_list<std::pair<const char*, Enum>> choices) {
-  for (const auto& [text, choice] : choices)
-    if (strcasecmp(value.c_str(), text) == 0) return choice;
-  bad(row, value);
+// Parsers of a field.
+using SettingRef = const Setting&;
+using TextRef = const std::string&;
+
+Parse as_text(std::string Env::* field) {
+  return [=](Env& env, SettingRef, TextRef value) { env.*field = value; };
 }
 
-// The rows refer to themselves in messages, so each parser is given its row.
-template <typename Parse>
-Setting row(std::string name, std::string fallback, std::string allowed, std::string description,
-            Parse parse) {
-  Setting r{std::move(name), std::move(fallback), std::move(allowed), std::move(description), nullptr};
-  r.parse = [names = Setting{r.name, r.default_value, r.allowed, r.description, nullptr}, parse](
-                Env& env, const std::string& value) { parse(env, names, value); };
-  return r;
+Parse as_integer(int Env::* field, int low, int high) {
+  return [=](Env& env, SettingRef row, TextRef value) { env.*field = parse_int(row, value, low, high); };
+}
+
+Parse as_seconds(double Env::* field) {
+  return [=](Env& env, SettingRef row, TextRef value) {
+    env.*field = value == "0" ? 0 : parse_seconds(row, value);
+  };
+}
+
+Parse as_bytes(std::optional<std::uint64_t> Env::* field) {
+  return [=](Env& env, SettingRef row, TextRef value) {
+    env.*field = value == "0" ? 0 : parse_bytes(row, value);
+  };
+}
+
+template <typename T>
+Parse as_choice(T Env::* field, std::vector<std::pair<const char*, T>> choices) {
+  return [=](Env& env, SettingRef row, TextRef value) {
+    for (const auto& [name, chosen] : choices)
+      if (strcasecmp(value.c_str(), name) == 0) {
+        env.*field = chosen;
+        return;
+      }
+    bad(row, value);
+  };
+}
+
+Parse as_either(bool Env::* field, const char* yes = "on", const char* no = "off") {
+  return as_choice<bool>(field, {{yes, true}, {no, false}});
+}
+
+void parse_debug(Env& env, SettingRef row, TextRef value) {
+  env.check_calls = strcasecmp(value.c_str(), "DETAIL") == 0;
+  as_choice(&Env::debug, {{"WARN", LogLevel::Warn},
+                          {"INFO", LogLevel::Info},
+                          {"DETAIL", LogLevel::Info},
+                          {"TRACE", LogLevel::Trace}})(env, row, value);
 }
 
 std::vector<Setting> make_rows() {
-  using R = const Setting&;
-  using S = const std::string&;
-  std::vector<Setting> rows;
-  rows.push_back(row(
-      "MPI_GDR_DEBUG", "WARN", "WARN, INFO, DETAIL or TRACE",
-      "log level; INFO: start-up block, DETAIL: also compares calls between ranks, TRACE: every operation",
-      [](Env& e, R r, S v) {
-        e.check_calls = strcasecmp(v.c_str(), "DETAIL") == 0;
-        e.debug = parse_choice<LogLevel>(r, v,
-                                         {{"WARN", LogLevel::Warn},
-                                          {"INFO", LogLevel::Info},
-                                          {"DETAIL", LogLevel::Info},
-                                          {"TRACE", LogLevel::Trace}});
-      }));
-  rows.push_back(row("MPI_GDR_DEBUG_FILE", "", "a path; %h = host, %p = process id",
-                     "where the log goes (default: stderr)", [](Env& e, R, S v) { e.debug_file = v; }));
-  rows.push_back(row("MPI_GDR_TIMEOUT", "", "seconds > 0",
-                     "deadline of every operation (default: the group's timeout)",
-                     [](Env& e, R r, S v) { e.timeout_seconds = parse_seconds(r, v); }));
-  rows.push_back(row("MPI_GDR_HEARTBEAT", "300", "seconds >= 0",
-                     "silence of a rank after which it counts as lost; 0: never",
-                     [](Env& e, R r, S v) { e.heartbeat_seconds = v == "0" ? 0 : parse_seconds(r, v); }));
-  rows.push_back(row("MPI_GDR_ORPHAN_GRACE", "60", "seconds >= 0",
-                     "how long a rank stays when its torchrun agent has ended; 0: to its own end",
-                     [](Env& e, R r, S v) { e.orphan_seconds = v == "0" ? 0 : parse_seconds(r, v); }));
-  rows.push_back(
-      row("MPI_GDR_BOOTSTRAP", "auto", "auto, launcher or store", "how MPI starts", [](Env& e, R r, S v) {
-        e.bootstrap = parse_choice<BootstrapMode>(r, v,
-                                                  {{"auto", BootstrapMode::Auto},
-                                                   {"launcher", BootstrapMode::Launcher},
-                                                   {"store", BootstrapMode::Store}});
-      }));
-  rows.push_back(
-      row("MPI_GDR_SECRET", "", "64 hexadecimal digits",
-          "secret of the launch, equal on all ranks: signs what they tell each other before MPI runs",
-          [](Env& e, R r, S v) { e.secret = parse_secret(r, v); }));
-  rows.back().secret = true;
-  rows.push_back(row("MPI_GDR_MASTER_ADDR", "", "a host name or address",
-                     "address that rank 0 announces when MASTER_ADDR is not set",
-                     [](Env& e, R, S v) { e.master_addr = v; }));
-  rows.push_back(row("MPI_GDR_RANKS_PER_GPU", "0", "0..1000",
-                     "ranks that share a GPU: each sees its own alone; 0: GPUs as they are",
-                     [](Env& e, R r, S v) { e.ranks_per_gpu = parse_int(r, v, 0, 1000); }));
+  std::vector<Setting> rows = {
+      {"MPI_GDR_DEBUG", "WARN", "WARN, INFO, DETAIL or TRACE",
+       "log level; INFO: start-up block, DETAIL: also compares calls between ranks, TRACE: every operation",
+       parse_debug},
+      {"MPI_GDR_DEBUG_FILE", "", "a path; %h = host, %p = process id", "where the log goes (default: stderr)",
+       as_text(&Env::debug_file)},
+      {"MPI_GDR_TIMEOUT", "", "seconds > 0", "deadline of every operation (default: the group's timeout)",
+       [](Env& e, SettingRef r, TextRef v) { e.timeout_seconds = parse_seconds(r, v); }},
+      {"MPI_GDR_HEARTBEAT", "300", "seconds >= 0",
+       "silence of a rank after which it counts as lost; 0: never", as_seconds(&Env::heartbeat_seconds)},
+      {"MPI_GDR_ORPHAN_GRACE", "60", "seconds >= 0",
+       "how long a rank stays when its torchrun agent has ended; 0: to its own end",
+       as_seconds(&Env::orphan_seconds)},
+      {"MPI_GDR_BOOTSTRAP", "auto", "auto, launcher or store", "how MPI starts",
+       as_choice(&Env::bootstrap, {{"auto", BootstrapMode::Auto},
+                                   {"launcher", BootstrapMode::Launcher},
+                                   {"store", BootstrapMode::Store}})},
+      {"MPI_GDR_SECRET", "", "64 hexadecimal digits",
+       "secret of the launch, equal on all ranks: signs what they tell each other before MPI runs",
+       [](Env& e, SettingRef r, TextRef v) { e.secret = parse_secret(r, v); }, true},
+      {"MPI_GDR_MASTER_ADDR", "", "a host name or address",
+       "address that rank 0 announces when MASTER_ADDR is not set", as_text(&Env::master_addr)},
+      {"MPI_GDR_RANKS_PER_GPU", "0", "0..1000",
+       "ranks that share a GPU: each sees its own alone; 0: GPUs as they are",
+       as_integer(&Env::ranks_per_gpu, 0, 1000)},
+  };
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
-    rows.push_back(row(Env::algorithm_variable(collective), "", "a name listed in docs/algorithms.md",
-                       "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
-                       [c](Env& e, R, S v) { e.algorithm[c] = v; }));
+    rows.push_back({Env::algorithm_variable(collective), "", "a name listed in docs/algorithms.md",
+                    "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
+                    [c](Env& e, SettingRef, TextRef v) { e.algorithm[c] = v; }});
   }
-  rows.push_back(row("MPI_GDR_SELECT", "", "rows such as all_reduce:0-4K:flag, separated by #",
-                     "rows of the selection table, tried before those of MPI_GDR_TUNING",
-                     [](Env& e, R, S v) { e.select = v; }));
-  rows.push_back(row("MPI_GDR_TUNING", "", "a path",
-                     "file with rows of the selection table, tried before the built-in ones",
-                     [](Env& e, R, S v) { e.tuning_file = v; }));
-  rows.push_back(row("MPI_GDR_CHUNK_BYTES", "256K", "bytes > 0, suffix K, M or G",
-                     "message size of pipelined algorithms",
-                     [](Env& e, R r, S v) { e.chunk_bytes = parse_bytes(r, v); }));
-  rows.push_back(row("MPI_GDR_LANES", "4", "1..16", "independent lanes per operation at most",
-                     [](Env& e, R r, S v) { e.lanes = parse_int(r, v, 1, 16); }));
-  rows.push_back(
-      row("MPI_GDR_RANKS_PER_NODE", "0", "0..1000000",
-          "take each so many consecutive ranks for a node of their own, to try algorithms for several "
-          "nodes on one; 0: nodes as they are",
-          [](Env& e, R r, S v) { e.ranks_per_node = parse_int(r, v, 0, 1000000); }));
-  rows.push_back(row("MPI_GDR_MAX_IN_FLIGHT", "32", "1..1024",
-                     "collectives of a group that run at the same time",
-                     [](Env& e, R r, S v) { e.max_in_flight = parse_int(r, v, 1, 1024); }));
-  rows.push_back(row("MPI_GDR_NAP_US", "200", "1..100000",
-                     "longest nap of the progress thread in microseconds",
-                     [](Env& e, R r, S v) { e.nap_us = parse_int(r, v, 1, 100000); }));
-  rows.push_back(row(
-      "MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
-      [](Env& e, R r, S v) { e.node_memory = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
-  rows.push_back(
-      row("MPI_GDR_P2P", "auto", "auto, shm or mpi", "how messages between ranks of a node travel",
-          [](Env& e, R r, S v) {
-            e.messages = parse_choice<MessagePath>(
-                r, v, {{"auto", MessagePath::Auto}, {"shm", MessagePath::Shm}, {"mpi", MessagePath::Mpi}});
-          }));
-  rows.push_back(
-      row("MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
-          "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
-          [](Env& e, R r, S v) { e.group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
-  rows.push_back(row("MPI_GDR_DEVICE_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
-                     "tensors that ranks of a node may map, on each device of a rank (default: no limit)",
-                     [](Env& e, R r, S v) { e.device_group_memory = v == "0" ? 0 : parse_bytes(r, v); }));
-  rows.push_back(row("MPI_GDR_BLOCKING_WAIT", "off", "on or off",
-                     "whether Work.wait() blocks the CPU for tensors of a device, too", [](Env& e, R r, S v) {
-                       e.blocking_wait = parse_choice<bool>(r, v, {{"on", true}, {"off", false}});
-                     }));
-  rows.push_back(
-      row("MPI_GDR_ASYNC_ERROR", "exit", "exit or raise",
-          "what follows a failure on a device that nobody waits for: the process ends, or the next "
-          "call on the group raises",
-          [](Env& e, R r, S v) {
-            e.end_on_device_failure = parse_choice<bool>(r, v, {{"exit", true}, {"raise", false}});
-          }));
-  rows.push_back(
-      row("MPI_GDR_GPU_AWARE", "off", "off, auto or on",
-          "whether MPI is given addresses of a device's memory (auto: if it says that it takes them)",
-          [](Env& e, R r, S v) {
-            e.gpu_aware = parse_choice<Env::Choice>(
-                r, v, {{"auto", Env::Choice::Auto}, {"on", Env::Choice::On}, {"off", Env::Choice::Off}});
-          }));
-  rows.push_back(row(
-      "MPI_GDR_IPC", "on", "on or off", "whether devices of a node share staging memory",
-      [](Env& e, R r, S v) { e.device_sharing = parse_choice<bool>(r, v, {{"on", true}, {"off", false}}); }));
-  rows.push_back(row("MPI_GDR_SIMD", "auto", "auto, baseline, avx2, avx512 or avx512_bf16",
-                     "instructions of the reduction kernels (auto: the widest that the processor has)",
-                     [](Env& e, R r, S v) {
-                       e.simd = parse_choice<const char*>(r, v,
-                                                          {{"auto", "auto"},
-                                                           {"baseline", "baseline"},
-                                                           {"avx2", "avx2"},
-                                                           {"avx512", "avx512"},
-                                                           {"avx512_bf16", "avx512_bf16"}});
-                     }));
-  rows.push_back(row(
-      "MPI_GDR_CUDA", "auto", "auto, on or off",
-      "CUDA tensors by the CUDA library (auto: if it was built and there is a device)", [](Env& e, R r, S v) {
-        e.cuda = parse_choice<CudaSupport>(
-            r, v, {{"auto", CudaSupport::Auto}, {"on", CudaSupport::On}, {"off", CudaSupport::Off}});
-      }));
-  rows.push_back(row("MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off",
-                     "operations that the flight log keeps",
-                     [](Env& e, R r, S v) { e.flight_log = parse_int(r, v, 0, 1000000); }));
-  rows.push_back(row("MPI_GDR_FLIGHT_DIR", "", "a path",
-                     "folder of the flight log's files (default: one per job under TMPDIR or /tmp)",
-                     [](Env& e, R, S v) { e.flight_dir = v; }));
-  rows.push_back(row(
-      "MPI_GDR_FLIGHT_SIGNAL", "SIGUSR2", "SIGUSR1, SIGUSR2 or off",
-      "signal that has the flight log written, unless the program handles it", [](Env& e, R r, S v) {
-        e.flight_signal = parse_choice<int>(r, v, {{"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"off", 0}});
-      }));
-  rows.push_back(row("MPI_GDR_TRACE", "", "a path; %r = rank, %h = host, %p = process id",
-                     "file of a Chrome trace of operations and lanes (default: none)",
-                     [](Env& e, R, S v) { e.trace = v; }));
-  rows.push_back(row("MPI_GDR_TRACE_EVENTS", "32768", "1..10000000",
-                     "operations, and rounds of lanes, that the trace keeps",
-                     [](Env& e, R r, S v) { e.trace_events = parse_int(r, v, 1, 10000000); }));
+  using Choice = Env::Choice;
+  const std::vector<Setting> others = {
+      {"MPI_GDR_SELECT", "", "rows such as all_reduce:0-4K:flag, separated by #",
+       "rows of the selection table, tried before those of MPI_GDR_TUNING", as_text(&Env::select)},
+      {"MPI_GDR_TUNING", "", "a path",
+       "file with rows of the selection table, tried before the built-in ones", as_text(&Env::tuning_file)},
+      {"MPI_GDR_CHUNK_BYTES", "256K", "bytes > 0, suffix K, M or G", "message size of pipelined algorithms",
+       [](Env& e, SettingRef r, TextRef v) { e.chunk_bytes = parse_bytes(r, v); }},
+      {"MPI_GDR_LANES", "4", "1..16", "independent lanes per operation at most",
+       as_integer(&Env::lanes, 1, 16)},
+      {"MPI_GDR_RANKS_PER_NODE", "0", "0..1000000",
+       "take each so many consecutive ranks for a node of their own, to try algorithms for several "
+       "nodes on one; 0: nodes as they are",
+       as_integer(&Env::ranks_per_node, 0, 1000000)},
+      {"MPI_GDR_MAX_IN_FLIGHT", "32", "1..1024", "collectives of a group that run at the same time",
+       as_integer(&Env::max_in_flight, 1, 1024)},
+      {"MPI_GDR_NAP_US", "200", "1..100000", "longest nap of the progress thread in microseconds",
+       as_integer(&Env::nap_us, 1, 100000)},
+      {"MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
+       as_either(&Env::node_memory)},
+      {"MPI_GDR_P2P", "auto", "auto, shm or mpi", "how messages between ranks of a node travel",
+       as_choice(&Env::messages,
+                 {{"auto", MessagePath::Auto}, {"shm", MessagePath::Shm}, {"mpi", MessagePath::Mpi}})},
+      {"MPI_GDR_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
+       "tensors that ranks of a node may map, per rank (default: a quarter of the host's memory)",
+       as_bytes(&Env::group_memory)},
+      {"MPI_GDR_DEVICE_GROUP_MEMORY", "", "bytes >= 0, suffix K, M or G",
+       "tensors that ranks of a node may map, on each device of a rank (default: no limit)",
+       as_bytes(&Env::device_group_memory)},
+      {"MPI_GDR_BLOCKING_WAIT", "off", "on or off",
+       "whether Work.wait() blocks the CPU for tensors of a device, too", as_either(&Env::blocking_wait)},
+      {"MPI_GDR_ASYNC_ERROR", "exit", "exit or raise",
+       "what follows a failure on a device after wait() has returned: the process ends, or the next "
+       "call on the group raises",
+       as_either(&Env::end_on_device_failure, "exit", "raise")},
+      {"MPI_GDR_GPU_AWARE", "off", "off, auto or on",
+       "whether MPI is given addresses of a device's memory (auto: if it says that it takes them)",
+       as_choice(&Env::gpu_aware, {{"auto", Choice::Auto}, {"on", Choice::On}, {"off", Choice::Off}})},
+      {"MPI_GDR_IPC", "on", "on or off", "whether devices of a node share staging memory",
+       as_either(&Env::device_sharing)},
+      {"MPI_GDR_SIMD", "auto", "auto, baseline, avx2, avx512 or avx512_bf16",
+       "instructions of the reduction kernels (auto: the widest that the processor has)",
+       as_choice<std::string>(&Env::simd, {{"auto", "auto"},
+                                           {"baseline", "baseline"},
+                                           {"avx2", "avx2"},
+                                           {"avx512", "avx512"},
+                                           {"avx512_bf16", "avx512_bf16"}})},
+      {"MPI_GDR_CUDA", "auto", "auto, on or off",
+       "CUDA tensors by the CUDA library (auto: if it was built and there is a device)",
+       as_choice(&Env::cuda,
+                 {{"auto", CudaSupport::Auto}, {"on", CudaSupport::On}, {"off", CudaSupport::Off}})},
+      {"MPI_GDR_FLIGHT_LOG", "2000", "0..1000000; 0: off", "operations that the flight log keeps",
+       as_integer(&Env::flight_log, 0, 1000000)},
+      {"MPI_GDR_FLIGHT_DIR", "", "a path",
+       "folder of the flight log's files (default: one per job under TMPDIR or /tmp)",
+       as_text(&Env::flight_dir)},
+      {"MPI_GDR_FLIGHT_SIGNAL", "SIGUSR2", "SIGUSR1, SIGUSR2 or off",
+       "signal that has the flight log written, unless the program handles it",
+       as_choice(&Env::flight_signal, {{"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}, {"off", 0}})},
+      {"MPI_GDR_TRACE", "", "a path; %r = rank, %h = host, %p = process id",
+       "file of a Chrome trace of operations and lanes (default: none)", as_text(&Env::trace)},
+      {"MPI_GDR_TRACE_EVENTS", "32768", "1..10000000",
+       "operations, and rounds of lanes, that the trace keeps", as_integer(&Env::trace_events, 1, 10000000)},
+  };
+  rows.insert(rows.end(), others.begin(), others.end());
   return rows;
 }
 
@@ -259,7 +242,7 @@ std::string Env::algorithm_variable(Collective collective) {
 
 Env::Env(const Lookup& lookup) : lookup_(lookup) {
   for (const Setting& r : rows())
-    if (const char* value = lookup(r.name.c_str()); value && *value) r.parse(*this, value);
+    if (const char* value = lookup(r.name.c_str()); value && *value) r.parse(*this, r, value);
 }
 
 const Env& Env::get() {

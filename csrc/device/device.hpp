@@ -45,7 +45,7 @@ using Flag = std::atomic<std::uint32_t>;
 using Flag64 = std::atomic<std::uint64_t>;
 
 // Of work that is recorded once and run any number of times (a CUDA graph), which run it is: the host does
-// not hear of them, so the device counts. Whoever has them runs one after the other.
+// not hear of them, so the device counts. Runs of a group follow each other.
 struct Replays {
   Flag64* count = nullptr;           // in the device's memory
   Flag64* spoiled = nullptr;         // there, too: some wait was cut short
@@ -86,8 +86,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::unique_ptr<DeviceQueue> make_queue() = 0;
-  // A queue that somebody else owns, such as the framework's current stream: `native` is the device runtime's
-  // own handle (cudaStream_t), which must outlive what is returned. Cheap.
+  // A queue that another library owns, such as the framework's current stream: `native` is the device
+  // runtime's own handle (cudaStream_t), which must outlive what is returned. Cheap.
   virtual std::unique_ptr<DeviceQueue> adopt(void* native) = 0;
   // Work given to this native queue is being recorded, to be run later and any number of times (a CUDA
   // graph).

@@ -1,4 +1,4 @@
-// What the shared library of a family of devices offers to whoever loads it. The library is one of its own,
+// What the shared library of a family of devices offers to its loader. The library is one of its own,
 // so that the package needs neither the family's toolkit nor its driver where there is no such device.
 #pragma once
 

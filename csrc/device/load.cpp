@@ -9,7 +9,7 @@
 namespace mpigdr {
 namespace {
 
-// "" if this code is in a program that was found by PATH: nobody then looks into the current folder.
+// "" if this code is in a program that was found by PATH: the current folder is then not searched.
 std::string own_folder() {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&cuda_library), &info) || !info.dli_fname) return "";

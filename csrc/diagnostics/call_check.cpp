@@ -5,27 +5,11 @@
 #include <sstream>
 
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "common/rank_list.hpp"
 
 namespace mpigdr {
 namespace {
-
-// FNV-1a.
-class Hash {
- public:
-  void add(const void* data, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i)
-      value_ = (value_ ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
-  }
-  template <typename T>
-  void add(const T& value) {
-    add(&value, sizeof value);
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 14695981039346656037u;
-};
 
 template <std::size_t N>
 void copy_text(char (&to)[N], std::string_view text) {
@@ -53,7 +37,7 @@ CallHeader::Call agreed_part(const CollectiveSpec& spec) {
   if (has_root(spec.collective)) call.root = spec.root;
   if (spec.collective != Collective::AllToAll) call.count = spec.count;
   if (!spec.counts.empty()) {
-    Hash hash;
+    Fnv1a hash;
     hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
     call.count = hash.value();
   }
@@ -88,14 +72,14 @@ CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::strin
   copy_text(header.name, name);
   copy_text(header.dtype, dtype);
   copy_text(header.detail, detail);
-  Hash hash;
+  Fnv1a hash;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const CallHeader::Call call = agreed_part(*calls[i]);
-    hash.add(call.collective);
-    hash.add(call.dtype);
-    hash.add(call.op);
-    hash.add(call.root);
-    hash.add(call.count);
+    hash.add(&call.collective, sizeof call.collective);
+    hash.add(&call.dtype, sizeof call.dtype);
+    hash.add(&call.op, sizeof call.op);
+    hash.add(&call.root, sizeof call.root);
+    hash.add(&call.count, sizeof call.count);
     if (i < CallHeader::kCalls) header.call[i] = call;
   }
   header.digest = hash.value();

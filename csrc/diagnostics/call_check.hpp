@@ -2,10 +2,10 @@
 // (MPI_GDR_DEBUG=DETAIL). The leading part of an operation: its other parts start once this one is done.
 //
 // Every rank sends its header to every other one directly: 2 (p - 1) small messages per rank and call. A
-// relayed exchange would be cheaper, but then a rank that calls nothing silences others, and nobody can tell
+// relayed exchange would be cheaper, but then a rank that calls nothing silences others, and no rank can tell
 // which one it was; and a rank that leaves with an error could keep its peers from theirs. What only two
 // ranks can compare (how much one sends to the other in an all_to_all) travels in the headers of that pair;
-// its verdict is told to all in a second exchange.
+// its verdict goes to all in a second exchange.
 //
 // Threads: as every Execution.
 #pragma once

@@ -1,7 +1,7 @@
 // Files that tell of a job that may be failing: the flight log, the trace.
 //
-// A file is written on a thread of its own: a file system that hangs delays nobody for longer than the
-// caller's patience, and while a late one goes on, nobody at all. Thread-safe; never throws but for
+// A file is written on a thread of its own: a file system that hangs delays no caller for longer than the
+// caller's patience, and while a late one goes on, none at all. Thread-safe; never throws but for
 // replace_file().
 #pragma once
 
@@ -27,7 +27,7 @@ class FileWriter {
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
  private:
-  // A write has outlasted somebody's patience, and none has ended since. Shared with the threads that write.
+  // A write has outlasted a caller's patience, and none has ended since. Shared with the threads that write.
   const std::shared_ptr<std::atomic<bool>> late_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -2,10 +2,10 @@
 // analyzer compare between ranks. docs/errors-and-faults.md describes the file that is made of it.
 //
 // Threads. record() and forget() are called by the thread that issues the operation, started() by the holder
-// of the progress role, ended() by whoever ends it, snapshot() by any thread at any time. A slot is guarded
-// by a lock of its own that is held for a few copies of memory, never across a call of the transport: a
-// thread that is stuck in the library keeps nobody from reading. An operation whose slot has been taken by a
-// later one is no longer tracked.
+// of the progress role, ended() by the thread that ends it, snapshot() by any thread at any time. A slot is
+// guarded by a lock of its own that is held for a few copies of memory, never across a call of the transport:
+// a thread that is stuck in the library does not keep others from reading. An operation whose slot has been
+// taken by a later one is no longer tracked.
 //
 // Cost: slots are made up front and nothing is allocated unless an operation fails.
 #pragma once

@@ -18,7 +18,7 @@ class FlightSignal {
   // Does nothing if the signal is not at its default, or if the system has no eventfd to give.
   // `writer` or `trace` may be null.
   FlightSignal(int signal, std::shared_ptr<FlightWriter> writer, std::shared_ptr<const Trace> trace = {});
-  ~FlightSignal();  // gives the signal its default back, unless it is somebody else's by now
+  ~FlightSignal();  // gives the signal its default back, unless the program has taken it by now
   FlightSignal(const FlightSignal&) = delete;
   FlightSignal& operator=(const FlightSignal&) = delete;
 

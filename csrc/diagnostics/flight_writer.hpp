@@ -32,7 +32,7 @@ class FlightWriter {
   std::string path() const;
 
   using Result = FileWriter::Result;
-  // Replaces the file in one step; readers never see half of it. `reason`: why, for whoever reads it.
+  // Replaces the file in one step; readers never see half of it. `reason`: why, for the reader.
   Result write(const std::string& reason, std::chrono::milliseconds patience,
                const std::string& path = {}) const;
   // Writes it, and says so for the end of a message: "; flight log: /tmp/..." or why there is none.

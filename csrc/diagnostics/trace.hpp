@@ -2,8 +2,8 @@
 // trace of it (MPI_GDR_TRACE), docs/tracing.md says how it looks.
 //
 // Threads. started(), enter(), execution() and round() are called by the holder of the progress role, ended()
-// by whoever ends the operation, snapshot() and write() by any thread at any time. One mutex is held for the
-// copy of one record, or of all of them by snapshot(); never across a call of the transport.
+// by the thread that ends the operation, snapshot() and write() by any thread at any time. One mutex is held
+// for the copy of one record, or of all of them by snapshot(); never across a call of the transport.
 //
 // Memory: two rings of `capacity` records, made up front; a new record takes the place of the oldest.
 //
@@ -111,7 +111,7 @@ class Trace : public ExecutionObserver, public std::enable_shared_from_this<Trac
 // role; the trace outlives it.
 class RoundTrace final : public RoundObserver {
  public:
-  // `rank`: this one, which is nobody's peer.
+  // `rank`: this one, which is no peer.
   RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank);
   void began(int lane) override { lanes_[static_cast<std::size_t>(lane)].began = Clock::now(); }
   void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }

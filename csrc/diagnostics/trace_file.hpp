@@ -8,7 +8,7 @@
 
 namespace mpigdr {
 
-// `reason`: why it is written, for whoever reads it.
+// `reason`: why it is written, for the reader.
 std::string chrome_trace(const Trace::Snapshot& shot, const TraceOptions& options, const std::string& reason);
 
 // The file of one rank: %r in `pattern` is its rank, %h the host's name, %p the process id. Without %r, a job

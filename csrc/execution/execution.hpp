@@ -1,7 +1,7 @@
 // One running schedule. The engine polls it; who owns what:
 //  - constructed and launched on the issuing thread,
 //  - advance() is called by the holder of the progress role only, never concurrently with itself,
-//  - destroyed by whoever drops the operation, after completion, or never (leaked on purpose) after a
+//  - destroyed by the thread that drops the operation, after completion, or never (leaked on purpose) after a
 //  failure.
 #pragma once
 
@@ -38,7 +38,7 @@ struct Binding {
   shm::CallId call;            // compared with the others' before their memory is touched
   // The same for AllToAll, by rank; empty for others.
   std::vector<std::uint64_t> send_counts, recv_counts;
-  ExecutionObserver* observer = nullptr;  // null: nobody asks
+  ExecutionObserver* observer = nullptr;  // null: none
 };
 
 inline constexpr int kHeaderTag = 2 * kMaxLanes;  // of call_check.hpp, from tag_base

@@ -1,4 +1,4 @@
-// Who is told of the rounds of schedules that run on host memory, where somebody asks for them
+// Who hears of the rounds of schedules that run on host memory
 // (MPI_GDR_TRACE). All calls come from the holder of the progress role.
 #pragma once
 

@@ -138,7 +138,7 @@ void Job::start_network(int rank, int size, std::chrono::milliseconds timeout, b
     options.key = key_prefix();
   }
   set_log_rank(rank, size);
-  host::selected_isa();  // a wrong MPI_GDR_SIMD is told before the network starts
+  host::selected_isa();  // a wrong MPI_GDR_SIMD is an error before the network starts
   const bool first = !network_.started();
   options.rank = rank;
   options.size = size;
@@ -287,7 +287,7 @@ void Job::finalize(const std::string& failure) noexcept {
     return liveness_.missing();
   });
   if (told && !finalized) liveness_.give_up(milliseconds(500));
-  // Another library ends MPI: nobody was waited for.
+  // Another library ends MPI: there was no wait.
   if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));

@@ -81,7 +81,7 @@ class Job {
 
   // The group is closed; if it was well, its communicators are freed.
   void group_closed(const Group& group);
-  // The others are told, when this process ends, how far it took part.
+  // The others hear, when this process ends, how far it took part.
   void group_aborted(const Group& group) { liveness_.closed(group); }
 
   // Throws Aborted in a forked child: the network and our threads exist in the parent only.

@@ -7,6 +7,7 @@
 #include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "common/log.hpp"
 #include "job/group_memory.hpp"
 #include "job/job.hpp"
@@ -20,13 +21,10 @@ namespace {
 
 constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
 
-// FNV-1a: equal on all ranks and releases, unlike std::hash.
 std::uint64_t hash(const std::vector<int>& ranks) {
-  std::uint64_t h = 14695981039346656037u;
-  for (int rank : ranks)
-    for (int byte = 0; byte < 4; ++byte)
-      h = (h ^ ((static_cast<unsigned>(rank) >> (8 * byte)) & 0xff)) * 1099511628211u;
-  return h;
+  Fnv1a hash;
+  hash.add(ranks.data(), ranks.size() * sizeof ranks[0]);
+  return hash.value();
 }
 
 std::vector<int> nodes_of(const Membership& job, const std::vector<int>& members) {
@@ -86,7 +84,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   check_process();
   if (finalized_.load(std::memory_order_acquire))
     fail(ErrorCode::Aborted, "MPI was finalised in this process, and it cannot be started twice");
-  // A bad variable or file is told before anyone is waited for.
+  // A bad variable or file is an error before any wait.
   const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
   trace(request.job_rank, request.job_size);  // so is a file that cannot be written
   join_generation(request);
@@ -164,7 +162,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // Nobody waits for the memory of a rank that has none: its ticket is empty.
+    // No rank waits for the memory of a rank that has none: its ticket is empty.
     meeting.memory = shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there);
   }
   return meeting;

@@ -185,7 +185,7 @@ std::string Liveness::missing() const {
 
 void Liveness::on_news(const News& news, bool found_here) {
   const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
-  // Of a stopped process nothing else may tell: whoever waits in torch's own store calls gets no error. One
+  // Of a stopped process nothing else may say so: a thread in torch's own store calls gets no error. One
   // rank says it for all.
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
   const bool loud = found_here && (may_return || news.kind == News::Kind::Silent);
@@ -226,7 +226,7 @@ void Liveness::lose(const News& news) {
                                   self ? "the other ranks go on without this one: " + news.text : news.text);
 }
 
-// Told twice (by opened() and on_news() at once) is as good as once.
+// Being notified twice (by opened() and on_news() at once) does no harm.
 bool Liveness::depart(const Open& open, const News& news) {
   const std::vector<Part> parts = parts_of(news);
   bool concerned = false;
@@ -254,7 +254,7 @@ void Liveness::write_flight_log(const std::string& reason) {
   if (writer && !writer->path().empty()) writer->write(reason, milliseconds(500));
 }
 
-// Told by another thread, or behind the call: the caller may hold locks of the group and of the engine.
+// By another thread, or after the call: the caller may hold locks of the group and of the engine.
 void Liveness::failed(const Group& group, const std::string& reason) noexcept {
   try {
     const auto watch = heartbeat();
@@ -270,7 +270,7 @@ void Liveness::failed(const Group& group, const std::string& reason) noexcept {
     }
     watch->look_soon();
   } catch (const std::exception& e) {
-    log_fatal(std::string("the other ranks could not be told of a failed group: ") + e.what());
+    log_fatal(std::string("a failed group could not be published to the other ranks: ") + e.what());
   }
 }
 
@@ -302,7 +302,7 @@ std::string Liveness::unsettled() const {
 std::string Liveness::on_store_lost(const std::string& reason) {
   if (ending_.load(std::memory_order_acquire)) return "";
   const std::string server = "the store of the job is gone (" + reason + ")";
-  // Rank 0, which may serve it, said goodbye before it ended: then nobody is lost.
+  // Rank 0, which may serve it, said goodbye before it ended: then no rank is lost.
   bool left = false;
   {
     const std::lock_guard lock(mutex_);

@@ -38,14 +38,14 @@ class Liveness {
   // on; other hosts over this store. `prefix` of the keys: unique per generation.
   void begin(const std::string& prefix, std::function<std::unique_ptr<KvStore>()> connect);
 
-  // The others are told that this rank goes on in another generation, and the watching stops until begin().
+  // The others hear that this rank goes on in another generation, and the watching stops until begin().
   void end_generation();
 
   // `members` are torch's global ranks, by rank in the group; `key` is equal on all of them and used once.
   void opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members, std::string key);
   // The program has destroyed or aborted it.
   void closed(const Group& group);
-  // It has failed on this rank, for a reason that the others do not know: they are told. Does not wait.
+  // It has failed on this rank, for a reason that the others do not know: it is published. Does not wait.
   void failed(const Group& group, const std::string& reason) noexcept;
   // The failure of a group that the program has neither destroyed nor aborted since, or "".
   std::string unsettled() const;
@@ -85,7 +85,7 @@ class Liveness {
     std::vector<int> members;
     std::string key;
     int unfinished = 0;   // operations of the group when it failed
-    std::string failure;  // of which the others are still to be told; "": none
+    std::string failure;  // that the others have not heard of yet; "": none
   };
   struct Open {
     Engine* engine;
@@ -123,7 +123,7 @@ class Liveness {
   std::chrono::steady_clock::time_point aborted_at_{};
   News farewell_;
   std::deque<News> left_;  // of this generation, who left what: a group of that may not be open yet
-  std::chrono::steady_clock::time_point told_{};  // when this rank last told of a failure
+  std::chrono::steady_clock::time_point told_{};  // when this rank last published a failure
   std::atomic<bool> ending_{false};
   OrphanWatch orphan_;  // of the thread that looks around
 };

@@ -1,4 +1,4 @@
-// torchrun's agent, which started this rank: when it has ended, nobody ends the rank any more.
+// torchrun's agent, which started this rank: when it has ended, nothing ends the rank any more.
 #pragma once
 
 #include <chrono>

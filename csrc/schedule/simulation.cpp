@@ -41,7 +41,7 @@ void Simulation::initialise(std::size_t rank) {
   fill(Buffer::Input, layout.input);
   if (spec.collective == Collective::Broadcast && spec.rank == spec.root) fill(Buffer::Output, layout.output);
   if (spec.collective == Collective::Barrier)
-    fill(Buffer::Scratch, layout.scratch);  // nobody looks at the values
+    fill(Buffer::Scratch, layout.scratch);  // the values do not matter
   if (!mode_.device_queue) return;
 
   const Schedule& schedule = *schedules_[rank];

@@ -88,7 +88,7 @@ class Simulation {
   void notify(std::size_t lane);
   void await(std::size_t lane, std::uint32_t step);
   void heed(const Waiting& waiting, const Notice& notice);
-  // Reads or writes memory, whoever owns it, as one step of a lane.
+  // Reads or writes memory of any rank, as one step of a lane.
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
   Extent touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write);

@@ -1,4 +1,4 @@
-// What a builder is told: the collective as every rank of the group sees it, plus who this rank is.
+// A builder's input: the collective as every rank of the group sees it, plus who this rank is.
 #pragma once
 
 #include <cstdint>

@@ -71,7 +71,7 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
 
 void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions options, bool accelerator,
                        std::shared_ptr<StreamResult> result) {
-  // Whether the engine ends the operation or refuses it is known to nobody here: it may throw either way.
+  // Whether the engine ends the operation or refuses it is not known here: it may throw either way.
   if (hooks_->any())
     options.on_finished = [expected = std::make_shared<CompletionHooks::Expected>(hooks_),
                            type = call.type](const Operation& op) {
@@ -107,7 +107,7 @@ void MpiBackend::wait_for_accelerator() {
     try {
       this_job().engine().wait(*operation);
     } catch (const Error&) {
-      // Told to whoever holds the Work; the group has failed, and what comes next says so.
+      // The Work reports it; the group has failed, and what comes next says so.
     }
     if (result && !operation->error()) result->synchronize();
     // A thread of the completer copies back, or a waiter that came first.
@@ -207,7 +207,7 @@ void MpiBackend::startCoalescing() {
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
            "start_coalescing: another thread has a coalescing block open on this group");
-    // torch does not end a block that an exception left. Nothing of it was sent; whoever waits for it gets an
+    // torch does not end a block that an exception left. Nothing of it was sent; a wait for it gets an
     // error.
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",

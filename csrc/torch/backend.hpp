@@ -126,7 +126,7 @@ class MpiBackend : public c10d::Backend {
     });
   }
   // Tells the observers of this call; its span goes to the operation's Work, unless it `joins` a block, which
-  // has one. Nulls if nobody observes.
+  // has one. Nulls if nothing observes.
   struct Profile {
     std::shared_ptr<ProfiledSpan> span;
     std::unique_ptr<ProfiledCall> call;

@@ -80,7 +80,7 @@ void MpiBackend::share_devices(const TensorCall& call) {
 
 void MpiBackend::try_messages(const TensorCall& call) {
   if (!all_say_so(call.streams && call.streams->sees_messages_in_order())) return;
-  // Nobody begins where another one cannot.
+  // No rank begins where another one cannot.
   std::optional<MessageTrial> trial;
   try {
     trial.emplace(*call.streams, rank_, size_);
@@ -126,7 +126,7 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
   if (all) {
     group_->share_devices(node);
   } else {
-    // Some may have mapped what others share: nobody frees that before all have let go of it.
+    // Some may have mapped what others share: it is not freed before all have let go of it.
     const bool free = all_say_so(!node || node->detach());
     if (node && free) node->take_back();
   }
@@ -187,7 +187,7 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
 OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions options, StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
-  group_->check(call.calls, call.name);  // before the device is told of them
+  group_->check(call.calls, call.name);  // before the device hears of them
   auto gate = std::make_shared<Gate>(on.flags());
   gate->expect(static_cast<int>(call.calls.size()));
   c10::Stream begin = caller;

@@ -40,7 +40,7 @@ void CompletionHooks::Expected::tell(std::shared_ptr<c10d::WorkInfo> info) {
 void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info) {
   std::unique_lock lock(mutex_);
   queue_.push_back(std::move(info));
-  if (running_) return;  // whoever runs the hook takes this one next
+  if (running_) return;  // the thread that runs the hook takes this one next
   running_ = true;
   while (!queue_.empty()) {
     const std::shared_ptr<Hook> hook = hook_;

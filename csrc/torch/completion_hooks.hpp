@@ -22,8 +22,8 @@ class CompletionHooks {
   void set(Hook hook);
   bool any() const;
 
-  // One more operation, of which the hook will be told. If it goes without that, the operation never came to
-  // be, or nobody is left to tell of it. Any thread; tell() once.
+  // One more operation, of which the hook will hear. If it goes without that, the operation never came to
+  // be, or no hook is left to call. Any thread; tell() once.
   class Expected {
    public:
     explicit Expected(std::shared_ptr<CompletionHooks> hooks);
@@ -35,7 +35,7 @@ class CompletionHooks {
 
    private:
     const std::shared_ptr<CompletionHooks> hooks_;
-    bool told_ = false;  // by whoever ends the operation; read by the last who drops this
+    bool told_ = false;  // by the thread that ends the operation; read by the last one that drops this
   };
 
   // Until the hook has returned for all operations that were expected, or `patience` is over. How many it has
@@ -49,7 +49,7 @@ class CompletionHooks {
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;
   std::deque<std::shared_ptr<c10d::WorkInfo>> queue_;
-  int expected_ = 0;  // not yet told, or the hook has not returned
+  int expected_ = 0;  // not yet reported, or the hook has not returned
   bool running_ = false;
 };
 

@@ -75,7 +75,7 @@ DeviceQueue& captured_stream(Device& device, c10::Device where) {
   const std::lock_guard lock(registry_mutex);
   OwnStreams& own = own_streams(device);
   if (own.captured)
-    own.spare.push_back(&made);  // somebody else was faster
+    own.spare.push_back(&made);  // another thread was faster
   else
     own.captured = &made;
   return *own.captured;

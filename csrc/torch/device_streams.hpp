@@ -55,7 +55,7 @@ class DeviceStreams {
   c10::Stream results() const { return wrap(*queues_.front()); }
   // Copies of what messages send; waits for nothing but its input.
   c10::Stream departures() const { return wrap(departures_); }
-  // Where Futures are told of what is behind them; carries no work.
+  // Where Futures learn of the events they stand for; carries no work.
   c10::Stream futures() const { return wrap(futures_); }
   // What is captured into graphs, of all groups on this device (execution/device/captured_program.hpp).
   c10::Stream captured() const { return wrap(captured_); }

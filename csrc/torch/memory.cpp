@@ -115,7 +115,7 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
   if (options.device().is_cpu()) {
     allocator = group_allocator().get();
   } else if (served_device(options.device())) {
-    // torch opens the device first, if nobody has, and says which one it is.
+    // torch opens the device first, if it is not open, and says which one it is.
     allocator = device_group_allocator(at::empty({0}, options).device());
   } else {
     fail(ErrorCode::InvalidUsage, "allocate_tensor: device=", options.device().str(),

@@ -1,10 +1,10 @@
-// What torch's profiler, and whoever else observes RecordFunction, sees of an operation:
+// What torch's profiler, and any other observer of RecordFunction, sees of an operation:
 //
 //   mpi-gdr:all_reduce         asynchronous: from the call until the operation is over, on whatever thread
 //   record_param_comms         the call itself, with the metadata that NCCL's have: tools know them
 //   mpi-gdr::all_reduce ring   the same, with the algorithm
 //
-// docs/tracing.md shows what comes of it. Nothing here is done, and no memory is allocated, while nobody
+// docs/tracing.md shows what comes of it. Nothing here is done, and no memory is allocated, while none
 // observes: profiled() says so.
 #pragma once
 
@@ -35,7 +35,7 @@ using ProfileArguments = std::unordered_map<std::string, c10::IValue>;
 //
 // torch's own Work keeps the profiler's state for its end, and writes to it also when the profiler has
 // stopped and given the memory of its events away. Here the state is only watched: an end that comes too late
-// is told to nobody.
+// is not passed on.
 class ProfiledSpan {
  public:
   // `inputs`: looked at by the constructor only, if the observer wants shapes.
@@ -74,7 +74,7 @@ class ProfiledCall {
   std::optional<at::RecordFunction> comms_, call_;
 };
 
-// algorithm, bytes, dtype, count, sequence, group, ranks: what is told besides the tensors' sizes.
+// algorithm, bytes, dtype, count, sequence, group, ranks: what is shown besides the tensors' sizes.
 ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
                                    const Group::Preview& preview);
 

@@ -36,19 +36,19 @@ class StreamResult {
   void keep(std::vector<at::Tensor> tensors);
 
   // --- afterwards ---
-  // It holds what a message brings, so that only the end of the host's part says when it can be told.
+  // It holds what a message brings, so that only the end of the host's part says when it is there.
   bool awaits_message();
   // Later work of `consumer` sees the results; never blocks.
   void order(const c10::Stream& consumer);
   // On the calling thread's current stream of the device. If the operation was issued on that stream, what
   // was kept goes: its memory is given out again in the order of that stream, behind the operation.
   void wait();
-  // Somebody has called wait().
+  // wait() has been called.
   bool awaited();
   // The same on a stream of ours, which is returned: for a Future. Of messages only when the host's part is
   // over.
   c10::Stream order_results();
-  // The host's part is over: what it brought is copied to where it belongs, though nobody has asked.
+  // The host's part is over: what it brought is copied to where it belongs without a request.
   void land();
   // True once the device has the results. The host's part is over.
   bool query();

@@ -50,7 +50,7 @@ void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> ep
       result->land();
       result->release();
     });
-  // The span ends when the operation does, not when somebody looks.
+  // The span ends when the operation does, not when a caller looks.
   if (span_ && operation_->background()) operation_->on_finished([span = span_] { span->end(); });
   // Results that are copied back must arrive even if the user drops the Work. A waiter may come first.
   if (!epilogues_.empty() && operation_->background())
@@ -98,7 +98,7 @@ void MpiWork::settle() {
 
 bool MpiWork::isCompleted() {
   if (Operation& op = operation("is_completed"); !op.finished()) {
-    engine_.expect(op);  // whoever asks does not wait
+    engine_.expect(op);  // a caller that asks does not wait
     return false;
   }
   settle();

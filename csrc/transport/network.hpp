@@ -68,7 +68,7 @@ class Network {
   virtual void renumber(const NetworkOptions& options) = 0;
   // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
   // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
-  // one of them. `missing` is asked now and then while this rank waits: text means that somebody will never
+  // one of them. `missing` is asked now and then while this rank waits: text means that some rank will never
   // come. True if the network was ended by this call. Never throws.
   virtual bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept = 0;
 

@@ -72,7 +72,7 @@ class Conditions(TypedDict):
 
 
 def conditions(report: JobSummary) -> Conditions:
-    """Now, and what a job has told."""
+    """Now, and what a job has reported."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": host.cpu_model(),

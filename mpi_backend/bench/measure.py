@@ -106,7 +106,7 @@ class TorchRanks:
 
     def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
         rank_command.quiet_renamed_calls()
-        if backend == "nccl":  # all_gather() is on the host, and nobody else selects a device
+        if backend == "nccl":  # all_gather() is on the host, and no one else selects a device
             select_accelerator(os.environ)
         dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, timeout=timeout)
         self.backend = backend

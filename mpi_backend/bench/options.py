@@ -57,7 +57,7 @@ COPIED = {  # options that the jobs of a comparison get too
     "--device": "device",
 }
 # From here on every rank rewrites its buffer before each timed call, and all start together: a buffer that
-# nobody writes between calls never leaves the cache of its reader, and shared memory looks far too good.
+# is not rewritten between calls never leaves the cache of its reader, and shared memory looks far too good.
 REWRITE_BYTES = 64 * 1024
 
 

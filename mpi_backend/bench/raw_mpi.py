@@ -19,7 +19,7 @@ from .options import Calls
 
 @dataclass(frozen=True)
 class Call:
-    """What _C.raw_mpi is told of a call."""
+    """What _C.raw_mpi gets of a call."""
 
     collective: str
     in_place: bool

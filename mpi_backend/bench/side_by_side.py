@@ -15,6 +15,7 @@ from .. import rank_command
 from ..columns import for_screen
 from ..run import positive
 from .jobs import Conditions, conditions, interleave
+from .options import contenders
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +49,7 @@ class Command:
         others = [contender for contender in backends if contender != "mpi-gdr"]
         add(
             "--compare",
-            type=self._contenders,
+            type=contenders(*others),
             default=others,
             metavar="LIST",
             help=f"beside mpi-gdr, in turn: some of {','.join(others)} (default: all)",
@@ -63,13 +64,6 @@ class Command:
         add("--json", metavar="FILE", help="also write JSON to FILE; -: to standard output, instead of text")
         add("--timeout", type=positive, default=300, metavar="S", help="deadline of a call (default: 300)")
         add("--backend", help=argparse.SUPPRESS)  # this is a job of one contender
-
-    def _contenders(self, text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        for name in names:
-            if name not in self.backends or name == "mpi-gdr":
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(self.backends)}")
-        return names
 
     def main(
         self,

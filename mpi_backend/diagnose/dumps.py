@@ -70,7 +70,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def read_dump(path: Path) -> Dump:
     """The top-level dictionary of one file. Raises BadDump."""
     try:
-        # Without waiting for whoever would write to a pipe of this name.
+        # Without waiting for a process that would write to a pipe of this name.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise BadDump(f"{path} is no file")
@@ -90,20 +90,20 @@ def read_dump(path: Path) -> Dump:
 def strangers(directory: str) -> list[str]:
     """Sentences about what other users can have written: the folder itself, and files in it."""
     folder, user = Path(directory), os.geteuid()
-    told = []
+    doubts = []
     status = folder.stat()
     if status.st_uid != user:
-        told.append(f"{folder} belongs to the user with number {status.st_uid}")
+        doubts.append(f"{folder} belongs to the user with number {status.st_uid}")
     elif status.st_mode & stat.S_IWOTH:
-        told.append(f"other users can write to {folder}")
+        doubts.append(f"other users can write to {folder}")
     others = sorted(
         path.name for path in folder.iterdir() if path.lstat().st_uid not in (user, status.st_uid)
     )
     if others:
-        told.append(
+        doubts.append(
             f"other users own {', '.join(others[:4])}{', ...' if len(others) > 4 else ''} in {folder}"
         )
-    return told
+    return doubts
 
 
 def read_folder(directory: str, prefix: str = PREFIX) -> dict[int, Dump]:

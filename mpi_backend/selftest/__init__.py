@@ -1,6 +1,6 @@
 """`mpi-gdr selftest`: every operation against a float64 reference, on the ranks given.
 
-The first command for whoever sets up a machine. docs/selftest.md says what is checked and how exactly.
+The first command on a new machine. docs/selftest.md says what is checked and how exactly.
 """
 
 from __future__ import annotations

@@ -69,10 +69,10 @@ FAULTS = (
     ),
     Fault(
         "a rank's group fails and its process lives on (M6)",
-        "whoever needs it in that group is told at once",
+        "a rank that needs it in that group learns it at once",
         (
             TOLD + "test_survivors_are_told_at_once",
-            "unit peer_watch: a_failed_group_is_told_and_its_rank_lives_on",
+            "unit goodbyes: a_failed_group_is_told_and_its_rank_lives_on",
         ),
     ),
     Fault(
@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "many ranks leave at once",
         "all goodbyes are heard",
-        ("unit peer_watch: all_goodbyes_of_a_large_job_are_heard",),
+        ("unit goodbyes: all_goodbyes_of_a_large_job_are_heard",),
     ),
     Fault(
         "a process initialises again with another rank",
@@ -145,7 +145,7 @@ def table(cells: dict[str, list[str]], losses_seen: dict[str, str], faults: Sequ
     lines[0] += " |"
     lines.append("|---" * (len(interruptions.SECONDS) + 1) + "|")
     lines += [f"| {what} | " + " | ".join(row) + " |" for what, row in cells.items()]
-    lines += ["", "| a rank is lost to the others | the last of them is told after |", "|---|---|"]
+    lines += ["", "| a rank is lost to the others | the last of them knows after |", "|---|---|"]
     lines += [f"| {what} | {seen} |" for what, seen in losses_seen.items()]
     lines += ["", "| fault | promise | seen | test |", "|---|---|---|---|"]
     for fault, seen in zip(FAULTS, faults, strict=True):

@@ -14,6 +14,8 @@ import jobs
 import pytest
 from jobs import Case
 
+pytestmark = pytest.mark.long
+
 AT_ONCE = 6
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")

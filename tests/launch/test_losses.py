@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from support import processes, shared_memory
 
+pytestmark = pytest.mark.long
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
-# The tests themselves may run inside a launcher: the command must not take part in its job.
-LAUNCHER_VARIABLES = ("PMI", "PMIX", "OMPI", "HYDRA", "SLURM", "MPI_LOCAL", "RANK", "WORLD_SIZE", "MASTER_")
-
-
-def clean_environment(**variables: str) -> dict[str, str]:
-    """That of a login shell, with one thread per rank and these variables added."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith((*LAUNCHER_VARIABLES, "MPI_GDR_"))}
-    return {**env, "OMP_NUM_THREADS": "1", **variables}
+from .processes import clean_environment
 
 
 def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -1,95 +1,11 @@
-// Who is still there: the rules of PeerWatch under a clock of the test's.
-#include "bootstrap/peer_watch.hpp"
-#include "bootstrap/rendezvous.hpp"
-#include "memory_store.hpp"
+// Who is still there: the rules of PeerWatch.
 #include "test.hpp"
+#include "watched_ranks.hpp"
 
 using namespace mpigdr;
-using namespace std::chrono_literals;
-
-namespace {
-
-// Ranks on hosts, whose processes are in the state that the test says; one clock.
-struct Job {
-  explicit Job(std::vector<int> hosts, std::chrono::milliseconds silence = 300s) {
-    const int size = static_cast<int>(hosts.size());
-    for (int r = 0; r < size; ++r)
-      processes.push_back(
-          {"h" + std::to_string(hosts[r]), static_cast<std::uint64_t>(hosts[r] + 1), 100 + r, 1});
-    states.assign(hosts.size(), ProcessState::Runs);
-    heard.resize(hosts.size());
-    found.resize(hosts.size());
-    silent.assign(hosts.size(), false);
-    std::vector<std::shared_ptr<Boards>> boards(hosts.size());
-    for (auto& b : boards) {
-      b = std::make_shared<Boards>();
-      b->own = std::make_unique<Board>();
-    }
-    for (int r = 0; r < size; ++r)
-      for (int other = 0; other < size; ++other)
-        boards[r]->peers.push_back(other != r && hosts[other] == hosts[r]
-                                       ? BoardReader::open(boards[other]->own->ticket())
-                                       : nullptr);
-    for (int r = 0; r < size; ++r) {
-      PeerWatchOptions o;
-      o.rank = r;
-      o.processes = processes;
-      o.boards = boards[r];
-      o.prefix = "job";
-      o.silence = silence;
-      o.probe = [this](const ProcessId& p) { return states[p.pid - 100]; };
-      watches.push_back(std::make_unique<PeerWatch>(o, [this, r](const News& news, bool found_here) {
-        heard[r].push_back(news);
-        if (found_here) found[r].push_back(news);
-      }));
-    }
-  }
-  // A second in which everybody looks, speakers talk, and everybody looks again, but for those whose
-  // processes do not run or whose host is cut off.
-  void second() {
-    now += 1s;
-    look();
-    for (std::size_t r = 0; r < watches.size(); ++r)
-      if (states[r] == ProcessState::Runs && watches[r]->speaks() && !silent[r]) watches[r]->talk(store, now);
-    look();
-  }
-  void look() {
-    for (std::size_t r = 0; r < watches.size(); ++r)
-      if (states[r] == ProcessState::Runs) watches[r]->look_around(now);
-  }
-  void seconds(int n) {
-    while (n-- > 0) second();
-  }
-  // What a rank has heard, less what it says itself.
-  std::vector<News> of_kind(int rank, News::Kind kind) const {
-    std::vector<News> all;
-    for (const News& news : heard[rank])
-      if (news.kind == kind) all.push_back(news);
-    return all;
-  }
-
-  MemoryStore store;
-  PeerWatch::Time now{1000s};
-  std::vector<ProcessId> processes;
-  std::vector<ProcessState> states;
-  std::vector<bool> silent;
-  std::vector<std::vector<News>> heard, found;
-  std::vector<std::unique_ptr<PeerWatch>> watches;
-};
-
-News goodbye(int rank, bool meets_again = false) {
-  News news;
-  news.text = "rank " + std::to_string(rank) + " has left";
-  news.meets_again = meets_again;
-  return news;
-}
-
-using Kind = News::Kind;
-
-}  // namespace
 
 TEST(a_healthy_job_has_no_news_and_asks_little) {
-  Job job({0, 0, 0, 0, 1, 1, 1, 1});
+  WatchedRanks job({0, 0, 0, 0, 1, 1, 1, 1});
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
   // Per host and round: a beat sent, one read, the length of the list. Once per host: its lifeline, and the
@@ -99,7 +15,7 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
 }
 
 TEST(a_job_on_one_host_does_not_need_the_store) {
-  Job job({0, 0, 0});
+  WatchedRanks job({0, 0, 0});
   job.seconds(3);
   job.watches[2]->say(goodbye(2));
   job.states[1] = ProcessState::Ended;
@@ -118,7 +34,7 @@ TEST(requests_of_large_jobs_stay_below_a_thousand_a_second) {
 }
 
 TEST(an_ended_process_is_told_at_once_and_once) {
-  Job job({0, 0, 1, 1, 2});
+  WatchedRanks job({0, 0, 1, 1, 2});
   job.seconds(3);
   job.states[1] = ProcessState::Ended;
   job.seconds(2);
@@ -135,7 +51,7 @@ TEST(an_ended_process_is_told_at_once_and_once) {
 }
 
 TEST(a_silent_host_is_reported_once_and_given_up_later) {
-  Job job({0, 0, 1, 1, 1, 2});
+  WatchedRanks job({0, 0, 1, 1, 1, 2});
   job.seconds(3);
   for (const int r : {2, 3, 4}) job.silent[r] = true;
   job.seconds(9);
@@ -164,7 +80,7 @@ TEST(a_silent_host_is_reported_once_and_given_up_later) {
 }
 
 TEST(a_host_that_was_cut_off_comes_back) {
-  Job job({0, 0, 1, 1});
+  WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   for (int time = 1; time <= 2; ++time) {
     job.silent[2] = job.silent[3] = true;
@@ -182,7 +98,7 @@ TEST(a_host_that_was_cut_off_comes_back) {
 }
 
 TEST(two_hosts_in_a_row_may_fall_silent) {
-  Job job({0, 1, 2, 3}, 20s);
+  WatchedRanks job({0, 1, 2, 3}, 20s);
   job.seconds(3);
   job.silent[1] = job.silent[2] = true;
   job.seconds(60);
@@ -192,7 +108,7 @@ TEST(two_hosts_in_a_row_may_fall_silent) {
 }
 
 TEST(another_rank_speaks_when_the_speaker_ends) {
-  Job job({0, 0, 1, 1});
+  WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   CHECK(job.watches[2]->speaks() && !job.watches[3]->speaks());
   job.states[2] = ProcessState::Ended;  // what it had to say is said by rank 3
@@ -203,7 +119,7 @@ TEST(another_rank_speaks_when_the_speaker_ends) {
 }
 
 TEST(another_rank_speaks_while_the_speaker_is_stopped) {
-  Job job({0, 0, 1, 1});
+  WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   job.states[2] = ProcessState::Stopped;
   job.seconds(60);  // host 1 as a whole is not taken for silent
@@ -217,7 +133,7 @@ TEST(another_rank_speaks_while_the_speaker_is_stopped) {
 }
 
 TEST(what_the_last_speaker_had_not_published_is_published_by_the_next) {
-  Job job({0, 0, 1, 1});
+  WatchedRanks job({0, 0, 1, 1});
   job.seconds(3);
   job.silent[2] = true;  // it is killed before its next talk
   job.watches[2]->say(goodbye(2));
@@ -230,7 +146,7 @@ TEST(what_the_last_speaker_had_not_published_is_published_by_the_next) {
 }
 
 TEST(a_stopped_process_is_given_up_after_the_silence_only) {
-  Job job({0, 0, 1});
+  WatchedRanks job({0, 0, 1});
   job.seconds(3);
   job.states[1] = ProcessState::Stopped;
   job.seconds(9);
@@ -252,7 +168,7 @@ TEST(a_stopped_process_is_given_up_after_the_silence_only) {
 }
 
 TEST(without_a_heartbeat_only_ends_are_believed) {
-  Job job({0, 0, 1, 2}, 0ms);
+  WatchedRanks job({0, 0, 1, 2}, 0ms);
   job.seconds(3);
   job.states[1] = ProcessState::Stopped;
   job.silent[2] = true;
@@ -267,7 +183,7 @@ TEST(without_a_heartbeat_only_ends_are_believed) {
 }
 
 TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
-  Job job({0, 0, 1, 1}, 20s);
+  WatchedRanks job({0, 0, 1, 1}, 20s);
   job.seconds(3);
   for (auto& state : job.states) state = ProcessState::Stopped;
   job.seconds(100);
@@ -280,90 +196,15 @@ TEST(a_job_that_was_stopped_as_a_whole_goes_on) {
   for (const auto& heard : job.heard) CHECK(heard.empty());
 }
 
-TEST(who_leaves_is_told_and_may_end_later) {
-  Job job({0, 1});
-  job.seconds(2);
-  News news = goodbye(1, true);
-  news.details = std::string("\0x", 2);
-  job.watches[1]->say(news);
-  CHECK(!job.watches[1]->published());
-  job.seconds(2);
-  CHECK(job.watches[1]->published());
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Left);
-  CHECK(job.heard[0][0].details == std::string("\0x", 2) && job.heard[0][0].ranks == std::vector<int>{1});
-  CHECK(job.watches[0]->missing().empty() && job.watches[0]->lost_among({1}).empty());
-
-  Job other({0, 0});
-  other.watches[1]->say(goodbye(1));
-  other.watches[1]->say(goodbye(1));  // once
-  other.seconds(2);
-  CHECK(other.watches[0]->missing() == "rank 1 has left");
-  other.states[1] = ProcessState::Ended;
-  other.seconds(1);
-  CHECK(other.heard[0].size() == 2 && other.heard[0][1].kind == Kind::Ended);
-  CHECK(other.heard[0][1].text == "rank 1 has left; its process has ended");
-}
-
-TEST(the_end_of_one_who_said_goodbye_and_waited_concerns_the_last_meeting_only) {
-  Job job({0, 0});
-  job.watches[1]->say(goodbye(1, true));
-  job.seconds(2);
-  job.states[1] = ProcessState::Ended;
-  job.seconds(2);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].kind == Kind::Left);
-  CHECK(job.watches[0]->missing().find("is gone") != std::string::npos);
-}
-
-TEST(a_goodbye_is_heard_before_the_end_of_the_process) {
-  Job job({0, 0, 0, 1});
-  job.seconds(2);
-  job.watches[1]->say(goodbye(1));
-  job.states[1] = ProcessState::Ended;
-  job.seconds(2);
-  for (const int r : {0, 2, 3}) {
-    CHECK(job.heard[r].size() == 2 && job.heard[r][0].kind == Kind::Left);
-    CHECK(job.heard[r][1].kind == Kind::Ended);
-  }
-}
-
-TEST(a_failed_group_is_told_and_its_rank_lives_on) {
-  Job job({0, 0, 1});
-  job.seconds(2);
-  News news{Kind::Failed, {}, "rank 1 takes no part in group 0 any more"};
-  news.details = "group 0";
-  job.watches[1]->say(news);
-  news.details = "group 1";
-  job.watches[1]->say(news);
-  job.watches[1]->say(news);
-  job.seconds(3);
-  for (const int r : {0, 2}) CHECK(job.heard[r].size() == 2 && job.heard[r][1].details == "group 1");
-  CHECK(job.watches[0]->missing().empty() && job.watches[0]->lost_among({1}, true).empty());
-}
-
-TEST(who_gives_up_the_last_meeting_is_missing) {
-  Job job({0, 1});
-  job.seconds(2);
-  News news = goodbye(1, true);
-  job.watches[1]->say(news);
-  job.seconds(2);
-  CHECK(job.watches[0]->missing().empty());
-  news.kind = Kind::Ended;
-  news.text = "rank 1 has given up";
-  job.watches[1]->say(news);
-  job.seconds(2);
-  CHECK(job.watches[0]->missing() == "rank 1 has given up");
-  CHECK(job.heard[0].size() == 1);  // only the last meeting has to know
-}
-
 TEST(a_debugger_is_no_loss) {
-  Job job({0, 0});
+  WatchedRanks job({0, 0});
   job.states[1] = ProcessState::Traced;
   job.seconds(1000);
   CHECK(job.heard[0].empty());
 }
 
 TEST(who_has_not_begun_is_not_silent) {
-  Job job({0, 1, 2}, 20s);
+  WatchedRanks job({0, 1, 2}, 20s);
   job.silent[1] = true;
   job.seconds(60);
   CHECK(job.heard[0].empty() && job.heard[2].empty());
@@ -375,7 +216,7 @@ TEST(who_has_not_begun_is_not_silent) {
 }
 
 TEST(ranks_elsewhere_are_given_up_together) {
-  Job job({0, 0, 1, 2});
+  WatchedRanks job({0, 0, 1, 2});
   job.seconds(2);
   job.watches[0]->lose_others("the store is gone");
   job.look();
@@ -387,34 +228,12 @@ TEST(ranks_elsewhere_are_given_up_together) {
 }
 
 TEST(news_that_was_never_written_does_not_hide_the_next) {
-  Job job({0, 1, 2});
+  WatchedRanks job({0, 1, 2});
   job.store.add("job/news", 1);  // its author died
   job.seconds(2);
   job.watches[1]->say(goodbye(1));
   job.seconds(20);
   CHECK(job.heard[0].size() == 1 && job.heard[2].size() == 1);
-}
-
-TEST(all_goodbyes_of_a_large_job_are_heard) {
-  std::vector<int> hosts;
-  for (int r = 0; r < 200; ++r) hosts.push_back(r / 4);
-  Job job(hosts);
-  for (int r = 1; r < 200; ++r) job.watches[r]->say(goodbye(r));
-  job.seconds(3);
-  CHECK(job.of_kind(0, Kind::Left).size() == 199);
-  CHECK(job.store.add("job/news", 0) == 50);
-}
-
-TEST(what_is_no_news_is_passed_over) {
-  Job job({0, 1});
-  job.store.add("job/news", 4);
-  job.store.set("job/news/1", "4:what");
-  job.store.set("job/news/2", "what");
-  job.store.set("job/news/3", pack({pack({"0", "text", "0", "", "7"}), pack({"9", "text", "0", "", "1"})}));
-  job.store.set("job/news/4", pack({pack({"0", "text", "0", "", "1x"}), pack({"0", "text", "0", ""})}));
-  job.watches[1]->say(goodbye(1));
-  job.seconds(2);
-  CHECK(job.heard[0].size() == 1 && job.heard[0][0].text == "rank 1 has left");
 }
 
 UNIT_MAIN()

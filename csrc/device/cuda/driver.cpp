@@ -97,8 +97,8 @@ DriverDevice::DriverDevice(int index) : index_(index) {
     int value = 0;
     return d.device_get_attribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
   };
-  // Of the calls that end in _v2, the driver can only be asked for their forms of 64 bits, and whoever has
-  // these has ours.
+  // Of the calls that end in _v2, the driver can only be asked for their forms of 64 bits, and a machine that
+  // has these has ours.
   stream_words_ = d.stream_wait && d.stream_write && d.stream_wait64 && d.stream_write64 &&
                   has(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
   // What a network card writes into this device's memory (GPUDirect) may be overtaken by the flag, which lies

@@ -25,7 +25,7 @@ class DriverDevice {
  public:
   explicit DriverDevice(int index);
 
-  // Streams may be told to wait for a word and to write one; where not, kernels have to do it.
+  // Streams can wait for a word and write one; where not, kernels have to do it.
   bool stream_words() const { return stream_words_; }
   // Later work of the stream waits until the word has reached `at_least`, cyclically: the word may be up to
   // 2^31 - 1 ahead. `word`: an address of the device.
@@ -55,7 +55,7 @@ class DriverDevice {
 
 // Makes the device the calling thread's for a while; nothing to do where it is already. The context is what
 // is kept and given back, not the number of the runtime's device: a thread that had none is left without, and
-// no context comes up on device 0 because somebody asked for its number.
+// no context comes up on device 0 because a call asked for its number.
 class DeviceGuard {
  public:
   explicit DeviceGuard(const DriverDevice& device);

@@ -20,7 +20,8 @@ constexpr Families<ReduceArgs> kKernels[] = {
     {baseline::reduce_floats, baseline::reduce_float8, baseline::reduce_complex, baseline::reduce_integers},
 #ifdef MPIGDR_X86_KERNELS
     {avx2::reduce_floats, avx2::reduce_float8, avx2::reduce_complex, avx2::reduce_integers},
-    // GCC 12 makes fused operations of complex products where it may use AVX-512, also if told not to.
+    // GCC 12 makes fused operations of complex products where it may use AVX-512, also with the option
+    // against it.
     {avx512::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
     {avx512_bf16::reduce_floats, avx512::reduce_float8, avx2::reduce_complex, avx512::reduce_integers},
 #endif

@@ -118,7 +118,7 @@ struct BFloat16Codec {
 
 #ifdef MPIGDR_VECTOR_REGISTERS
   // Two elements lie in a word of 32 bits, one where a float has them and one a shift away: fewer
-  // instructions than to widen the elements in order. Which lane holds which element matters to nobody
+  // instructions than to widen the elements in order. Which lane holds which element does not matter
   // between.
   static constexpr std::size_t kVectors = 2;
   static void load(const Stored* from, Floats* to) {

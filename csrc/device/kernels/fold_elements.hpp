@@ -1,4 +1,4 @@
-// What one thread of a device does in a fold, and what all its threads are told. Plain functions:
+// What one thread of a device does in a fold, and the arguments of all its threads. Plain functions:
 // the host fills in the arguments, and tests/fakecuda/test_folds.cpp calls them there.
 //
 // Elements are read and written 16 bytes at a time where all pointers agree modulo 16, but for the few at

@@ -1,5 +1,5 @@
-// A fold whose addresses are taken from a table at execution (device/located.hpp): what a kernel is told, and
-// what one thread of each block makes of it for the others. Plain functions that the host compiles too.
+// A fold whose addresses are taken from a table at execution (device/located.hpp): what a kernel is given,
+// and what one thread of each block makes of it for the others. Plain functions that the host compiles too.
 #pragma once
 
 #include "device/kernels/fold_elements.hpp"

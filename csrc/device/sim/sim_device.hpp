@@ -100,10 +100,10 @@ class SimDevice : public Device {
   std::string flag_name(const Flag* flag);
 
   const SimOptions options_;
-  std::atomic<int> accepts_{-1};      // submissions before one is refused; < 0: no end of them
-  std::mutex submission_;             // held by every submission, and by whoever waits for the whole device
-  std::mutex state_;                  // guards everything below; taken after submission_
-  std::condition_variable finished_;  // whoever synchronizes waits for items that are
+  std::atomic<int> accepts_{-1};  // submissions before one is refused; < 0: no end of them
+  std::mutex submission_;         // held by every submission, and by a thread that waits for the whole device
+  std::mutex state_;              // guards everything below; taken after submission_
+  std::condition_variable finished_;  // synchronize() waits for items that are
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
   struct Allocation {
     int file;

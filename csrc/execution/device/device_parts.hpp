@@ -26,7 +26,7 @@ struct DevicePart {
 
 // Launches the parts one after the other, the last one with target.conclude, which is behind all of them.
 // Throws what the device throws: then the part that was refused and those that were not launched any more
-// have been told to end_early().
+// have had a call of end_early().
 void launch(const std::vector<DevicePart>& parts, const StreamTarget& target);
 
 }  // namespace mpigdr

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/fnv1a.hpp"
 #include "execution/device/peer_lane.hpp"
 #include "execution/local_step.hpp"
 
@@ -26,11 +27,10 @@ ReduceArgs as_bytes(ReduceArgs args) {
 
 }  // namespace
 
-// FNV-1a, by words.
 std::uint32_t call_digest(std::initializer_list<std::uint64_t> words) {
-  std::uint64_t mixed = 0xcbf29ce484222325u;
-  for (const std::uint64_t word : words) mixed = (mixed ^ word) * 0x100000001b3u;
-  return static_cast<std::uint32_t>(mixed ^ (mixed >> 32));
+  Fnv1a hash;
+  for (const std::uint64_t word : words) hash.add_word(word);
+  return static_cast<std::uint32_t>(hash.value() ^ (hash.value() >> 32));
 }
 
 PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
@@ -124,7 +124,7 @@ void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
       if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n));
   };
   const auto await = [&](int peer, std::uint32_t n) {
-    looked_ = false;  // by now somebody may have given up
+    looked_ = false;  // by now a rank may have given up
     queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
   };
   submit_peer_lane(*schedule_, lane, size, notify, [&](const Step& step) { submit(step, queue); }, await);
@@ -199,7 +199,7 @@ void PeerExecution::look_for_failures(bool ended) const {
     if (node_->concerns(node_->refused(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " could not launch its part of this operation, or of another one of the group, on its device");
-    // A rank that gave up has let its device go on with whatever was there, and told so before. Until this
+    // A rank that gave up has let its device go on with whatever was there, and said so before. Until this
     // device has ended, it may yet turn out whom that rank waited for.
     if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),

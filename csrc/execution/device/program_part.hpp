@@ -25,7 +25,7 @@ class ProgramPart : public Execution {
     rounds_done_ = program_->rounds_done();
     return *done_;
   }
-  // Of what has not begun nobody is to blame.
+  // No peer is to blame for what has not begun.
   std::vector<int> pending_peers() const override {
     const bool begun = std::all_of(before_.begin(), before_.end(), [](const auto& done) { return *done; });
     return begun ? program_->pending_peers() : std::vector<int>{};

@@ -79,7 +79,7 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
       awaited = host_before;
       submit_round(schedule_->rounds[rounds.first_round + r], queue);
       ++device_done;
-      // Nobody looks at the counter before the lane's next messages.
+      // The counter is not read before the lane's next messages.
       std::uint32_t next = r + 1;
       const auto idle = [&](const Sides& s) { return !s.host && !s.device; };
       while (next < rounds.round_count && idle(sides_[rounds.first_round + next])) ++next;

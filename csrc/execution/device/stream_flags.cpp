@@ -39,7 +39,7 @@ StreamFlags StreamFlagPool::acquire(std::uint32_t span) {
   StreamFlags flags;
   while (!take(span, flags)) {
     std::lock_guard growing(growing_);
-    if (take(span, flags)) break;  // somebody else has made some
+    if (take(span, flags)) break;  // another thread has made some
     grow(blocks());
   }
   return flags;
@@ -52,7 +52,7 @@ bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
   free_.pop_back();
   Block& block = blocks_[index];
   // Before the counters get half way round they start over: devices compare them cyclically, and a lane that
-  // has not been used for long must not seem to be ahead. The block is idle, so nobody sees them fall.
+  // has not been used for long must not seem to be ahead. The block is idle, so no reader sees them fall.
   if (block.next_base > INT32_MAX - span) {
     for (std::size_t f = 0; f < StreamFlags::kCount; ++f) block.flags[f].store(0, std::memory_order_release);
     block.next_base = 0;
@@ -79,7 +79,7 @@ void ProgramFlags::end_early(Device& device, std::span<DeviceQueue* const> queue
     for (std::size_t q = 1; q < queues.size(); ++q) device.order(*queues[q], *queues[0]);
     queues[0]->write_flag(flags_.drained(), flags_.base + 1);
   } catch (const std::exception&) {
-    // The device takes nothing any more: nobody will know when it is through.
+    // The device takes nothing any more: its end can no longer be seen.
   }
 }
 

@@ -20,7 +20,8 @@
 
 namespace mpigdr {
 
-// Sets a flag, 32 or 64 bits wide, unless it is further already: somebody else may have let the device go on.
+// Sets a flag, 32 or 64 bits wide, unless it is further already: another thread may have let the device go
+// on.
 template <typename Value>
 void raise(std::atomic<Value>& flag, Value value) noexcept {
   Value seen = flag.load(std::memory_order_relaxed);
@@ -52,7 +53,7 @@ class StreamFlagPool {
  public:
   StreamFlagPool(Device& device, std::size_t blocks);
 
-  // A block nobody uses. Makes more when all are taken, which may synchronise the device: call it before the
+  // A free block. Makes more when all are taken, which may synchronise the device: call it before the
   // operation is posted to the engine.
   StreamFlags acquire(std::uint32_t span);
   // Only once the device has written end(): nothing will touch the flags again.

@@ -42,7 +42,7 @@ class HostExecution : public Execution {
   std::vector<LaneState> lanes_;
   std::vector<const void*> sources_;         // of the step in work, kept to save the allocation
   std::optional<SharedSteps> shared_;        // if the schedule needs them
-  std::unique_ptr<RoundObserver> observer_;  // null: nobody asks
+  std::unique_ptr<RoundObserver> observer_;  // null: none
   bool ended_ = false;
   std::size_t worked_ = 0;  // bytes of this call of advance()
 };

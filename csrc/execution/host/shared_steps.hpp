@@ -73,7 +73,7 @@ class SharedSteps {
   std::vector<const void*> sources_;    // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;
-  shm::Doorbell bell_;  // if somebody is missing
+  shm::Doorbell bell_;  // if a rank is missing
   bool told_ = false, begun_ = false;
 };
 

@@ -65,7 +65,7 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
   if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
-  if (void* const memory = take(size, stream)) return memory;  // somebody else has been here meanwhile
+  if (void* const memory = take(size, stream)) return memory;  // another thread has been here meanwhile
   // No stream will ever take what several have used. What other streams wait to take is theirs while it may
   // be.
   if (may_wait && would_fit(size, stream, false)) wait_for_freed();

@@ -104,7 +104,7 @@ class DeviceArena {
   Device& device_;
   const std::uint64_t limit_;
   const int owner_;     // pid
-  std::mutex growing_;  // by whoever asks the device for something; before mutex_
+  std::mutex growing_;  // by the thread that asks the device for something; before mutex_
   std::atomic<int> count_{0};
   std::array<Segment, kMaxSegments> segments_;
 

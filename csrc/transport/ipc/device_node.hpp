@@ -62,10 +62,10 @@ class DeviceNode {
   // Tells of the group memory that there is as well.
   Ticket ticket();
   // Maps what the others have, in rank order, and tries it. False, and why, if something cannot be, or if
-  // other bytes come out than went in, as in virtual machines whose devices do not reach each other; nobody
+  // other bytes come out than went in, as in virtual machines whose devices do not reach each other; no rank
   // may use it then. Group memory that cannot be mapped is no such thing.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
-  // Where nobody may use it: unmaps what of the others has been mapped. False if the device does not let it.
+  // Where no rank may use it: unmaps what of the others has been mapped. False if the device does not let it.
   bool detach() noexcept;
   // All ranks that had a ticket have done so: memory is this rank's alone again.
   void take_back() { shared_ = false; }
@@ -104,8 +104,8 @@ class DeviceNode {
   }
   // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
-  // No replay waits for others any more, now and later; what it computes is worth nothing, and it tells
-  // nobody anything. Any thread.
+  // No replay waits for others any more, now and later; what it computes is worth nothing, and it
+  // notifies no peer. Any thread.
   void release_replays() const noexcept { released().store(1, std::memory_order_release); }
   const Device& device() const { return device_; }
   // Several ranks are on this rank's device, where processes take turns. Known once attached.
@@ -138,7 +138,7 @@ class DeviceNode {
   void tell(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
     for (int r = 0; r < size_; ++r) {
-      std::uint64_t none = 0;  // what was told first holds for more
+      std::uint64_t none = 0;  // the first value covers more uses
       flag(r, 0, kind, rank_).compare_exchange_strong(none, from, std::memory_order_acq_rel);
     }
   }

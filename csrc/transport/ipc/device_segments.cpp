@@ -93,7 +93,7 @@ void DeviceSegments::map(int r, std::uint64_t use) {
       continue;
     }
     mapped_any_ = true;
-    // Their only writer: whoever sees the bit may let its device send this one there.
+    // Their only writer: a rank that sees the bit may let its device send this one there.
     Line& line = theirs.mapped[rank_];
     line.since.store(use, std::memory_order_relaxed);
     line.value.store(line.value.load(std::memory_order_relaxed) | bit(seen), std::memory_order_release);

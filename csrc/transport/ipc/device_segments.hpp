@@ -1,6 +1,6 @@
 // How the ranks of a node come to know the segments of each other's group memory (device_arena.hpp): a part
 // of the host memory that a DeviceNode shares. Each rank publishes its segments in its own part; the others
-// look there before each collective, map what is new, and say so in the owner's part. Nobody waits.
+// look there before each collective, map what is new, and say so in the owner's part, without waiting.
 //
 // Threads: all but shown() and bases() are serialised by the caller. What the host of another rank writes
 // here it may write at any time.
@@ -35,7 +35,7 @@ class DeviceSegments {
   // anything but publish() is called.
   void attach(int r, std::byte* part);
 
-  // Own segments since the last time. Before all parts are known: whoever attaches then sees them.
+  // Own segments since the last time. Before all parts are known: a rank that attaches then sees them.
   void publish();
   // The same, and maps what the others have published, for collectives from use `use` of the slots on: those
   // before may run on a device that does not look for it. One that cannot be mapped is never tried again; the
@@ -80,7 +80,7 @@ class DeviceSegments {
   std::vector<Part> parts_;  // by rank
   std::uint64_t* own_bases_ = nullptr;
   int published_ = 0;
-  // Of the news; at first what it never is: segments are published before anybody can be told.
+  // Of the news; at first what it never is: segments are published before any rank can be notified.
   std::uint64_t heard_ = ~std::uint64_t{0};
   std::vector<int> seen_;  // by rank: entries that were tried
   bool failed_before_ = false, mapped_any_ = false;

@@ -1,6 +1,6 @@
 // All ranks of a group in one process: the transport under the unit tests of the engine and of device
 // programs. Matches as MPI does (per channel, in order per source and tag, any-source receives), and can be
-// told to be late, dead, stuck or broken.
+// set to be late, dead, stuck or broken.
 //
 // Threads: each rank's Transport is used by one thread at a time, different ranks by different threads at
 // once. Data is copied on the thread that completes a match, so a buffer may be read or written by another

@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 // MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
                     const std::function<std::string()>& missing) {
-  // Whoever is missing by now has not passed this barrier, but may have been in it and given up: then it
+  // A rank that is missing by now has not passed this barrier, but may have been in it and given up: then it
   // would end well here, and MPI_Finalize would not.
   if (missing && !missing().empty()) return false;
   MPI_Request request = MPI_REQUEST_NULL;
@@ -26,7 +26,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
-  steady_clock::time_point since{};  // somebody is missing
+  steady_clock::time_point since{};  // a rank is missing
   auto next_look = start;
   std::chrono::microseconds pause(10);
   for (;;) {

@@ -1,4 +1,4 @@
-// Who the ranks of the job are, told over MPI, since a launcher may start it before there is a store.
+// Who the ranks of the job are, exchanged over MPI, since a launcher may start it before there is a store.
 #include <mpi.h>
 #include <sys/random.h>
 #include <unistd.h>

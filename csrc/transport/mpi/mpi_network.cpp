@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds kLookEvery(100);
 constexpr std::chrono::seconds kGrace(
     2);  // a peer's watchdog fires first, so that its rank can be named here
 
-// What is wrong with an MPI that somebody else has initialised, or "".
+// What is wrong with an MPI that another library has initialised, or "".
 std::string objection_to_existing(int expected_size) {
   if (mpi_is_finalized()) return "MPI was finalised in this process, and it cannot be started twice";
   int level = 0, size = 0;

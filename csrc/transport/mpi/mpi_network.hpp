@@ -42,7 +42,7 @@ struct Info {
   std::string mpi_path;      // file of the loaded libmpi
   std::string abi;           // that this binary was built for: "MPICH ABI", "Open MPI"
   std::string standard;      // "5.0"
-  std::string device;        // "ch4:ucx ofi", as MPICH names its network modules; empty: not told
+  std::string device;        // "ch4:ucx ofi", as MPICH names its network modules; empty: unknown
   std::string thread_level;  // "multiple", ...
   std::string processor;
   std::string initialized_by;  // "mpi-gdr", "another library in this process"

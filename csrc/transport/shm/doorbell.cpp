@@ -22,8 +22,8 @@ const void* low_half(const std::atomic<std::uint64_t>& flag) {
 }  // namespace
 
 void sleep(const Doorbell& bell, std::chrono::microseconds patience) {
-  // Before the last look at the flag, which the kernel takes: either it sees the new value, or whoever stored
-  // it sees that somebody sleeps.
+  // Before the last look at the flag, which the kernel takes: either it sees the new value, or the writer
+  // that stored it sees that a thread sleeps.
   bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
   const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
   if (bell.flag->load(std::memory_order_seq_cst) == bell.seen)

@@ -1,7 +1,7 @@
 // Sleeping until another process has raised a flag in shared memory, where spinning would keep its rank from
 // the core. Linux futexes: futex(2), FUTEX_WAIT and FUTEX_WAKE between processes.
 //
-// The flag is raised as ever; whoever raised it rings after that, which costs a fence while nobody sleeps.
+// The flag is raised as ever; its writer rings after that, which costs a fence while no thread sleeps.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace mpigdr::shm {
 
-// A flag that somebody waits for. A value; what it points to stands in shared memory, and outlives it.
+// A flag that a thread waits for. A value; what it points to stands in shared memory, and outlives it.
 struct Doorbell {
   const std::atomic<std::uint64_t>* flag = nullptr;
   std::uint64_t seen = 0;                          // its value when it was looked at

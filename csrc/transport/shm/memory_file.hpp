@@ -1,6 +1,6 @@
 // A file without a name (memfd) that processes of one user map: how it is made, and how another process's is
-// found through /proc/PID/fd. It is sealed at its size, since whoever touches pages behind the end of a file
-// that has been cut is killed by SIGBUS; and it stands in no core dump. Stateless; thread-safe.
+// found through /proc/PID/fd. It is sealed at its size, since a process that touches pages after the end of a
+// file that has been cut is killed by SIGBUS; and it stands in no core dump. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>

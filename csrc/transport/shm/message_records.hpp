@@ -17,7 +17,7 @@ enum Kind : std::uint32_t {
   kGo,         // it is wanted through the ring
   kPiece,      // of it
   kOpened,     // both ends copy it: where it goes
-  kDone        // it is there, or nobody will have it
+  kDone        // it is there, or will never be taken
 };
 
 // The payload of Offer and Opened: in the memory of the rank that writes it.

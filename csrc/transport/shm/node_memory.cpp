@@ -102,7 +102,7 @@ Segment::Segment(const Arena* arena, std::size_t message_bytes)
 }
 
 Segment::~Segment() {
-  // Whoever has mapped it need not wait for a rank that gave up.
+  // A rank that has mapped it need not wait for a rank that gave up.
   std::uint32_t pending = kPending;
   header(memory_).verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
                                                   std::memory_order_relaxed);

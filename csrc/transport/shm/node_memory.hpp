@@ -10,8 +10,8 @@
 // _writev ("CMA") where the kernel allows it.
 //
 // Flags are 64-bit counters with one writer each and values that only grow, stored with release and read with
-// acquire order: whoever has seen a value sees all that its writer did before. The writer's generation stands
-// in the upper half, so a slot is used again without being reset.
+// acquire order: a reader that has seen a value sees all that its writer did before. The writer's generation
+// stands in the upper half, so a slot is used again without being reset.
 //
 // Threads: create() blocks; everything else is lock-free and thread-safe between slots; a slot is used by one
 // thread at a time on each rank.
@@ -123,7 +123,7 @@ class NodeMemory {
   // rank, also if its process has ended and another one has got its pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
-  // The same for whoever has another way: false if the kernel does not copy this memory (a device's, or
+  // The same for a caller with another way: false if the kernel does not copy this memory (a device's, or
   // without the right of access), and some of it may have been copied.
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;

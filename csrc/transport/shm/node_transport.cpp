@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Messages up to this length are copied twice, and once more if nobody waits for them; longer ones cost
+// Messages up to this length are copied twice, and once more without a waiting receive; longer ones cost
 // another way to the receiver and back before their first byte.
 constexpr std::size_t kMostEager = 16 * 1024;
 // That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
@@ -292,7 +292,7 @@ class NodeTransport final : public Transport {
       move(receive, at(source).copies);
       return;
     }
-    receive.wants_none = receive.too_long;  // its sender need not wait for what nobody takes
+    receive.wants_none = receive.too_long;  // its sender need not wait: no receive takes it
     answer(receive);
   }
 
@@ -379,7 +379,7 @@ class NodeTransport final : public Transport {
   const std::unique_ptr<Transport> inner_;
   const std::shared_ptr<const NodeMemory> node_;
   const MessageArea area_;
-  std::vector<Peer> peers_;  // by rank; nobody is one's own
+  std::vector<Peer> peers_;  // by rank; this rank's own is unused
   Matching matching_;
   Transfers done_, spare_;
   std::size_t most_eager_, piece_;

@@ -10,11 +10,11 @@
 //    into the ring piece by piece, while the receiver takes them out.
 // What finds no room in a ring waits in its sender's lists, in order, for the next test() of any request.
 //
-// test() of an own request drives all of this: it copies a bounded number of bytes and returns. Whoever has
-// seen test() return true owes nobody anything. An abandoned request is in no list any more, and its buffer
-// is not touched again from here (a peer may still read what was sent, or write to what was to be received,
-// in group memory or by CMA). Threads and errors as in transport.hpp; what a peer has written is checked
-// before it is used.
+// test() of an own request drives all of this: it copies a bounded number of bytes and returns. A caller that
+// has seen test() return true has nothing left to do. An abandoned request is in no list any more, and its
+// buffer is not touched again from here (a peer may still read what was sent, or write to what was to be
+// received, in group memory or by CMA). Threads and errors as in transport.hpp; what a peer has written is
+// checked before it is used.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
 // A ring of bytes in shared memory by which one rank sends records to another: one writer, one reader.
 //
 // Positions are 64-bit counts of bytes that only grow. A record is a header and its payload, without a break,
-// and takes whole cache lines. That it is there is told by the stamp in its own header (its position + 1,
-// stored with release order), so that a short message is one cache line to its reader; the writer clears the
-// place of the next stamp before that, so that what stood there before is never taken for one. The reader
+// and takes whole cache lines. The stamp in its header (its position + 1, stored with release order)
+// says that it is there, so that a short message is one cache line to its reader; the writer clears the
+// next stamp before that, so that what stood there before is never taken for one. The reader
 // tells how far it has come in `tail`, and the writer looks at it only when it knows of no room.
 //
 // Memory and tail are zero at first. Nothing blocks. Threads: a writer and a reader are each used by one

@@ -29,7 +29,7 @@ struct Piece {
   std::size_t offset, bytes;
 };
 
-// The next chunk that nobody has, if there is one; `end`: kFront or kBack.
+// The next chunk that is free, if there is one; `end`: kFront or kBack.
 std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, std::uint64_t id, std::size_t bytes) {
   const std::uint64_t chunks = chunks_of(bytes);
   std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
@@ -43,7 +43,7 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, std::uint64_t id, 
   return std::nullopt;
 }
 
-// The sender's last one, which nobody else has moved since: the receiver takes it, if it still takes any.
+// The sender's last one, which the sender has not moved since: the receiver takes it, if it still takes any.
 void give_back(CopyCell& cell, std::uint64_t id) {
   std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
   // Release: what the sender has written of it, the receiver overwrites.

@@ -1,12 +1,12 @@
 // The copy of a long message, which both its ends make, each the chunks that it gets to: its receiver reads
 // them from the sender's memory, its sender writes them into the receiver's. The receiver opens the copy and
-// waits for nobody: of a sender that does other things it takes all chunks itself.
+// waits for no sender: of one that does other things it takes all chunks itself.
 //
 // A cell in the receiver's area tells which chunks of a message are taken and how many of them the sender has
-// copied, each number with the message's id: whoever comes late, to a message that is over, finds another id
-// and touches nothing. A pair of ranks has one cell for each direction, and so one open copy. (With several,
-// whole messages fall to one end or the other, and a buffer that is used again and again goes from cache to
-// cache.)
+// copied, each number with the message's id: a rank that comes late, to a message that is over, finds another
+// id and touches nothing. A pair of ranks has one cell for each direction, and so one open copy. (With
+// several, whole messages fall to one end or the other, and a buffer that is used again and again goes from
+// cache to cache.)
 //
 // Memory is another's by the arena, where it is group memory, else by the kernel's copy (CMA). Where the
 // kernel does not copy the memory of one of them, a sender leaves all of it to the receiver, and a receiver
@@ -43,12 +43,12 @@ class TwoEndedCopy {
   // Whether it can take this message, which has been matched.
   bool can_take(const Transfer& receive) const;
   bool is_open(const Transfer& receive) const { return open_ == receive.id; }
-  // True if the sender can do its part: it is to be told.
+  // True if the sender can do its part: it has to be notified.
   bool open(const Transfer& receive);
   // Copies some of what is left of `budget`, which it lessens. Refused: the kernel does not copy it; closed.
   enum class Taken { Some, All, Refused };
   Taken take(Transfer& receive, std::size_t& budget);
-  // Nobody takes more of it.
+  // No chunk is taken any more.
   void close(const Transfer& receive);
 
   // --- the sender ---

@@ -1,0 +1,28 @@
+"""setup.py as a module, and stand-ins for the programs that it and CMake look for."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parents[2]
+# As in CMakeLists.txt, which also writes the sentence where setup.py finds it.
+GIVE_UP = 'function(give_up sentence)\n  message(FATAL_ERROR "GAVE UP: ${sentence}")\nendfunction()\n'
+
+
+def load_setup() -> ModuleType:
+    """It builds nothing unless it is run."""
+    spec = importlib.util.spec_from_file_location("mpi_gdr_setup", ROOT / "setup.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def script(path: Path, body: str) -> str:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return str(path)

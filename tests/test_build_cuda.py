@@ -1,0 +1,123 @@
+"""Which nvcc CMake takes, and what it says where there is none."""
+
+import re
+import subprocess
+
+import pytest
+from support.building import GIVE_UP, ROOT, load_setup, script
+
+
+@pytest.fixture
+def no_cuda(monkeypatch):
+    """An environment whose variables lead to no nvcc."""
+    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH", "MPI_GDR_BUILD_CUDA", "MPI_GDR_CUDA_ARCHITECTURES"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def nvcc_in(folder, version="13.0", status=0):
+    folder.mkdir(parents=True)
+    answer = (
+        f'test "$1" = --version && echo "Cuda compilation tools, release {version}, V{version}.1" && exit 0'
+    )
+    return script(folder / "nvcc", f"{answer}\necho 'fatal: unsupported GNU version' >&2\nexit {status}")
+
+
+@pytest.fixture
+def find_cuda(no_cuda, tmp_path):
+    """What find.cmake finds where there are no programs: (nvcc, version, architectures) and what it says."""
+    program = load_setup().find_cmake()
+    no_cuda.setenv("PATH", "/none")
+
+    def run(torch="", cmake="", packages="/none"):
+        file = tmp_path / "probe.cmake"
+        file.write_text(
+            f"set(MPI_GDR_TORCH_CUDA {torch})\nset(MPI_GDR_PYTHON_PACKAGES {packages})\n{GIVE_UP}"
+            "set(CMAKE_CXX_COMPILER c++)\n"
+            "set(CUDA_FOLDER /none)\nset(CMAKE_FIND_USE_CMAKE_SYSTEM_PATH OFF)\n"
+            f"{f'set(CMAKE_VERSION {cmake})' if cmake else ''}\n"
+            f"include({ROOT}/csrc/device/cuda/find.cmake)\n"
+            'message(STATUS "FOUND ${MPI_GDR_NVCC}|${MPI_GDR_CUDA_VERSION}|${MPI_GDR_CUDA_ARCHITECTURES}")\n'
+        )
+        command = [program, "-P", str(file)]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        said = " ".join(result.stderr.split())
+        found = re.search(r"FOUND (.*)\|(.*)\|(.*)", result.stdout)
+        return (found.groups() if found else None), said
+
+    return run
+
+
+def test_cuda_may_be_refused(no_cuda, find_cuda, tmp_path):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "off")
+    found, said = find_cuda()
+    assert found[0] == "" and said == ""
+
+
+def test_an_old_cmake_leaves_cuda_out_and_goes_on(no_cuda, find_cuda, tmp_path):
+    """That of Debian 12."""
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    found, said = find_cuda(cmake="3.25.1")
+    assert found[0] == "" and "without CUDA: " in said and "CMake 3.25.1, and CUDA needs 3.26" in said
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    found, said = find_cuda(cmake="3.25.1")
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but " in said and "pip install" in said
+
+
+def test_the_places_of_nvcc_in_order(no_cuda, find_cuda, tmp_path):
+    places = {name: nvcc_in(tmp_path / name / "bin") for name in ("cxx", "home", "path", "nvidia/cu13")}
+    assert find_cuda(packages=tmp_path)[0][0] == places["nvidia/cu13"]
+    no_cuda.setenv("PATH", str(tmp_path / "path" / "bin"))
+    assert find_cuda(packages=tmp_path)[0][0] == places["path"]
+    no_cuda.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert find_cuda()[0][0] == places["home"]
+    no_cuda.setenv("CUDACXX", places["cxx"])
+    assert find_cuda()[0][0] == places["cxx"]
+
+
+def test_without_nvcc_there_is_no_cuda_and_it_is_an_error_only_if_asked_for(no_cuda, find_cuda):
+    found, said = find_cuda()
+    assert found[0] == "" and "without CUDA: no nvcc found" in said
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    found, said = find_cuda()
+    assert found is None and "MPI_GDR_BUILD_CUDA=on, but no nvcc found" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "says"),
+    [("11.8", 0, "is of CUDA 11.8, which is older than 12.0"), ("12.4", 1, "unsupported GNU version")],
+)
+def test_an_nvcc_that_is_of_no_use(no_cuda, find_cuda, tmp_path, version, status, says):
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin", version, status))
+    assert find_cuda()[0][0] == ""
+    no_cuda.setenv("MPI_GDR_BUILD_CUDA", "on")
+    found, said = find_cuda()
+    assert found is None and says in said
+
+
+def test_an_nvcc_that_is_newer_than_torchs_cuda(no_cuda, find_cuda, tmp_path):
+    """Its programs need a newer driver than torch does."""
+    no_cuda.setenv("CUDACXX", nvcc_in(tmp_path / "bin"))
+    found, said = find_cuda(torch="12.8")
+    assert found[0] == ""
+    assert "is of CUDA 13.0, and torch of CUDA 12.8" in said and "CUDA 12 is needed" in said
+    for torchs in ("13.1", "14.0"):
+        assert find_cuda(torch=torchs)[0][1] == "13.0"
+
+
+def test_an_nvcc_that_works(no_cuda, find_cuda, tmp_path):
+    nvcc = nvcc_in(tmp_path / "bin")
+    no_cuda.setenv("CUDACXX", nvcc)
+    assert find_cuda()[0] == (nvcc, "13.0", "80;90")
+    no_cuda.setenv("MPI_GDR_CUDA_ARCHITECTURES", "100a 90;80")
+    assert find_cuda()[0] == (nvcc, "13.0", "80;90;100a")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MPI_GDR_BUILD_CUDA", "maybe"), ("MPI_GDR_CUDA_ARCHITECTURES", "sm_80")]
+)
+def test_settings_of_cuda_that_are_none(no_cuda, find_cuda, name, value):
+    no_cuda.setenv(name, value)
+    found, said = find_cuda()
+    assert found is None and f"{name}={value} is not valid" in said

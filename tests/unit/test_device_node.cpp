@@ -1,0 +1,240 @@
+// How the ranks of a node find each other's group memory on their devices.
+#include <unistd.h>
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "counting_device.hpp"
+#include "test.hpp"
+#include "transport/ipc/device_node.hpp"
+
+using namespace mpigdr;
+using ipc::DeviceArena;
+using ipc::DeviceNode;
+
+namespace {
+
+// Nodes of a group as torch/backend_device.cpp makes them, and their devices.
+struct Ranks {
+  explicit Ranks(int size) : devices(static_cast<std::size_t>(size)) {
+    for (auto& device : devices) device = std::make_unique<CountingDevice>();
+  }
+  ~Ranks() { leave(); }
+  // `members`: as DeviceNode takes them.
+  void meet(const std::vector<int>& members = {}) {
+    std::string why;
+    if (try_to_meet(members, why) != static_cast<int>(devices.size())) fail(ErrorCode::Internal, why);
+  }
+  // How many of them have mapped everything.
+  int try_to_meet(const std::vector<int>& members, std::string& why) {
+    const int size = static_cast<int>(devices.size());
+    for (int r = 0; r < size; ++r)
+      nodes.push_back(std::make_unique<DeviceNode>(*devices[static_cast<std::size_t>(r)], r, size, members));
+    std::vector<ipc::Ticket> tickets;
+    for (auto& node : nodes) tickets.push_back(node->ticket());
+    int attached = 0;
+    for (auto& node : nodes) attached += node->attach(tickets, why);
+    return attached;
+  }
+  void refresh() {  // the second time, they map what the first one has published
+    for (int turn = 0; turn < 2; ++turn, ++use)
+      for (auto& node : nodes) node->refresh(use);
+  }
+  std::optional<DeviceArena::Place> place(int r, const void* memory) const {
+    return nodes[static_cast<std::size_t>(r)]->place(memory, use);
+  }
+  void leave() {  // each waits for the others
+    std::vector<std::thread> threads;
+    for (auto& node : nodes) threads.emplace_back([&node] { node.reset(); });
+    for (auto& thread : threads) thread.join();
+    nodes.clear();
+  }
+  DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
+  // What rank `reader` sees at a place of rank `owner`.
+  std::byte* seen(int reader, int owner, const DeviceArena::Place& place) {
+    const std::uint64_t base =
+        nodes[static_cast<std::size_t>(reader)]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
+    return base ? reinterpret_cast<std::byte*>(base) + place.offset : nullptr;
+  }
+  std::vector<std::unique_ptr<CountingDevice>> devices;
+  std::vector<std::unique_ptr<DeviceNode>> nodes;
+  std::uint64_t use = 0;  // the next one of the slots
+};
+
+}  // namespace
+
+TEST(ranks_find_what_there_is_and_what_comes_later) {
+  for (int size = 2; size <= 4; ++size) {
+    Ranks ranks(size);
+    std::vector<std::byte*> blocks;
+    for (int r = 0; r < size; ++r) blocks.push_back(static_cast<std::byte*>(ranks.arena(r).allocate(kMiB)));
+    const auto expect_all_to_see = [&](int segment) {
+      for (int owner = 0; owner < size; ++owner) {
+        std::byte* const block = blocks[static_cast<std::size_t>(owner)];
+        CHECK(ranks.place(owner, block + 100));
+        const DeviceArena::Place place = *ranks.place(owner, block + 100);
+        CHECK(place.segment == segment);
+        CHECK(ranks.seen(owner, owner, place) == block + 100);
+        for (int reader = 0; reader < size; ++reader) {
+          block[100] = static_cast<std::byte>(10 * owner + reader);
+          std::byte* const there = ranks.seen(reader, owner, place);
+          CHECK(there && *there == block[100] && (reader == owner) == (there == block + 100));
+          there[kMiB - 101] = static_cast<std::byte>(reader);
+          CHECK(block[kMiB - 1] == static_cast<std::byte>(reader));
+        }
+      }
+    };
+    ranks.meet();
+    expect_all_to_see(0);  // before anybody refreshes
+    // Memory that is not in the arena has no place.
+    int other = 0;
+    const DeviceArena::Segment& segment = ranks.arena(0).segment(0);
+    CHECK(!ranks.place(0, &other) && !ranks.place(0, segment.base + segment.bytes + 1));
+    CHECK(ranks.place(0, segment.base) && ranks.place(0, segment.base)->offset == 0);
+    // A block in a new segment has none until everybody knows it.
+    for (int r = 0; r < size; ++r)
+      blocks[static_cast<std::size_t>(r)] =
+          static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+    for (int r = 0; r < size; ++r) {
+      CHECK(!ranks.place(r, blocks[static_cast<std::size_t>(r)]));
+      ranks.nodes[static_cast<std::size_t>(r)]->refresh(ranks.use + 3);
+      CHECK(!ranks.place(0, blocks[0]));
+    }
+    // Nor in a use before that one in which the last of them has found it.
+    const std::uint64_t early = ranks.use;
+    ranks.use = early + 2;
+    CHECK(!ranks.place(0, blocks[0]));
+    ranks.use = early + 3;
+    CHECK(ranks.place(0, blocks[0]));
+    ranks.refresh();
+    expect_all_to_see(1);
+    // The lines of all slots are apart.
+    for (int owner = 0; owner < size; ++owner)
+      for (int slot = 0; slot < ipc::kSlots; ++slot)
+        for (int kind = 0; kind < 2; ++kind)
+          ranks.nodes[static_cast<std::size_t>(owner)]
+              ->shown(owner, slot, kind)
+              .store(static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
+    for (int owner = 0; owner < size; ++owner)
+      for (int slot = 0; slot < ipc::kSlots; ++slot)
+        for (int kind = 0; kind < 2; ++kind)
+          CHECK(ranks.nodes[0]->shown(owner, slot, kind).load() ==
+                static_cast<unsigned>(100 * owner + 10 * slot + kind + 1));
+    expect_all_to_see(1);
+    // Nothing that was mapped stays so; the memory does.
+    for (auto& device : ranks.devices) CHECK(device->mapped == 3 * (size - 1));
+    ranks.leave();
+    for (auto& device : ranks.devices) CHECK(device->mapped == 0);
+    blocks[0][0] = std::byte{1};
+    // The next group of the same devices finds all of it.
+    ranks.meet();
+    expect_all_to_see(1);
+  }
+}
+
+TEST(memory_that_somebody_cannot_map_has_no_place) {
+  Ranks ranks(3);
+  ranks.meet();
+  ranks.devices[2]->imports = false;
+  void* const lost = ranks.arena(0).allocate(DeviceArena::kLeastSegment);
+  ranks.refresh();
+  ranks.devices[2]->imports = true;
+  void* const found = ranks.arena(0).allocate(DeviceArena::kLeastSegment);
+  ranks.devices[1]->exports = false;
+  void* const without_handle = ranks.arena(1).allocate(DeviceArena::kLeastSegment);
+  ranks.devices[1]->exports = true;
+  void* const with_handle = ranks.arena(1).allocate(DeviceArena::kLeastSegment);
+  ranks.refresh();
+  CHECK(!ranks.place(0, lost) && ranks.place(0, found) && ranks.place(0, found)->segment == 1);
+  CHECK(!ranks.place(1, without_handle) && ranks.place(1, with_handle));
+  CHECK(ranks.seen(1, 0, {0, 0}) && !ranks.seen(2, 0, {0, 0}));
+}
+
+TEST(staging_memory_goes_when_nobody_has_it_mapped) {
+  for (const bool agreed : {false, true}) {
+    Ranks ranks(3);
+    ranks.devices[1]->imports = false;
+    std::string why;
+    CHECK(ranks.try_to_meet({}, why) == 2 && why == "rank 0: out of reach");
+    CHECK(ranks.devices[0]->mapped == 2 && ranks.devices[2]->mapped == 2);
+    const auto began = std::chrono::steady_clock::now();
+    if (agreed) {
+      for (auto& node : ranks.nodes) CHECK(node->detach());
+      for (auto& device : ranks.devices) CHECK(device->mapped == 0);
+      for (auto& node : ranks.nodes) node->take_back();
+    }
+    ranks.nodes[1].reset();
+    CHECK(ranks.devices[1]->releases == agreed);
+    ranks.leave();
+    for (auto& device : ranks.devices) CHECK(device->mapped == 0 && device->releases == agreed);
+    // Nobody waits for those who never come to map it.
+    if (agreed) CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
+  }
+}
+
+TEST(a_node_that_cannot_be_made_leaves_nothing) {
+  CountingDevice device;
+  device.queues = false;
+  CHECK_THROWS(DeviceNode(device, 0, 2), Error, "no queues here");
+  CHECK(device.allocations == 1 && device.releases == 1);
+  device.queues = true;
+  {
+    DeviceNode unshared(device, 0, 2);
+  }
+  CHECK(device.releases == 2);
+}
+
+TEST(a_rank_whose_memory_cannot_be_mapped_is_named_as_in_its_group) {
+  Ranks ranks(2);
+  ranks.meet({4, 7});
+  ranks.devices[0]->imports = false;
+  ranks.arena(1).allocate(kMiB);
+  std::FILE* const log = std::tmpfile();
+  const int before = ::dup(2);
+  ::dup2(::fileno(log), 2);
+  ranks.refresh();
+  ::dup2(before, 2);
+  ::close(before);
+  std::string text(4096, '\0');
+  std::rewind(log);
+  text.resize(std::fread(text.data(), 1, text.size(), log));
+  std::fclose(log);
+  CHECK(text.find("group memory of rank 7") != std::string::npos);
+}
+
+TEST(ranks_grow_while_others_look) {
+  constexpr int kSize = 3, kTurns = 12;
+  Ranks ranks(kSize);
+  ranks.meet();
+  std::barrier turn(kSize);
+  std::atomic<int> ready{0};
+  std::vector<DeviceArena::Place> places(kSize);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < kSize; ++r)
+    threads.emplace_back([&, r] {
+      DeviceNode& node = *ranks.nodes[static_cast<std::size_t>(r)];
+      for (int i = 0; i < kTurns; ++i) {
+        auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
+        block[5] = static_cast<std::byte>(17 * i + r);
+        std::optional<DeviceArena::Place> place;
+        while (!(place = node.place(block + 5, 0))) node.refresh(0);
+        places[static_cast<std::size_t>(r)] = *place;
+        ready.fetch_add(1);
+        while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs
+        for (int owner = 0; owner < kSize; ++owner)
+          CHECK(*ranks.seen(r, owner, places[static_cast<std::size_t>(owner)]) ==
+                static_cast<std::byte>(17 * i + owner));
+        turn.arrive_and_wait();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+UNIT_MAIN()
