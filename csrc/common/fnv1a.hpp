@@ -1,0 +1,24 @@
+// FNV-1a, 64 bits: unlike std::hash, equal on all ranks and in all releases. It is no protection from anybody
+// who chooses the input (common/sha256.hpp is).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace mpigdr {
+
+class Fnv1a {
+ public:
+  void add_word(std::uint64_t word) { value_ = (value_ ^ word) * 1099511628211u; }
+  void add(const void* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) add_word(static_cast<const unsigned char*>(data)[i]);
+  }
+  void add(std::string_view text) { add(text.data(), text.size()); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 14695981039346656037u;
+};
+
+}  // namespace mpigdr
