@@ -18,6 +18,7 @@ void append(std::string& key, const T& value) {
 
 std::string key_of(const CollectiveSpec& spec) {
   std::string key;
+  key.reserve(64);
   append(key, spec.collective);
   append(key, spec.dtype);
   append(key, spec.op);

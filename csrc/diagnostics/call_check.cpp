@@ -7,6 +7,7 @@
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"
 #include "common/rank_list.hpp"
+#include "engine/operation.hpp"
 
 namespace mpigdr {
 namespace {
@@ -29,22 +30,12 @@ void check_received(CallHeader& header, int rank) {
            static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
 }
 
-CallHeader::Call agreed_part(const CollectiveSpec& spec) {
-  CallHeader::Call call{};
-  call.collective = spec.collective;
-  call.dtype = spec.dtype;
-  if (reduces(spec.collective)) call.op = spec.op;
-  if (has_root(spec.collective)) call.root = spec.root;
-  if (spec.collective != Collective::AllToAll) call.count = spec.count;
-  if (!spec.counts.empty()) {
-    Fnv1a hash;
-    hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
-    call.count = hash.value();
-  }
-  return call;
-}
-
 namespace {
+
+CallHeader::Call call_of(const CollectiveSpec& spec) {
+  const shm::CallId agreed = agreed_part(spec);
+  return {agreed.collective, agreed.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
+}
 
 bool equal(const CallHeader::Call& a, const CallHeader::Call& b) {
   return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
@@ -74,7 +65,7 @@ CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::strin
   copy_text(header.detail, detail);
   Fnv1a hash;
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    const CallHeader::Call call = agreed_part(*calls[i]);
+    const CallHeader::Call call = call_of(*calls[i]);
     hash.add(&call.collective, sizeof call.collective);
     hash.add(&call.dtype, sizeof call.dtype);
     hash.add(&call.op, sizeof call.op);
@@ -251,6 +242,16 @@ void CallCheck::abandon() noexcept {
     }
   }
   messages_.clear();
+}
+
+std::unique_ptr<Execution> CallChecker::before(const Operation& operation, const std::vector<Call>& calls,
+                                               Transport& transport, int tag) {
+  const OperationInfo& info = operation.info();
+  std::vector<const CollectiveSpec*> specs;
+  for (const Call& call : calls) specs.push_back(&spec_of(call));
+  const TensorShapes& shown = info.inputs.count() ? info.inputs : info.outputs;
+  return std::make_unique<CallCheck>(specs, info.name, shown.count() ? shown[0].dtype : "", info.detail,
+                                     info.sequence, info.channel, tag, transport);
 }
 
 }  // namespace mpigdr

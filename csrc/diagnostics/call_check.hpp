@@ -7,7 +7,7 @@
 // ranks can compare (how much one sends to the other in an all_to_all) travels in the headers of that pair;
 // its verdict goes to all in a second exchange.
 //
-// Threads: as every Execution.
+// Threads: as every Execution and Observer.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/observer.hpp"
 #include "execution/execution.hpp"
 #include "schedule/spec.hpp"
 
@@ -46,9 +47,6 @@ struct CallHeader {
 // Of another rank, so that it can be compared and shown: its texts have an end. Throws Error(Remote) where a
 // number stands for nothing.
 void check_received(CallHeader& header, int rank);
-
-// What all ranks must call alike; the rest of it is zero.
-CallHeader::Call agreed_part(const CollectiveSpec& spec);
 
 class CallCheck : public Execution {
  public:
@@ -93,6 +91,14 @@ class CallCheck : public Execution {
   std::vector<CallHeader> ours_, theirs_;  // one per rank; ours_[r] goes to rank r
   std::vector<Verdict> verdicts_;          // one per rank
   std::vector<Message> messages_;
+};
+
+// Has the engine run one before each collective.
+class CallChecker : public Observer {
+ public:
+  std::unique_ptr<Execution> before(const Operation& operation, const std::vector<Call>& calls,
+                                    Transport& transport, int tag) override;
+  bool one_by_one() const override { return true; }
 };
 
 }  // namespace mpigdr

@@ -7,35 +7,7 @@ namespace {
 
 using std::chrono::duration_cast;
 
-std::int64_t product(const std::int64_t* sizes, std::size_t dims) {
-  std::int64_t elements = 1;
-  for (std::size_t d = 0; d < dims; ++d) elements *= sizes[d];
-  return elements;
-}
-
 }  // namespace
-
-void TensorShapes::add(const char* dtype, const std::int64_t* sizes, std::size_t dims) {
-  if (count_ == kTensors) {
-    Tensor& last = tensors_[kTensors - 1];
-    const std::int64_t elements = product(sizes_ + last.first, last.dims) + product(sizes, dims);
-    sizes_[last.first] = elements;
-    last.dims = 1;
-    return;
-  }
-  // Every tensor still to come finds room for one number, which is also what a merged one needs.
-  const std::size_t room = kSizes - used_ - static_cast<std::size_t>(kTensors - count_ - 1);
-  Tensor& tensor = tensors_[count_++];
-  tensor = {dtype, used_, static_cast<std::uint32_t>(dims)};
-  if (dims > room) {
-    tensor.dims = 1;
-    sizes_[used_] = product(sizes, dims);
-  } else {
-    std::copy_n(sizes, dims, sizes_ + used_);
-    if (dims == 0) sizes_[used_] = 1;
-  }
-  used_ += std::max(tensor.dims, 1u);
-}
 
 FlightLog::FlightLog(std::size_t capacity)
     : capacity_(std::max<std::size_t>(capacity, 1)),
@@ -48,11 +20,12 @@ std::int64_t FlightLog::nanoseconds(Clock::time_point t) const {
   return duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count() + offset_;
 }
 
-std::uint32_t FlightLog::add_group(Group group) {
+std::uint32_t FlightLog::add_group(GroupInfo group) {
   std::lock_guard lock(groups_mutex_);
   const std::string name = group.name;
   const auto taken = [&] {
-    return std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.name == group.name; });
+    return std::any_of(groups_.begin(), groups_.end(),
+                       [&](const GroupInfo& g) { return g.name == group.name; });
   };
   for (int i = 2; taken(); ++i) group.name = name + '#' + std::to_string(i);
   groups_.push_back(std::move(group));

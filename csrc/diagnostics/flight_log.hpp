@@ -22,46 +22,10 @@
 #include <thread>
 #include <vector>
 
-#include "transport/transport.hpp"
+#include "common/tensor_shapes.hpp"
+#include "engine/observer.hpp"
 
 namespace mpigdr {
-
-using Clock = std::chrono::steady_clock;
-
-// Sizes and dtypes of an operation's inputs or outputs, as the caller passed them. Of fixed capacity: what
-// does not fit is summed up as one flat tensor at the end of the list.
-class TensorShapes {
- public:
-  TensorShapes() {}  // arrays are read only as far as they are filled
-  TensorShapes(const TensorShapes& other) { *this = other; }
-  TensorShapes& operator=(const TensorShapes& other) {
-    count_ = other.count_;
-    used_ = other.used_;
-    std::copy_n(other.tensors_, count_, tensors_);
-    std::copy_n(other.sizes_, used_, sizes_);
-    return *this;
-  }
-  // `dtype` must live forever. `sizes`: `dims` numbers, in elements.
-  void add(const char* dtype, const std::int64_t* sizes, std::size_t dims);
-  // As one tensor of this many elements.
-  void add(const char* dtype, std::int64_t elements) { add(dtype, &elements, 1); }
-
-  struct Tensor {
-    const char* dtype;
-    std::uint32_t first, dims;  // in sizes
-  };
-  int count() const { return count_; }
-  const Tensor& operator[](int i) const { return tensors_[i]; }
-  const std::int64_t* sizes(const Tensor& tensor) const { return sizes_ + tensor.first; }
-
- private:
-  static constexpr int kTensors = 6;
-  static constexpr std::size_t kSizes = 16;
-  int count_ = 0;
-  std::uint32_t used_ = 0;
-  Tensor tensors_[kTensors];
-  std::int64_t sizes_[kSizes];
-};
 
 // Text of fixed capacity; a longer one is cut.
 template <std::size_t N>
@@ -111,17 +75,10 @@ struct FlightEntry {
 
 class FlightLog {
  public:
-  struct Group {
-    std::string name;         // c10d's, made unique within the process by "#2", "#3", ...
-    std::string description;  // what the user calls it; empty: not known
-    bool is_default = false;
-    std::string uid;           // equal on all members
-    std::vector<int> members;  // ranks of the world, by rank of the group
-  };
-
   explicit FlightLog(std::size_t capacity);  // >= 1
 
-  std::uint32_t add_group(Group group);
+  // Its name is made unique within the process by "#2", "#3", ...
+  std::uint32_t add_group(GroupInfo group);
   void describe(std::uint32_t group, const std::string& description);
 
   // `fill(entry, i)` is given `count` fresh entries of this channel, each under the lock of its slot; it must
@@ -153,7 +110,7 @@ class FlightLog {
               const std::vector<int>* pending);
 
   struct Snapshot {
-    std::vector<Group> groups;
+    std::vector<GroupInfo> groups;
     std::vector<FlightEntry> entries;  // by id
   };
   Snapshot snapshot() const;
@@ -187,7 +144,7 @@ class FlightLog {
   const std::unique_ptr<Slot[]> slots_;
   std::atomic<std::uint64_t> next_{0}, collectives_{0};
   mutable std::mutex groups_mutex_;
-  std::vector<Group> groups_;
+  std::vector<GroupInfo> groups_;
 };
 
 }  // namespace mpigdr

@@ -44,7 +44,7 @@ class Dict {
 
 // Accelerator tensors have sequence numbers of their own, so in the eyes of the analyzer a group of their
 // own.
-std::string shown_name(const FlightLog::Group& group, Channel channel) {
+std::string shown_name(const GroupInfo& group, Channel channel) {
   return channel == Channel::Accelerator ? group.name + ":accelerator" : group.name;
 }
 
@@ -65,7 +65,7 @@ std::int64_t elements(const TensorShapes& shapes) {
 }
 
 // Ranks may differ in sizes, which the analyzer takes for an error.
-bool uneven(std::string_view name, const FlightEntry& entry, const FlightLog::Group& group) {
+bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& group) {
   const auto size = static_cast<std::int64_t>(group.members.size());
   if (name.find("gather") != name.npos && name != "gather")
     return elements(entry.outputs) != elements(entry.inputs) * size;
@@ -75,7 +75,7 @@ bool uneven(std::string_view name, const FlightEntry& entry, const FlightLog::Gr
 }
 
 // The analyzer's word for an operation.
-std::string analyzer_name(const FlightEntry& entry, const FlightLog::Group& group) {
+std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
   // Without a destructor: the thread that writes may still run when the process ends.
   static constexpr auto known = std::to_array<std::string_view>(
       {"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "all_gather", "all_reduce", "_all_gather_base",
@@ -113,12 +113,12 @@ void put_time(Dict& dict, const char* key, std::int64_t time) {
   time ? out.integer(time) : out.none();
 }
 
-int world_rank(const FlightLog::Group& group, int rank) {
+int world_rank(const GroupInfo& group, int rank) {
   return rank >= 0 && rank < static_cast<int>(group.members.size()) ? group.members[rank] : rank;
 }
 
 // What collectives and messages share.
-void put_common(Dict& dict, const FlightEntry& entry, const FlightLog::Group& group) {
+void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   PickleWriter& out = dict.key("process_group");
   out.text(shown_name(group, entry.channel));
   out.text(group.description.empty() ? (group.is_default ? "default_pg" : "undefined") : group.description);
@@ -145,7 +145,7 @@ void put_common(Dict& dict, const FlightEntry& entry, const FlightLog::Group& gr
   out.end_list();
 }
 
-void put_collective(PickleWriter& out, const FlightEntry& entry, const FlightLog::Group& group) {
+void put_collective(PickleWriter& out, const FlightEntry& entry, const GroupInfo& group) {
   Dict dict(out);
   dict.set("record_id", entry.record);
   dict.set("collective_seq_id", entry.sequence);
@@ -158,7 +158,7 @@ void put_collective(PickleWriter& out, const FlightEntry& entry, const FlightLog
   put_common(dict, entry, group);
 }
 
-void put_message(PickleWriter& out, const FlightEntry& entry, const FlightLog::Group& group, int self) {
+void put_message(PickleWriter& out, const FlightEntry& entry, const GroupInfo& group, int self) {
   Dict dict(out);
   const int peer = world_rank(group, entry.peer);
   dict.set("op_id", entry.id);
@@ -178,7 +178,7 @@ void put_groups(Dict& top, const FlightLog::Snapshot& shot) {
   PickleWriter& out = top.key("pg_config");
   Dict config(out);
   for (const auto& [index, accelerator] : shown) {
-    const FlightLog::Group& group = shot.groups[index];
+    const GroupInfo& group = shot.groups[index];
     const std::string name = shown_name(group, accelerator ? Channel::Accelerator : Channel::Collective);
     config.key(name);
     Dict row(out);

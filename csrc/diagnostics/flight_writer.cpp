@@ -1,6 +1,26 @@
 #include "diagnostics/flight_writer.hpp"
 
+#include "engine/operation.hpp"
+
 namespace mpigdr {
+namespace {
+
+// How long a failure waits for the file to be written: it is part of the deadline's 5 s of grace.
+constexpr auto kFlightPatience = std::chrono::seconds(1);
+
+// Message numbers kept at most. They serve matching only, and start anew now and then: a program may use a
+// tag per message.
+constexpr std::size_t kMessageNumbers = 65536;
+
+// A coalesced block of messages has an entry for each. `number`: 1 + the id of the first, 0: none.
+template <typename Change>
+void for_each_entry(const Operation& operation, std::uint64_t number, Change&& change) {
+  if (number == 0) return;
+  const std::uint64_t entries = std::max<std::uint64_t>(operation.info().messages, 1);
+  for (std::uint64_t i = 0; i < entries; ++i) change(number - 1 + i);
+}
+
+}  // namespace
 
 FlightWriter::FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options)
     : log_(std::move(log)),
@@ -27,6 +47,63 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
   } catch (const std::exception& e) {  // no memory
     return {to, e.what()};
   }
+}
+
+std::uint64_t FlightWriter::issued(std::uint32_t group, const Operation& operation,
+                                   const std::vector<Call>& calls) {
+  const OperationInfo& info = operation.info();
+  std::unique_lock lock(messages_mutex_, std::defer_lock);
+  if (info.messages) {
+    lock.lock();
+    if (messages_.size() > kMessageNumbers) messages_.clear();
+  }
+  return 1 +
+         log_->record(info.channel, std::max(info.messages, 1u), [&](FlightEntry& entry, std::uint32_t i) {
+           entry.group = group;
+           entry.name = info.name;
+           entry.torch_name = info.profiler_name;
+           entry.detail = info.detail;
+           entry.algorithm = info.algorithm;
+           entry.inputs = info.inputs;
+           entry.outputs = info.outputs;
+           entry.created = log_->nanoseconds(info.issued);
+           entry.timeout =
+               std::chrono::duration_cast<std::chrono::nanoseconds>(info.deadline - info.issued).count();
+           entry.sequence = info.sequence;
+           entry.sequences = info.sequences;
+           entry.bytes = info.bytes;
+           if (!info.messages) return;
+           const auto& message = std::get<MessageCall>(calls[i]);
+           entry.send = message.send;
+           entry.peer = message.peer;
+           entry.tag = message.tag;
+           entry.bytes = message.bytes;
+           entry.sequence = messages_[{group, message.send, message.peer, message.tag}]++;
+         });
+}
+
+void FlightWriter::refused(const Operation& operation, std::uint64_t number) {
+  for_each_entry(operation, number, [&](std::uint64_t id) { log_->forget(id); });
+}
+
+std::uint64_t FlightWriter::started(const Operation& operation, std::uint64_t number, Clock::time_point now) {
+  for_each_entry(operation, number, [&](std::uint64_t id) { log_->started(id, now); });
+  return number;
+}
+
+void FlightWriter::failed(const Operation& operation, std::uint64_t number, Clock::time_point now,
+                          const std::string& error, const std::vector<int>* pending) {
+  for_each_entry(operation, number, [&](std::uint64_t id) { log_->failed(id, now, error, pending); });
+}
+
+void FlightWriter::ended(const Operation& operation, std::uint64_t number, Clock::time_point now,
+                         const std::string* error) {
+  if (error) return failed(operation, number, now, *error, nullptr);
+  for_each_entry(operation, number, [&](std::uint64_t id) { log_->succeeded(id, now); });
+}
+
+std::string FlightWriter::group_failed(const std::string& reason) {
+  return path().empty() ? "" : write_and_tell(reason, kFlightPatience);
 }
 
 std::string FlightWriter::write_and_tell(const std::string& reason,

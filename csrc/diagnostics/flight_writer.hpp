@@ -1,16 +1,20 @@
-// Writes the flight log to a file, as torch's flight recorder does: a pickle per rank, in the layout of
-// version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
+// Keeps the flight log, and writes it to a file, as torch's flight recorder does: a pickle per rank, in the
+// layout of version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys of our own added.
 //
-// Thread-safe. Never throws, never fails the job.
+// Thread-safe. To write never throws, and never fails the job.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <tuple>
 
 #include "diagnostics/file_writer.hpp"
 #include "diagnostics/flight_log.hpp"
+#include "engine/observer.hpp"
 
 namespace mpigdr {
 
@@ -21,7 +25,7 @@ struct FlightWriterOptions {
   FolderUse use = FolderUse::Named;  // of the directory
 };
 
-class FlightWriter {
+class FlightWriter : public Observer {
  public:
   FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
 
@@ -38,8 +42,25 @@ class FlightWriter {
   // Writes it, and says so for the end of a message: "; flight log: /tmp/..." or why there is none.
   std::string write_and_tell(const std::string& reason, std::chrono::milliseconds patience) const;
 
+  std::uint32_t opened(const GroupInfo& group) override { return log_->add_group(group); }
+  void describe(std::uint32_t group, const std::string& description) override {
+    log_->describe(group, description);
+  }
+  std::uint64_t issued(std::uint32_t group, const Operation& operation,
+                       const std::vector<Call>& calls) override;
+  void refused(const Operation& operation, std::uint64_t number) override;
+  std::uint64_t started(const Operation& operation, std::uint64_t number, Clock::time_point now) override;
+  void failed(const Operation& operation, std::uint64_t number, Clock::time_point now,
+              const std::string& error, const std::vector<int>* pending) override;
+  void ended(const Operation& operation, std::uint64_t number, Clock::time_point now,
+             const std::string* error) override;
+  std::string group_failed(const std::string& reason) override;
+
  private:
   const std::shared_ptr<FlightLog> log_;
+  std::mutex messages_mutex_;
+  // Issued so far, by (group, send, peer, tag).
+  std::map<std::tuple<std::uint32_t, bool, int, int>, std::uint64_t> messages_;
   std::atomic<int> rank_;
   const std::shared_ptr<const FlightWriterOptions> options_;
   const FileWriter file_;

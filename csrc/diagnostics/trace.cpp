@@ -3,9 +3,14 @@
 #include <algorithm>
 
 #include "diagnostics/trace_file.hpp"
+#include "engine/group_state.hpp"
+#include "engine/operation.hpp"
 
 namespace mpigdr {
 namespace {
+
+// How long a failure waits for the file: it may hold the progress role, and several groups may fail at once.
+constexpr auto kTracePatience = std::chrono::milliseconds(50);
 
 // The last min(count, capacity) records of a ring, oldest first.
 template <typename T>
@@ -40,6 +45,28 @@ std::uint64_t Trace::started(const TracedOperation& operation) {
   record = operation;
   record.id = operation_count_;
   return record.id;
+}
+
+std::uint64_t Trace::started(const Operation& operation, std::uint64_t, Clock::time_point now) {
+  const OperationInfo& info = operation.info();
+  TracedOperation record;
+  record.issued = to_nanoseconds(info.issued);
+  record.started = to_nanoseconds(now);
+  record.name = info.name;
+  record.group = operation.group().name();
+  record.algorithm = info.algorithm;
+  record.dtype = info.dtype;
+  record.detail = info.detail;
+  record.sequence = info.sequence;
+  record.count = info.bytes / info.item_size;
+  record.bytes = info.bytes;
+  record.channel = info.channel;
+  return started(record);
+}
+
+std::string Trace::group_failed(const std::string& reason) {
+  write(reason, kTracePatience);
+  return "";
 }
 
 void Trace::ended(std::uint64_t id, Clock::time_point now, bool failed) {

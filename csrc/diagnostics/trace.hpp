@@ -1,9 +1,9 @@
 // What the engine did and when: operations, and the rounds of their lanes. trace_file.hpp makes a Chrome
 // trace of it (MPI_GDR_TRACE), docs/tracing.md says how it looks.
 //
-// Threads. started(), enter(), execution() and round() are called by the holder of the progress role, ended()
-// by the thread that ends the operation, snapshot() and write() by any thread at any time. One mutex is held
-// for the copy of one record, or of all of them by snapshot(); never across a call of the transport.
+// Threads. started(), entered(), execution() and round() are called by the holder of the progress role,
+// ended() by the thread that ends the operation, snapshot() and write() by any thread at any time. One mutex
+// is held for the copy of one record, or of all of them by snapshot(); never across a call of the transport.
 //
 // Memory: two rings of `capacity` records, made up front; a new record takes the place of the oldest.
 //
@@ -20,6 +20,7 @@
 #include "common/types.hpp"
 #include "diagnostics/file_writer.hpp"
 #include "diagnostics/flight_log.hpp"
+#include "engine/observer.hpp"
 #include "execution/observer.hpp"
 #include "schedule/schedule.hpp"
 
@@ -64,7 +65,7 @@ struct TraceOptions {
   std::size_t capacity = 32768;
 };
 
-class Trace : public ExecutionObserver, public std::enable_shared_from_this<Trace> {
+class Trace : public Observer, public ExecutionObserver, public std::enable_shared_from_this<Trace> {
  public:
   explicit Trace(TraceOptions options);
 
@@ -74,8 +75,13 @@ class Trace : public ExecutionObserver, public std::enable_shared_from_this<Trac
   std::uint64_t started(const TracedOperation& operation);
   // Ignored if the record is gone, or was ended before.
   void ended(std::uint64_t id, Clock::time_point now, bool failed);
-  // Rounds belong to this operation from now on.
-  void enter(std::uint64_t id) { current_ = id; }
+  void entered(std::uint64_t id) override { current_ = id; }
+  std::uint64_t started(const Operation& operation, std::uint64_t number, Clock::time_point now) override;
+  void ended(const Operation&, std::uint64_t id, Clock::time_point now, const std::string* error) override {
+    ended(id, now, error != nullptr);
+  }
+  std::string group_failed(const std::string& reason) override;
+  ExecutionObserver* rounds() override { return this; }
   std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) override;
   // A number for one more schedule that runs.
   std::uint32_t execution() { return ++executions_; }

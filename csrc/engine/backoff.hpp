@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "engine/crowding.hpp"
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 
 namespace mpigdr {
 
@@ -22,7 +22,7 @@ class Backoff {
   }
   // `bell`: what the last poll found to wait for, if it is known and the only thing; its flag is null
   // otherwise.
-  void idle(const shm::Doorbell& bell) {
+  void idle(const Doorbell& bell) {
     if (idle_ == 0) spins_ = crowding_.spins(Crowding::Clock::now()) ? kSpins : 0;
     if (idle_++ < spins_) return;  // without a look at the clock
     const auto now = Crowding::Clock::now();
@@ -37,7 +37,7 @@ class Backoff {
       sched_yield();
       crowding_.yielded(now, Crowding::Clock::now());
     } else if (bell.flag) {
-      shm::sleep(bell, kNap);
+      bell.sleep(kNap);
     } else {
       std::this_thread::sleep_for(kNap);
     }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/error.hpp"
+#include "common/fnv1a.hpp"
+
 namespace mpigdr {
 namespace {
 
@@ -18,7 +21,67 @@ std::uint64_t contribution(const CollectiveSpec& spec) {
   return elements * item_size(spec.dtype);
 }
 
+void check(const MessageCall& m, const GroupShape& group) {
+  const char* what = m.send ? "send" : "recv";
+  const bool any = !m.send && m.peer == kAnySource;
+  if (!any && (m.peer < 0 || m.peer >= group.size))
+    fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is not a rank of group ", group.name,
+         ": expected 0..", group.size - 1);
+  if (m.peer == group.rank) fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is this rank itself");
+  if (m.tag < 0 || m.tag > group.max_tag)
+    fail(ErrorCode::InvalidUsage, what, ": tag=", m.tag, " is out of range: expected 0..", group.max_tag);
+}
+
 }  // namespace
+
+std::uint64_t tag_slots(int max_tag) {
+  return (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
+}
+
+void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group) {
+  if (spec.root < 0 || spec.root >= group.size)
+    fail(ErrorCode::InvalidUsage, operation, ": root=", spec.root, " is not a rank of group ", group.name,
+         ": expected 0..", group.size - 1);
+  if (!supports(spec.op, spec.dtype))
+    fail(ErrorCode::InvalidUsage, operation, ": op=", name(spec.op), " is not defined on ", name(spec.dtype),
+         " tensors");
+}
+
+void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group) {
+  std::uint64_t collectives = 0, messages = 0;
+  for (const Call& call : calls) {
+    if (const auto* message = std::get_if<MessageCall>(&call)) {
+      check(*message, group);
+      ++messages;
+    } else {
+      const CollectiveSpec& spec = spec_of(call);
+      check(spec, operation.empty() ? name(spec.collective) : std::string_view(operation), group);
+      collectives += sequences_of(call);
+    }
+  }
+  if (collectives != 0 && messages != 0)
+    fail(ErrorCode::InvalidUsage, operation,
+         ": collectives and messages in one operation: expected one kind");
+  if (const std::uint64_t most = tag_slots(group.max_tag) / 4; collectives > most)
+    fail(ErrorCode::InvalidUsage, operation, ": ", collectives,
+         " collectives in one coalesced operation: at most ", most, " are supported");
+}
+
+shm::CallId agreed_part(const CollectiveSpec& spec, std::uint64_t sequence) {
+  shm::CallId call;
+  call.sequence = sequence;
+  call.collective = spec.collective;
+  call.dtype = spec.dtype;
+  if (reduces(spec.collective)) call.op = spec.op;
+  if (has_root(spec.collective)) call.root = spec.root;
+  if (spec.collective != Collective::AllToAll) call.count = spec.count;
+  if (!spec.counts.empty()) {
+    Fnv1a hash;
+    hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
+    call.count = hash.value();
+  }
+  return call;
+}
 
 bool is_all_to_all(const Call& call) {
   const auto* collective = std::get_if<CollectiveCall>(&call);

@@ -1,11 +1,15 @@
-// What is handed to Group::issue(): collectives and messages, and what can be said of them by themselves.
+// What is handed to Group::issue(): collectives and messages, what can be said of them by themselves, and
+// whether they are legal.
 // Values and pure functions.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <variant>
+#include <vector>
 
 #include "execution/simple_executions.hpp"
 #include "schedule/spec.hpp"
@@ -39,6 +43,18 @@ bool is_all_to_all(const Call& call);
 std::uint64_t sequences_of(const Call& call);
 // What the ranks agree on; of a staged call, what it begins with. Not of messages.
 const CollectiveSpec& spec_of(const Call& call);
+// Throws InvalidUsage unless a group of this shape may run these calls, all collectives or all messages, as
+// one operation of this name.
+struct GroupShape {
+  const std::string& name;
+  int rank, size, max_tag;
+};
+void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
+void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
+// Tags of collectives stand in so many places before they repeat.
+std::uint64_t tag_slots(int max_tag);
+// What all ranks must call alike; the rest of it is zero.
+shm::CallId agreed_part(const CollectiveSpec& spec, std::uint64_t sequence = 0);
 // That this rank brings in; of a message, all of it.
 std::uint64_t bytes_of(const Call& call);
 // Bytes of the larger of the two buffers that this rank may touch.

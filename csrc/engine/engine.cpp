@@ -13,6 +13,14 @@ std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
 // The question takes the GIL, which another thread may hold for some milliseconds.
 constexpr std::chrono::milliseconds kAskEvery(200);
 
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count, int by = 1) : count_(count), by_(by) {
@@ -41,33 +49,6 @@ std::shared_ptr<Engine> Engine::create(EngineOptions options) {
 Engine::Engine(EngineOptions options)
     : options_(std::move(options)), progress_thread_(*this, options_.longest_nap), watch_(*this) {}
 
-std::shared_ptr<Group> Engine::make_group(GroupOptions options, std::unique_ptr<Transport> transport,
-                                          std::shared_ptr<Planner> planner) {
-  return std::make_shared<Group>(*this, std::move(options), std::move(transport), std::move(planner));
-}
-
-void Engine::submit(const OperationPtr& operation) {
-  {
-    std::lock_guard lock(intake_mutex_);
-    if (stopped_.load(std::memory_order_relaxed))
-      fail(ErrorCode::Aborted, operation->info().name, ": the engine has been shut down");
-    if (operation->background()) unfinished_.emplace(operation.get(), operation);
-    try {
-      intake_.push_back(operation);
-    } catch (const std::bad_alloc&) {
-      unfinished_.erase(operation.get());
-      throw;
-    }
-    // Before anybody can take it in, and so end it: the progress thread sleeps when this is 0.
-    if (operation->background()) background_.fetch_add(1, std::memory_order_seq_cst);
-    if (operation->on_device()) on_device_.fetch_add(1, std::memory_order_relaxed);
-    const std::int64_t deadline = ticks(operation->info().deadline);
-    if (deadline < intake_deadline_.load(std::memory_order_relaxed))
-      intake_deadline_.store(deadline, std::memory_order_relaxed);
-    intake_filled_.store(true, std::memory_order_release);
-  }
-}
-
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;
@@ -81,7 +62,7 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
     using When = ProgressThread::When;
     const bool message = operation->info().channel == Channel::PointToPoint;
     if (message && begun) return progress_thread_.wake(When::Later);
-    hurry(*operation);
+    outstanding_.hurry(*operation);
     return progress_thread_.wake(begin_here && !message ? When::Soon : When::Now);
   }
   if (begin_here && !operation->error()) operation->release_buffers();
@@ -89,14 +70,8 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
 
 void Engine::expect(Operation& operation) {
   if (operation.finished()) return;
-  hurry(operation);
+  outstanding_.hurry(operation);
   progress_thread_.wake(ProgressThread::When::Now);
-}
-
-void Engine::hurry(Operation& operation) {
-  urgent_.fetch_add(1, std::memory_order_seq_cst);
-  if (operation.urgent.exchange(true, std::memory_order_acq_rel))  // it was, or has ended
-    urgent_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 bool Engine::begin(const OperationPtr& operation) {
@@ -104,7 +79,7 @@ bool Engine::begin(const OperationPtr& operation) {
   bool begun = false;
   {
     const std::unique_lock role(role_, std::try_to_lock);
-    if (!role || operation->group().any_waits()) return false;
+    if (!role || operation->group().windows().any_waits()) return false;
     begun = pass(operation.get());
     ended.swap(unreleased_);
   }
@@ -112,7 +87,7 @@ bool Engine::begin(const OperationPtr& operation) {
   return begun;
 }
 
-bool Engine::try_pass(Releases releases, const Operation* awaited, shm::Doorbell* bell,
+bool Engine::try_pass(Releases releases, const Operation* awaited, Doorbell* bell,
                       std::shared_ptr<const shm::NodeMemory>* memory) {
   std::vector<OperationPtr> ended;
   bool moved = false;
@@ -147,21 +122,9 @@ void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexce
   completer_.push(callbacks);
 }
 
-bool Engine::take_intake(const Operation* only) {
-  if (!intake_filled_.load(std::memory_order_acquire)) return false;
-  {
-    std::lock_guard lock(intake_mutex_);
-    if (only && (intake_.size() != 1 || intake_.front().get() != only)) return false;
-    arrived_.swap(intake_);
-    intake_filled_.store(false, std::memory_order_relaxed);
-    active_deadline_.store(std::min(active_deadline_.load(std::memory_order_relaxed),
-                                    intake_deadline_.load(std::memory_order_relaxed)),
-                           std::memory_order_relaxed);
-    intake_deadline_.store(kNever, std::memory_order_relaxed);
-  }
-  for (OperationPtr& operation : arrived_) {
-    operation->group().enqueue(operation);
-  }
+bool Engine::take_in(const Operation* only) {
+  if (!outstanding_.take(arrived_, only)) return false;
+  for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
   for (OperationPtr& operation : arrived_) start(operation->group());
   for (OperationPtr& operation : arrived_)
     if (!operation->started)
@@ -170,17 +133,16 @@ bool Engine::take_intake(const Operation* only) {
   return true;
 }
 
-void Engine::start(Group& group) {
+void Engine::start(GroupState& group) {
   const auto now = Clock::now();
   do {
     started_.clear();
-    group.start_ready(started_);
+    group.windows().start_ready(started_);
     // In order: what a first advance() posts is posted in the order of issue.
     for (OperationPtr& operation : started_) {
       operation->note_start(now);
-      const OperationInfo& info = operation->info();
-      for (std::uint32_t i = 0; i < info.entries; ++i) flight()->log()->started(info.first_entry + i, now);
-      if (trace()) operation->traced.store(trace()->started(traced(*operation)), std::memory_order_relaxed);
+      observers_.each(operation->numbers,
+                      [&](Observer& o, auto& number) { number = o.started(*operation, number, now); });
       operation->started = true;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
       if (!advance(operation, now)) active_.push_back(std::move(operation));
@@ -189,13 +151,13 @@ void Engine::start(Group& group) {
 }
 
 bool Engine::pass(const Operation* only) {
-  if (stopped_.load(std::memory_order_acquire)) return false;  // MPI may be finalised already
+  if (outstanding_.stopped()) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    const bool arrived = take_intake(only);
+    const bool arrived = take_in(only);
     if (only) {
-      if (active_.empty()) active_deadline_.store(kNever, std::memory_order_relaxed);
+      if (active_.empty()) outstanding_.set_taken_deadline(Outstanding::kNever);
       return arrived;
     }
     end_overdue(now);
@@ -210,7 +172,7 @@ bool Engine::pass(const Operation* only) {
 
 bool Engine::poll_active(Clock::time_point now) {
   bool moved = false;
-  std::int64_t earliest = kNever;
+  std::int64_t earliest = Outstanding::kNever;
   for (std::size_t i = 0; i < active_.size();) {
     const std::uint64_t before = active_[i]->rounds_done();
     if (advance(active_[i], now)) {
@@ -225,7 +187,7 @@ bool Engine::poll_active(Clock::time_point now) {
       ++i;
     }
   }
-  active_deadline_.store(earliest, std::memory_order_relaxed);
+  outstanding_.set_taken_deadline(earliest);
   return moved;
 }
 
@@ -239,10 +201,10 @@ void Engine::set_current(const OperationPtr& operation) {
 // True if the operation is over, well or not.
 bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
-  if (stopped_.load(std::memory_order_acquire)) return false;
+  if (outstanding_.stopped()) return false;
   set_current(operation);
-  if (trace()) trace()->enter(operation->traced.load(std::memory_order_relaxed));
-  Group& group = operation->group();
+  observers_.each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
+  GroupState& group = operation->group();
   std::exception_ptr error;
   Others others = Others::Unaware;
   try {
@@ -285,28 +247,22 @@ bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
 }
 
 bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
+  if (operation.finished()) return false;
   Completer::Callbacks callbacks;
   const bool failed = error != nullptr;
+  const auto now = Clock::now();
   try {
-    if (operation.info().entries) note_end(operation, error);
+    const std::string text = failed ? text_of(error) : "";
+    observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
+      o.ended(operation, number, now, failed ? &text : nullptr);
+    });
   } catch (const std::bad_alloc&) {
-    // The flight log lacks its end.
+    // The observers lack its end.
   }
-  if (!operation.try_finish(std::move(error), callbacks)) return false;
+  if (!operation.try_finish(std::move(error), now, callbacks)) return false;
   if (failed) operation.release_device();  // also where no pass will ever abandon it
-  if (trace())
-    trace()->ended(operation.traced.load(std::memory_order_relaxed), operation.finished_at(), failed);
   operation.group().one_finished();
-  if (operation.background()) {
-    {
-      std::lock_guard lock(intake_mutex_);
-      unfinished_.erase(&operation);
-    }
-    background_.fetch_sub(1, std::memory_order_seq_cst);
-  }
-  if (operation.on_device()) on_device_.fetch_sub(1, std::memory_order_relaxed);
-  if (operation.urgent.exchange(true, std::memory_order_acq_rel))
-    urgent_.fetch_sub(1, std::memory_order_seq_cst);
+  outstanding_.remove(operation);
   // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
   // `waiters`; this writes there, so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
@@ -332,11 +288,11 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     Backoff backoff(crowding_);
     auto next_question = Clock::now() + kAskEvery;
     for (unsigned polls = 0; !operation.finished(); ++polls) {
-      shm::Doorbell bell;
+      Doorbell bell;
       try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       const auto now = Clock::now();
-      if (operation.group().failed() || stopped_.load(std::memory_order_acquire)) {
+      if (operation.group().failed() || outstanding_.stopped()) {
         give_up(operation, ErrorCode::Aborted);
       } else if (now > deadline) {
         give_up(operation, ErrorCode::Timeout);
@@ -352,11 +308,11 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
   operation.release_buffers();
 }
 
-void Engine::wait_all(Group& group) {
+void Engine::wait_all(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
-  while (group.outstanding() > 0 && !stopped_.load(std::memory_order_acquire)) {
-    const std::vector<OperationPtr> pending = unfinished_of(&group);
+  while (group.outstanding() > 0 && !outstanding_.stopped()) {
+    const std::vector<OperationPtr> pending = outstanding_.all_of(&group);
     for (const OperationPtr& operation : pending) {
       try {
         wait(*operation);
@@ -367,23 +323,6 @@ void Engine::wait_all(Group& group) {
     // What is left belongs to callers that wait for it themselves, and see to its deadline.
     if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
   }
-}
-
-std::vector<OperationPtr> Engine::unfinished_of(const Group* group) {
-  std::vector<OperationPtr> found;
-  std::lock_guard lock(intake_mutex_);
-  for (const auto& [key, operation] : unfinished_)
-    if (!group || &operation->group() == group) found.push_back(operation);
-  return found;
-}
-
-std::uint64_t Engine::first_unfinished(const Group& group, Channel channel) {
-  std::uint64_t first = group.sequence(channel);
-  std::lock_guard lock(intake_mutex_);
-  for (const auto& [key, operation] : unfinished_)
-    if (&operation->group() == &group && operation->info().channel == channel)
-      first = std::min(first, operation->info().sequence);
-  return first;
 }
 
 }  // namespace mpigdr

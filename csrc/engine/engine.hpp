@@ -24,23 +24,20 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "common/error.hpp"
-#include "diagnostics/flight_writer.hpp"
-#include "diagnostics/trace.hpp"
 #include "engine/backoff.hpp"
 #include "engine/completer.hpp"
-#include "engine/group.hpp"
+#include "engine/group_state.hpp"
 #include "engine/operation.hpp"
+#include "engine/outstanding.hpp"
 #include "engine/progress_thread.hpp"
 #include "engine/stuck_watch.hpp"
 #include "execution/scratch_pool.hpp"
@@ -53,13 +50,12 @@ struct EngineOptions {
   // How long past a deadline a thread may sit in one call of the transport before `on_stuck` is told.
   std::chrono::milliseconds stuck_grace{3000};
   std::function<void(const std::string&)> on_stuck;  // default: report and end the process
-  std::shared_ptr<FlightWriter> flight;              // null: operations are not logged
-  std::shared_ptr<Trace> trace;                      // null: they are not traced
+  std::vector<std::shared_ptr<Observer>> observers;
   // What is known of lost members of a group, or "": asked when the transport reports an error, since a
   // library says which of its calls failed, but not that the peer is dead. Called with the progress role.
-  std::function<std::string(const Group&)> explain;
+  std::function<std::string(const GroupState&)> explain;
   // Which member may be stopped or cut off, or "": asked when an operation has timed out, as above.
-  std::function<std::string(const Group&)> quiet;
+  std::function<std::string(const GroupState&)> quiet;
 };
 
 class Engine : public std::enable_shared_from_this<Engine> {
@@ -68,9 +64,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   static std::shared_ptr<Engine> create(EngineOptions options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-
-  std::shared_ptr<Group> make_group(GroupOptions options, std::unique_ptr<Transport> transport,
-                                    std::shared_ptr<Planner> planner);
 
   // Makes progress until `operation` is finished; throws its error. At its deadline, or `patience` from now
   // if that comes first, the operation and its group fail with Timeout. Releases the operation's buffers on
@@ -88,20 +81,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Until all that the group has outstanding, and what others issue meanwhile, has ended, well or not: each
   // at its deadline at the latest, also if a thread is stuck inside the transport.
-  void wait_all(Group& group);
+  void wait_all(GroupState& group);
 
   // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Does not
   // touch the transport, and does not wait for a thread that is inside it.
-  void abort(Group& group, const std::string& reason);
+  void abort(GroupState& group, const std::string& reason);
 
   // As abort() for all of them at once, because a member of each is gone for good: a thread that is then
   // stuck inside the transport for longer than `stuck_grace` is reported with `reason`, without waiting for a
   // deadline.
-  void lose(const std::vector<Group*>& groups, const std::string& reason);
+  void lose(const std::vector<GroupState*>& groups, const std::string& reason);
 
   // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
   // a failed group the transport is leaked: peers may still write to memory it knows.
-  void close(Group& group);
+  void close(GroupState& group);
 
   // Stops the threads. Operations still outstanding fail with Aborted, without the transport's help. False if
   // MPI must not be called any more: a thread is still inside the transport and is left behind, or something
@@ -112,21 +105,21 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // The first sequence number of this channel that no operation has come to its end with: the next one, or
   // that of an operation that is still running in the background.
-  std::uint64_t first_unfinished(const Group& group, Channel channel);
+  std::uint64_t first_unfinished(const GroupState& group, Channel channel) const {
+    return outstanding_.first_sequence(group, channel, group.sequence(channel));
+  }
 
   // True while some thread sits in one pass for longer than `stuck_grace`: MPI must then not be called any
   // more.
   bool stuck() const;
 
-  // Null: off.
-  const std::shared_ptr<FlightWriter>& flight() const { return options_.flight; }
-  const std::shared_ptr<Trace>& trace() const { return options_.trace; }
+  const Observers& observers() const { return observers_; }
 
   // --- for Group and the threads of the engine ---
   // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here`, its
   // first steps are made on the calling thread, unless another one is inside, with no lock of a group held,
   // and the progress thread may end its nap before it takes the rest over.
-  void submit(const OperationPtr& operation);
+  void submit(const OperationPtr& operation) { outstanding_.submit(operation); }
   void carry(const OperationPtr& operation, bool begin_here);
   // Who lets go of the buffers of what ended in a pass while nobody waited for it: the thread that made the
   // pass, behind it, or, for the progress thread, a completer thread. ByCaller: who waits, and does not
@@ -135,21 +128,18 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // One pass if the role is free. True if something moved. If nothing did, and `awaited` (null: whatever) is
   // all that is under way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever
   // does not hold the operation.
-  bool try_pass(Releases releases, const Operation* awaited = nullptr, shm::Doorbell* bell = nullptr,
+  bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
-  // Operations that only the progress thread carries.
-  int background_outstanding() const { return background_.load(std::memory_order_seq_cst); }
-  // How many of them are not left to their caller for a nap.
-  int urgent() const { return urgent_.load(std::memory_order_seq_cst); }
+  const Outstanding& outstanding() const { return outstanding_; }
   Crowding& crowding() { return crowding_; }
   // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
   bool keeps_polling(Clock::time_point now) const {
-    return on_device_.load(std::memory_order_relaxed) > 0 && !crowding_.counted() && !crowding_.slices(now);
+    return outstanding_.on_device() > 0 && !crowding_.counted() && !crowding_.slices(now);
   }
   // And if they are, it shall nap soon: those that share its core have to get on.
   bool naps_soon(Clock::time_point now) const {
-    return crowding_.slices(now) || (crowding_.counted() && on_device_.load(std::memory_order_relaxed) > 0);
+    return crowding_.slices(now) || (crowding_.counted() && outstanding_.on_device() > 0);
   }
   int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
 
@@ -176,55 +166,45 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
   // Its first steps, if it is all there is to begin; false: not here.
   bool begin(const OperationPtr& operation);
-  void hurry(Operation& operation);  // it is urgent from now on
   bool poll_active(Clock::time_point now);
-  bool take_intake(const Operation* only);
-  void start(Group& group);
+  bool take_in(const Operation* only);
+  void start(GroupState& group);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
   std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) const;
-  // The first failure of a group: notes it in the flight log, writes the log to its file and returns `text`
-  // with the file's name added. `pending`: whom the operation waits for; null: not known.
+  // The first failure of a group: the observers are told, and what they add is added to `text`. `pending`:
+  // whom the operation waits for; null: not known.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
-  // Writes the flight log, and the trace; what to add to a message: "; flight log: /tmp/..." or why there is
-  // none.
-  std::string write_flight_log(const std::string& reason);
   // With the role: ends an operation with an error and leaks what a peer may still write to.
   void fail_operation(const OperationPtr& operation, std::exception_ptr error);
   // The error with which `operation` ends after a first failure of its group.
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text,
                                 Others others = Others::Unaware);
-  void note_end(Operation& operation, const std::exception_ptr& error);
   // With the role, when a pass could not go on for want of memory: ends everything that is outstanding.
   void fail_for_want_of_memory() noexcept;
   // The error of an operation, with its name; without it where there is no memory for that.
   std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
   bool finish(Operation& operation, std::exception_ptr error) noexcept;  // false: somebody else did
-  // In the background, of one group or of all.
-  std::vector<OperationPtr> unfinished_of(const Group* group);
-  OperationPtr next_unfinished(const Group* group);  // one of them, null if there is none; allocates nothing
   // Runs what is outstanding to its end, at most until its deadline or until a thread is stuck.
-  void drain(Group& group);
+  void drain(GroupState& group);
   // True with the role held (then unlock it), false if it could not be had in time.
   bool take_role(std::chrono::milliseconds patience);
   // For a waiter: ends the operation although the role may be stuck.
   void give_up(Operation& operation, ErrorCode code);
   // Ends operations that nobody may be waiting for, of one group or of all, without the role.
-  void end_background(const Group* group, const std::string& reason);
+  void end_background(const GroupState* group, const std::string& reason);
   // With the role: ends operations that wait for their turn and are overdue.
   void end_overdue(Clock::time_point now);
   void set_current(const OperationPtr& operation);
 
   const EngineOptions options_;
+  const Observers observers_{options_.observers};
   // Made while there is memory.
   const std::exception_ptr no_memory_ = std::make_exception_ptr(NoMemory("no memory to go on"));
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();
   Completer completer_;
 
-  std::mutex intake_mutex_;  // intake_, unfinished_, and setting stopped_
-  std::vector<OperationPtr> intake_;
-  std::unordered_map<const Operation*, OperationPtr> unfinished_;  // in the background
-  std::atomic<bool> intake_filled_{false};
+  Outstanding outstanding_;
 
   std::mutex role_;
   // With the role:
@@ -234,17 +214,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
-  std::atomic<int> background_{0};
-  std::atomic<int> urgent_{0};
-  std::atomic<int> on_device_{0};  // operations that a device works on
-  std::atomic<bool> stopped_{false};
   bool left_behind_ = false, ended_well_ = false;  // what shutdown() found
 
-  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   // Written by the role holder, read by the watch.
   std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass
-  // The earliest deadlines, in Clock ticks, of what the role holder has and of what waits in the intake.
-  std::atomic<std::int64_t> active_deadline_{kNever}, intake_deadline_{kNever};
   std::mutex current_mutex_;
   OperationPtr current_;  // the operation in whose advance() the role holder is, or was last
   std::string lost_;      // why a peer is gone; also under current_mutex_

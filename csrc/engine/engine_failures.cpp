@@ -12,12 +12,6 @@
 namespace mpigdr {
 namespace {
 
-// How long a failure waits for the flight log and the trace to be written: it is part of the deadline's 5 s
-// of grace.
-constexpr auto kFlightPatience = std::chrono::seconds(1);
-// With the progress role: several groups may fail in one pass.
-constexpr auto kTracePatience = std::chrono::milliseconds(50);
-
 std::exception_ptr make_error(ErrorCode code, const std::string& text) {
   return std::make_exception_ptr(Error(code, text));
 }
@@ -59,7 +53,7 @@ void Engine::end_overdue(Clock::time_point now) {
 }
 
 std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std::string text, Others others) {
-  Group& group = operation.group();
+  GroupState& group = operation.group();
   if (!group.failed()) {
     const std::vector<int> pending = operation.pending_peers();
     text = tell_failure(operation, std::move(text), &pending);
@@ -69,17 +63,10 @@ std::exception_ptr Engine::fail_group(Operation& operation, ErrorCode code, std:
 }
 
 std::string Engine::tell_failure(Operation& operation, std::string text, const std::vector<int>* pending) {
-  const OperationInfo& info = operation.info();
-  for (std::uint32_t i = 0; i < info.entries; ++i)  // none without a log
-    flight()->log()->failed(info.first_entry + i, Clock::now(), text, pending);
-  return text + write_flight_log(text);
-}
-
-std::string Engine::write_flight_log(const std::string& reason) {
-  std::string told;
-  if (flight() && !flight()->path().empty()) told = flight()->write_and_tell(reason, kFlightPatience);
-  if (trace()) trace()->write(reason, kTracePatience);  // the longer file: second
-  return told;
+  observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
+    o.failed(operation, number, Clock::now(), text, pending);
+  });
+  return text + observers_.group_failed(text);
 }
 
 void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr error) {
@@ -87,24 +74,6 @@ void Engine::fail_operation(const OperationPtr& operation, std::exception_ptr er
   // Its buffers may still be written by a peer or by the library: they are never given back.
   operation->leak();
   finish(*operation, std::move(error));
-}
-
-void Engine::note_end(Operation& operation, const std::exception_ptr& error) {
-  const OperationInfo& info = operation.info();
-  if (operation.finished()) return;
-  std::string text;
-  try {
-    if (error) std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    text = e.what();
-  }
-  const auto now = Clock::now();
-  for (std::uint32_t i = 0; i < info.entries; ++i) {
-    if (error)
-      flight()->log()->failed(info.first_entry + i, now, text, nullptr);
-    else
-      flight()->log()->succeeded(info.first_entry + i, now);
-  }
 }
 
 void Engine::give_up(Operation& operation, ErrorCode code) {
@@ -140,39 +109,34 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
   end_background(&operation.group(), reason.empty() ? "the engine was shut down" : reason);
 }
 
-void Engine::abort(Group& group, const std::string& reason) {
-  if (!group.failed()) group.fail_with(reason + write_flight_log("group " + group.name() + ": " + reason));
+void Engine::abort(GroupState& group, const std::string& reason) {
+  if (!group.failed())
+    group.fail_with(reason + observers_.group_failed("group " + group.name() + ": " + reason));
   end_background(&group, group.failure());  // waiters see the failure by themselves
 }
 
-void Engine::lose(const std::vector<Group*>& groups, const std::string& reason) {
+void Engine::lose(const std::vector<GroupState*>& groups, const std::string& reason) {
   {
     std::lock_guard lock(current_mutex_);
     if (lost_.empty()) lost_ = reason;
   }
-  std::vector<Group*> well;
-  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well), [](Group* g) { return !g->failed(); });
+  std::vector<GroupState*> well;
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well),
+               [](GroupState* g) { return !g->failed(); });
   // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
   // as it hears.
   if (!well.empty()) {
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
-    const std::string text = reason + write_flight_log(names + ": " + reason);
-    for (Group* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
+    const std::string text = reason + observers_.group_failed(names + ": " + reason);
+    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
   }
-  for (Group* group : groups) end_background(group, group->failure());
+  for (GroupState* group : groups) end_background(group, group->failure());
 }
 
-OperationPtr Engine::next_unfinished(const Group* group) {
-  const std::lock_guard lock(intake_mutex_);
-  for (const auto& [key, operation] : unfinished_)
-    if ((!group || &operation->group() == group) && !operation->finished()) return operation;
-  return nullptr;
-}
-
-void Engine::end_background(const Group* group, const std::string& reason) {
+void Engine::end_background(const GroupState* group, const std::string& reason) {
   // One by one, without a list of them: this also runs when there is no memory.
-  while (const OperationPtr operation = next_unfinished(group)) {
+  while (const OperationPtr operation = outstanding_.next_of(group)) {
     std::exception_ptr error;
     try {
       error = make_error(ErrorCode::Aborted, operation->describe() + ": " + reason);
@@ -208,7 +172,7 @@ void Engine::fail_for_want_of_memory() noexcept {
     list->clear();
   }
   set_current(nullptr);
-  while (const OperationPtr operation = next_unfinished(nullptr)) fail_one(operation);
+  while (const OperationPtr operation = outstanding_.next_of(nullptr)) fail_one(operation);
 }
 
 }  // namespace mpigdr

@@ -16,13 +16,13 @@ bool Engine::take_role(std::chrono::milliseconds patience) {
   return true;
 }
 
-void Engine::drain(Group& group) {
+void Engine::drain(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !stuck()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
 }
 
-void Engine::close(Group& group) {
+void Engine::close(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   group.shut();
   drain(group);
@@ -57,14 +57,11 @@ bool Engine::stuck() const {
 }
 
 bool Engine::shutdown() {
-  {
-    std::lock_guard lock(intake_mutex_);
-    if (stopped_.load(std::memory_order_relaxed)) return ended_well_;
-  }
+  if (outstanding_.stopped()) return ended_well_;
   progress_thread_.stop(std::chrono::seconds(2));
   watch_.stop();
   const bool role = take_role(std::chrono::seconds(1));
-  bool outstanding = background_outstanding() > 0;
+  bool outstanding = outstanding_.background() > 0;
   end_background(nullptr, "the engine was shut down");
   // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
   // are.
@@ -75,11 +72,7 @@ bool Engine::shutdown() {
                              ErrorCode::Aborted, operation->describe() + ": the engine was shut down")));
       operation->leak();
     }
-  {
-    // Later submissions are refused; what slipped in just now is ended by its waiter.
-    std::lock_guard lock(intake_mutex_);
-    stopped_.store(true, std::memory_order_release);
-  }
+  outstanding_.stop();  // later submissions are refused; what slipped in just now is ended by its waiter
   left_behind_ = !role;
   ended_well_ = role && !outstanding;
   if (role) role_.unlock();

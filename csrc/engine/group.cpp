@@ -1,195 +1,278 @@
 #include "engine/group.hpp"
 
 #include <algorithm>
+#include <new>
+#include <numeric>
+#include <set>
 
 #include "common/error.hpp"
+#include "common/log.hpp"
 #include "common/memory_reserve.hpp"
+#include "engine/device_release.hpp"
 #include "engine/engine.hpp"
+#include "engine/join_execution.hpp"
+#include "execution/device/program_part.hpp"
 
 namespace mpigdr {
 namespace {
 
-// What a member sent before it left may still be under way for so long.
-constexpr std::chrono::seconds kDepartureGrace(1);
+// Bytes of a collective whose first steps cost the caller less than to wake the progress thread does. A
+// message only has to be told of.
+constexpr std::uint64_t kBegunHere = 64 * 1024;
 
-void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
-  static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
+GroupInfo info_of(const GroupOptions& options, int size) {
+  GroupInfo info{options.name, "", options.is_default, options.uid, options.members};
+  if (info.members.empty()) {
+    info.members.resize(static_cast<std::size_t>(size));
+    std::iota(info.members.begin(), info.members.end(), 0);
+  }
+  return info;
 }
 
 }  // namespace
 
 Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> transport,
              std::shared_ptr<Planner> planner)
-    : engine_(engine),
-      options_(std::move(options)),
-      transport_(std::move(transport)),
-      rank_(transport_->rank()),
-      size_(transport_->size()),
-      max_tag_(transport_->max_tag()),
+    : GroupState(std::move(options), std::move(transport), engine.observers().one_by_one()),
+      engine_(engine),
       message_path_(transport_->message_path()),
-      planner_(std::move(planner)),
-      scratch_(engine.scratch()),
-      flight_(engine.flight() ? engine.flight()->log() : nullptr),
-      timeout_(options_.timeout) {
+      timeout_(options_.timeout),
+      programs_({options_.name, options_.node, options_.topology, std::move(planner), engine.scratch(),
+                 engine.observers().rounds()},
+                *transport_) {
   keep_memory_reserve();
-  if (!flight_) return;
-  FlightLog::Group group{options_.name, "", options_.is_default, options_.uid, options_.members};
-  if (group.members.empty())
-    for (int r = 0; r < size_; ++r) group.members.push_back(r);
-  flight_group_ = flight_->add_group(std::move(group));
-}
-
-Group::~Group() {
-  // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
-  // any more.
-  [[maybe_unused]] Transport* leaked = transport_.release();
-  // Nor the device, by whichever thread drops the last reference.
-  if (device_node_) keep_for_good(std::move(device_node_));
-}
-
-std::uint64_t Group::tag_slots() const {
-  return (static_cast<std::uint64_t>(max_tag_) + 1) / kTagsPerCollective;
+  const GroupInfo info = info_of(options_, size_);
+  engine.observers().each(observed_, [&](Observer& o, auto& group) { group = o.opened(info); });
 }
 
 void Group::describe(const std::string& description) {
-  if (flight_) flight_->describe(flight_group_, description);
+  engine_.observers().each(observed_, [&](Observer& o, auto group) { o.describe(group, description); });
+}
+
+void Group::check(const std::vector<Call>& calls, const std::string& name) const {
+  mpigdr::check(calls, name, shape());
 }
 
 std::string Group::algorithm(const CollectiveSpec& spec) const {
-  check(spec);
+  mpigdr::check(spec, mpigdr::name(spec.collective), shape());
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
-  return choose(spec).algorithm->name;
+  return programs_.choose(spec).algorithm->name;
 }
 
-Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
-  return planner_->choice(spec, !on_device && has_native(spec), reach(on_device), options_.topology);
+Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, bool on_device) const {
+  Preview preview;
+  std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
+  if (shut_ || failed()) return preview;
+  try {
+    check(calls, "preview");
+    std::set<std::string_view> algorithms;
+    for (const Call& call : calls) {
+      preview.bytes += bytes_of(call);
+      algorithms.insert(sequences_of(call) ? programs_.choose(spec_of(call), on_device).algorithm->name
+                                           : "p2p");
+    }
+    if (!algorithms.empty()) preview.algorithm.clear();
+    for (const std::string_view name : algorithms) {
+      if (!preview.algorithm.empty()) preview.algorithm += '+';
+      preview.algorithm += name;
+    }
+    if (!algorithms.count("p2p")) preview.sequence = next_sequence_[static_cast<int>(channel)];
+    return preview;
+  } catch (const std::exception&) {
+    return {};  // issue() will say so
+  }
 }
 
-Reach Group::reach(bool on_device) const {
-  if (!on_device) return reach();
-  return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
+void Group::check_open(const std::string& operation) const {
+  if (failed()) fail(ErrorCode::Aborted, operation, ": ", failure());
+  if (shut_) fail(ErrorCode::InvalidUsage, operation, ": group ", name(), " has been destroyed");
 }
 
-std::uint64_t Group::sequence(Channel channel) const {
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
+  check(calls, options.name);
+  OperationInfo info;
+  static_cast<Description&>(info) = std::move(static_cast<Description&>(options));
+  // The others carry the operation out: a later one of this rank must not be matched with it.
+  const auto refusal = [&](const char* why) {
+    std::string text = (info.name.empty() ? "an operation" : info.name) +
+                       (info.detail.empty() ? "" : ' ' + info.detail) + ": " + why;
+    fail_with("the group failed earlier: " + text, ErrorCode::System, options.stream);
+    return text;
+  };
+  try {
+    bool begin_here = false;
+    OperationPtr operation;
+    {
+      // The order of sequence numbers is the order into the engine, and into a device's queues.
+      std::lock_guard lock(issue_mutex_);
+      check_open(info.name);  // what follows asks the transport
+      operation = issue_locked(std::move(calls), options, info, begin_here);
+    }
+    engine_.carry(operation, begin_here);
+    return operation;
+  } catch (const NoMemory& e) {
+    throw NoMemory(refusal(e.what()));
+  } catch (const Error& e) {
+    // Others are the caller's mistakes. And what has failed the group by now, as launch() does, says it all.
+    if ((e.code() != ErrorCode::System && e.code() != ErrorCode::Internal) || failed()) throw;
+    throw Error(e.code(), refusal(e.what()));
+  } catch (const std::bad_alloc&) {
+    release_memory_reserve();
+    throw NoMemory(refusal(kNoMemoryForRecords));
+  }
+}
+
+OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
+                                 bool& begin_here) {
+  const std::size_t asked_for = calls.size();
+  Counters counters = counters_[static_cast<int>(options.channel)];
+  programs_.bound_all_to_all(calls, counters, options.stream);
+  for (const Call& call : calls) {
+    info.sequences += sequences_of(call);
+    info.bytes += bytes_of(call);
+  }
+  info.channel = info.sequences ? options.channel : Channel::PointToPoint;
+  info.messages = info.sequences ? 0 : static_cast<std::uint32_t>(calls.size());
+  info.issued = Clock::now();
+  info.deadline = info.issued + options.timeout.value_or(timeout());
+  info.sequence = next_sequence_[static_cast<int>(info.channel)];
+
+  Parts made = make_parts(calls, asked_for, options, info, counters);
+  const OperationPtr operation = make_operation(calls, made, options, info);
+  outstanding_.fetch_add(1, std::memory_order_acq_rel);
+  try {
+    tell_observers(*operation, calls);
+    begin_here = operation->background() && operation->keeps_to_memory() &&
+                 (operation->info().messages ? !turns_taken_
+                                             : calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere);
+    engine_.submit(operation);
+  } catch (...) {
+    engine_.observers().each(operation->numbers,
+                             [&](Observer& o, const auto& number) { o.refused(*operation, number); });
+    one_finished();
+    Completer::Callbacks dropped;  // one of them holds the operation itself
+    operation->try_finish(std::current_exception(), Clock::now(), dropped);
+    throw;
+  }
+  // Only now: an operation that was refused has used none of these.
+  const auto channel = static_cast<int>(operation->info().channel);
+  next_sequence_[channel] += operation->info().sequences;
+  counters_[channel] = counters;
+  if (options.stream) {
+    // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
+    // messages.
+    engine_.carry(operation, false);
+    launch(*operation, made.device, *options.stream);
+  }
+  return operation;
+}
+
+Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown, IssueOptions& options,
+                               OperationInfo& info, Counters& counters) {
+  Parts made;
+  made.parts.reserve(calls.size() + (options.join ? 1 : 0));
+  std::vector<std::shared_ptr<const bool>> done;  // by program of the device
+  ProgramFactory::Place place{info.channel, info.sequence, counters};
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const Call& call = calls[i];
+    std::string algorithm;
+    if (options.stream) {
+      programs_.make_programs(std::get<CollectiveCall>(call), place, *options.stream, algorithm, made.device);
+      while (done.size() < made.device.programs.size()) {
+        const DevicePart& program = made.device.programs[done.size()];
+        std::vector<std::shared_ptr<const bool>> before;
+        for (const int earlier : {program.follows, program.behind})
+          if (earlier >= 0) before.push_back(done[static_cast<std::size_t>(earlier)]);
+        auto part = std::make_unique<ProgramPart>(program.program, std::move(before));
+        done.push_back(part->done());
+        made.parts.push_back({std::move(part)});
+      }
+    } else {
+      made.parts.push_back({programs_.make_part(call, place, algorithm)});
+    }
+    if (const auto* message = std::get_if<MessageCall>(&call)) {
+      turns_taken_ = turns_taken_ || options.gate;
+      if (turns_taken_)
+        made.parts.back().execution = std::make_unique<GatedExecution>(std::move(made.parts.back().execution),
+                                                                       options.gate, turns_.take(*message));
+    }
+    if (i < shown) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
+    place.sequence += sequences_of(call);
+  }
+  if (options.join) made.parts.push_back({std::make_unique<JoinExecution>(std::move(options.join))});
+  return made;
+}
+
+OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, IssueOptions& options,
+                                   OperationInfo& info) {
+  if (!made.device.kept.empty())
+    options.keepalive =
+        std::make_shared<std::pair<std::shared_ptr<void>, std::vector<std::shared_ptr<void>>>>(
+            std::move(options.keepalive), std::move(made.device.kept));
+  const bool on_device = options.stream || options.gate;
+  auto operation =
+      std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(made.parts),
+                                  std::move(options.keepalive), options.background || on_device, on_device);
+  if (on_device) operation->on_release_device(releases(made.device.programs, options.gate));
+  if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
+  if (options.on_finished)
+    operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+  return operation;
+}
+
+void Group::tell_observers(Operation& operation, const std::vector<Call>& calls) {
+  const OperationInfo& info = operation.info();
+  const int tag = static_cast<int>(info.sequence % tag_slots(max_tag_)) * kTagsPerCollective + kHeaderTag;
+  std::size_t i = 0;
+  engine_.observers().each(observed_, [&](Observer& o, auto group) {
+    std::unique_ptr<Execution> before;
+    if (info.sequences && size_ > 1) before = o.before(operation, calls, *transport_, tag);
+    if (before) operation.precede_by(std::move(before));
+    operation.numbers[i++] = o.issued(group, operation, calls);
+  });
+}
+
+void Group::launch(Operation& operation, const DeviceWork& work, const StreamTarget& target) {
+  try {
+    mpigdr::launch(work.programs, target);
+    // The group may have failed meanwhile: what was let go before it was there has to be let go once more.
+    if (operation.finished() && operation.error()) operation.release_device();
+  } catch (const std::exception& e) {
+    const std::string text = operation.describe() + ": the device refused its part: " + e.what();
+    // It has no Work that would see to that.
+    operation.on_finished([refused = operation.shared_from_this()] { let_the_device_go_on(refused); });
+    fail_with("the group failed earlier: " + text, ErrorCode::System, true);
+    engine_.carry(operation.shared_from_this(), false);  // which ends it
+    fail(ErrorCode::System, text);
+  }
+}
+
+void Group::capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
+                    std::function<void()> on_failure) {
+  check(calls, name);
   std::lock_guard lock(issue_mutex_);
-  return next_sequence_[static_cast<int>(channel)];
+  check_open(name);
+  const ProgramFactory::Captured captured = programs_.make_captured(calls, name, target);
+  if (captured.waits) this->on_failure(std::move(on_failure));
+  check_open(name);  // whoever fails it from now on finds the callback
+  programs_.record(captured, target);
+}
+
+void Group::release_replays() const noexcept {
+  if (const ipc::DeviceNode* const node = programs_.captured_on()) node->release_replays();
+}
+
+bool Group::replays_take_turns() const {
+  const ipc::DeviceNode* const node = programs_.captured_on();
+  return node && node->takes_turns();
 }
 
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
-  {
-    std::lock_guard failure_lock(failure_mutex_);
-    told_node_ = node;
-    if (node && failed()) node->tell_failed();
-  }
-  device_node_.swap(node);
+  tell_of_failure(node);
+  std::shared_ptr<const ipc::DeviceNode> before = programs_.share_devices(std::move(node));
   lock.unlock();  // to let go of the one before may take long
-  if (node && (failed() || captured_on_.load(std::memory_order_acquire))) keep_for_good(std::move(node));
-}
-
-void Group::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
-  std::function<void()> told;
-  {
-    std::lock_guard lock(failure_mutex_);
-    if (refused && told_node_) told_node_->tell_refused();
-    if (failed_.load(std::memory_order_relaxed)) return;
-    try {
-      failure_ = reason;
-    } catch (const std::bad_alloc&) {
-      failure_ = "no memory";  // so short that it needs none
-    }
-    failure_code_ = code;
-    failed_.store(true, std::memory_order_release);
-    // Before any device is let go on: what it computes then must find nobody who believes it.
-    if (told_node_) told_node_->tell_failed();
-    told.swap(on_failure_);
-  }
-  if (told) told();
-  if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
-}
-
-void Group::release_replays() const noexcept {
-  if (const ipc::DeviceNode* const node = captured_on_.load(std::memory_order_acquire))
-    node->release_replays();
-}
-
-void Group::depart(Departure departure) {
-  std::lock_guard lock(failure_mutex_);
-  departures_.push_back(std::move(departure));
-  departed_.store(true, std::memory_order_release);
-}
-
-std::optional<Group::Departure> Group::unreachable(const Operation& operation, Clock::time_point now) const {
-  if (!departed_.load(std::memory_order_acquire)) return std::nullopt;
-  const OperationInfo& info = operation.info();
-  std::lock_guard lock(failure_mutex_);
-  for (const Departure& departure : departures_) {
-    if (info.channel == Channel::PointToPoint) {
-      const std::vector<int> peers = operation.pending_peers();
-      if (now - std::max(departure.when, operation.started_at()) > kDepartureGrace &&
-          (departure.failed || std::find(peers.begin(), peers.end(), departure.rank) != peers.end()))
-        return departure;
-    } else if (info.sequence + info.sequences > departure.sequences[static_cast<int>(info.channel)]) {
-      return departure;
-    }
-  }
-  return std::nullopt;
-}
-
-std::string Group::failure() const {
-  std::lock_guard lock(failure_mutex_);
-  return failure_;
-}
-
-ErrorCode Group::failure_code() const {
-  std::lock_guard lock(failure_mutex_);
-  return failure_code_;
-}
-
-void Group::enqueue(OperationPtr operation) {
-  windows_[static_cast<int>(operation->info().channel)].waiting.push_back(std::move(operation));
-}
-
-bool Group::any_waits() const {
-  return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
-}
-
-void Group::start_ready(std::vector<OperationPtr>& started) {
-  // Checked calls run one by one: which check ends first may differ between ranks, and the library's own
-  // collectives must start in the same order on all of them.
-  // No two running operations share a tag, however many the user allows and however few tags MPI has.
-  const std::uint64_t in_flight = std::min<std::uint64_t>(options_.check_calls ? 1 : options_.max_in_flight,
-                                                          std::max<std::uint64_t>(tag_slots(), 1));
-  for (int c = 0; c < kChannelCount; ++c) {
-    auto& [waiting, running] = windows_[c];
-    const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
-    while (!running.empty() && running.front()->finished()) running.pop_front();
-    while (!waiting.empty()) {
-      const OperationInfo& info = waiting.front()->info();
-      // A single operation may be wider than the window.
-      if (bounded && !running.empty() &&
-          info.sequence + info.sequences - running.front()->info().sequence >
-              std::max<std::uint64_t>(in_flight, info.sequences))
-        break;
-      if (bounded) running.push_back(waiting.front());
-      started.push_back(std::move(waiting.front()));
-      waiting.pop_front();
-    }
-  }
-}
-
-void Group::shut() {
-  std::lock_guard lock(issue_mutex_);
-  shut_ = true;
-}
-
-void Group::drop_transport() {
-  if (failed()) {
-    [[maybe_unused]] Transport* leaked = transport_.release();
-  } else if (transport_) {
-    transport_->close();
-    transport_.reset();
-  }
+  if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_for_good(std::move(before));
 }
 
 }  // namespace mpigdr

@@ -14,41 +14,50 @@
 #include <string>
 #include <vector>
 
-#include "diagnostics/flight_log.hpp"
+#include "common/tensor_shapes.hpp"
 #include "engine/completer.hpp"
+#include "engine/observer.hpp"
 #include "execution/execution.hpp"
 
 namespace mpigdr {
 
-class Group;
-struct TracedOperation;
+class GroupState;
 
 // When std::bad_alloc says that there is none: it does not say for what.
 inline constexpr const char* kNoMemoryForRecords =
     "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
 
-struct OperationInfo {
-  std::string name;       // "all_reduce"
-  std::string detail;     // "float32 count=1048576 op=sum"
+// What observers and messages show of an operation.
+struct Description {
+  std::string name;                // "all_reduce"
+  std::string detail;              // "float32[1048576] op=sum"
+  std::string_view profiler_name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
+  TensorShapes inputs, outputs;
+  std::string_view dtype;       // of the tensors, as Python spells it: "float32"; empty: none
+  std::uint64_t item_size = 1;  // bytes
+};
+
+struct OperationInfo : Description {
   std::string algorithm;  // "ring"
   Channel channel = Channel::Collective;
   std::uint64_t sequence = 0;   // first one of the channel that it uses
   std::uint64_t sequences = 0;  // how many; 0 for point-to-point
+  std::uint32_t messages = 0;   // how many; 0 for collectives
+  std::uint64_t bytes = 0;      // this rank's contribution
   Clock::time_point issued, deadline;
-  std::uint64_t first_entry = 0;  // in the flight log; a coalesced block of messages has one for each
-  std::uint32_t entries = 0;      // 0: not logged
-  // For the trace: this rank's contribution. Filled in only if there is one.
-  std::string dtype;                   // "float32", or ""
-  std::uint64_t count = 0, bytes = 0;  // elements of dtype, bytes
 };
 
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  Operation(std::shared_ptr<Group> group, OperationInfo info, std::vector<std::unique_ptr<Execution>> parts,
+  struct Part {
+    std::unique_ptr<Execution> execution;
+    bool done = false;
+  };
+  Operation(std::shared_ptr<GroupState> group, OperationInfo info, std::vector<Part> parts,
             std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
-  Group& group() const { return *group_; }
+  GroupState& group() const { return *group_; }
   // True: the progress thread carries it. False: only waiters do.
   bool background() const { return background_; }
   // A device works on it as well, and waits for what the host does.
@@ -78,7 +87,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   Clock::time_point finished_at() const { return finished_at_; }
 
   // Part i, to read its result (the source of a receive). Only after finished() without an error.
-  const Execution& part(std::size_t i) const { return *parts_[i]; }
+  const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
   // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
   std::atomic<bool> heard{false};
@@ -86,8 +95,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<int> waiters{0};
   // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
   std::atomic<bool> urgent{false};
-  // Its number in the trace; 0: not traced. By the holder of the progress role, read by whoever ends it.
-  std::atomic<std::uint64_t> traced{0};
+  // Those of Observers. By the issuing thread, then the holder of the progress role; read by whoever ends it.
+  Observers::Numbers numbers{};
 
   // All parts do. Before the operation is submitted.
   bool keeps_to_memory() const;
@@ -100,28 +109,27 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool started = false;  // it had its turn
   bool queued = false;   // it stands in the engine's list of those that wait for theirs
   std::uint64_t rounds_done() const;
-  std::vector<int> pending_peers() const;    // sorted, unique
-  bool doorbell(shm::Doorbell& bell) const;  // Execution::doorbell, of the only part
+  std::vector<int> pending_peers() const;  // sorted, unique
+  bool doorbell(Doorbell& bell) const;     // Execution::doorbell, of the only part
   void abandon() noexcept;
   // After advance() said done: gives scratch memory back, which a Work kept by the user would hold on to.
   void retire();
 
   // --- for whoever ends it ---
   // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
-  bool try_finish(std::exception_ptr error, Completer::Callbacks& callbacks) noexcept;
+  bool try_finish(std::exception_ptr error, Clock::time_point now, Completer::Callbacks& callbacks) noexcept;
   // Keeps it, and with it the caller's buffers, for ever: a peer or the library may still write to them.
   // Needs no memory.
   void leak() noexcept;
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 
  private:
-  const std::shared_ptr<Group> group_;
+  const std::shared_ptr<GroupState> group_;
   const OperationInfo info_;
   std::function<bool()> release_device_;  // empty: no device waits
   std::unique_ptr<Execution> check_;      // null: none, or it is done
-  std::vector<std::unique_ptr<Execution>> parts_;
+  std::vector<Part> parts_;
   std::size_t first_unfinished_ = 0;
-  std::vector<bool> part_done_;
   const bool background_, on_device_;
 
   std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
@@ -138,8 +146,5 @@ class Operation : public std::enable_shared_from_this<Operation> {
 };
 
 using OperationPtr = std::shared_ptr<Operation>;
-
-// What the trace keeps of an operation that starts.
-TracedOperation traced(const Operation& operation);
 
 }  // namespace mpigdr

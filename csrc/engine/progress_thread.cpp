@@ -39,9 +39,9 @@ nanoseconds read(clockid_t clock) {
   return std::chrono::seconds(t.tv_sec) + nanoseconds(t.tv_nsec);
 }
 
-void rest(const shm::Doorbell& bell, microseconds duration) {
+void rest(const Doorbell& bell, microseconds duration) {
   if (bell.flag)
-    shm::sleep(bell, duration);
+    bell.sleep(duration);
   else
     std::this_thread::sleep_for(duration);
 }
@@ -65,7 +65,7 @@ void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
   // From the first of them on: those that come after it do not put it off.
-  if (when == When::Later && engine_.background_outstanding() == 1)
+  if (when == When::Later && engine_.outstanding().background() == 1)
     left_until_.store((read(CLOCK_MONOTONIC) + longest_nap_).count(), std::memory_order_relaxed);
   if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
   // Pairs with sleep() and nap(): they set rest_, then look for work, urgent or not, or for at_once_; we add
@@ -93,7 +93,7 @@ void ProgressThread::sleep() {
   std::unique_lock lock(mutex_);
   rest_.store(Rest::Sleep, std::memory_order_seq_cst);
   changed_.wait(lock, [&] {
-    return stopping_.load(std::memory_order_acquire) || engine_.background_outstanding() > 0;
+    return stopping_.load(std::memory_order_acquire) || engine_.outstanding().background() > 0;
   });
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
@@ -103,7 +103,7 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
   rest_.store(rest, std::memory_order_seq_cst);
   changed_.wait_for(lock, duration, [&] {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
-           (rest == Rest::Left && engine_.urgent() > 0);
+           (rest == Rest::Left && engine_.outstanding().urgent() > 0);
   });
   at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
@@ -112,19 +112,19 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
 void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
-  while (engine_.background_outstanding() > 0 && !stopping_.load(std::memory_order_acquire)) {
-    const bool urgent = engine_.urgent() > 0;
+  while (engine_.outstanding().background() > 0 && !stopping_.load(std::memory_order_acquire)) {
+    const bool urgent = engine_.outstanding().urgent() > 0;
     const bool left = !urgent && read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
     if (engine_.callers_waiting() > 0 || left) {
       nap(beside_callers_, urgent ? Rest::Nap : Rest::Left);
-      beside_callers_ = urgent || engine_.urgent() > 0
+      beside_callers_ = urgent || engine_.outstanding().urgent() > 0
                             ? longest_nap_
                             : std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_);
       continue;
     }
     beside_callers_ = longest_nap_;
     enter_device();
-    shm::Doorbell bell;
+    Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
     const bool moved = engine_.try_pass(Engine::Releases::Completer, nullptr, &bell, &memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);

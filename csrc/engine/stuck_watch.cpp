@@ -48,20 +48,19 @@ void StuckWatch::look() {
   // A peer of other groups only: this one may take its time.
   if (operation && !operation->group().failed()) lost.clear();
   // Whichever operation is overdue: while a thread is stuck, none makes progress.
-  std::int64_t deadline = std::min(engine_.active_deadline_.load(std::memory_order_relaxed),
-                                   engine_.intake_deadline_.load(std::memory_order_relaxed));
+  std::int64_t deadline = engine_.outstanding_.earliest_deadline();
   if (operation)
     deadline = std::min<std::int64_t>(deadline, operation->info().deadline.time_since_epoch().count());
   const auto grace = std::chrono::duration_cast<Clock::duration>(engine_.options_.stuck_grace).count();
   if (lost.empty() &&
-      (deadline == Engine::kNever || Clock::now().time_since_epoch().count() - grace < deadline))
+      (deadline == Outstanding::kNever || Clock::now().time_since_epoch().count() - grace < deadline))
     return;
   told_ = true;
   std::string text = std::string("a thread is stuck inside the MPI library") +
                      (lost.empty() ? " past a deadline" : "") + ", working on " +
                      (operation ? operation->describe() : std::string("the end of a group")) + ": " +
                      (lost.empty() ? "a peer is gone or hangs" : lost);
-  text += engine_.write_flight_log(text);
+  text += engine_.observers_.group_failed(text);
   text += ". Ending this process";
   if (engine_.options_.on_stuck) {
     engine_.options_.on_stuck(text);

@@ -11,7 +11,7 @@
 
 #include "execution/observer.hpp"
 #include "schedule/schedule.hpp"
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 #include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
@@ -53,7 +53,7 @@ class Execution {
   virtual std::vector<int> pending_peers() const = 0;
   // What the last advance() found missing, if that is one flag of another process and nothing else: false if
   // there is no such flag.
-  virtual bool doorbell(shm::Doorbell& bell) const { return false; }
+  virtual bool doorbell(Doorbell& bell) const { return false; }
   // Its steps call no library, which may block whatever it promises.
   virtual bool keeps_to_memory() const { return false; }
   // Gives up outstanding requests. Buffers must then be leaked.

@@ -55,7 +55,7 @@ bool MessageExecution::advance() {
 
 std::vector<int> MessageExecution::pending_peers() const { return {call_.peer}; }
 
-bool MessageExecution::doorbell(shm::Doorbell& bell) const {
+bool MessageExecution::doorbell(Doorbell& bell) const {
   return pieces_.size() == 1 && transport_.doorbell(pieces_.front().request, bell);
 }
 

@@ -21,7 +21,7 @@ class MessageExecution : public Execution {
   MessageExecution(const MessageCall& call, Transport& transport);
   bool advance() override;
   std::vector<int> pending_peers() const override;
-  bool doorbell(shm::Doorbell& bell) const override;
+  bool doorbell(Doorbell& bell) const override;
   bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
   // Of a finished receive; also tells an any-source receive who it was.

@@ -26,7 +26,7 @@ void captured_group_failed(const Group& group) noexcept {
 
 void device_operation_failed(const OperationPtr& failed) {
   const Operation& operation = *failed;
-  const Group& group = operation.group();
+  const GroupState& group = operation.group();
   const bool on_purpose = !group.failed() || group.failure_code() == ErrorCode::Aborted;
   if (on_purpose || operation.heard.load(std::memory_order_acquire)) return let_the_device_go_on(failed);
   std::string text = group.failure();

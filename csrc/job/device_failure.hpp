@@ -6,6 +6,8 @@
 
 namespace mpigdr {
 
+class Group;
+
 // A group has failed whose collectives are in graphs. Ends the process, for nothing can tell a program that
 // goes on to replay them; where that is not wanted, or the group was aborted, lets the device go on.
 void captured_group_failed(const Group& group) noexcept;

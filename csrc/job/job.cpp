@@ -19,6 +19,7 @@
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
 #include "device/host/isa.hpp"
+#include "diagnostics/call_check.hpp"
 #include "job/records.hpp"
 
 extern char** environ;
@@ -27,11 +28,6 @@ namespace mpigdr {
 namespace {
 
 std::atomic<bool> forked_child{false};
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 // A thread is inside the MPI library and stays there. What libraries do when a process ends (handlers,
 // destructors) may wait for it, or pull the ground from under it.
@@ -170,19 +166,21 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
   // Rank 0 of the first group names the job.
-  options.flight = make_flight_writer(members[0].job, rank, size, options_.version);
-  options.trace = trace_;
-  options.explain = [this](const Group& group) { return liveness_.explain(group); };
-  options.quiet = [this](const Group& group) { return liveness_.quiet(group); };
+  flight_ = make_flight_writer(members[0].job, rank, size, options_.version);
+  if (flight_) options.observers.push_back(flight_);
+  if (trace_) options.observers.push_back(trace_);
+  if (Env::get().check_calls) options.observers.push_back(std::make_shared<CallChecker>());
+  options.explain = [this](const GroupState& group) { return liveness_.explain(group); };
+  options.quiet = [this](const GroupState& group) { return liveness_.quiet(group); };
   engine_ = Engine::create(options);
-  set_last_words([flight = options.flight, trace = trace_](const std::string& reason) -> std::string {
+  set_last_words([flight = flight_, trace = trace_](const std::string& reason) -> std::string {
     std::string told;
     if (flight) told = flight->write_and_tell(reason, std::chrono::seconds(1));  // else turned off
     if (trace) trace->write(reason, std::chrono::milliseconds(500));             // the longer file: second
     return told;
   });
-  if ((options.flight || trace_) && Env::get().flight_signal)
-    flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, options.flight, trace_);
+  if ((flight_ || trace_) && Env::get().flight_signal)
+    flight_signal_ = std::make_unique<FlightSignal>(Env::get().flight_signal, flight_, trace_);
   if (log_enabled(LogLevel::Info)) print_summary();
   const auto ranks_here = static_cast<int>(std::count(hosts.begin(), hosts.end(), host_identity()));
   if (const std::string problem =
@@ -234,7 +232,7 @@ Engine& Job::engine() {
 
 std::shared_ptr<FlightWriter> Job::flight() {
   std::lock_guard lock(mutex_);
-  return engine_ ? engine_->flight() : nullptr;
+  return flight_;
 }
 
 void Job::group_closed(const Group& group) {

@@ -16,6 +16,7 @@
 #include "bootstrap/kv_store.hpp"
 #include "diagnostics/flight_signal.hpp"
 #include "engine/engine.hpp"
+#include "engine/group.hpp"
 #include "job/liveness.hpp"
 #include "job/member.hpp"
 #include "transport/network.hpp"
@@ -124,6 +125,7 @@ class Job {
   bool begun_ = false;   // a generation, whole; with starting_ held
   std::mutex mutex_;     // all below but the atomics; never held while waiting for a peer
   std::shared_ptr<Engine> engine_;
+  std::shared_ptr<FlightWriter> flight_;  // null: off
   std::unique_ptr<FlightSignal> flight_signal_;
   std::shared_ptr<Trace> trace_;  // made before the engine; null: none
   // Of the current default group. Kept, because on rank 0 it is the server that all others still need at

@@ -107,7 +107,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   const char* const long_messages = !transport->messages_in_memory() ? ""
                                     : kernel_copies                  ? ", long ones by the kernel's copy"
                                                                      : ", long ones in pieces";
-  made.group = engine().make_group(options, std::move(transport), planner);
+  made.group = std::make_shared<Group>(engine(), options, std::move(transport), planner);
   liveness_.opened(engine(), made.group, request.members, meeting.key);
   open_groups_.fetch_add(1, std::memory_order_relaxed);
   log(LogLevel::Info, "INIT", "group ", request.name, " of ", request.members.size(),
@@ -188,11 +188,10 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
                       ? std::chrono::nanoseconds(static_cast<std::int64_t>(*env.timeout_seconds * 1e9))
                       : std::chrono::nanoseconds(request.timeout);
   group.max_in_flight = env.max_in_flight;
-  group.check_calls = env.check_calls;
   group.is_default = request.is_default;
   group.uid = meeting.key;
   group.members = request.members;
-  group.on_failed = [this](const Group& failed, const std::string& reason) {
+  group.on_failed = [this](const GroupState& failed, const std::string& reason) {
     liveness_.failed(failed, reason);
   };
   if (meeting.memory && meeting.memory->reach() != Reach::None) group.node = meeting.memory;

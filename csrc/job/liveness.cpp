@@ -96,7 +96,7 @@ std::shared_ptr<Heartbeat> Liveness::heartbeat() const {
   return heartbeat_;
 }
 
-void Liveness::opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members,
+void Liveness::opened(Engine& engine, const std::shared_ptr<GroupState>& group, std::vector<int> members,
                       std::string key) {
   std::string lost;
   std::deque<News> left;
@@ -111,7 +111,7 @@ void Liveness::opened(Engine& engine, const std::shared_ptr<Group>& group, std::
   if (lost = lost_among(members); !lost.empty()) engine.lose({group.get()}, lost);
 }
 
-void Liveness::closed(const Group& group) {
+void Liveness::closed(const GroupState& group) {
   tell_failures();
   std::vector<Open> open = open_groups();
   for (Open& o : open)
@@ -139,15 +139,15 @@ std::string Liveness::lost_among(const std::vector<int>& ranks, bool or_left) co
   return watch ? watch->lost_among(ranks, or_left) : "";
 }
 
-std::vector<int> Liveness::members_of(const Group& group) const {
+std::vector<int> Liveness::members_of(const GroupState& group) const {
   for (Open& open : open_groups())
     if (open.group.get() == &group) return std::move(open.members);
   return {};
 }
 
-std::string Liveness::explain(const Group& group) const { return explain(members_of(group)); }
+std::string Liveness::explain(const GroupState& group) const { return explain(members_of(group)); }
 
-std::string Liveness::quiet(const Group& group) const {
+std::string Liveness::quiet(const GroupState& group) const {
   const auto watch = heartbeat();
   if (!watch) return "";
   const std::vector<int> members = members_of(group);
@@ -206,16 +206,17 @@ void Liveness::on_news(const News& news, bool found_here) {
     left_.push_back(news);
   }
   bool concerned = false;
-  for (const Open& open : open_groups()) concerned |= depart(open, news) && !open.group->failed();
+  const std::vector<Open> open_now = open_groups();
+  for (const Open& open : open_now) concerned |= depart(open, news) && !open.group->failed();
   // Also where nothing of the group is under way here: a launcher may end this process any moment.
-  if (concerned && !news.meets_again) write_flight_log(news.text);
+  if (concerned && !news.meets_again) open_now.front().engine->observers().group_failed(news.text);
 }
 
 void Liveness::lose(const News& news) {
   network_.mark_failed();  // MPI_Finalize would wait for it
   const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
   const std::vector<Open> open_now = open_groups();
-  std::vector<Group*> lost;
+  std::vector<GroupState*> lost;
   for (const Open& open : open_now)
     if (std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
           return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
@@ -235,7 +236,7 @@ bool Liveness::depart(const Open& open, const News& news) {
     if (member == open.members.end()) continue;
     for (const Part& part : parts) {
       if (part.key != open.key) continue;
-      Group::Departure departure;
+      Departure departure;
       departure.rank = static_cast<int>(member - open.members.begin());
       departure.text = news.text;
       departure.when = Clock::now();
@@ -248,14 +249,8 @@ bool Liveness::depart(const Open& open, const News& news) {
   return concerned;
 }
 
-void Liveness::write_flight_log(const std::string& reason) {
-  const std::vector<Open> open = open_groups();
-  const auto writer = open.empty() ? nullptr : open.front().engine->flight();
-  if (writer && !writer->path().empty()) writer->write(reason, milliseconds(500));
-}
-
 // By another thread, or after the call: the caller may hold locks of the group and of the engine.
-void Liveness::failed(const Group& group, const std::string& reason) noexcept {
+void Liveness::failed(const GroupState& group, const std::string& reason) noexcept {
   try {
     const auto watch = heartbeat();
     if (!watch || ending_.load(std::memory_order_acquire)) return;

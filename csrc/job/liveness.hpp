@@ -42,11 +42,12 @@ class Liveness {
   void end_generation();
 
   // `members` are torch's global ranks, by rank in the group; `key` is equal on all of them and used once.
-  void opened(Engine& engine, const std::shared_ptr<Group>& group, std::vector<int> members, std::string key);
+  void opened(Engine& engine, const std::shared_ptr<GroupState>& group, std::vector<int> members,
+              std::string key);
   // The program has destroyed or aborted it.
-  void closed(const Group& group);
+  void closed(const GroupState& group);
   // It has failed on this rank, for a reason that the others do not know: it is published. Does not wait.
-  void failed(const Group& group, const std::string& reason) noexcept;
+  void failed(const GroupState& group, const std::string& reason) noexcept;
   // The failure of a group that the program has neither destroyed nor aborted since, or "".
   std::string unsettled() const;
 
@@ -54,10 +55,10 @@ class Liveness {
   // `or_left`: also of those that merely left, and so will not come to anything new.
   std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
   // The same of the members of a group that has met an error, with a look at the processes of this host now.
-  std::string explain(const Group& group) const;
+  std::string explain(const GroupState& group) const;
   std::string explain(const std::vector<int>& members) const;
   // Which of the members may be stopped or cut off, and may come back; or "".
-  std::string quiet(const Group& group) const;
+  std::string quiet(const GroupState& group) const;
 
   // Calls that cannot be interrupted; whether they may never return is looked at here.
   BlockingCalls& blocking() { return blocking_; }
@@ -80,8 +81,8 @@ class Liveness {
  private:
   struct Entry {
     Engine* engine = nullptr;
-    const Group* address = nullptr;
-    std::weak_ptr<Group> group;
+    const GroupState* address = nullptr;
+    std::weak_ptr<GroupState> group;
     std::vector<int> members;
     std::string key;
     int unfinished = 0;   // operations of the group when it failed
@@ -89,20 +90,19 @@ class Liveness {
   };
   struct Open {
     Engine* engine;
-    std::shared_ptr<Group> group;
+    std::shared_ptr<GroupState> group;
     std::vector<int> members;
     std::string key;
     int unfinished = 0;
     std::string failure;
   };
   std::vector<Open> open_groups() const;
-  std::vector<int> members_of(const Group& group) const;
+  std::vector<int> members_of(const GroupState& group) const;
   std::shared_ptr<Heartbeat> heartbeat() const;
   void on_news(const News& news, bool found_here);
   void lose(const News& news);
   // True if the news speaks of this group.
   static bool depart(const Open& open, const News& news);
-  void write_flight_log(const std::string& reason);
   std::string on_store_lost(const std::string& reason);
   void on_tick();
   void tell_failures();

@@ -12,11 +12,6 @@
 namespace mpigdr {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 // Becomes part of a path.
 std::string plain(std::string text) {
   for (char& c : text)
@@ -25,6 +20,11 @@ std::string plain(std::string text) {
 }
 
 }  // namespace
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
 
 std::string new_job_name() {
   char when[32];

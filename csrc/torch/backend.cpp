@@ -105,7 +105,7 @@ void MpiBackend::wait_for_accelerator() {
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
     operation->heard.store(true, std::memory_order_release);
     try {
-      this_job().engine().wait(*operation);
+      group_->engine().wait(*operation);
     } catch (const Error&) {
       // The Work reports it; the group has failed, and what comes next says so.
     }
@@ -155,12 +155,12 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
     }
     if (call.streams && call.streams->capturing(call.streams->current())) return capture(std::move(call));
     IssueOptions shown = describe_tensors(call);
-    auto work = c10::make_intrusive<MpiWork>(this_job().engine(), rank_, call.type, std::move(call.outputs),
+    auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, std::move(shown), call.accelerator, stream_result(call));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
-    if (!call.async) work->wait();
+    if (!call.async) work->complete();
     return work;
   });
 }
@@ -217,7 +217,7 @@ void MpiBackend::startCoalescing() {
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
-            this_job().engine(), rank_, c10d::OpType::COALESCED, Tensors{},
+            group_->engine(), rank_, c10d::OpType::COALESCED, Tensors{},
             profiled() ? std::make_shared<ProfiledSpan>(empty.title, Tensors{}, ProfileArguments{}) : nullptr,
             timed_.load(std::memory_order_relaxed))});
   });
@@ -279,7 +279,7 @@ void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10
 void MpiBackend::waitForPendingWorks() {
   with_torch_errors([&] {
     this_job().check_process();
-    this_job().engine().wait_all(*group_);
+    group_->engine().wait_all(*group_);
     const auto patience = group_->timeout();
     if (const int late = hooks_->wait_until_idle(patience))
       fail(ErrorCode::Timeout, "wait_for_pending_works: the completion hook has not returned for ", late,
@@ -305,7 +305,7 @@ void MpiBackend::abort() {
   with_torch_errors([&] {
     this_job().check_process();
     if (group_->outstanding() > 0) this_job().note_failure();
-    this_job().engine().abort(*group_, "the group was aborted by the user");
+    group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);
   });
 }
@@ -320,7 +320,7 @@ void MpiBackend::shutdown() {
   }
   with_torch_errors([&] {
     this_job().check_process();
-    this_job().engine().close(*group_);
+    group_->engine().close(*group_);
     group_->share_devices(nullptr);
     this_job().group_closed(*group_);
   });

@@ -46,7 +46,7 @@ std::vector<T> MpiBackend::all_gather_on_host(const T& own) {
   options.background = false;
   options.keepalive = buffers;
   const OperationPtr operation = group_->issue({std::move(call)}, std::move(options));
-  this_job().engine().wait(*operation);
+  group_->engine().wait(*operation);
   return buffers->all;
 }
 

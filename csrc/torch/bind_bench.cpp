@@ -40,7 +40,7 @@ mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Te
   call.input = input.data_ptr();
   call.output = output.data_ptr();
   call.count = static_cast<std::uint64_t>(count);
-  call.dtype = torch_binding::data_type(input, "raw_mpi");
+  call.dtype = torch_binding::data_type(input, "raw_mpi", ReduceOp::Sum);
   call.op = parse_op(op);
   call.root = root;
   return call;
@@ -144,7 +144,8 @@ void bind_bench(py::module_& module) {
       [](const at::Tensor& tensor) {
         with_torch_errors([&] {
           mpi::start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
-                                torch_binding::data_type(tensor, "start_all_reduce"), ReduceOp::Sum);
+                                torch_binding::data_type(tensor, "start_all_reduce", ReduceOp::Sum),
+                                ReduceOp::Sum);
         });
       },
       py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");

@@ -1,6 +1,5 @@
 #include "torch/describe.hpp"
 
-#include "common/env.hpp"
 #include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
@@ -29,12 +28,10 @@ IssueOptions describe_tensors(const TensorCall& call) {
   const bool lists = call.type == c10d::OpType::ALLTOALL;
   add(options.inputs, call.inputs, lists || call.type == c10d::OpType::REDUCE_SCATTER);
   add(options.outputs, call.outputs, lists || call.type == c10d::OpType::ALLGATHER);
-  if (!Env::get().trace.empty()) {
-    const std::vector<at::Tensor>& shown = call.inputs.empty() ? call.outputs : call.inputs;
-    if (!shown.empty()) {
-      options.dtype = dtype_name(shown[0].scalar_type());
-      options.item_size = shown[0].element_size();
-    }
+  const std::vector<at::Tensor>& shown = call.inputs.empty() ? call.outputs : call.inputs;
+  if (!shown.empty()) {
+    options.dtype = dtype_name(shown[0].scalar_type());
+    options.item_size = shown[0].element_size();
   }
   return options;
 }

@@ -99,7 +99,7 @@ bool MessageTrial::run(Group& group) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     in_time &= busy.has_value();
   }
-  this_job().engine().wait(*operation);
+  group.engine().wait(*operation);
   return memory_->received.eq(before_ % 255).all().item<bool>() && in_time;
 }
 

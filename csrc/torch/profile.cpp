@@ -186,7 +186,7 @@ ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& 
   arguments["algorithm"] = preview.algorithm;
   arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
   if (const at::Tensor* tensor = first_tensor(call)) {
-    arguments["dtype"] = dtype_name(tensor->scalar_type());
+    arguments["dtype"] = std::string(dtype_name(tensor->scalar_type()));
     arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
   }
   if (!call.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);

@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "common/error.hpp"
@@ -61,15 +62,22 @@ std::optional<DataType> reducible(at::ScalarType type) {
 
 }  // namespace
 
-std::string dtype_name(at::ScalarType type) {
-  if (const auto known = reducible(type)) return std::string(name(*known));
-  std::string text = c10::toString(type);  // "QInt8", "Bits8", "Float4_e2m1fn_x2"
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
+std::string_view dtype_name(at::ScalarType type) {
+  if (const auto known = reducible(type)) return name(*known);
+  static const auto others = [] {  // "qint8", "bits8", "float4_e2m1fn_x2"
+    std::array<std::string, static_cast<std::size_t>(at::ScalarType::NumOptions)> names;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      names[i] = c10::toString(static_cast<at::ScalarType>(i));
+      std::transform(names[i].begin(), names[i].end(), names[i].begin(),
+                     [](unsigned char c) { return std::tolower(c); });
+    }
+    return names;
+  }();
+  return others.at(static_cast<std::size_t>(type));
 }
 
 std::string describe(const at::Tensor& tensor) {
-  std::string text = dtype_name(tensor.scalar_type());  // for every operation: no stream
+  std::string text(dtype_name(tensor.scalar_type()));  // for every operation: no stream
   text += '[';
   for (std::int64_t d = 0; d < tensor.dim(); ++d) {
     if (d) text += ", ";
@@ -79,15 +87,11 @@ std::string describe(const at::Tensor& tensor) {
   return text;
 }
 
-DataType data_type(const at::Tensor& tensor, const char* what, std::optional<ReduceOp> op) {
-  const std::string dtype = dtype_name(tensor.scalar_type());
-  const std::string operation = op ? "op=" + std::string(name(*op)) : "a reduction";
+DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op) {
   const auto type = reducible(tensor.scalar_type());
   if (!type)
-    fail(ErrorCode::InvalidUsage, what, ": ", operation, " is not defined on ", dtype,
-         " tensors; they can be sent and gathered, not reduced");
-  if (op && !supports(*op, *type))
-    fail(ErrorCode::InvalidUsage, what, ": ", operation, " is not defined on ", dtype, " tensors");
+    fail(ErrorCode::InvalidUsage, what, ": op=", name(op), " is not defined on ",
+         dtype_name(tensor.scalar_type()), " tensors; they can be sent and gathered, not reduced");
   return *type;
 }
 

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
@@ -14,9 +15,9 @@
 
 namespace mpigdr::torch_binding {
 
-// The type to reduce the tensor as. Throws if torch's dtype can only be moved, or if `op` is not defined on
-// it.
-DataType data_type(const at::Tensor& tensor, const char* what, std::optional<ReduceOp> op = std::nullopt);
+// The type to reduce the tensor as. Throws if torch's dtype can only be moved. Whether `op` is defined on it,
+// the engine says.
+DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op);
 
 // The tensor itself, or the same memory under an integer dtype of the same size: ATen has no copy between
 // integers of odd widths (int4), nor between quantised tensors without a quantiser.
@@ -70,8 +71,8 @@ inline std::uint64_t byte_count(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
 
-// As Python spells it: "float32".
-std::string dtype_name(at::ScalarType type);
+// As Python spells it: "float32". Lives for ever.
+std::string_view dtype_name(at::ScalarType type);
 
 // "float32[64, 3]"
 std::string describe(const at::Tensor& tensor);

@@ -160,8 +160,17 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
 }
 
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
-  Operation& op = operation("wait");
+  // c10d waits for what a synchronous call has waited for already.
+  if (!result_ && settled_->load(std::memory_order_acquire)) {
+    if (error_) std::rethrow_exception(error_);
+    return true;
+  }
   with_torch_errors([] { this_job().check_process(); });
+  return complete(timeout);
+}
+
+bool MpiWork::complete(std::chrono::milliseconds timeout) {
+  Operation& op = operation("wait");
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
   op.heard.store(true, std::memory_order_release);
   try {

@@ -49,6 +49,8 @@ class MpiWork : public c10d::Work {
   // device that something serves it is the current stream that waits, unless there is a timeout
   // or MPI_GDR_BLOCKING_WAIT.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  // The same where it is known that this is no forked child.
+  bool complete(std::chrono::milliseconds timeout = kNoTimeout);
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // A Future of c10d::WorkResult as an integer; never an error.
@@ -80,7 +82,7 @@ class MpiWork : public c10d::Work {
   std::mutex settle_mutex_;  // epilogues_, and setting settled_
   std::vector<std::function<void()>> epilogues_;
   const std::shared_ptr<std::atomic<bool>> settled_ = std::make_shared<std::atomic<bool>>(false);
-  std::exception_ptr error_;  // translated; under settle_mutex_
+  std::exception_ptr error_;  // translated; under settle_mutex_ until settled_, and constant then
   mutable std::mutex future_mutex_;
   std::vector<at::Tensor> outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;

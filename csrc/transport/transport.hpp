@@ -10,10 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <string>
 
 #include "common/types.hpp"
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 
 namespace mpigdr {
 
@@ -75,7 +74,7 @@ class Transport {
 
   // What the last test() of an active request found missing, if that is one flag of another process and
   // nothing else: false if there is no such flag.
-  virtual bool doorbell(const Request& request, shm::Doorbell& bell) const { return false; }
+  virtual bool doorbell(const Request& request, Doorbell& bell) const { return false; }
   // Of an active request, how many bytes this side has moved: it grows while there is work to do. Transports
   // that move them by themselves say 0.
   virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
@@ -86,7 +85,6 @@ class Transport {
   // Natives of one channel start in the same order on all ranks.
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;
 
-  virtual std::string description() const = 0;
   // How the user's messages travel: "mpi". A literal; "": there is only one way.
   virtual const char* message_path() const { return ""; }
   // The user's messages reach no library.

@@ -90,7 +90,7 @@ struct Reduction {
             std::optional<std::chrono::nanoseconds> timeout = {}, std::function<void()> conclude = nullptr)
       : source(unfreed(count, value)), data(unfreed(count, -1)), result(unfreed(count, -2)) {
     gpu.caller->copy(data.data(), source.data(), count * sizeof(float));
-    IssueOptions options{.name = "all_reduce", .channel = Channel::Accelerator, .timeout = timeout};
+    IssueOptions options{{.name = "all_reduce"}, Channel::Accelerator, timeout};
     StreamTarget target = gpu.target(through_host);
     target.conclude = std::move(conclude);
     options.stream = &target;
@@ -112,7 +112,9 @@ struct GatedMessage {
   GatedMessage(World& world, int r, Gpu& gpu, MessageCall call, DeviceQueue& queue)
       : gate(std::make_shared<Gate>(gpu.flags)) {
     gate->enter(queue);
-    operation = world.ranks[r].group->issue({call}, {.name = call.send ? "send" : "recv", .gate = gate});
+    IssueOptions options{{.name = call.send ? "send" : "recv"}};
+    options.gate = gate;
+    operation = world.ranks[r].group->issue({call}, std::move(options));
   }
   std::shared_ptr<Gate> gate;
   OperationPtr operation;

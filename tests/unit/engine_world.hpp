@@ -10,7 +10,9 @@
 #include <random>
 
 #include "common/error.hpp"
+#include "diagnostics/trace.hpp"
 #include "engine/engine.hpp"
+#include "engine/group.hpp"
 #include "test.hpp"
 #include "transport/loopback/loopback.hpp"
 #include "transport/shm/node_transport.hpp"
@@ -73,11 +75,12 @@ struct World {
         options.node ? make_node(size, options.arenas) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
     for (int r = 0; r < size; ++r) {
       Rank rank;
-      if (!options.traces.empty()) options.engine.trace = options.traces[r];
-      rank.engine = Engine::create(options.engine);
+      auto engine = options.engine;
+      if (!options.traces.empty()) engine.observers.push_back(options.traces[r]);
+      rank.engine = Engine::create(engine);
       options.group.node = nodes[r];
-      rank.group = rank.engine->make_group(
-          options.group,
+      rank.group = std::make_shared<Group>(
+          *rank.engine, options.group,
           shm::over_node_memory(std::move(transports[r]), nodes[r], {.kernel_copies = options.kernel_copies}),
           std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));
@@ -121,6 +124,11 @@ inline OperationPtr start(World& world, int rank, std::vector<float>& data, Issu
 inline IssueOptions foreground() {
   IssueOptions options;
   options.background = false;
+  return options;
+}
+
+inline IssueOptions named(std::string name, IssueOptions options) {
+  options.name = std::move(name);
   return options;
 }
 

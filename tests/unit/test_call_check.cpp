@@ -1,4 +1,5 @@
 // Mismatched collectives under MPI_GDR_DEBUG=DETAIL: every rank is told what every rank called.
+#include "diagnostics/call_check.hpp"
 #include "engine_world.hpp"
 
 using namespace engine_tests;
@@ -8,7 +9,7 @@ namespace {
 WorldOptions checked(std::chrono::milliseconds timeout = 30s) {
   WorldOptions options;
   options.group.timeout = timeout;
-  options.group.check_calls = true;
+  options.engine.observers.push_back(std::make_shared<CallChecker>());
   return options;
 }
 

@@ -67,7 +67,7 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
     CollectiveCall call = all_reduce(world, r, data);
     call.spec.collective = Collective::Broadcast;
     const StreamTarget target = gpus[r]->target(true);
-    IssueOptions options{.name = "broadcast", .channel = Channel::Accelerator};
+    IssueOptions options{{.name = "broadcast"}, Channel::Accelerator};
     options.stream = &target;
     return world.ranks[r].group->issue({call}, options);
   };
@@ -99,7 +99,7 @@ bool refuses(int submissions, bool shared) {
     Engine& engine = *world.ranks[r].engine;
     std::vector<float>& data = unfreed(20'000, 1);
     const StreamTarget target = gpu.target(true);
-    IssueOptions options{.name = "all_reduce", .channel = Channel::Accelerator};
+    IssueOptions options{{.name = "all_reduce"}, Channel::Accelerator};
     // Messages that do not come tell nobody why.
     if (!shared && r == 1) options.timeout = 200ms;
     options.stream = &target;

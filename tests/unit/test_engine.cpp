@@ -173,7 +173,7 @@ TEST(collectives_end_with_the_messages_that_they_join) {
     }
     CHECK(second[9] == 2.0f);
     CHECK_THROWS(group.issue({all_reduce(world, r, first), MessageCall{true, first.data(), 1, 1 - r, 0}},
-                             {.name = "mixed"}),
+                             {{.name = "mixed"}}),
                  Error, "mixed: collectives and messages in one operation");
   });
   world.close();
@@ -190,9 +190,9 @@ TEST(messages_do_not_block_and_tell_their_source) {
     // Everybody sends first: a blocking send would deadlock above the eager limit.
     for (int peer = 0; peer < 3; ++peer)
       if (peer != r)
-        ops.push_back(group.issue({MessageCall{true, out[peer].data(), 20000, peer, 5}}, {.name = "send"}));
+        ops.push_back(group.issue({MessageCall{true, out[peer].data(), 20000, peer, 5}}, {{.name = "send"}}));
     for (int i = 0; i < 2; ++i) {
-      auto op = group.issue({MessageCall{false, in[i].data(), 20000, kAnySource, 5}}, {.name = "recv"});
+      auto op = group.issue({MessageCall{false, in[i].data(), 20000, kAnySource, 5}}, {{.name = "recv"}});
       engine.wait(*op);
       const int source = static_cast<const MessageExecution&>(op->part(0)).source();
       CHECK(source != r && in[i][19999] == source + 1);
@@ -294,16 +294,16 @@ TEST(two_groups_in_opposite_order) {
   World world(2);
   std::shared_ptr<Group> second[2];
   for (int r = 0; r < 2; ++r)
-    second[r] = world.ranks[r].engine->make_group({"second", 30s, 32}, std::move(transports[r]),
-                                                  std::make_shared<Planner>(env_of({})));
+    second[r] = std::make_shared<Group>(*world.ranks[r].engine, GroupOptions{"second", 30s, 32},
+                                        std::move(transports[r]), std::make_shared<Planner>(env_of({})));
   world.run([&](int r) {
     Engine& engine = *world.ranks[r].engine;
     for (int i = 0; i < 50; ++i) {
       std::vector<float> a(5000, 1.0f), b(5000, 2.0f);
       const auto issue_a = [&] {
-        return world.ranks[r].group->issue({all_reduce(world, r, a)}, {.name = "a"});
+        return world.ranks[r].group->issue({all_reduce(world, r, a)}, {{.name = "a"}});
       };
-      const auto issue_b = [&] { return second[r]->issue({all_reduce(world, r, b)}, {.name = "b"}); };
+      const auto issue_b = [&] { return second[r]->issue({all_reduce(world, r, b)}, {{.name = "b"}}); };
       OperationPtr first = r == 0 ? issue_a() : issue_b();
       OperationPtr last = r == 0 ? issue_b() : issue_a();
       engine.wait(*first);
@@ -323,8 +323,9 @@ TEST(random_load_from_several_threads_over_several_groups) {
   for (auto& group : groups) {
     auto transports = make_loopback(kRanks, loopback);
     for (int r = 0; r < kRanks; ++r)
-      group.push_back(world.ranks[r].engine->make_group({"g", 60s, 6}, std::move(transports[r]),
-                                                        std::make_shared<Planner>(env_of({}))));
+      group.push_back(std::make_shared<Group>(*world.ranks[r].engine, GroupOptions{"g", 60s, 6},
+                                              std::move(transports[r]),
+                                              std::make_shared<Planner>(env_of({}))));
   }
   world.run([&](int r) {
     std::vector<std::future<void>> threads;

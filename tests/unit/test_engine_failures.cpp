@@ -15,20 +15,21 @@ TEST(bad_calls_are_refused_before_anything_is_sent) {
   World world(2);
   Group& group = *world.ranks[0].group;
   char byte = 0;
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 2, 0}}, {.name = "send"}), Error,
+  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 2, 0}}, {{.name = "send"}}), Error,
                "peer=2 is not a rank");
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 0, 0}}, {.name = "send"}), Error, "this rank itself");
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, -1}}, {.name = "send"}), Error, "tag=-1");
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 1 << 20}}, {.name = "send"}), Error, "0..32767");
+  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 0, 0}}, {{.name = "send"}}), Error,
+               "this rank itself");
+  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, -1}}, {{.name = "send"}}), Error, "tag=-1");
+  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 1 << 20}}, {{.name = "send"}}), Error, "0..32767");
   CollectiveCall call;
   call.spec = {
       .collective = Collective::AllReduce, .size = 2, .dtype = DataType::Int32, .op = ReduceOp::PreMulSum};
-  CHECK_THROWS(group.issue({call}, {.name = "all_reduce"}), Error, "premul_sum is not defined on int32");
+  CHECK_THROWS(group.issue({call}, {{.name = "all_reduce"}}), Error, "premul_sum is not defined on int32");
   CHECK(group.sequence(Channel::Collective) == 0);
   CHECK_THROWS(Planner(env_of({{"MPI_GDR_BROADCAST_ALGO", "pigeon"}})), Error,
                "MPI_GDR_BROADCAST_ALGO=pigeon");
   world.close();
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 0}}, {.name = "send"}), Error,
+  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 0}}, {{.name = "send"}}), Error,
                "has been destroyed");
 }
 
@@ -303,7 +304,7 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   std::this_thread::sleep_for(100ms);
   CHECK(!waiting->finished() && !group.failed());
   char byte = 0;
-  auto message = group.issue({MessageCall{false, &byte, 1, 2, 0}}, {.name = "recv"});
+  auto message = group.issue({MessageCall{false, &byte, 1, 2, 0}}, {{.name = "recv"}});
   auto& fourth = unfreed(10);
   auto beyond = start(world, 0, fourth);
   CHECK_THROWS(world.ranks[0].engine->wait(*beyond), Error, "rank 1 has left");
@@ -316,9 +317,9 @@ TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
   Group& group = *world.ranks[0].group;
   char &sent = *new char(7), &got = *new char(0), &never = *new char(0);
   group.depart({1, "rank 1 has left", {0, 0, 0}, Clock::now()});
-  auto receive = group.issue({MessageCall{false, &got, 1, 1, 0}}, {.name = "recv"});
-  auto in_vain = group.issue({MessageCall{false, &never, 1, 1, 1}}, {.name = "recv"});
-  auto send = world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {.name = "send"});
+  auto receive = group.issue({MessageCall{false, &got, 1, 1, 0}}, {{.name = "recv"}});
+  auto in_vain = group.issue({MessageCall{false, &never, 1, 1, 1}}, {{.name = "recv"}});
+  auto send = world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {{.name = "send"}});
   world.ranks[0].engine->wait(*receive);
   CHECK(got == 7);
   CHECK_THROWS(world.ranks[0].engine->wait(*in_vain), Error, "rank 1 has left");
@@ -328,7 +329,7 @@ TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
   auto faults = std::make_shared<LoopbackFaults>();
   faults->calls_before_error = 0;
   WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
-  options.engine.explain = [](const Group&) { return "rank 1 is gone"; };
+  options.engine.explain = [](const GroupState&) { return "rank 1 is gone"; };
   World world(2, options);
   auto op = start(world, 0, unfreed(10));
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "all_reduce seq=0");
@@ -342,9 +343,9 @@ TEST(a_closed_group_lets_nobody_write_to_what_it_was_receiving) {
   World world(2, options);
   auto &sent = *new std::vector<char>(kBytes, 1), &got = *new std::vector<char>(kBytes, 0);
   Engine &sender = *world.ranks[0].engine, &receiver = *world.ranks[1].engine;
-  auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {.name = "send"});
+  auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {{.name = "send"}});
   auto receive =
-      world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {.name = "recv"});
+      world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {{.name = "recv"}});
   receiver.try_pass(Engine::Releases::Here);  // opens the copy, and takes some
   CHECK(got.front() == 1 && got.back() == 0 && !receive->finished());
   receiver.abort(*world.ranks[1].group, "aborted by the user");

@@ -39,8 +39,8 @@ bool contains(const std::string& text, std::string_view part) { return text.find
 WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
   WorldOptions options;
   options.group.timeout = timeout;
-  options.engine.flight = std::make_shared<FlightWriter>(
-      std::make_shared<FlightLog>(16), FlightWriterOptions{folder.path + "/new/folder", 0, 2, "test"});
+  options.engine.observers = {std::make_shared<FlightWriter>(
+      std::make_shared<FlightLog>(16), FlightWriterOptions{folder.path + "/new/folder", 0, 2, "test"})};
   return options;
 }
 
@@ -149,16 +149,18 @@ TEST(it_can_be_read_while_it_is_written) {
 
 TEST(operations_leave_their_states) {
   const Folder folder;
-  World world(2, logged(folder, 30s));
+  const WorldOptions options = logged(folder, 30s);
+  World world(2, options);
   world.run([&](int r) {
     std::vector<float> data(100, 1.0f);
     for (int i = 0; i < 3; ++i) world.ranks[r].engine->wait(*start(world, r, data, foreground()));
     char byte = 0;
     for (int i = 0; i < 2; ++i)
       world.ranks[r].engine->wait(
-          *world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {.name = "message"}));
+          *world.ranks[r].group->issue({MessageCall{r == 0, &byte, 1, 1 - r, 7}}, {{.name = "message"}}));
   });
-  const auto shot = world.ranks[0].engine->flight()->log()->snapshot();  // both ranks write here
+  const auto shot =
+      static_cast<FlightWriter&>(*options.engine.observers[0]).log()->snapshot();  // both ranks write here
   CHECK(shot.entries.size() == 10);
   for (const FlightEntry& e : shot.entries) {
     CHECK(e.created && e.started >= e.created && e.ended >= e.started && !e.failed);
@@ -225,11 +227,11 @@ TEST(a_peer_that_many_groups_lose_writes_the_file_once) {
   World world(2, options);
   Engine& engine = *world.ranks[0].engine;
   std::vector<std::shared_ptr<Group>> groups;
-  std::vector<Group*> lost;
+  std::vector<GroupState*> lost;
   for (int i = 0; i < 3; ++i) {
     options.group.name = "group" + std::to_string(i);
-    groups.push_back(engine.make_group(options.group, std::move(make_loopback(2)[0]),
-                                       std::make_shared<Planner>(options.env)));
+    groups.push_back(std::make_shared<Group>(engine, options.group, std::move(make_loopback(2)[0]),
+                                             std::make_shared<Planner>(options.env)));
     lost.push_back(groups.back().get());
   }
   engine.lose(lost, "rank 1 is gone");

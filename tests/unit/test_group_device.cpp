@@ -139,7 +139,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
         operations.push_back(GatedMessage(world, r, gpu, call, queue).operation);
       }
       const MessageCall last{r == 0, r == 0 ? &data[3] : &received[3], sizeof(float), 1 - r, 7};
-      operations.push_back(world.ranks[r].group->issue({last}, {.name = "message"}));
+      operations.push_back(world.ranks[r].group->issue({last}, {{.name = "message"}}));
       // One that the other side can tell from them waits for none of them.
       float other = 5;
       const MessageCall apart{r == 0, &other, sizeof(float), 1 - r, 8};

@@ -83,7 +83,7 @@ class Issued {
     gpu.caller->copy(const_cast<void*>(call.input), source_.data(), sent * sizeof(float));
     StreamTarget target = gpu.target(true);
     target.conclude = [&] { gpu.queues[0]->copy(result_.data(), output_.data(), got * sizeof(float)); };
-    IssueOptions options{.name = std::string(name(collective)), .channel = Channel::Accelerator};
+    IssueOptions options{{.name = std::string(name(collective))}, Channel::Accelerator};
     options.stream = &target;
     std::vector<mpigdr::Call> calls = {call};
     if (more) {

@@ -73,7 +73,6 @@ class Recorder final : public Transport {
   void abandon(Request&) override {}
   bool has_native(Collective, DataType, ReduceOp, std::uint64_t) const override { return false; }
   Request istart_native(Channel, const NativeCollective&) override { return {}; }
-  std::string description() const override { return "recorder"; }
 
  private:
   int rank_, size_;

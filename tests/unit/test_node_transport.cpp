@@ -277,7 +277,7 @@ TEST(what_is_abandoned_is_not_touched_again) {
 TEST(a_waiter_sleeps_on_what_it_waits_for) {
   NodeRanks ranks(3);
   int value = 3, got = 0;
-  shm::Doorbell bell;
+  Doorbell bell;
   Request receive = ranks[1].irecv(kP2P, &got, 4, 0, 1);
   CHECK(!ranks[1].test(receive) && ranks[1].doorbell(receive, bell));
   const std::uint64_t seen = bell.flag->load();
@@ -309,7 +309,7 @@ TEST(a_waiter_sleeps_on_what_it_waits_for) {
     Request wake = ranks[0].isend(kP2P, &value, 4, 1, 3);
     CHECK(ranks[0].test(wake));
   });
-  shm::sleep(bell, 50s);
+  bell.sleep(50s);
   waker.join();
   CHECK(ranks[1].test(receive) && got == 3);
 }
@@ -340,7 +340,7 @@ TEST(the_engine_carries_them) {
       Bytes got(bytes);
       const MessageCall send{true, const_cast<std::uint8_t*>(data.data()), bytes, right, 5};
       const MessageCall receive{false, got.data(), bytes, bytes == 8 ? kAnySource : left, 5};
-      auto both = group.issue({send, receive}, {.name = "batch"});
+      auto both = group.issue({send, receive}, {{.name = "batch"}});
       CHECK(both->info().algorithm == "shm");
       world.ranks[r].engine->wait(*both);
       CHECK(got == pattern(bytes, static_cast<unsigned>(left)));
@@ -349,7 +349,7 @@ TEST(the_engine_carries_them) {
       if (r == 2) continue;
       auto op = group.issue({r == 0 ? MessageCall{true, const_cast<std::uint8_t*>(data.data()), bytes, 1, 1}
                                     : MessageCall{false, got.data(), bytes, 0, 1}},
-                            {.name = "message", .background = false});
+                            named("message", foreground()));
       world.ranks[r].engine->wait(*op);
       CHECK(r == 0 || got == pattern(bytes, 0));
     }

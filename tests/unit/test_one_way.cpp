@@ -113,7 +113,7 @@ TEST(what_was_refused_does_not_count) {
     // One rank only: with what it counted, its barriers would come in other places than its peer's.
     for (int i = 0; r == 0 && i < 9; ++i) {
       std::vector<char> memory(32);
-      CHECK_THROWS(world.ranks[0].group->issue({all_to_all(0, {8, 4}, memory)}, {.name = "all_to_all"}),
+      CHECK_THROWS(world.ranks[0].group->issue({all_to_all(0, {8, 4}, memory)}, {{.name = "all_to_all"}}),
                    Error, "algorithm bruck needs even splits on all ranks, but send_counts[1]=4");
     }
     for (int i = 0; i < 40; ++i) {
@@ -134,8 +134,7 @@ TEST(all_to_alls_of_two_channels_are_counted_apart) {
     const auto exchange = [&](Channel channel) {
       auto memory = std::make_shared<std::vector<char>>(32);
       const CollectiveCall call = all_to_all(r, {8, 8}, *memory);
-      return world.ranks[r].group->issue({call},
-                                         {.name = "all_to_all", .channel = channel, .keepalive = memory});
+      return world.ranks[r].group->issue({call}, {{.name = "all_to_all"}, channel, {}, memory});
     };
     for (int i = 0; i < 15; ++i) world.ranks[r].engine->wait(*exchange(Channel::Collective));
     const OperationPtr first = exchange(r == 0 ? Channel::Collective : Channel::Accelerator);

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "device/host/isa.hpp"
+#include "diagnostics/flight_writer.hpp"
 #include "engine_world.hpp"
 
 using namespace engine_tests;
@@ -66,7 +67,7 @@ struct Seen {
 // One world, three operations of rank 0 in the background while the k-th allocation and `more` after it fail.
 Seen run(Where spot, int k, int more) {
   EngineOptions engine;
-  engine.flight = std::make_shared<FlightWriter>(std::make_shared<FlightLog>(16), FlightWriterOptions{});
+  engine.observers = {std::make_shared<FlightWriter>(std::make_shared<FlightLog>(16), FlightWriterOptions{})};
   // Leaked, as its operations are: what they work on belongs to it.
   World& world = *new World(
       2, {.engine = engine, .group = {"test", 1s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "ring"}})});

@@ -60,15 +60,15 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
     Engine& engine = *world.ranks[r].engine;
     int ready = 1;
     if (r == 0) {
-      auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {.name = "send"});
-      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {.name = "told"});
+      auto send = group.issue({MessageCall{true, data.data(), data.size(), 1, 1}}, {{.name = "send"}});
+      auto told = group.issue({MessageCall{true, &ready, 4, 1, 2}}, {{.name = "told"}});
       engine.wait(*told);
       engine.wait(*send);
       return;
     }
-    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {.name = "told"});
+    auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "told"}});
     engine.wait(*told);  // and so the offer is here
-    auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {.name = "receive"});
+    auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {{.name = "receive"}});
     std::this_thread::sleep_for(20ms);
     CHECK(!receive->finished());
     std::promise<void> finished;
@@ -96,8 +96,8 @@ TEST(messages_do_not_delay_what_others_expect) {
       for (int i = 0; i < kRounds; ++i) {
         int out = i, in = -1;
         round.arrive_and_wait();
-        auto receive = group.issue({MessageCall{false, &in, 4, 1 - r, 1}}, {.name = "recv"});
-        auto send = group.issue({MessageCall{true, &out, 4, 1 - r, 1}}, {.name = "send"});
+        auto receive = group.issue({MessageCall{false, &in, 4, 1 - r, 1}}, {{.name = "recv"}});
+        auto send = group.issue({MessageCall{true, &out, 4, 1 - r, 1}}, {{.name = "send"}});
         while (!receive->finished() || !send->finished()) engine.try_pass(Engine::Releases::Here);
         CHECK(in == i);
       }

@@ -41,7 +41,7 @@ TEST(a_ring_carries_records_in_order_between_two_threads) {
       for (unsigned i = 0; i < kRecords; ++i) {
         std::byte* to;
         while (!(to = ring.writer.reserve(length(i)))) {
-          shm::sleep(ring.writer.bell(&ring.sleepers), 1000us);
+          ring.writer.bell(&ring.sleepers).sleep(1000us);
         }
         for (std::size_t k = 0; k < length(i); k += 8) {
           const std::uint64_t stamp = (std::uint64_t{i} + k / 8) * 64 + 1;
@@ -57,8 +57,8 @@ TEST(a_ring_carries_records_in_order_between_two_threads) {
       const std::byte* const from = ring.reader.peek(header);
       if (!from) {
         ring.reader.ring();
-        shm::Doorbell bell;
-        if (ring.reader.bell(bell, &ring.sleepers)) shm::sleep(bell, 1000us);
+        Doorbell bell;
+        if (ring.reader.bell(bell, &ring.sleepers)) bell.sleep(1000us);
         continue;
       }
       good = good && header.id == i && header.payload == length(i);

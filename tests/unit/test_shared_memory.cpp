@@ -167,7 +167,7 @@ TEST(every_algorithm_moves_the_right_bytes) {
             for (int root = 0; root < p; root += 2) {
               Buffers b;
               const CollectiveCall call = call_of(a.collective, r, p, count, root, b, in_place && r % 2 == 0);
-              auto op = group.issue({call}, {.name = "it", .background = false});
+              auto op = group.issue({call}, named("it", foreground()));
               CHECK(op->info().algorithm == a.name);
               world.ranks[r].engine->wait(*op);
               expect_result(call);
@@ -218,7 +218,7 @@ TEST(tensors_in_group_memory_and_others_meet) {
           };
           move(b.input, call.input);
           move(b.output, call.output);
-          auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+          auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
           world.ranks[r].engine->wait(*op);
           expect_result(call);
           for (void* block : blocks) arenas[r]->free(block);
@@ -242,7 +242,7 @@ TEST(more_operations_than_slots_run_at_once) {
           const std::size_t count = (i * 37 + static_cast<unsigned>(turn)) % 700;
           calls.push_back(
               call_of(a.collective, r, 3, count, static_cast<int>(i % 3), buffers[i], i % 2 == 0));
-          ops.push_back(group.issue({calls.back()}, {.name = "it"}));
+          ops.push_back(group.issue({calls.back()}, {{.name = "it"}}));
         }
         for (std::size_t i = 0; i < ops.size(); ++i) {
           world.ranks[r].engine->wait(*ops[i]);
@@ -272,7 +272,7 @@ TEST(buffers_of_what_nobody_waits_for_are_released_by_whoever_ends_it) {
       call.spec.count = 2;
       call.spec.dtype = DataType::Float32;
       call.input = call.output = data.data() + std::size_t(round) * 2;
-      IssueOptions options{.name = "it"};
+      IssueOptions options{{.name = "it"}};
       options.keepalive = std::shared_ptr<void>(data.data(), [&, issuer](void*) {
         char name[16] = {};
         pthread_getname_np(pthread_self(), name, sizeof name);
@@ -313,7 +313,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
     auto& b = *new Buffers;  // the engine leaks what a failed operation works on
     CollectiveCall call = call_of(collective, r, 2, 1000, 0, b, false);
     change(call, r);
-    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+    auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, text.c_str());
     for (const float x : b.output) CHECK(x == -1.0f);
   });
@@ -362,7 +362,7 @@ TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
       call.output = b.output.data();
       call.spec.send_counts = call.spec.recv_counts = {0, 0};
       (r == 0 ? call.spec.send_counts[1] : call.spec.recv_counts[0]) = r == 0 ? c.sent : c.expected;
-      auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+      auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
       // A rank that exchanges nothing with the other has nothing to compare. The other one always has.
       if ((r == 0 ? c.sent : c.expected) == 0) {
         world.ranks[r].engine->wait(*op);
@@ -386,7 +386,7 @@ TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
     auto& b = *new Buffers;  // the engine leaks what a failed operation works on
     CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
     call.spec.count -= static_cast<unsigned>(r);
-    auto op = world.ranks[r].group->issue({call}, {.name = "it", .background = false});
+    auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "is in another call");
   });
 }

@@ -65,7 +65,7 @@ TEST(the_newest_records_are_kept) {
   std::uint64_t ids[6];
   for (auto& id : ids) {
     id = begin(trace, 10, 20);
-    trace.enter(id);
+    trace.entered(id);
     trace.round(round_of(20, 30, trace.execution()));
   }
   trace.ended(ids[0], at(50), false);  // no longer there
@@ -84,11 +84,11 @@ TEST(the_newest_records_are_kept) {
 TEST(what_overlaps_gets_tracks_of_its_own) {
   Trace trace(options(16));
   const auto a = begin(trace, 1000, 2000, "a"), b = begin(trace, 1500, 2500, "b");
-  trace.enter(a);
+  trace.entered(a);
   trace.round(round_of(2000, 3000, 1, 0));
   trace.round(round_of(2000, 3000, 1, 1));
   trace.round(round_of(2100, 2200, 2, 0));  // a second schedule of the operation, beside the first
-  trace.enter(b);
+  trace.entered(b);
   trace.round(round_of(2500, 2600, 3, 0));
   trace.ended(a, at(3000), false);
   const auto c = begin(trace, 2900, 3000, "c");  // begins where a ends: in its row
@@ -118,7 +118,7 @@ TEST(what_overlaps_gets_tracks_of_its_own) {
 TEST(unfinished_operations_last_until_now_and_orphans_are_dropped) {
   Trace trace(options(2));
   const auto first = begin(trace, 1000, 2000, "first");
-  trace.enter(first);
+  trace.entered(first);
   begin(trace, 1000, 2000, "second");
   begin(trace, 1000, 2000, "third");  // takes the record of the first
   trace.round(round_of(2000, 3000, 1));
@@ -155,7 +155,7 @@ TEST(it_can_be_read_while_it_is_written) {
   std::thread role([&] {
     while (!stop) {
       const std::uint64_t id = begin(trace, 1, 2);
-      trace.enter(id);
+      trace.entered(id);
       last = id;
       for (int i = 0; i < 3; ++i) trace.round(round_of(2, 3, trace.execution()));
     }

@@ -69,7 +69,7 @@ TEST(both_ends_copy_a_long_message) {
     if (helped) {
       CHECK(!ranks[0].test(send));
       CHECK(ranks[0].bytes_moved(send) > 0 && ranks[0].bytes_moved(send) < data.size() / 2);
-      shm::Doorbell bell;
+      Doorbell bell;
       CHECK(!ranks[0].doorbell(send, bell));  // it has not come to the end
     }
     // The receiver needs nobody for the rest.

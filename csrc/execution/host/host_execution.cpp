@@ -99,7 +99,7 @@ std::vector<int> HostExecution::pending_peers() const {
   return peers;
 }
 
-bool HostExecution::doorbell(shm::Doorbell& bell) const {
+bool HostExecution::doorbell(Doorbell& bell) const {
   return shared_ && plan_->lanes.size() == 1 && shared_->doorbell(bell);
 }
 

@@ -19,7 +19,7 @@ class HostExecution : public Execution {
 
   bool advance() override;
   std::vector<int> pending_peers() const override;
-  bool doorbell(shm::Doorbell& bell) const override;
+  bool doorbell(Doorbell& bell) const override;
   bool keeps_to_memory() const override { return shared_ && !schedule_->messages; }
   void abandon() noexcept override;
 

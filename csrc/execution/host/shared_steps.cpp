@@ -35,15 +35,15 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       number_(static_cast<int>(binding.slot_use % shm::kSlots)),
       generation_(binding.slot_use / shm::kSlots + 1),
       pool_(pool),
-      notices_(schedule.lanes.size()),
-      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())),
-      agrees_(static_cast<std::size_t>(node_.size())) {
-  agrees_[static_cast<std::size_t>(node_.rank())] = true;
+      lanes_(schedule.lanes.size()),
+      ranks_(static_cast<std::size_t>(node_.size())),
+      counts_(lanes_ + lanes_ * ranks_ + ranks_) {
+  set_agrees(node_.rank());
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPIGDR_CHECK(channel_ < shm::kSlotChannels);
   for (const Schedule* s = &schedule; s; s = s->staged.get())
     MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes &&
-                 s->lanes.size() <= notices_.size());
+                 s->lanes.size() <= lanes_);
 }
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
@@ -56,7 +56,7 @@ bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std:
 
 void SharedSteps::raise(std::atomic<std::uint64_t>& flag, std::uint64_t value) {
   flag.store(value, std::memory_order_release);
-  shm::ring(flag, slot(node_.rank()).sleepers);
+  Doorbell::ring(flag, slot(node_.rank()).sleepers);
 }
 
 bool SharedSteps::begin() {
@@ -116,7 +116,7 @@ bool SharedSteps::agree() {
       if (all) all = missing(r, flag, begun);
       continue;
     }
-    if (!agrees_[static_cast<std::size_t>(r)]) compare_calls(r);
+    if (!agrees(r)) compare_calls(r);
     open = open && (begun & 1);
   }
   if (!all) return false;
@@ -125,20 +125,17 @@ bool SharedSteps::agree() {
 }
 
 void SharedSteps::notify(int lane) {
-  const auto at = static_cast<std::size_t>(lane);
-  raise(slot(node_.rank()).notices[at], stamp(generation_, ++notices_[at]));
+  raise(slot(node_.rank()).notices[lane], stamp(generation_, ++notices(lane)));
 }
 
 bool SharedSteps::awaited(int lane, const Step& step) {
-  std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * static_cast<std::size_t>(node_.size()) +
-                                  static_cast<std::size_t>(step.peer)];
+  std::uint64_t& heeded = this->heeded(lane, step.peer);
   const shm::Slot& theirs = slot(step.peer);
   const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
   const bool here = notices >= stamp(generation_, heeded + 1);
   // In another call it may never come to a Notify.
-  if (!agrees_[static_cast<std::size_t>(step.peer)] &&
-      (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
+  if (!agrees(step.peer) && (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
     compare_calls(step.peer);
   if (!here) return missing(step.peer, flag, notices);
   ++heeded;
@@ -152,7 +149,7 @@ void SharedSteps::compare_calls(int peer) {
     fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
          text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
   if (!binding_.send_counts.empty()) compare_counts(peer);
-  agrees_[static_cast<std::size_t>(peer)] = true;
+  set_agrees(peer);
 }
 
 // At the begin of this rank's Staging, which all_to_all_staged leaves free for it.
@@ -187,7 +184,7 @@ void SharedSteps::pending_peers(std::vector<int>& peers) const {
   if (missing_ >= 0 && missing_ != node_.rank()) peers.push_back(missing_);
 }
 
-bool SharedSteps::doorbell(shm::Doorbell& bell) const {
+bool SharedSteps::doorbell(Doorbell& bell) const {
   if (missing_ < 0 || missing_ == node_.rank()) return false;
   bell = bell_;
   return true;
@@ -196,7 +193,7 @@ bool SharedSteps::doorbell(shm::Doorbell& bell) const {
 SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
-  MPIGDR_CHECK(agrees_[static_cast<std::size_t>(owner)]);
+  MPIGDR_CHECK(agrees(owner));
   Place place;
   place.owner = owner;
   if (slice.buffer == Buffer::Staging) {
@@ -234,6 +231,7 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
   const Place dst = locate(step.dst);
   places_.clear();
+  places_.reserve(step.source_count);
   std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     places_.push_back(locate(schedule_->source(step, k)));

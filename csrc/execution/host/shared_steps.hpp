@@ -11,7 +11,7 @@
 #include "device/device.hpp"
 #include "execution/execution.hpp"
 #include "execution/scratch_pool.hpp"
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 
 namespace mpigdr {
 
@@ -36,7 +36,7 @@ class SharedSteps {
   // is none: its own earlier use of the slot has deadlines of its own.
   void pending_peers(std::vector<int>& peers) const;
   // The flag that the last begin() or awaited() found missing; false if it found none.
-  bool doorbell(shm::Doorbell& bell) const;
+  bool doorbell(Doorbell& bell) const;
   void leak() noexcept { bounce_.leak(); }
 
  private:
@@ -66,14 +66,21 @@ class SharedSteps {
   const int channel_, number_;
   const std::uint64_t generation_;
   ScratchPool& pool_;
-  ScratchPool::Block bounce_;           // pieces of others' memory that is not mapped
-  std::vector<std::uint64_t> notices_;  // ours, by lane
-  std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and peer
-  std::vector<bool> agrees_;            // the rank has been heard, and is in the same call
-  std::vector<const void*> sources_;    // of the step in work
+  ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
+  // One allocation: our notices by lane; Awaits that are over by lane and peer; by rank, whether it has been
+  // heard and is in the same call.
+  const std::size_t lanes_, ranks_;
+  std::vector<std::uint64_t> counts_;
+  std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }
+  std::uint64_t& heeded(int lane, int peer) {
+    return counts_[lanes_ + static_cast<std::size_t>(lane) * ranks_ + static_cast<std::size_t>(peer)];
+  }
+  bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + static_cast<std::size_t>(rank)]; }
+  void set_agrees(int rank) { counts_[counts_.size() - ranks_ + static_cast<std::size_t>(rank)] = 1; }
+  std::vector<const void*> sources_;  // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;
-  shm::Doorbell bell_;  // if a rank is missing
+  Doorbell bell_;  // if a rank is missing
   bool told_ = false, begun_ = false;
 };
 

@@ -1,6 +1,5 @@
 #include "transport/loopback/loopback.hpp"
 
-#include <sstream>
 #include <utility>
 
 #include "common/error.hpp"
@@ -81,12 +80,6 @@ class LoopbackTransport : public Transport {
     if (collective.root < 0 || collective.root >= size_)
       fail(ErrorCode::InvalidUsage, "root=", collective.root, " is not in 0..", size_ - 1);
     return {world_->native(channel, rank_, collective, dead()), true};
-  }
-
-  std::string description() const override {
-    std::ostringstream text;
-    text << "loopback: rank " << rank_ << " of " << size_ << " in one process";
-    return text.str();
   }
 
  private:

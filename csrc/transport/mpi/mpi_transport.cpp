@@ -153,10 +153,6 @@ class MpiTransport final : public Transport {
 
   const char* message_path() const override { return "mpi"; }
 
-  std::string description() const override {
-    return "MPI (" + library_version() + "), rank " + std::to_string(rank_) + " of " + std::to_string(size_);
-  }
-
   void close() noexcept override {
     const State& s = state();
     if (group_ == MPI_COMM_NULL) return;

@@ -195,12 +195,8 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   return node;
 }
 
-Slot& NodeMemory::slot(int rank, int channel, int number) const {
-  std::byte* memory = peers_[static_cast<std::size_t>(rank)].memory;
-  return reinterpret_cast<Slot*>(memory + kPage)[channel * kSlots + number];
-}
-
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
+  static_assert(kSlotsStart == kPage);
   return peers_[static_cast<std::size_t>(rank)].memory + kStagingStart +
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }

@@ -105,7 +105,10 @@ class NodeMemory {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  Slot& slot(int rank, int channel, int number) const;
+  Slot& slot(int rank, int channel, int number) const {
+    std::byte* const memory = peers_[static_cast<std::size_t>(rank)].memory;
+    return reinterpret_cast<Slot*>(memory + kSlotsStart)[channel * kSlots + number];
+  }
   std::byte* staging(int rank, int channel, int number) const;
 
   // The least that a rank has for messages: equal on all ranks; 0: some rank takes no part in them. Zero at
@@ -129,6 +132,7 @@ class NodeMemory {
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
  private:
+  static constexpr std::size_t kSlotsStart = 4096;  // in a segment; a page
   struct Peer {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;

@@ -134,9 +134,6 @@ class NodeTransport final : public Transport {
     return inner_->istart_native(channel, collective);
   }
 
-  std::string description() const override {
-    return inner_->description() + ", messages through shared memory";
-  }
   const char* message_path() const override { return "shm"; }
   bool messages_in_memory() const override { return true; }
   void close() noexcept override { inner_->close(); }

@@ -37,7 +37,7 @@ void RingWriter::put(const RecordHeader& header, std::size_t size) {
   record(at_ + size).stamp.store(0, std::memory_order_relaxed);
   here.stamp.store(at_ + 1, std::memory_order_release);
   at_ += size;
-  shm::ring(here.stamp, *sleepers_);
+  Doorbell::ring(here.stamp, *sleepers_);
 }
 
 void RingWriter::publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
@@ -68,7 +68,7 @@ void RingReader::pop() {
 void RingReader::ring() {
   if (rung_ == at_) return;
   rung_ = at_;
-  shm::ring(*tail_, *sleepers_);
+  Doorbell::ring(*tail_, *sleepers_);
 }
 
 bool RingReader::bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const {

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 
 namespace mpigdr::shm {
 

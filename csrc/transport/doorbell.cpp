@@ -1,4 +1,4 @@
-#include "transport/shm/doorbell.hpp"
+#include "transport/doorbell.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 #include <climits>
 #include <ctime>
 
-namespace mpigdr::shm {
+namespace mpigdr {
 namespace {
 
 // The half that the kernel compares. Flags with a generation in the upper half may go from one value to
@@ -21,21 +21,20 @@ const void* low_half(const std::atomic<std::uint64_t>& flag) {
 
 }  // namespace
 
-void sleep(const Doorbell& bell, std::chrono::microseconds patience) {
+void Doorbell::sleep(std::chrono::microseconds patience) const {
   // Before the last look at the flag, which the kernel takes: either it sees the new value, or the writer
   // that stored it sees that a thread sleeps.
-  bell.sleepers->fetch_add(1, std::memory_order_seq_cst);
+  sleepers->fetch_add(1, std::memory_order_seq_cst);
   const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
-  if (bell.flag->load(std::memory_order_seq_cst) == bell.seen)
-    ::syscall(SYS_futex, low_half(*bell.flag), FUTEX_WAIT, static_cast<std::uint32_t>(bell.seen), &timeout,
-              nullptr, 0);
-  bell.sleepers->fetch_sub(1, std::memory_order_relaxed);
+  if (flag->load(std::memory_order_seq_cst) == seen)
+    ::syscall(SYS_futex, low_half(*flag), FUTEX_WAIT, static_cast<std::uint32_t>(seen), &timeout, nullptr, 0);
+  sleepers->fetch_sub(1, std::memory_order_relaxed);
 }
 
-void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers) {
+void Doorbell::ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_relaxed) > 0)
     ::syscall(SYS_futex, low_half(flag), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpigdr

@@ -8,19 +8,19 @@
 #include <chrono>
 #include <cstdint>
 
-namespace mpigdr::shm {
+namespace mpigdr {
 
 // A flag that a thread waits for. A value; what it points to stands in shared memory, and outlives it.
 struct Doorbell {
   const std::atomic<std::uint64_t>* flag = nullptr;
   std::uint64_t seen = 0;                          // its value when it was looked at
   std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
+
+  // Until the flag has changed, at most so long; now and then as long although it has changed: `patience`
+  // must be short.
+  void sleep(std::chrono::microseconds patience) const;
+  // After `flag` was stored to.
+  static void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
 };
 
-// Until the flag has changed, at most so long; now and then as long although it has changed: `patience` must
-// be short.
-void sleep(const Doorbell& bell, std::chrono::microseconds patience);
-// After `flag` was stored to.
-void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
-
-}  // namespace mpigdr::shm
+}  // namespace mpigdr

@@ -1,0 +1,44 @@
+// Sizes and dtypes of an operation's inputs or outputs, as the caller passed them. Of fixed capacity: what
+// does not fit is summed up as one flat tensor at the end of the list.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace mpigdr {
+
+class TensorShapes {
+ public:
+  TensorShapes() {}  // arrays are read only as far as they are filled
+  TensorShapes(const TensorShapes& other) { *this = other; }
+  TensorShapes& operator=(const TensorShapes& other) {
+    count_ = other.count_;
+    used_ = other.used_;
+    std::copy_n(other.tensors_, count_, tensors_);
+    std::copy_n(other.sizes_, used_, sizes_);
+    return *this;
+  }
+  // `dtype` must live forever. `sizes`: `dims` numbers, in elements.
+  void add(const char* dtype, const std::int64_t* sizes, std::size_t dims);
+  // As one tensor of this many elements.
+  void add(const char* dtype, std::int64_t elements) { add(dtype, &elements, 1); }
+
+  struct Tensor {
+    const char* dtype;
+    std::uint32_t first, dims;  // in sizes
+  };
+  int count() const { return count_; }
+  const Tensor& operator[](int i) const { return tensors_[i]; }
+  const std::int64_t* sizes(const Tensor& tensor) const { return sizes_ + tensor.first; }
+
+ private:
+  static constexpr int kTensors = 6;
+  static constexpr std::size_t kSizes = 16;
+  int count_ = 0;
+  std::uint32_t used_ = 0;
+  Tensor tensors_[kTensors];
+  std::int64_t sizes_[kSizes];
+};
+
+}  // namespace mpigdr

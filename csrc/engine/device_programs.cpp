@@ -1,0 +1,159 @@
+// Collectives on a device's memory: how a call becomes a device program and a host program.
+#include <utility>
+
+#include "common/error.hpp"
+#include "engine/program_factory.hpp"
+#include "execution/device/captured_program.hpp"
+#include "execution/device/gate.hpp"
+#include "execution/device/peer_execution.hpp"
+#include "execution/device/stream_execution.hpp"
+
+namespace mpigdr {
+namespace {
+
+// What ranks agree on, in short.
+std::uint32_t digest(const CollectiveSpec& spec, std::uint64_t sequence) {
+  const shm::CallId call = agreed_part(spec, sequence);
+  return call_digest({call.sequence, call.count, static_cast<std::uint64_t>(call.root),
+                      static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype),
+                      static_cast<std::uint64_t>(call.op)});
+}
+
+}  // namespace
+
+void ProgramFactory::keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
+  static_cast<void>(new std::shared_ptr<const ipc::DeviceNode>(std::move(node)));
+}
+
+// By whichever thread drops the last reference, nobody may touch the device any more.
+ProgramFactory::~ProgramFactory() {
+  if (device_node_) keep_for_good(std::move(device_node_));
+}
+
+std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
+    std::shared_ptr<const ipc::DeviceNode> node) {
+  return std::exchange(device_node_, std::move(node));
+}
+
+void ProgramFactory::check_place(const CollectiveSpec& spec, const StreamTarget& target) const {
+  if (&device_node_->device() != &target.device)
+    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": group ", options_.group,
+         " shares the memory of another device of this rank: expected tensors on the device of its first "
+         "collective");
+}
+
+bool ProgramFactory::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{32}
+                                       << 30;  // of what goes through staging memory in chunks
+  if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level) return false;
+  return has_phases(spec, *options_.topology) && largest_buffer(spec) <= kMostBytes;
+}
+
+std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec& spec,
+                                                            const SchedulePtr& schedule, Binding binding,
+                                                            const Place& place, const StreamTarget& target,
+                                                            DeviceWork& work) {
+  const auto memory = [&](std::uint64_t count, const auto& allocate) -> void* {
+    if (count == 0) return nullptr;
+    work.kept.push_back(allocate(count * item_size(spec.dtype)));
+    return work.kept.back().get();
+  };
+  binding.scratch = memory(schedule->scratch_count, target.device_memory);
+  binding.bounce = memory(schedule->bounce_count, target.host_memory);
+  if (!schedule->shared)
+    return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
+  check_place(spec, target);
+  // To map what others have may wait for the device.
+  if (!Gate::any_holds_a_stream()) device_node_->refresh(place.counters.device_slots);
+  return std::make_shared<PeerExecution>(schedule, binding, device_node_, place.counters.device_slots++,
+                                         digest(spec, place.sequence), target.flags);
+}
+
+void ProgramFactory::make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
+                                   std::string& algorithm, DeviceWork& work) {
+  if (const Choice chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
+    algorithm = chosen.algorithm->name;
+    return make_phases(call, chosen.leaders, place, target, work);
+  }
+  const Plan plan =
+      options_.planner->plan(call.spec, false, reach(true), options_.topology, target.through_host);
+  algorithm = plan.algorithm->name;
+  Binding binding = bind(call, place.channel, place.sequence,
+                         is_acknowledged(plan.schedule->one_way, call.spec, place.counters));
+  binding.send_counts = call.spec.send_counts;
+  binding.recv_counts = call.spec.recv_counts;
+  work.programs.push_back({make_program(call.spec, plan.schedule, binding, place, target, work)});
+}
+
+void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const Place& place,
+                                 const StreamTarget& target, DeviceWork& work) {
+  const auto made = options_.planner->phases(call.spec, *options_.topology, leaders, target.through_host);
+  // Counted on all ranks, also on those that send nothing between the nodes.
+  const bool acknowledged = is_acknowledged(made->one_way, call.spec, place.counters);
+  void* common = nullptr;
+  if (made->scratch_count) {
+    work.kept.push_back(target.device_memory(made->scratch_count * item_size(call.spec.dtype)));
+    common = work.kept.back().get();
+  }
+  std::vector<int> numbers;  // by phase: its program
+  int last_inside = -1, last_between = -1;
+  for (const Phase& phase : made->phases) {
+    const auto memory = [&](Buffer buffer) {
+      return buffer == Buffer::Input    ? const_cast<void*>(call.input)
+             : buffer == Buffer::Output ? call.output
+                                        : common;
+    };
+    Binding binding = bind(call, place.channel, place.sequence, acknowledged && !phase.inside);
+    binding.input = memory(phase.input);
+    binding.output = memory(phase.output);
+    binding.op = phase.spec.op;
+    if (binding.op != ReduceOp::PreMulSum) binding.factor = 1.0;
+    if (binding.op != ReduceOp::Avg) binding.divisor = 1;
+    int& last = phase.inside ? last_inside : last_between;
+    const int behind = phase.behind < 0 ? -1 : numbers[static_cast<std::size_t>(phase.behind)];
+    const auto on = phase.inside ? DevicePart::On::First : DevicePart::On::Others;
+    work.programs.push_back(
+        {make_program(phase.spec, phase.schedule, binding, place, target, work), on, last, behind});
+    last = static_cast<int>(work.programs.size()) - 1;
+    numbers.push_back(last);
+  }
+}
+
+ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& calls,
+                                                       const std::string& name, const StreamTarget& target) {
+  Captured captured;
+  for (const Call& any : calls) {
+    const auto* const call = std::get_if<CollectiveCall>(&any);
+    std::string why = "messages are carried by the host";
+    if (call) {
+      const Plan plan = options_.planner->plan(call->spec, false, reach(true), options_.topology);
+      why.clear();
+      // Some ranks' part of an all_to_all by messages may be without any.
+      if (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared)
+        why = "it goes by messages, which the host carries";
+      if (why.empty() && can_be_captured(*plan.schedule, why)) {
+        if (plan.schedule->shared) check_place(call->spec, target);
+        captured.waits |= plan.schedule->shared;
+        captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));
+        continue;
+      }
+      why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;
+    }
+    fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
+         options_.group, " cannot replay this call: ", why,
+         ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
+         "devices share staging memory");
+  }
+  if (captured.waits) captured_on_.store(device_node_.get(), std::memory_order_release);
+  return captured;
+}
+
+void ProgramFactory::record(const Captured& captured, const StreamTarget& target) {
+  DeviceQueue& queue = *target.queues[0];
+  target.device.order(target.caller, queue);
+  for (const auto& [plan, binding] : captured.programs)
+    submit_captured(*plan.schedule, binding, device_node_.get(), queue);
+  if (target.conclude) target.conclude();
+}
+
+}  // namespace mpigdr

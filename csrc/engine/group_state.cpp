@@ -1,0 +1,117 @@
+#include "engine/group_state.hpp"
+
+#include <algorithm>
+
+namespace mpigdr {
+namespace {
+
+// What a member sent before it left may still be under way for so long.
+constexpr std::chrono::seconds kDepartureGrace(1);
+
+// No two running operations share a tag, however many the user allows and however few tags the transport has.
+std::uint64_t most_in_flight(const GroupOptions& options, int max_tag, bool one_by_one) {
+  return std::min<std::uint64_t>(one_by_one ? 1 : options.max_in_flight,
+                                 std::max<std::uint64_t>(tag_slots(max_tag), 1));
+}
+
+}  // namespace
+
+GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transport, bool one_by_one)
+    : options_(std::move(options)),
+      transport_(std::move(transport)),
+      rank_(transport_->rank()),
+      size_(transport_->size()),
+      max_tag_(transport_->max_tag()),
+      windows_(most_in_flight(options_, max_tag_, one_by_one)) {}
+
+GroupState::~GroupState() {
+  // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
+  // any more.
+  [[maybe_unused]] Transport* leaked = transport_.release();
+}
+
+void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
+  std::function<void()> told;
+  {
+    std::lock_guard lock(failure_mutex_);
+    if (refused && told_node_) told_node_->tell_refused();
+    if (failed_.load(std::memory_order_relaxed)) return;
+    try {
+      failure_ = reason;
+    } catch (const std::bad_alloc&) {
+      failure_ = "no memory";  // so short that it needs none
+    }
+    failure_code_ = code;
+    failed_.store(true, std::memory_order_release);
+    // Before any device is let go on: what it computes then must find nobody who believes it.
+    if (told_node_) told_node_->tell_failed();
+    told.swap(on_failure_);
+  }
+  if (told) told();
+  if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
+}
+
+std::string GroupState::failure() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+ErrorCode GroupState::failure_code() const {
+  std::lock_guard lock(failure_mutex_);
+  return failure_code_;
+}
+
+void GroupState::tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node) {
+  std::lock_guard lock(failure_mutex_);
+  if (node && failed()) node->tell_failed();
+  told_node_ = std::move(node);
+}
+
+void GroupState::on_failure(std::function<void()> callback) {
+  std::lock_guard lock(failure_mutex_);
+  if (!failed()) on_failure_ = std::move(callback);
+}
+
+void GroupState::depart(Departure departure) {
+  std::lock_guard lock(failure_mutex_);
+  departures_.push_back(std::move(departure));
+  departed_.store(true, std::memory_order_release);
+}
+
+std::optional<Departure> GroupState::unreachable(const Operation& operation, Clock::time_point now) const {
+  if (!departed_.load(std::memory_order_acquire)) return std::nullopt;
+  const OperationInfo& info = operation.info();
+  std::lock_guard lock(failure_mutex_);
+  for (const Departure& departure : departures_) {
+    if (info.channel == Channel::PointToPoint) {
+      const std::vector<int> peers = operation.pending_peers();
+      if (now - std::max(departure.when, operation.started_at()) > kDepartureGrace &&
+          (departure.failed || std::find(peers.begin(), peers.end(), departure.rank) != peers.end()))
+        return departure;
+    } else if (info.sequence + info.sequences > departure.sequences[static_cast<int>(info.channel)]) {
+      return departure;
+    }
+  }
+  return std::nullopt;
+}
+
+std::uint64_t GroupState::sequence(Channel channel) const {
+  std::lock_guard lock(issue_mutex_);
+  return next_sequence_[static_cast<int>(channel)];
+}
+
+void GroupState::shut() {
+  std::lock_guard lock(issue_mutex_);
+  shut_ = true;
+}
+
+void GroupState::drop_transport() {
+  if (failed()) {
+    [[maybe_unused]] Transport* leaked = transport_.release();
+  } else if (transport_) {
+    transport_->close();
+    transport_.reset();
+  }
+}
+
+}  // namespace mpigdr

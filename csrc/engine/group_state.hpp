@@ -1,0 +1,122 @@
+// What the engine knows of a group: who it is, its operations that have not ended, and whether it has failed.
+// Group (group.hpp) stands on it and issues operations; nothing here knows of Group.
+//
+// Threads: all members from any thread, but where said otherwise.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/error.hpp"
+#include "engine/windows.hpp"
+#include "transport/ipc/device_node.hpp"
+
+namespace mpigdr {
+
+class GroupState;
+
+struct GroupOptions {
+  std::string name;
+  std::chrono::nanoseconds timeout = std::chrono::minutes(30);
+  int max_in_flight = 32;
+  // Set if all members are on one node and share memory; transport/shm.
+  std::shared_ptr<const shm::NodeMemory> node;
+  // Where the ranks are, equal on all of them; null: all on one node.
+  std::shared_ptr<const Topology> topology;
+  // For observers, as in GroupInfo. Without members: 0..size-1.
+  bool is_default = false;
+  std::string uid;
+  std::vector<int> members;
+  // Told of the first failure, unless the other ranks know of it already. From any thread; must not wait.
+  std::function<void(const GroupState&, const std::string& reason)> on_failed;
+};
+
+// Whether the other ranks of a group know why it has failed on this one.
+enum class Others : bool { Unaware, Know };
+
+// A member will issue nothing more. Operations up to its last ones go on; each later collective, and each
+// message that still waits for that member a second after this, fails the group with `text`.
+struct Departure {
+  int rank = -1;  // in the group
+  std::string text;
+  std::array<std::uint64_t, kChannelCount> sequences{};  // per channel, the first that it takes no part in
+  std::chrono::steady_clock::time_point when;
+  // Not in good order: all members hear of it and give the group up, so that messages between them are not
+  // waited for either.
+  bool failed = false;
+};
+
+class GroupState : public std::enable_shared_from_this<GroupState> {
+ public:
+  virtual ~GroupState();
+  GroupState(const GroupState&) = delete;
+  GroupState& operator=(const GroupState&) = delete;
+
+  const std::string& name() const { return options_.name; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such
+
+  // The first failure counts. Later operations throw it; running ones are ended by the engine.
+  // `refused`: since this rank could not begin an operation that the others carry out.
+  void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted, bool refused = false,
+                 Others others = Others::Unaware) noexcept;
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  std::string failure() const;
+  ErrorCode failure_code() const;  // after failed()
+  void depart(Departure departure);
+
+  // Collectives issued so far on a channel.
+  std::uint64_t sequence(Channel channel) const;
+  // Issued and not finished.
+  int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
+
+  // --- for Engine ---
+  void one_finished() { outstanding_.fetch_sub(1, std::memory_order_acq_rel); }
+  // No operation is issued from now on.
+  void shut();
+  // These three with the progress role.
+  Windows& windows() { return windows_; }
+  // Because of whom this operation, which has not ended, never will.
+  std::optional<Departure> unreachable(const Operation& operation, Clock::time_point now) const;
+  // Of a failed group the transport is leaked: peers may still write to memory that it knows.
+  void drop_transport();
+
+ protected:
+  GroupState(GroupOptions options, std::unique_ptr<Transport> transport, bool one_by_one);
+
+  // Devices that hear of a failure of the group; null: none.
+  void tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node);
+  // Called once, by whoever notes the failure; not if the group has failed already. Replaces the one before.
+  void on_failure(std::function<void()> callback);
+
+  const GroupOptions options_;
+  std::unique_ptr<Transport> transport_;
+  const int rank_, size_, max_tag_;
+  std::atomic<int> outstanding_{0};
+
+  mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
+  bool shut_ = false;
+  std::array<std::uint64_t, kChannelCount> next_sequence_{};
+
+ private:
+  mutable std::mutex failure_mutex_;  // all up to departures_
+  std::shared_ptr<const ipc::DeviceNode> told_node_;
+  std::function<void()> on_failure_;
+  std::string failure_;
+  ErrorCode failure_code_ = ErrorCode::Aborted;
+  std::vector<Departure> departures_;
+  std::atomic<bool> departed_{false};
+  std::atomic<bool> failed_{false};
+  Windows windows_;
+};
+
+}  // namespace mpigdr

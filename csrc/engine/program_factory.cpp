@@ -1,0 +1,125 @@
+#include "engine/program_factory.hpp"
+
+#include <algorithm>
+
+#include "common/error.hpp"
+#include "execution/host/host_execution.hpp"
+#include "execution/staged_execution.hpp"
+
+namespace mpigdr {
+namespace {
+
+// One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
+// further ahead than this plus the window.
+constexpr std::uint64_t kAcknowledgedEvery = 16;
+
+bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec.counts.empty(); }
+
+}  // namespace
+
+bool ProgramFactory::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters) {
+  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
+  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  return one_way && sends_anything(spec) && counters.one_way++ % kAcknowledgedEvery == 0;
+}
+
+ProgramFactory::ProgramFactory(Options options, Transport& transport)
+    : options_(std::move(options)),
+      transport_(transport),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      tag_slots_(tag_slots(transport.max_tag())) {}
+
+Choice ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
+  return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device), options_.topology);
+}
+
+Reach ProgramFactory::reach(bool on_device) const {
+  if (on_device) return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
+  return options_.node ? options_.node->reach() : Reach::None;
+}
+
+std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Place& place,
+                                                     std::string& algorithm) {
+  if (const auto* message = std::get_if<MessageCall>(&call)) {
+    algorithm = transport_.message_path();
+    return std::make_unique<MessageExecution>(*message, transport_);
+  }
+  if (const auto* staged = std::get_if<StagedCall>(&call)) {
+    auto next = [this, channel = place.channel, sequence = place.sequence,
+                 next = staged->next]() -> std::unique_ptr<Execution> {
+      const std::optional<CollectiveCall> second = next();
+      return second ? make_second(*second, channel, sequence + 1) : nullptr;
+    };
+    return std::make_unique<StagedExecution>(make_collective(staged->first, place, algorithm),
+                                             std::move(next));
+  }
+  return make_collective(std::get<CollectiveCall>(call), place, algorithm);
+}
+
+std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Place& place,
+                                                           std::string& algorithm) {
+  const Plan plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
+  algorithm = plan.algorithm->name;
+  if (!plan.schedule) {
+    const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
+                                  c.spec.dtype,      c.spec.op, c.spec.root};
+    return std::make_unique<NativeExecution>(native, place.channel, transport_);
+  }
+  const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, place.counters);
+  return run_schedule(plan, c, place.channel, place.sequence, acknowledged,
+                      plan.schedule->shared ? place.counters.slots++ : 0);
+}
+
+std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,
+                                                       std::uint64_t sequence) {
+  check(c.spec, name(c.spec.collective), {options_.group, rank_, size_, transport_.max_tag()});
+  const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.topology);
+  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
+  // among the uses of slots, for the same reason: it goes through the transport.
+  return run_schedule(plan, c, channel, sequence, plan.schedule->one_way && sends_anything(c.spec), 0);
+}
+
+Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, std::uint64_t sequence,
+                             bool acknowledged) const {
+  Binding binding;
+  binding.input = c.input;
+  binding.output = c.output;
+  binding.dtype = c.spec.dtype;
+  binding.op = c.spec.op;
+  binding.factor = c.factor;
+  binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
+  binding.channel = channel;
+  binding.tag_base = static_cast<int>(sequence % tag_slots_) * kTagsPerCollective;
+  binding.acknowledged = acknowledged;
+  return binding;
+}
+
+std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const CollectiveCall& c,
+                                                        Channel channel, std::uint64_t sequence,
+                                                        bool acknowledged, std::uint64_t slot_use) {
+  Binding binding = bind(c, channel, sequence, acknowledged);
+  binding.node = options_.node.get();
+  binding.slot_use = slot_use;
+  binding.observer = options_.rounds;
+  if (plan.schedule->shared) {
+    binding.call = agreed_part(c.spec, sequence);
+    binding.send_counts = c.spec.send_counts;
+    binding.recv_counts = c.spec.recv_counts;
+  }
+  return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
+}
+
+void ProgramFactory::bound_all_to_all(std::vector<Call>& calls, Counters& counters, bool on_device) const {
+  // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
+  // ranks together; in shared memory the slots do.
+  const std::uint64_t before = counters.all_to_alls;
+  for (const Call& call : calls)
+    if (is_all_to_all(call) && !choose(spec_of(call), on_device).algorithm->shared) ++counters.all_to_alls;
+  if (before / kAcknowledgedEvery == counters.all_to_alls / kAcknowledgedEvery) return;
+  CollectiveCall barrier;
+  barrier.spec = {Collective::Barrier, rank_, size_};
+  calls.emplace_back(std::move(barrier));
+}
+
+}  // namespace mpigdr

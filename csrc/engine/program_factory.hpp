@@ -1,0 +1,116 @@
+// From a call of a group to what runs it: executions on host memory (program_factory.cpp), programs of a
+// device (device_programs.cpp). The algorithm is the planner's.
+//
+// Threads: what counts or makes programs, with the group's order of issue locked; the rest from any thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/planner.hpp"
+#include "engine/calls.hpp"
+#include "execution/device/device_parts.hpp"
+#include "execution/device/stream_target.hpp"
+#include "execution/scratch_pool.hpp"
+#include "transport/ipc/device_node.hpp"
+
+namespace mpigdr {
+
+// Collectives of one channel issued so far. Equal on all ranks.
+struct Counters {
+  std::uint64_t one_way = 0;  // one-way ones that send anything
+  std::uint64_t slots = 0;    // those that used a slot of the node's memory
+  std::uint64_t device_slots = 0;
+  std::uint64_t all_to_alls = 0;  // by messages
+};
+
+// The parts of an operation on a device, and their memory.
+struct DeviceWork {
+  std::vector<DevicePart> programs;
+  std::vector<std::shared_ptr<void>> kept;
+};
+
+class ProgramFactory {
+ public:
+  struct Options {
+    std::string group;  // its name, for messages
+    std::shared_ptr<const shm::NodeMemory> node;
+    std::shared_ptr<const Topology> topology;
+    std::shared_ptr<Planner> planner;
+    std::shared_ptr<ScratchPool> scratch;
+    ExecutionObserver* rounds = nullptr;  // outlives all executions
+  };
+  // The transport and what it makes are used by the same thread at a time.
+  ProgramFactory(Options options, Transport& transport);
+  ~ProgramFactory();
+
+  // `on_device`: the buffers are a device's.
+  Choice choose(const CollectiveSpec& spec, bool on_device = false) const;
+  // How far ranks reach into each other's memory in a call.
+  Reach reach(bool on_device = false) const;
+
+  // Numbers of one collective. All of them count on what they add to `counters`, and say which algorithm.
+  struct Place {
+    Channel channel;
+    std::uint64_t sequence;
+    Counters& counters;
+  };
+  std::unique_ptr<Execution> make_part(const Call& call, const Place& place, std::string& algorithm);
+  // Adds the programs of the call.
+  void make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
+                     std::string& algorithm, DeviceWork& work);
+  // For every kAcknowledgedEvery-th all_to_all by messages: appends a barrier to the calls.
+  void bound_all_to_all(std::vector<Call>& calls, Counters& counters, bool on_device) const;
+
+  // What can be recorded into a graph, see Group::capture().
+  struct Captured {
+    std::vector<std::pair<Plan, Binding>> programs;
+    bool waits = false;  // for other ranks
+  };
+  // Throws InvalidUsage, naming the operation, for what cannot be replayed.
+  Captured make_captured(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
+  void record(const Captured& captured, const StreamTarget& target);
+  // Once anything that waits has been recorded; null before.
+  const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
+
+  // See Group::share_devices(). Returns the one before.
+  std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
+  static void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node);
+
+ private:
+  // The library has a collective that does just this, on host memory.
+  bool has_native(const CollectiveSpec& spec) const {
+    return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
+  }
+  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
+                                             std::string& algorithm);
+  // The second stage of a StagedCall. For the holder of the progress role.
+  std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
+  std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
+                                          std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
+  // Whether the sends of a call, one way or not, wait for their receivers; counts on.
+  static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
+  Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
+  void make_phases(const CollectiveCall& call, int leaders, const Place& place, const StreamTarget& target,
+                   DeviceWork& work);
+  std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
+                                              Binding binding, const Place& place, const StreamTarget& target,
+                                              DeviceWork& work);
+  // Whether the call runs in phases: its ranks share memory of their devices with those of their own node
+  // only.
+  bool in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const;
+  // Throws unless the group shares the memory of the device that the call is for.
+  void check_place(const CollectiveSpec& spec, const StreamTarget& target) const;
+
+  const Options options_;
+  Transport& transport_;
+  const int rank_, size_;
+  const std::uint64_t tag_slots_;
+  std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
+  std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
+};
+
+}  // namespace mpigdr

@@ -1,0 +1,77 @@
+// What an operation allocates in the steady state, on the thread that issues it and waits for it.
+#include <cstdlib>
+#include <new>
+
+#include "engine_world.hpp"
+
+using namespace engine_tests;
+
+namespace {
+thread_local bool counts = false;
+thread_local int allocations = 0;
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (counts) ++allocations;
+  if (void* const memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+// The most that one of the last calls has allocated on rank 0, after some that warm up.
+int steady_allocations(Collective collective, bool node, int size = 2) {
+  WorldOptions options;
+  options.node = node;
+  World world(size, options);
+  std::vector<int> most(static_cast<std::size_t>(size));
+  world.run([&](int r) {
+    std::vector<float> in(64, 1.0f), out(64);
+    for (int i = 0; i < 60; ++i) {
+      CollectiveCall call;
+      call.spec.collective = collective;
+      call.spec.rank = r;
+      call.spec.size = size;
+      if (collective != Collective::Barrier) call.spec.count = 2;
+      call.spec.dtype = DataType::Float32;
+      call.input = in.data();
+      call.output = out.data();
+      if (collective == Collective::AllToAll) {
+        call.spec.send_counts.assign(static_cast<std::size_t>(size), 2);
+        call.spec.recv_counts = call.spec.send_counts;
+      }
+      std::vector<Call> calls;
+      calls.emplace_back(std::move(call));
+      IssueOptions issue = named("all_reduce", foreground());
+      allocations = 0;
+      counts = true;
+      world.ranks[r].engine->wait(*world.ranks[r].group->issue(std::move(calls), std::move(issue)));
+      counts = false;
+      if (i >= 40) most[r] = std::max(most[r], allocations);
+    }
+  });
+  world.close();
+  return most[0];
+}
+
+}  // namespace
+
+TEST(operations_allocate_little_in_the_steady_state) {
+  // In shared memory: the operation, its part, the list of parts, lanes and counts of the schedule that runs,
+  // the key of its plan; a reduction also its sources, here and as addresses. By messages: the lists of those
+  // in flight, too.
+  const auto expect = [](Collective collective, int shared, int messages) {
+    CHECK(steady_allocations(collective, true) <= shared);
+    CHECK(steady_allocations(collective, false) <= messages);
+  };
+  for (const Collective reduction : {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
+    expect(reduction, 8, 14);
+  for (const Collective movement : {Collective::Broadcast, Collective::AllGather, Collective::Gather,
+                                    Collective::Scatter, Collective::Barrier})
+    expect(movement, 6, 12);
+  expect(Collective::AllToAll, 40, 34);  // its plan, which depends on what each pair sends, is made anew
+}
+
+UNIT_MAIN()
