@@ -66,7 +66,7 @@ Choice Group::choose(const CollectiveSpec& spec, bool on_device) const {
 }
 
 Reach Group::reach(bool on_device) const {
-  if (!on_device) return reach();
+  if (!on_device) return options_.topology && options_.node ? Reach::Nodes : reach();
   return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
 }
 

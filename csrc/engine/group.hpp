@@ -70,7 +70,7 @@ struct GroupOptions {
   int max_in_flight = 32;
   // Ranks compare their calls before they run them, see call_check.hpp. Equal on all ranks.
   bool check_calls = false;
-  // Set if all members are on one node and share memory; transport/shm.
+  // Of the members on this rank's node, if they share any: all members where there is no topology.
   std::shared_ptr<const shm::NodeMemory> node;
   // Where the ranks are, equal on all of them; null: all on one node.
   std::shared_ptr<const Topology> topology;
@@ -123,8 +123,8 @@ class Group : public std::enable_shared_from_this<Group> {
   const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such
   // Where the ranks are; null: all on one node.
   const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
-  // How far the members reach into each other's memory.
-  Reach reach() const { return options_.node ? options_.node->reach() : Reach::None; }
+  // How far the members reach into each other's memory, all of them.
+  Reach reach() const { return options_.node && !options_.topology ? options_.node->reach() : Reach::None; }
   // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their
   // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
   // What a failed group had is kept for good, since others may still read it; so is what graphs know.

@@ -115,7 +115,7 @@ bool Group::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& 
 std::unique_ptr<Execution> Group::make_collective(const CollectiveCall& c, Channel channel,
                                                   std::uint64_t sequence, Counters& counters,
                                                   std::string& algorithm) {
-  const Plan plan = planner_->plan(c.spec, has_native(c.spec), reach(), options_.topology);
+  const Plan plan = planner_->plan(c.spec, has_native(c.spec), reach(false), options_.topology);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,

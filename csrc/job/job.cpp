@@ -27,11 +27,6 @@ namespace {
 
 std::atomic<bool> forked_child{false};
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 // A thread is inside the MPI library and stays there. What libraries do when a process ends (handlers,
 // destructors) may wait for it, or pull the ground from under it.
 void skip_other_exit_handlers() {

@@ -10,12 +10,12 @@
 #include "diagnostics/trace_file.hpp"
 
 namespace mpigdr {
-namespace {
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
 }
+
+namespace {
 
 // Becomes part of a path.
 std::string plain(std::string text) {

@@ -9,6 +9,9 @@
 
 namespace mpigdr {
 
+// Of the environment; "" if it is not set.
+std::string variable(const char* name);
+
 // A name for a job that this process is rank 0 of: "20260131-235959-<64 random bits>", with Slurm's number in
 // front. Other users of the host cannot guess it.
 std::string new_job_name();

@@ -36,9 +36,9 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       generation_(binding.slot_use / shm::kSlots + 1),
       pool_(pool),
       notices_(schedule.lanes.size()),
-      heeded_(schedule.lanes.size() * static_cast<std::size_t>(node_.size())),
-      agrees_(static_cast<std::size_t>(node_.size())) {
-  agrees_[static_cast<std::size_t>(node_.rank())] = true;
+      heeded_(schedule.lanes.size() * node_.members().size()),
+      agrees_(node_.members().size()) {
+  agrees_[node_.place(node_.rank())] = true;
   static_assert(kMaxLanes <= shm::kSlotLanes);
   MPIGDR_CHECK(channel_ < shm::kSlotChannels);
   for (const Schedule* s = &schedule; s; s = s->staged.get())
@@ -78,7 +78,7 @@ bool SharedSteps::begin() {
 }
 
 bool SharedSteps::slot_is_free() {
-  for (int r = 0; r < node_.size(); ++r) {
+  for (const int r : node_.members()) {
     const auto& flag = slot(r).ended;
     if (const std::uint64_t ended = flag.load(std::memory_order_acquire); ended + 1 < generation_)
       return missing(r, flag, ended);
@@ -109,14 +109,14 @@ bool SharedSteps::is_open() const {
 // All ranks come to the same result, from what all of them have said.
 bool SharedSteps::agree() {
   bool open = node_.arenas_mapped(), all = true;
-  for (int r = 0; r < node_.size(); ++r) {
+  for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
     if (begun >> 1 < generation_) {  // the others may be in another call already
       if (all) all = missing(r, flag, begun);
       continue;
     }
-    if (!agrees_[static_cast<std::size_t>(r)]) compare_calls(r);
+    if (!agrees_[node_.place(r)]) compare_calls(r);
     open = open && (begun & 1);
   }
   if (!all) return false;
@@ -130,15 +130,14 @@ void SharedSteps::notify(int lane) {
 }
 
 bool SharedSteps::awaited(int lane, const Step& step) {
-  std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * static_cast<std::size_t>(node_.size()) +
-                                  static_cast<std::size_t>(step.peer)];
+  const std::size_t place = node_.place(step.peer);
+  std::uint64_t& heeded = heeded_[static_cast<std::size_t>(lane) * agrees_.size() + place];
   const shm::Slot& theirs = slot(step.peer);
   const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
   const bool here = notices >= stamp(generation_, heeded + 1);
   // In another call it may never come to a Notify.
-  if (!agrees_[static_cast<std::size_t>(step.peer)] &&
-      (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
+  if (!agrees_[place] && (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
     compare_calls(step.peer);
   if (!here) return missing(step.peer, flag, notices);
   ++heeded;
@@ -152,7 +151,7 @@ void SharedSteps::compare_calls(int peer) {
     fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
          text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
   if (!binding_.send_counts.empty()) compare_counts(peer);
-  agrees_[static_cast<std::size_t>(peer)] = true;
+  agrees_[node_.place(peer)] = true;
 }
 
 // At the begin of this rank's Staging, which all_to_all_staged leaves free for it.
@@ -196,7 +195,7 @@ bool SharedSteps::doorbell(shm::Doorbell& bell) const {
 SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
-  MPIGDR_CHECK(agrees_[static_cast<std::size_t>(owner)]);
+  MPIGDR_CHECK(agrees_[node_.place(owner)]);
   Place place;
   place.owner = owner;
   if (slice.buffer == Buffer::Staging) {
@@ -243,8 +242,7 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   std::size_t each = count;
   if (apart > 0) {
     each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
-    if (!bounce_.get())
-      bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * static_cast<std::size_t>(node_.size() + 1)));
+    if (!bounce_.get()) bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * (agrees_.size() + 1)));
   }
   sources_.resize(places_.size());
   args.sources = sources_.data();

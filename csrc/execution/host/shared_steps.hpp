@@ -68,8 +68,8 @@ class SharedSteps {
   ScratchPool& pool_;
   ScratchPool::Block bounce_;           // pieces of others' memory that is not mapped
   std::vector<std::uint64_t> notices_;  // ours, by lane
-  std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and peer
-  std::vector<bool> agrees_;            // the rank has been heard, and is in the same call
+  std::vector<std::uint64_t> heeded_;   // Awaits that are over, by lane and place on the node
+  std::vector<bool> agrees_;            // by place: the rank has been heard, and is in the same call
   std::vector<const void*> sources_;    // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;
