@@ -13,10 +13,11 @@ namespace collectives {
 #define MESSAGES(collective, name, summary) \
   void collective##_##name(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 #define NODE(collective, name, summary) MESSAGES(collective, name, summary)
-#define NODES(collective, name, summary) MESSAGES(collective, name, summary)
+#define NODES(collective, summary)
 #define ADAPTIVE(collective)
 #define NATIVE(collective, summary)
 #include "collectives/algorithms.inc"
+void two_level(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 }  // namespace collectives
 
@@ -99,8 +100,8 @@ const std::vector<Algorithm>& algorithms() {
   {collective_of(#collective), #name, summary, collectives::collective##_##name},
 #define NODE(collective, name, summary) \
   {collective_of(#collective), #name, summary, collectives::collective##_##name, true},
-#define NODES(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, true},
+#define NODES(collective, summary) \
+  {collective_of(#collective), "two_level", summary, collectives::two_level, false, true},
 #define ADAPTIVE(collective)                                                           \
   {collective_of(#collective), "adaptive",                                             \
    "direct if the tensors of all ranks are in group memory, else staged; 1 flag more", \

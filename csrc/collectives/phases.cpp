@@ -1,12 +1,12 @@
 #include "collectives/phases.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <limits>
+#include <map>
 #include <utility>
 
 #include "collectives/build.hpp"
 #include "collectives/selection_table.hpp"
-#include "collectives/two_level.hpp"
 #include "common/error.hpp"
 #include "schedule/scattered.hpp"
 
@@ -15,8 +15,19 @@ namespace {
 
 using collectives::piece;
 
-// A part is so many messages long where it crosses the network: long enough to hide what begins and ends it.
+// On devices a part is so many messages long where it crosses the network: long enough to hide what begins
+// and ends it.
 constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
+// In one program a part is one message long, or more where there would be too many parts; an all-reduce,
+// which sends the Nth part of a slice at a time, has slices that are as many times longer.
+constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
+// Of one program, two lanes are enough for one part to be inside while another is between the nodes: each has
+// a share of Staging. As many on nodes that do not share memory, which send to those that do.
+constexpr std::uint64_t kMostLanes = 2;
+// What goes through Staging in chunks has a schedule as long as it is large, times the ranks of the node.
+constexpr std::uint64_t staged_limit(int ranks) {
+  return (std::uint64_t{1} << 28) / static_cast<std::uint64_t>(std::max(1, ranks / 2));
+}
 
 // The same schedule among other ranks: its rank i is ranks[i].
 SchedulePtr among(const Schedule& schedule, const std::vector<int>& ranks) {
@@ -26,19 +37,39 @@ SchedulePtr among(const Schedule& schedule, const std::vector<int>& ranks) {
   return moved;
 }
 
+std::uint64_t total(const Pieces& pieces) {
+  std::uint64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.count;
+  return count;
+}
+
+void append(Pieces& pieces, const Pieces& more) { pieces.insert(pieces.end(), more.begin(), more.end()); }
+
 class PhaseWriter {
  public:
   PhaseWriter(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
-              const Tuning& between)
+              const Tuning& between, bool one_program)
       : spec_(spec),
         topology_(topology),
-        inside_(inside),
-        between_(between),
+        one_program_(one_program),
+        chunk_bytes_(between.chunk_bytes),
+        lanes_(std::min(static_cast<std::uint64_t>(between.max_lanes), kMostLanes)),
         node_(topology.node(spec.rank)),
         place_(topology.place(spec.rank)),
         nodes_(topology.nodes()),
         ranks_(static_cast<int>(topology.members(node_).size())),
-        leaders_(collectives::leaders_of(topology, between)) {}
+        leaders_(spec.collective == Collective::AllReduce && between.leaders > 0
+                     ? std::min(between.leaders, topology.fewest())
+                     : topology.fewest()),
+        inside_(inside),
+        between_(between) {
+    if (!one_program_) return;
+    const Collective c = spec.collective;
+    const bool blocks = c == Collective::AllGather || c == Collective::ReduceScatter;
+    shared_ = inside.node_shares && bytes(blocks ? blocks_.total() : spec.count) < staged_limit(ranks_);
+    between_.max_lanes = 1;  // it is cut up already
+    between_.chunk_bytes = std::numeric_limits<std::uint64_t>::max();
+  }
 
   Phases build() {
     switch (spec_.collective) {
@@ -54,6 +85,9 @@ class PhaseWriter {
       case Collective::Broadcast:
         broadcast();
         break;
+      case Collective::Barrier:
+        barrier();
+        break;
       default:
         fail(ErrorCode::Internal, name(spec_.collective), " has no phases");
     }
@@ -63,25 +97,26 @@ class PhaseWriter {
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  // Parts of a buffer of `count` elements, of which `sent` bytes cross the network from each rank that sends.
-  std::vector<Slice> parts(std::uint64_t count, std::uint64_t sent) const {
-    const std::uint64_t number = std::clamp<std::uint64_t>(sent / (kChunksPerPart * between_.chunk_bytes), 1,
-                                                           std::clamp<std::uint64_t>(count, 1, kMostParts));
-    std::vector<Slice> cut;
-    for (std::uint64_t j = 0; j < number; ++j) cut.push_back(piece({Buffer::Output, 0, count}, number, j));
-    return cut;
-  }
-  std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
-
-  // One for each node: its rank at this place, or at another where it has fewer.
-  std::vector<int> peers_at(int place) const {
-    std::vector<int> peers;
-    for (int v = 0; v < nodes_; ++v) {
-      const std::vector<int>& all = topology_.members(v);
-      peers.push_back(all[index(place) % all.size()]);
+  // Into how many parts a buffer, or each block, of `count` elements is cut, if each rank that sends has
+  // `sent` bytes in `messages` messages that cross the network. No part is empty if one of them is not.
+  int cut(std::uint64_t count, std::uint64_t sent, std::uint64_t messages) {
+    const std::uint64_t each = one_program_ ? std::max<std::uint64_t>(messages, 1) : kChunksPerPart;
+    const std::uint64_t most = one_program_ ? kMostPartsInLanes : kMostParts;
+    const std::uint64_t wanted = sent / chunk_bytes_ / each;
+    auto number = std::clamp<std::uint64_t>(wanted, 1, std::clamp<std::uint64_t>(count, 1, most));
+    if (one_program_) {
+      const auto lanes = std::min(number, lanes_);
+      number -= number % lanes;            // as many in each
+      inside_.staging_bytes /= 2 * lanes;  // each has two rooms
+      made_.lanes = static_cast<int>(lanes);
     }
-    return peers;
+    return made_.parts = static_cast<int>(number);
   }
+  Slice part(const Slice& whole, int j) const {
+    return piece(whole, static_cast<std::uint64_t>(made_.parts), static_cast<std::uint64_t>(j));
+  }
+  Slice part(std::uint64_t count, int j) const { return part({Buffer::Output, 0, count}, j); }
+  std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
 
   // `elsewhere`: what another phase does of the operation, which is a sum here then.
   CollectiveSpec part_of(Collective collective, int rank, int size, std::uint64_t count,
@@ -99,24 +134,42 @@ class PhaseWriter {
   CollectiveSpec among_nodes(Collective collective, std::uint64_t count) const {
     return part_of(collective, node_, nodes_, count, ReduceOp::PreMulSum);
   }
+  static CollectiveSpec of_blocks(CollectiveSpec spec, std::vector<std::uint64_t> counts) {
+    const bool even = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
+    spec.count = counts[0];
+    if (!even) spec.counts = std::move(counts);
+    return spec;
+  }
 
   int add(Phase phase, const SchedulePtr& schedule, const Scattered& where) {
     phase.schedule = scattered(*schedule, phase.spec.rank, where);
     made_.phases.push_back(std::move(phase));
     return static_cast<int>(made_.phases.size()) - 1;
   }
-  // By the built-in table. But rank 0 of Bruck's all-gather receives into the Output, which is in pieces,
-  // what others send from Scratch, which is not.
-  static const Algorithm& algorithm(const CollectiveSpec& spec) {
-    const Algorithm& chosen = select_algorithm(spec, false);
-    if (chosen.collective != Collective::AllGather || chosen.name != std::string_view("bruck")) return chosen;
-    return *find_algorithm(Collective::AllGather, "recursive_doubling");
+  // By the built-in table, the same for all parts, though they differ by some elements: all lanes have the
+  // same rounds then. But rank 0 of Bruck's all-gather receives into the Output, which is in pieces, what
+  // others send from Scratch, which is not.
+  SchedulePtr by_messages(const Phase& phase) {
+    const CollectiveSpec& spec = phase.spec;
+    const Algorithm*& chosen = chosen_[{spec.collective, phase.inside}];
+    if (!chosen) chosen = &select_algorithm(spec, false);
+    if (spec.collective == Collective::AllGather && chosen->name == std::string_view("bruck"))
+      chosen = find_algorithm(spec.collective, "recursive_doubling");
+    return chosen->build(spec, between_);
   }
   int add_between(const Phase& phase, const Scattered& where, const std::vector<int>& peers) {
-    return add(phase, among(*algorithm(phase.spec).build(phase.spec, between_), peers), where);
+    return add(phase, among(*by_messages(phase), peers), where);
   }
   int add_inside(const Phase& phase, const Scattered& where) {
-    return add(phase, find_algorithm(phase.spec.collective, "staged")->build(phase.spec, inside_), where);
+    if (!shared_) return add(phase, by_messages(phase), where);
+    const char* const name = phase.spec.collective == Collective::Barrier ? "flag" : "staged";
+    return add(phase, find_algorithm(phase.spec.collective, name)->build(phase.spec, inside_), where);
+  }
+  // Of a group of one an all-gather is a copy.
+  int add_copy(Buffer to, const Pieces& there, Buffer from, const Pieces& here, int j, int behind) {
+    const CollectiveSpec spec = part_of(Collective::AllGather, 0, 1, total(there), ReduceOp::Avg);
+    return add({true, spec, from, to, nullptr, j, behind},
+               find_algorithm(Collective::AllGather, "ring")->build(spec, between_), {{here}, {there}});
   }
   // The same on all ranks of `number`.
   static std::vector<Pieces> on_all(int number, Pieces pieces) { return {index(number), std::move(pieces)}; }
@@ -124,24 +177,27 @@ class PhaseWriter {
   // While part j is between the nodes, part j + 1 gets there and part j - 1 comes from there.
   void all_reduce() {
     const auto leaders = static_cast<std::uint64_t>(leaders_);
-    const std::vector<int> peers = peers_at(place_);
+    const std::vector<int> peers = topology_.peers_at(place_);
     int meeting = -1;  // of the part before
-    const std::vector<Slice> all = parts(spec_.count, bytes(spec_.count / leaders));
+    std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
+    // By messages inside, a leader receives a part from each rank.
+    if (bytes(spec_.count) >= staged_limit(topology_.most()))
+      messages /= static_cast<std::uint64_t>(std::max(1, topology_.most() - 1));
+    const int number = cut(spec_.count, bytes(spec_.count / leaders), messages);
     const auto gather = [&](int j) {
-      const Slice& part = all[index(j)];
-      const CollectiveSpec slices = slices_of(part, Collective::AllGather);
-      Scattered where{{}, on_all(ranks_, {{part.offset, part.count}})};
+      const Slice whole = part(spec_.count, j);
+      const CollectiveSpec slices = slices_of(whole, Collective::AllGather);
+      Scattered where{{}, on_all(ranks_, {{whole.offset, whole.count}})};
       for (int k = 0; k < ranks_; ++k)
-        where.input.push_back({{part.offset + block_offset(slices, k), block_count(slices, k)}});
+        where.input.push_back({{whole.offset + block_offset(slices, k), block_count(slices, k)}});
       add_inside({true, slices, Buffer::Output, Buffer::Output, nullptr, j, meeting}, where);
     };
-    const int number = static_cast<int>(all.size());
     for (int j = 0; j < number; ++j) {
-      const Slice& part = all[index(j)];
-      const CollectiveSpec slices = slices_of(part, Collective::ReduceScatter);
-      const Pieces own = {{part.offset + block_offset(slices, place_), block_count(slices, place_)}};
+      const Slice whole = part(spec_.count, j);
+      const CollectiveSpec slices = slices_of(whole, Collective::ReduceScatter);
+      const Pieces own = {{whole.offset + block_offset(slices, place_), block_count(slices, place_)}};
       const int scatter = add_inside({true, slices, Buffer::Input, Buffer::Output, nullptr, j},
-                                     {on_all(ranks_, {{part.offset, part.count}}), on_all(ranks_, own)});
+                                     {on_all(ranks_, {{whole.offset, whole.count}}), on_all(ranks_, own)});
       if (j > 0) gather(j - 1);
       if (place_ >= leaders_) continue;
       const CollectiveSpec slice = among_nodes(Collective::AllReduce, own[0].count);
@@ -151,105 +207,192 @@ class PhaseWriter {
     gather(number - 1);
   }
   // One slice for each leader, none for the other ranks of the node.
-  CollectiveSpec slices_of(const Slice& part, Collective collective) const {
+  CollectiveSpec slices_of(const Slice& whole, Collective collective) const {
     CollectiveSpec spec = among_node(collective, 0);
     const auto leaders = static_cast<std::uint64_t>(leaders_);
     for (int r = 0; r < ranks_; ++r)
-      spec.counts.push_back(r < leaders_ ? piece(part, leaders, static_cast<std::uint64_t>(r)).count : 0);
+      spec.counts.push_back(r < leaders_ ? piece(whole, leaders, static_cast<std::uint64_t>(r)).count : 0);
     return spec;
   }
 
-  // Of the blocks of all ranks at a place, one for each node, that part.
-  Pieces blocks_at(int place, const Slice& part) const {
+  // Part j of a rank's block, and of this one's where it stands alone.
+  Piece block(int rank, int j) const {
+    const Slice slice = part(blocks_.at(Buffer::Output, rank), j);
+    return {slice.offset, slice.count};
+  }
+  Pieces own_block(int j) const {
+    const Slice slice = part(blocks_.count(spec_.rank), j);
+    return {{slice.offset, slice.count}};
+  }
+  // Of the blocks of all ranks, that part of those which the rank at `place` of node v takes across the
+  // network.
+  Pieces carried(int v, int place, int j) const {
     Pieces pieces;
-    for (const int rank : peers_at(place))
-      pieces.push_back({block_offset(spec_, rank) + part.offset, part.count});
+    const std::vector<int>& all = topology_.members(v);
+    for (std::size_t k = index(place); place < leaders_ && k < all.size(); k += index(leaders_))
+      pieces.push_back(block(all[k], j));
     return pieces;
   }
-  Pieces blocks_of_all(const Slice& part) const {
-    Pieces all;
-    for (int k = 0; k < ranks_; ++k) {
-      const Pieces some = blocks_at(k, part);
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
+  // Of all nodes.
+  Pieces carried(int place, int j) const {
+    Pieces pieces;
+    for (int v = 0; v < nodes_; ++v) append(pieces, carried(v, place, j));
+    return pieces;
   }
-  std::uint64_t crossing() const { return bytes(spec_.count) * static_cast<std::uint64_t>(nodes_ - 1); }
+  // What of each `number` places or nodes: count(k).
+  template <typename Count>
+  static std::vector<std::uint64_t> counts_of(int number, Count count) {
+    std::vector<std::uint64_t> counts;
+    for (int k = 0; k < number; ++k) counts.push_back(count(k));
+    return counts;
+  }
+  int cut_blocks() {
+    // Then a rank may give to one that gives it nothing.
+    made_.one_way = blocks_.some_empty() || !topology_.even();
+    const auto others = static_cast<std::uint64_t>(nodes_ - 1);
+    return cut(blocks_.smallest(), bytes(blocks_.smallest()) * others, others);
+  }
+  // A leader deals with more than its own block.
+  bool crowded() const { return ranks_ > leaders_; }
 
   void all_gather() {
-    const std::vector<int> peers = peers_at(place_);
-    int j = 0;
-    for (const Slice& part : parts(spec_.count, crossing())) {
-      const Pieces own = {{part.offset, part.count}};
-      const CollectiveSpec blocks = among_nodes(Collective::AllGather, part.count);
-      const int there = add_between({false, blocks, Buffer::Input, Buffer::Output, nullptr, j},
-                                    {on_all(nodes_, own), on_all(nodes_, blocks_at(place_, part))}, peers);
-      const CollectiveSpec slices =
-          among_node(Collective::AllGather, part.count * static_cast<std::uint64_t>(nodes_));
-      Scattered where{{}, on_all(ranks_, blocks_of_all(part))};
-      for (int k = 0; k < ranks_; ++k) where.input.push_back(blocks_at(k, part));
-      add_inside({true, slices, Buffer::Output, Buffer::Output, nullptr, j++, there}, where);
+    const int number = cut_blocks();
+    for (int j = 0; j < number; ++j) {
+      const Pieces own = own_block(j);
+      int there = -1;
+      if (crowded()) {
+        Pieces all;
+        for (const int rank : topology_.members(node_)) all.push_back(block(rank, j));
+        const auto counts = counts_of(ranks_, [&](int k) { return all[index(k)].count; });
+        there = add_inside({true, of_blocks(among_node(Collective::AllGather, 0), counts), Buffer::Input,
+                            Buffer::Output, nullptr, j},
+                           {on_all(ranks_, own), on_all(ranks_, all)});
+      }
+      if (place_ < leaders_) {
+        const auto counts = counts_of(nodes_, [&](int v) { return total(carried(v, place_, j)); });
+        there = add_between(
+            {false, of_blocks(among_nodes(Collective::AllGather, 0), counts),
+             crowded() ? Buffer::Output : Buffer::Input, Buffer::Output, nullptr, j, there},
+            {on_all(nodes_, crowded() ? carried(node_, place_, j) : own), on_all(nodes_, carried(place_, j))},
+            topology_.peers_at(place_));
+      }
+      Scattered where;
+      Pieces all;
+      for (int k = 0; k < ranks_; ++k) append(all, where.input.emplace_back(carried(k, j)));
+      where.output = on_all(ranks_, all);
+      const auto counts = counts_of(ranks_, [&](int k) { return total(where.input[index(k)]); });
+      add_inside({true, of_blocks(among_node(Collective::AllGather, 0), counts), Buffer::Output,
+                  Buffer::Output, nullptr, j, there},
+                 where);
     }
+  }
+
+  // Of the memory in common, `count` elements more.
+  Pieces common(std::uint64_t count) {
+    made_.scratch_count += count;
+    return {{made_.scratch_count - count, count}};
   }
 
   void reduce_scatter() {
-    const std::vector<int> peers = peers_at(place_);
-    const auto nodes = static_cast<std::uint64_t>(nodes_);
-    made_.scratch_count = spec_.count * nodes;
-    int j = 0;
-    for (const Slice& part : parts(spec_.count, crossing())) {
-      const Pieces sums = {{part.offset * nodes, part.count * nodes}}, own = {{part.offset, part.count}};
-      const CollectiveSpec slices = among_node(Collective::ReduceScatter, part.count * nodes);
-      const int here = add_inside({true, slices, Buffer::Input, Buffer::Scratch, nullptr, j},
-                                  {on_all(ranks_, blocks_of_all(part)), on_all(ranks_, sums)});
-      const CollectiveSpec block = among_nodes(Collective::ReduceScatter, part.count);
-      add_between({false, block, Buffer::Scratch, Buffer::Output, nullptr, j++, here},
-                  {on_all(nodes_, sums), on_all(nodes_, own)}, peers);
+    const int number = cut_blocks();
+    for (int j = 0; j < number; ++j) {
+      const Pieces own = own_block(j);
+      Pieces all;
+      std::vector<std::uint64_t> counts;
+      for (int k = 0; k < ranks_; ++k) {
+        const Pieces some = carried(k, j);
+        append(all, some);
+        counts.push_back(total(some));
+      }
+      const Pieces sums = common(counts[index(place_)]);
+      const CollectiveSpec slices = of_blocks(among_node(Collective::ReduceScatter, 0), counts);
+      Buffer from = Buffer::Input;
+      if (ranks_ > 1 && !shared_) {  // both sides of a message in one piece
+        const Pieces packed = common(total(all));
+        add_copy(Buffer::Scratch, packed, Buffer::Input, all, j, -1);
+        from = Buffer::Scratch;
+        all = packed;
+      }
+      int there = add_inside({true, slices, from, Buffer::Scratch, nullptr, j},
+                             {on_all(ranks_, all), on_all(ranks_, sums)});
+      const auto of_node = [&](int k) { return total(carried(node_, k, j)); };
+      const Pieces blocks = crowded() ? common(of_node(place_)) : own;
+      if (place_ < leaders_) {
+        const auto by_node = counts_of(nodes_, [&](int v) { return total(carried(v, place_, j)); });
+        there =
+            add_between({false, of_blocks(among_nodes(Collective::ReduceScatter, 0), by_node),
+                         Buffer::Scratch, crowded() ? Buffer::Scratch : Buffer::Output, nullptr, j, there},
+                        {on_all(nodes_, sums), on_all(nodes_, blocks)}, topology_.peers_at(place_));
+      }
+      if (crowded()) hand_out(blocks, counts_of(ranks_, of_node), own, j, there);
     }
+  }
+  // What leaders have of their node's blocks goes to all of its ranks, of which each takes its own.
+  void hand_out(const Pieces& blocks, const std::vector<std::uint64_t>& counts, const Pieces& own, int j,
+                int behind) {
+    std::uint64_t all = 0, before = 0;
+    for (int k = 0; k < ranks_; ++k) {
+      if (k < place_ % leaders_) before += counts[index(k)];
+      all += counts[index(k)];
+    }
+    for (int k = place_ % leaders_; k < place_; k += leaders_)
+      before += block(topology_.members(node_)[index(k)], j).count;
+    const Pieces gathered = common(all);
+    const int done = add_inside({true, of_blocks(among_node(Collective::AllGather, 0), counts),
+                                 Buffer::Scratch, Buffer::Scratch, nullptr, j, behind},
+                                {on_all(ranks_, blocks), on_all(ranks_, gathered)});
+    add_copy(Buffer::Output, own, Buffer::Scratch, {{gathered[0].offset + before, own[0].count}}, j, done);
   }
 
   void broadcast() {
     made_.one_way = true;
-    const std::vector<int> peers = peers_at(topology_.place(spec_.root));
+    const std::vector<int> peers = topology_.peers_at(topology_.place(spec_.root));
     const int leader = peers[index(node_)];
-    int j = 0;
-    for (const Slice& part : parts(spec_.count, bytes(spec_.count))) {
-      const Pieces own = {{part.offset, part.count}};
+    const int number = cut(spec_.count, bytes(spec_.count), 1);
+    for (int j = 0; j < number; ++j) {
+      const Slice whole = part(spec_.count, j);
+      const Pieces own = {{whole.offset, whole.count}};
       int there = -1;
       if (spec_.rank == leader) {
-        CollectiveSpec chain = among_nodes(Collective::Broadcast, part.count);
+        CollectiveSpec chain = among_nodes(Collective::Broadcast, whole.count);
         chain.root = topology_.node(spec_.root);
         there = add_between({false, chain, Buffer::Input, Buffer::Output, nullptr, j},
                             {on_all(nodes_, {}), on_all(nodes_, own)}, peers);
       }
-      CollectiveSpec tree = among_node(Collective::Broadcast, part.count);
+      CollectiveSpec tree = among_node(Collective::Broadcast, whole.count);
       tree.root = topology_.place(leader);
-      add_inside({true, tree, Buffer::Input, Buffer::Output, nullptr, j++, there},
+      add_inside({true, tree, Buffer::Input, Buffer::Output, nullptr, j, there},
                  {on_all(ranks_, {}), on_all(ranks_, own)});
     }
   }
 
+  void barrier() {
+    const CollectiveSpec here = among_node(Collective::Barrier, 0);
+    const Scattered nothing{on_all(spec_.size, {}), on_all(spec_.size, {})};
+    add_inside({.inside = true, .spec = here}, nothing);
+    if (place_ == 0)
+      add_between({.spec = among_nodes(Collective::Barrier, 0)}, nothing, topology_.peers_at(0));
+    add_inside({.inside = true, .spec = here}, nothing);
+  }
+
   const CollectiveSpec& spec_;
   const Topology& topology_;
-  const Tuning &inside_, &between_;
+  const bool one_program_;
+  const std::uint64_t chunk_bytes_, lanes_;
   const int node_, place_, nodes_, ranks_, leaders_;
+  const collectives::Blocks blocks_{spec_};
+  bool shared_ = true;  // what is inside goes through Staging; else by messages
+  Tuning inside_, between_;
+  std::map<std::pair<Collective, bool>, const Algorithm*> chosen_;  // inside, or between
   Phases made_;
 };
 
 }  // namespace
 
-bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
-  if (topology.nodes() == 1) return false;
-  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Broadcast) return true;
-  const bool blocks =
-      spec.collective == Collective::AllGather || spec.collective == Collective::ReduceScatter;
-  return blocks && spec.counts.empty() && topology.even();
-}
-
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
-                 const Tuning& between) {
-  MPIGDR_CHECK(has_phases(spec, topology) && spec.size == topology.size());
-  return PhaseWriter(spec, topology, inside, between).build();
+                 const Tuning& between, bool one_program) {
+  MPIGDR_CHECK(spec.size == topology.size() && (one_program || has_phases(spec, topology)));
+  return PhaseWriter(spec, topology, inside, between, one_program).build();
 }
 
 }  // namespace mpigdr

@@ -1,7 +1,12 @@
-// Collectives over several nodes as schedules one after the other, for ranks that share memory inside their
-// nodes, but with nobody else: each phase is among the ranks of a node, on that memory, or between the nodes,
-// by messages. A large call is cut into parts, so that one part is between the nodes while others are inside.
-// Pure functions, thread-safe.
+// Collectives over several nodes in phases: each is a schedule among the ranks of a node, through the memory
+// that they share, or among one rank of each node, by messages. What crosses the network does so once for all
+// ranks of a node, and as many ranks of each node as the smallest one has ("leaders") work on that at the
+// same time. A large call is cut into parts, so that one part is between the nodes while others are inside.
+// Any placement, contiguous or not, nodes of any sizes. Pure functions, thread-safe.
+//
+// Sources: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core clusters",
+// IPDPS 2009; Bayatpour et al., "Scalable reduction collectives with data partitioning-based multi-leader
+// design", SC 2017.
 #pragma once
 
 #include <vector>
@@ -29,11 +34,9 @@ struct Phases {
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements that all phases have in common
   bool one_way = false;             // as Schedule::one_way
+  int parts = 1;                    // of the call
+  int lanes = 1;                    // in which they take turns, of one program
 };
-
-// Whether a call of this kind has phases: on nodes of unequal sizes only an all-reduce and a broadcast, and
-// only even blocks.
-bool has_phases(const CollectiveSpec& spec, const Topology& topology);
 
 // On N nodes of m ranks, l leaders in each (those of the first places), n = the whole buffer. T_staged: of
 // collectives/shared.hpp, of m ranks; T_between: by the built-in table, of N ranks.
@@ -46,12 +49,29 @@ bool has_phases(const CollectiveSpec& spec, const Topology& topology);
 //     T = T_staged reduce_scatter(n) + T_between reduce_scatter(n/m)
 //   broadcast       from the root to one rank of each other node, from these inside
 //     T = T_between broadcast(n) + T_staged broadcast(n)
+//   barrier         inside, among the first ranks of the nodes, inside
 // With k parts the longer of the two sums, inside and between, hides all but 1/k of the other. Inside a node
-// everything is folded once, in the order of the ranks.
+// everything is folded once, in the order of the ranks. On nodes of unequal sizes a leader also takes the
+// blocks of ranks beyond the places that all nodes have: they are gathered inside before, or handed out
+// after.
 //
-// `topology`: of the ranks of `spec`, several nodes. `inside`, `between`: what the builders are told.
-// Source: collectives/two_level.hpp.
+// `inside`, `between`: what the builders are told. Of all-reduce, between.leaders bounds l.
+// `one_program`: the parts are made for join(), each with a share of the staging memory. Without it only for
+// what has_phases(), for devices: what is inside goes through Staging, however much it is.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
-                 const Tuning& between);
+                 const Tuning& between, bool one_program = false);
+
+// Whether devices run a call of this kind in phases: on nodes of unequal sizes only an all-reduce and a
+// broadcast, and only even blocks.
+inline bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
+  const Collective c = spec.collective;
+  const bool whole = c == Collective::AllReduce || c == Collective::Broadcast;
+  const bool blocks = c == Collective::AllGather || c == Collective::ReduceScatter;
+  return topology.nodes() > 1 && (whole || (blocks && spec.counts.empty() && topology.even()));
+}
+
+// All phases as one schedule among the ranks of the group: the parts take turns in the lanes, in each of
+// which the phases of a part follow each other.
+void join(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made);
 
 }  // namespace mpigdr

@@ -69,6 +69,7 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
     const bool devices = reach == Reach::Devices;
     Tuning tuning = devices ? device_tuning_ : tuning_;
     tuning.leaders = chosen.leaders;
+    tuning.node_shares = reach == Reach::Nodes;
     if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
     // Devices do not reach each other's tensors, only what they share.
     if (devices && plan.schedule->staged) {

@@ -35,6 +35,7 @@ std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
 
 Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach) {
   const bool two_level = spec.topology && spec.topology->two_level();
+  if (reach == Reach::Nodes) reach = Reach::None;  // a rank knows it of its own node only
   Traits t{spec.collective, spec.size, spec.dtype, spec.op, 0, 0, false, native_exact, reach, two_level};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
   std::uint64_t mean = spec.count, most = spec.count;

@@ -1,48 +1,117 @@
-#include "collectives/two_level.hpp"
+// The phases of a collective over several nodes as one schedule, for ranks on host memory.
+//   steps, bytes and reductions: the sums of those of the phases (phases.hpp)
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
 
+#include "collectives/phases.hpp"
 #include "common/error.hpp"
 #include "schedule/rewrite.hpp"
 
-namespace mpigdr::collectives {
+namespace mpigdr {
 namespace {
 
-std::shared_ptr<const Topology> topology_of(const CollectiveSpec& spec) {
-  if (!spec.topology)
-    return std::make_shared<const Topology>(std::vector<int>(static_cast<std::size_t>(spec.size), 0));
-  if (spec.topology->size() != spec.size)
-    fail(ErrorCode::InvalidUsage, name(spec.collective), ": topology has ", spec.topology->size(),
-         " ranks, expected size=", spec.size);
-  return spec.topology;
-}
+class Joiner {
+ public:
+  Joiner(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made)
+      : writer_(writer),
+        made_(made),
+        local_(topology.members(topology.node(spec.rank))),
+        place_(topology.place(spec.rank)),
+        common_(writer.scratch(made.scratch_count)) {
+    for (const Phase& phase : made.phases) {
+      scratch_ = std::max(scratch_, phase.schedule->scratch_count);
+      staging_ = std::max(staging_, phase.schedule->staging_count);
+      if (phase.schedule->shared) writer.shared();
+    }
+    if (made.one_way) writer.one_way();
+  }
+
+  void write() {
+    std::vector<std::vector<const Phase*>> parts(static_cast<std::size_t>(made_.parts));
+    for (const Phase& phase : made_.phases) parts[static_cast<std::size_t>(phase.part)].push_back(&phase);
+    for (int lane = 0; lane < made_.lanes; ++lane) {
+      writer_.lane();
+      own_ = writer_.scratch(scratch_);
+      rooms_ = {writer_.staging(staging_), writer_.staging(staging_)};
+      turns_ = 0;
+      for (auto part = static_cast<std::size_t>(lane); part < parts.size();
+           part += static_cast<std::size_t>(made_.lanes))
+        for (const Phase* const phase : parts[part]) write(*phase);
+    }
+  }
+
+ private:
+  // Phases in shared memory take the two rooms of their lane in turn. In each of them all ranks meet, so that
+  // none is behind the phase before the last one when a room is taken again. But nobody waits for those that
+  // read a broadcast.
+  void take_room(const Phase& phase) {
+    room_ = rooms_[turns_ % 2];
+    if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;
+    writer_.round();
+    if (place_ != phase.spec.root) return writer_.notify();
+    for (const int rank : local_)
+      if (rank != local_[static_cast<std::size_t>(place_)]) writer_.await(rank);
+  }
+
+  void write(const Phase& phase) {
+    const Schedule& schedule = *phase.schedule;
+    if (schedule.rounds.empty()) return;
+    if (schedule.shared) take_room(phase);
+    for (const Lane& lane : schedule.lanes)
+      rewrite(writer_, schedule, lane, [&](Step step, std::vector<Slice> sources) {
+        for (Slice& source : sources) source = moved(phase, source);
+        step.dst = moved(phase, step.dst);
+        if (phase.inside && step.peer >= 0) step.peer = local_[static_cast<std::size_t>(step.peer)];
+        const bool in_place =
+            step.kind == StepKind::Copy && step.scale == Scale::None && step.dst == sources[0];
+        if (!in_place) writer_.step(step, sources);
+      });
+  }
+
+  Slice moved(const Phase& phase, Slice slice) const {
+    if (slice.owner >= 0) slice.owner = local_[static_cast<std::size_t>(slice.owner)];
+    if (slice.buffer == Buffer::Scratch) {
+      slice.offset += own_.offset;
+    } else if (slice.buffer == Buffer::Staging) {
+      slice.offset += room_.offset;
+    } else {
+      slice.buffer = slice.buffer == Buffer::Input ? phase.input : phase.output;
+      if (slice.buffer == Buffer::Scratch) slice.offset += common_.offset;
+    }
+    return slice;
+  }
+
+  ScheduleWriter& writer_;
+  const Phases& made_;
+  const std::vector<int>& local_;  // the ranks of this node
+  const int place_;                // of this rank among them
+  const Slice common_;
+  std::uint64_t scratch_ = 0, staging_ = 0;  // elements that a phase needs at most
+  // Of the lane in work: Scratch, the two rooms in Staging, and that of the phase in work.
+  Slice own_, room_;
+  std::array<Slice, 2> rooms_;
+  std::uint64_t turns_ = 0;  // of the rooms
+};
 
 }  // namespace
 
-TwoLevel::TwoLevel(const CollectiveSpec& spec)
-    : topology(topology_of(spec)),
-      nodes(topology->nodes()),
-      node(topology->node(spec.rank)),
-      place(topology->place(spec.rank)),
-      local(topology->members(node)),
-      ranks(static_cast<int>(local.size())) {}
-
-void embed(ScheduleWriter& writer, const Schedule& inner, const std::vector<int>& ranks, const Slice& data,
-           Slice& scratch) {
-  MPIGDR_CHECK(inner.lanes.size() <= 1 && !inner.shared && !inner.one_way);
-  if (scratch.count < inner.scratch_count) scratch = writer.scratch(inner.scratch_count);
-  const auto moved = [&](Slice slice) {
-    const Slice& to = slice.buffer == Buffer::Scratch ? scratch : data;
-    slice.buffer = to.buffer;
-    slice.offset += to.offset;
-    return slice;
-  };
-  const auto change = [&](Step step, std::vector<Slice> sources) {
-    for (Slice& source : sources) source = moved(source);
-    step.dst = moved(step.dst);
-    if (step.peer >= 0) step.peer = ranks[static_cast<std::size_t>(step.peer)];
-    const bool in_place = step.kind == StepKind::Copy && step.scale == Scale::None && step.dst == sources[0];
-    if (!in_place) writer.step(step, sources);
-  };
-  for (const Lane& lane : inner.lanes) rewrite(writer, inner, lane, change);
+void join(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made) {
+  Joiner(writer, spec, topology, made).write();
 }
 
-}  // namespace mpigdr::collectives
+namespace collectives {
+
+void two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  auto topology = spec.topology;
+  if (!topology)
+    topology = std::make_shared<const Topology>(std::vector<int>(static_cast<std::size_t>(spec.size), 0));
+  if (topology->size() != spec.size)
+    fail(ErrorCode::InvalidUsage, name(spec.collective), ": topology has ", topology->size(),
+         " ranks, expected size=", spec.size);
+  join(writer, spec, *topology, phases_of(spec, *topology, tuning, tuning, true));
+}
+
+}  // namespace collectives
+}  // namespace mpigdr

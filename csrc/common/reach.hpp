@@ -9,7 +9,8 @@ enum class Reach : std::uint8_t {
   None,
   Segments,  // what they share
   All,       // also any other memory
-  Devices    // memory of their devices that they share
+  Devices,   // memory of their devices that they share
+  Nodes      // in a group over several nodes, inside some of them: what they share
 };
 
 }  // namespace mpigdr

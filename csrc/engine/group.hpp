@@ -87,8 +87,8 @@ class Group : public GroupState {
 
   // Where the ranks are; null: all on one node.
   const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
-  // How far the members reach into each other's memory.
-  Reach reach() const { return programs_.reach(); }
+  // How far the members reach into each other's memory, all of them.
+  Reach reach() const { return topology() ? Reach::None : programs_.reach(); }
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
   // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their

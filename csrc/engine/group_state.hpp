@@ -27,7 +27,7 @@ struct GroupOptions {
   std::string name;
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   int max_in_flight = 32;
-  // Set if all members are on one node and share memory; transport/shm.
+  // Of the members on this rank's node, if they share any: all members where there is no topology.
   std::shared_ptr<const shm::NodeMemory> node;
   // Where the ranks are, equal on all of them; null: all on one node.
   std::shared_ptr<const Topology> topology;

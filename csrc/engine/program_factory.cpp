@@ -36,7 +36,8 @@ Choice ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const 
 
 Reach ProgramFactory::reach(bool on_device) const {
   if (on_device) return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
-  return options_.node ? options_.node->reach() : Reach::None;
+  if (!options_.node) return Reach::None;
+  return options_.topology ? Reach::Nodes : options_.node->reach();
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Place& place,

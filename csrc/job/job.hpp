@@ -107,7 +107,7 @@ class Job {
     std::string key;
     int times = 0;  // how often the same members have met before
     std::vector<Member> members;
-    std::shared_ptr<const shm::NodeMemory> memory;  // null: they share none
+    std::shared_ptr<const shm::NodeMemory> memory;  // of those on this node; null: they share none
   };
   Meeting meet(const GroupRequest& request, const std::vector<SharedSetting>& settings);
   std::unique_ptr<Transport> connect(const GroupRequest& request, const Meeting& meeting);

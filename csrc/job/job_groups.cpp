@@ -38,19 +38,34 @@ bool on_one_node(const Membership& job, const std::vector<int>& members) {
   return std::count(nodes.begin(), nodes.end(), nodes[0]) == static_cast<std::ptrdiff_t>(nodes.size());
 }
 
-// Shared memory for a group whose members are all on this host; null where there is none to be had.
-std::unique_ptr<shm::Segment> make_segment(const Membership& job, const std::vector<int>& members) {
-  if (members.size() < 2 || members.size() > kMostOnNode || !Env::get().node_memory) return nullptr;
-  if (Env::get().ranks_per_node > 0 && !on_one_node(job, members)) return nullptr;
+// The ranks of the group that may share memory with this process, ascending: all of them where all are on its
+// host, else those of its node, if they are. Alike on all ranks of the node.
+std::vector<int> neighbours(const Membership& job, const std::vector<int>& members) {
+  std::vector<int> all, node;
   const std::uint64_t here = job.own().domain;
-  if (here == 0 || std::any_of(members.begin(), members.end(), [&](int r) {
-        return job.processes[static_cast<std::size_t>(r)].domain != here;
-      }))
-    return nullptr;
+  const auto on_host = [&](int r) {
+    return here != 0 &&
+           job.processes[static_cast<std::size_t>(members[static_cast<std::size_t>(r)])].domain == here;
+  };
+  const std::vector<int> nodes = nodes_of(job, members);
+  const int own = job.node_of_rank[static_cast<std::size_t>(job.rank)];
+  for (int r = 0; r < static_cast<int>(members.size()); ++r) {
+    all.push_back(r);
+    if (nodes[static_cast<std::size_t>(r)] == own) node.push_back(r);
+  }
+  const bool apart = Env::get().ranks_per_node > 0 && !on_one_node(job, members);
+  if (!apart && std::all_of(all.begin(), all.end(), on_host)) return all;
+  if (std::all_of(node.begin(), node.end(), on_host)) return node;
+  return {};
+}
+
+// Shared memory for those; null where there is none to be had.
+std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t group) {
+  if (sharing < 2 || sharing > kMostOnNode || !Env::get().node_memory) return nullptr;
   try {
-    const std::size_t for_messages =
-        Env::get().messages == MessagePath::Mpi ? 0 : shm::message_bytes(static_cast<int>(members.size()));
-    return std::make_unique<shm::Segment>(group_arena(), for_messages);
+    const bool messages = sharing == group && Env::get().messages != MessagePath::Mpi;
+    return std::make_unique<shm::Segment>(group_arena(),
+                                          messages ? shm::message_bytes(static_cast<int>(group)) : 0);
   } catch (const Error& error) {
     log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
     return nullptr;
@@ -131,7 +146,8 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
                   std::to_string(meeting.times);
     store = std::make_unique<WatchedStore>(store_, liveness_.blocking(), what, deadline);
   }
-  auto segment = make_segment(*membership(), request.members);
+  const std::vector<int> here = neighbours(*membership(), request.members);
+  auto segment = make_segment(here.size(), request.members.size());
   const Accelerator accelerator = request.accelerator ? request.accelerator() : Accelerator{};
   Member own;
   own.settings = settings;
@@ -163,7 +179,8 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
     // No rank waits for the memory of a rank that has none: its ticket is empty.
-    meeting.memory = shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there);
+    meeting.memory =
+        shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there, here);
   }
   return meeting;
 }
@@ -196,7 +213,8 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
   };
   if (meeting.memory && meeting.memory->reach() != Reach::None) group.node = meeting.memory;
   // A library may see several nodes where the ranks do share memory (MPIR_CVAR_NOLOCAL).
-  if (const auto job = membership(); !group.node && !on_one_node(*job, request.members))
+  const bool all_share = group.node && group.node->members().size() == request.members.size();
+  if (const auto job = membership(); !all_share && !on_one_node(*job, request.members))
     group.topology = std::make_shared<const Topology>(nodes_of(*job, request.members));
   return group;
 }

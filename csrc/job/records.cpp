@@ -10,6 +10,12 @@
 #include "diagnostics/trace_file.hpp"
 
 namespace mpigdr {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
 namespace {
 
 // Becomes part of a path.
@@ -20,11 +26,6 @@ std::string plain(std::string text) {
 }
 
 }  // namespace
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
 
 std::string new_job_name() {
   char when[32];

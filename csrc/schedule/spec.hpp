@@ -67,6 +67,8 @@ struct Tuning {
   std::uint64_t staging_bytes = 256 * 1024;  // of shared memory that an operation may use on each rank
   bool in_place = false;     // what goes through Staging has places, if it is large (schedule/schedule.hpp)
   bool no_messages = false;  // in schedules on shared memory, however long they become
+  // In phases: the ranks of this node share memory; else they send messages. Equal inside each node only.
+  bool node_shares = false;
   // Ranks of each node that cross the network in a two-level all-reduce. 0, or more than the smallest node
   // has: as many as that one has.
   int leaders = 0;

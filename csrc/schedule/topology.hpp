@@ -18,13 +18,20 @@ class Topology {
   // The ranks of a node, ascending, and where a rank stands among those of its own.
   const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
   int place(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
+  // One for each node: its rank at this place, or at another where it has fewer.
+  std::vector<int> peers_at(int place) const {
+    std::vector<int> peers;
+    for (const std::vector<int>& all : members_)
+      peers.push_back(all[static_cast<std::size_t>(place) % all.size()]);
+    return peers;
+  }
   // Of the node with the fewest ranks, and of that with the most.
   int fewest() const { return fewest_; }
   int most() const { return most_; }
   // All nodes have as many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
   // Most ranks have neighbours on their node and on others, and no node has far fewer than the mean, which
-  // would leave the others with that few leaders: what two_level.hpp is for.
+  // would leave the others with that few leaders: what collectives/phases.hpp is for.
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }

@@ -63,7 +63,8 @@ void MpiBackend::share_devices(const TensorCall& call) {
   const Topology* const topology = group_->topology().get();
   const bool inside = topology && topology->two_level();
   // Alike on all ranks.
-  const bool shares = size_ > 1 && (group_->node() || inside), tries = size_ > 1 && devices_.gpu_aware();
+  const bool shares = size_ > 1 && (topology ? inside : group_->node() != nullptr);
+  const bool tries = size_ > 1 && devices_.gpu_aware();
   if (shares || tries) {
     if (call.streams && call.streams->capturing(call.streams->current()))
       fail(ErrorCode::InvalidUsage, call.name,

@@ -46,9 +46,11 @@ struct WorldOptions {
   std::vector<shm::Arena*> arenas = {};             // of the ranks, if they have group memory
 };
 
-// As on a node: each of them maps the others' segments, though all are in one process.
+// As on a node, or on those of a topology: each of them maps the others' segments, though all are in one
+// process.
 inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size,
-                                                               const std::vector<shm::Arena*>& arenas = {}) {
+                                                               const std::vector<shm::Arena*>& arenas = {},
+                                                               const Topology* topology = nullptr) {
   std::vector<std::unique_ptr<shm::Segment>> segments;
   std::vector<std::string> tickets;
   for (int r = 0; r < size; ++r) {
@@ -60,7 +62,8 @@ inline std::vector<std::shared_ptr<shm::NodeMemory>> make_node(int size,
   for (int r = 0; r < size; ++r)
     made.push_back(std::async(std::launch::async, [&, r]() -> std::shared_ptr<shm::NodeMemory> {
       return shm::NodeMemory::create(std::move(segments[r]), r, tickets,
-                                     std::chrono::steady_clock::now() + 60s, {});
+                                     std::chrono::steady_clock::now() + 60s, {},
+                                     topology ? topology->members(topology->node(r)) : std::vector<int>{});
     }));
   std::vector<std::shared_ptr<shm::NodeMemory>> nodes;
   for (auto& m : made) nodes.push_back(m.get());
@@ -71,8 +74,8 @@ struct World {
   explicit World(int size, WorldOptions options = {}) {
     auto transports = make_loopback(size, options.loopback);
     options.engine.oversubscribed = true;
-    const auto nodes =
-        options.node ? make_node(size, options.arenas) : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
+    const auto nodes = options.node ? make_node(size, options.arenas, options.group.topology.get())
+                                    : std::vector<std::shared_ptr<shm::NodeMemory>>(size);
     for (int r = 0; r < size; ++r) {
       Rank rank;
       auto engine = options.engine;

@@ -12,67 +12,22 @@ namespace {
 
 constexpr Tuning kInside{.chunk_bytes = 64, .max_lanes = 2, .staging_bytes = 2048, .in_place = true};
 
-// The phases of one rank as a schedule of the collective: the parts are its lanes, in each the phases follow
-// each other, with memory of their own each.
-class Together {
- public:
-  Together(const CollectiveSpec& spec, const Topology& topology, const Phases& phases, const Reached& reached)
-      : spec_(spec), topology_(topology), phases_(phases), reached_(reached), writer_("phases") {}
-
-  SchedulePtr write() {
-    writer_.scratch(phases_.scratch_count);
-    int parts = 0;
-    for (const Phase& phase : phases_.phases) parts = std::max(parts, phase.part + 1);
-    for (int part = 0; part < parts; ++part) {
-      writer_.lane();
-      for (const Phase& phase : phases_.phases)
-        if (phase.part == part) write(phase);
-    }
-    if (phases_.one_way) writer_.one_way();
-    return writer_.finish();
+// The phases of one rank as a schedule of the collective, where these buffers are reached.
+SchedulePtr together(const CollectiveSpec& spec, const Topology& topology, Phases phases,
+                     const Reached& reached) {
+  Reached here;
+  for (const int rank : topology.members(topology.node(spec.rank))) {
+    here.input.push_back(reached.input[static_cast<std::size_t>(rank)]);
+    here.output.push_back(reached.output[static_cast<std::size_t>(rank)]);
   }
-
- private:
-  const std::vector<int>& local() const { return topology_.members(topology_.node(spec_.rank)); }
-
-  void write(const Phase& phase) {
-    SchedulePtr schedule = phase.schedule;
-    if (phase.inside && schedule->shared) {
-      Reached here;
-      for (const int rank : local()) {
-        here.input.push_back(reached_.input[static_cast<std::size_t>(rank)]);
-        here.output.push_back(reached_.output[static_cast<std::size_t>(rank)]);
-      }
-      schedule = in_place(*schedule, phase.spec.rank, here);
-    }
-    // Staging is as large on all ranks of the node, but Notify needs no offset.
-    const Slice scratch = writer_.scratch(schedule->scratch_count);
-    const Slice staging = writer_.staging(schedule->staging_count);
-    const auto moved = [&](Slice slice) {
-      if (slice.owner >= 0) slice.owner = local()[static_cast<std::size_t>(slice.owner)];
-      if (slice.buffer == Buffer::Input)
-        slice.buffer = phase.input;
-      else if (slice.buffer == Buffer::Output)
-        slice.buffer = phase.output;
-      else
-        slice.offset += slice.buffer == Buffer::Scratch ? scratch.offset : staging.offset;
-      return slice;
-    };
-    for (const Lane& lane : schedule->lanes)
-      rewrite(writer_, *schedule, lane, [&](Step step, std::vector<Slice> sources) {
-        for (Slice& source : sources) source = moved(source);
-        step.dst = moved(step.dst);
-        if (step.peer >= 0 && phase.inside) step.peer = local()[static_cast<std::size_t>(step.peer)];
-        writer_.step(step, sources);
-      });
-  }
-
-  const CollectiveSpec& spec_;
-  const Topology& topology_;
-  const Phases& phases_;
-  const Reached& reached_;
-  ScheduleWriter writer_;
-};
+  for (Phase& phase : phases.phases)
+    if (phase.inside && phase.schedule->shared)
+      phase.schedule = in_place(*phase.schedule, phase.spec.rank, here);
+  ScheduleWriter writer("phases");
+  phases.lanes = phases.parts;
+  join(writer, spec, topology, phases);
+  return writer.finish();
+}
 
 // Up to seven nodes: where the table has other algorithms between them.
 const std::vector<std::vector<int>> kEven = {{0, 0, 1, 1},
@@ -111,7 +66,7 @@ Made make(CollectiveSpec spec, const Topology& topology, const Tuning& between) 
 void expect_right(const Made& made, const Topology& topology, const Reached& reached) {
   unit::Group group{made.specs, {}};
   for (std::size_t r = 0; r < made.specs.size(); ++r)
-    group.schedules.push_back(Together(made.specs[r], topology, made.phases[r], reached).write());
+    group.schedules.push_back(together(made.specs[r], topology, made.phases[r], reached));
   unit::expect_right(group);
 }
 

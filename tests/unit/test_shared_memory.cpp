@@ -108,6 +108,24 @@ void expect_result(const CollectiveCall& call) {
     }
 }
 
+void expect_right(const Algorithm& a, int p, const WorldOptions& options) {
+  World world(p, options);
+  world.run([&](int r) {
+    Group& group = *world.ranks[r].group;
+    for (const std::size_t count : {0u, 1u, 5u, 4099u, 300000u})
+      for (const bool in_place : {false, true})
+        for (int root = 0; root < p; root += 2) {
+          Buffers b;
+          const CollectiveCall call = call_of(a.collective, r, p, count, root, b, in_place && r % 2 == 0);
+          auto op = group.issue({call}, named("it", foreground()));
+          CHECK(op->info().algorithm == a.name);
+          world.ranks[r].engine->wait(*op);
+          expect_result(call);
+        }
+  });
+  world.close();
+}
+
 template <typename Body>
 void each_shared(Body body) {
   for (const Algorithm& a : algorithms())
@@ -159,23 +177,21 @@ TEST(every_algorithm_moves_the_right_bytes) {
   each_shared([](const Algorithm& a) {
     for (const int p : {2, 3, 4}) {
       if (unit::kSanitized && p > 3) break;
-      World world(p, {.env = env_of({{Env::algorithm_variable(a.collective), a.name}}), .node = true});
-      world.run([&](int r) {
-        Group& group = *world.ranks[r].group;
-        for (const std::size_t count : {0u, 1u, 5u, 4099u, 300000u})
-          for (const bool in_place : {false, true})
-            for (int root = 0; root < p; root += 2) {
-              Buffers b;
-              const CollectiveCall call = call_of(a.collective, r, p, count, root, b, in_place && r % 2 == 0);
-              auto op = group.issue({call}, named("it", foreground()));
-              CHECK(op->info().algorithm == a.name);
-              world.ranks[r].engine->wait(*op);
-              expect_result(call);
-            }
-      });
-      world.close();
+      expect_right(a, p, {.env = env_of({{Env::algorithm_variable(a.collective), a.name}}), .node = true});
     }
   });
+}
+
+TEST(ranks_on_several_nodes_share_memory_inside_them) {
+  for (const Algorithm& a : algorithms())
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 1, 0, 1, 0}}) {
+      if (!a.two_level) continue;
+      const Env env =
+          env_of({{Env::algorithm_variable(a.collective), a.name}, {"MPI_GDR_CHUNK_BYTES", "100000"}});
+      WorldOptions options{.env = env, .node = true};
+      options.group.topology = std::make_shared<const Topology>(nodes);
+      expect_right(a, static_cast<int>(nodes.size()), options);
+    }
 }
 
 #if !defined(__SANITIZE_THREAD__)

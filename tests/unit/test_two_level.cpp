@@ -53,7 +53,9 @@ void each(Body body) {
       for (const std::vector<int>& nodes : placements()) body(a, nodes);
 }
 
-constexpr Tuning kFine{64, 3, 256};
+// Inside the nodes by messages, and in shared memory.
+const Tuning kFine[] = {{64, 3, 256},
+                        {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 256, .node_shares = true}};
 
 // Elements that cross from one node to another, by sender.
 std::map<int, std::uint64_t> crossing(const unit::Group& group) {
@@ -89,7 +91,10 @@ TEST(nodes_are_numbered_by_their_lowest_ranks) {
 TEST(every_placement_and_count) {
   each([](const Algorithm& a, const std::vector<int>& nodes) {
     for (const std::uint64_t count : {0, 1, 2, 5, 17, 64, 131, 1000, 100003})
-      expect_right(build(a, make(a.collective, nodes, count), count > 1000 ? Tuning{} : kFine));
+      for (Tuning tuning : kFine) {
+        if (count > 1000) tuning = {.node_shares = tuning.node_shares};
+        expect_right(build(a, make(a.collective, nodes, count), tuning));
+      }
   });
 }
 
@@ -99,7 +104,7 @@ TEST(every_operation) {
     for (const ReduceOp op : {ReduceOp::Avg, ReduceOp::PreMulSum, ReduceOp::Max}) {
       CollectiveSpec spec = make(a.collective, nodes, 257);
       spec.op = op;
-      expect_right(build(a, spec, kFine));
+      for (const Tuning& tuning : kFine) expect_right(build(a, spec, tuning));
     }
   });
 }
@@ -110,7 +115,7 @@ TEST(every_root) {
     for (int root = 0; root < static_cast<int>(nodes.size()); ++root) {
       CollectiveSpec spec = make(a.collective, nodes, 131);
       spec.root = root;
-      expect_right(build(a, spec, kFine));
+      for (const Tuning& tuning : kFine) expect_right(build(a, spec, tuning));
     }
   });
 }
@@ -120,7 +125,7 @@ TEST(uneven_blocks) {
     if (a.collective != Collective::AllGather && a.collective != Collective::ReduceScatter) return;
     CollectiveSpec spec = make(a.collective, nodes, 0);
     for (std::size_t r = 0; r < nodes.size(); ++r) spec.counts.push_back((r * 37) % 5 * 40);
-    expect_right(build(a, spec, kFine));
+    for (const Tuning& tuning : kFine) expect_right(build(a, spec, tuning));
   });
 }
 
@@ -154,7 +159,7 @@ TEST(every_number_of_leaders) {
     CollectiveSpec spec = make(Collective::AllReduce, nodes, 0);
     const Topology& topology = *spec.topology;
     for (int leaders = 1; leaders <= topology.fewest() + 1; ++leaders) {
-      Tuning tuning = kFine;
+      Tuning tuning = kFine[leaders % 2];
       tuning.leaders = leaders;
       for (int op = 0; op < kReduceOpCount; ++op)
         for (const std::uint64_t count : {0, 1, 5, 257}) {
@@ -214,9 +219,12 @@ TEST(scratch_of_an_all_reduce_is_bounded) {
     std::vector<int> all;
     for (int r = 0; r < nodes * each; ++r) all.push_back(r / each);
     const CollectiveSpec spec = make(Collective::AllReduce, all, std::uint64_t{1} << 28);  // 1 GiB
-    const Tuning tuning{.leaders = leaders};
-    const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, tuning);
-    CHECK(schedule->scratch_count * 4 <= most << 20);
+    for (const bool shares : {false, true}) {
+      const Tuning tuning{.node_shares = shares, .leaders = leaders};
+      const SchedulePtr schedule = find_algorithm(Collective::AllReduce, "two_level")->build(spec, tuning);
+      CHECK(schedule->scratch_count * 4 <= most << 20);
+      CHECK(schedule->staging_count * 4 <= tuning.staging_bytes);
+    }
   }
 }
 

@@ -36,7 +36,7 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       generation_(binding.slot_use / shm::kSlots + 1),
       pool_(pool),
       lanes_(schedule.lanes.size()),
-      ranks_(static_cast<std::size_t>(node_.size())),
+      ranks_(node_.members().size()),
       counts_(lanes_ + lanes_ * ranks_ + ranks_) {
   set_agrees(node_.rank());
   static_assert(kMaxLanes <= shm::kSlotLanes);
@@ -78,7 +78,7 @@ bool SharedSteps::begin() {
 }
 
 bool SharedSteps::slot_is_free() {
-  for (int r = 0; r < node_.size(); ++r) {
+  for (const int r : node_.members()) {
     const auto& flag = slot(r).ended;
     if (const std::uint64_t ended = flag.load(std::memory_order_acquire); ended + 1 < generation_)
       return missing(r, flag, ended);
@@ -109,7 +109,7 @@ bool SharedSteps::is_open() const {
 // All ranks come to the same result, from what all of them have said.
 bool SharedSteps::agree() {
   bool open = node_.arenas_mapped(), all = true;
-  for (int r = 0; r < node_.size(); ++r) {
+  for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
     if (begun >> 1 < generation_) {  // the others may be in another call already
@@ -241,8 +241,7 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   std::size_t each = count;
   if (apart > 0) {
     each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
-    if (!bounce_.get())
-      bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * static_cast<std::size_t>(node_.size() + 1)));
+    if (!bounce_.get()) bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * (ranks_ + 1)));
   }
   sources_.resize(places_.size());
   args.sources = sources_.data();

@@ -67,16 +67,16 @@ class SharedSteps {
   const std::uint64_t generation_;
   ScratchPool& pool_;
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
-  // One allocation: our notices by lane; Awaits that are over by lane and peer; by rank, whether it has been
-  // heard and is in the same call.
+  // One allocation: our notices by lane; Awaits that are over by lane and place on the node; by place,
+  // whether the rank has been heard and is in the same call.
   const std::size_t lanes_, ranks_;
   std::vector<std::uint64_t> counts_;
   std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }
   std::uint64_t& heeded(int lane, int peer) {
-    return counts_[lanes_ + static_cast<std::size_t>(lane) * ranks_ + static_cast<std::size_t>(peer)];
+    return counts_[lanes_ + static_cast<std::size_t>(lane) * ranks_ + node_.place(peer)];
   }
-  bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + static_cast<std::size_t>(rank)]; }
-  void set_agrees(int rank) { counts_[counts_.size() - ranks_ + static_cast<std::size_t>(rank)] = 1; }
+  bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + node_.place(rank)]; }
+  void set_agrees(int rank) { counts_[counts_.size() - ranks_ + node_.place(rank)] = 1; }
   std::vector<const void*> sources_;  // of the step in work
   std::vector<Place> places_;
   int missing_ = -1;

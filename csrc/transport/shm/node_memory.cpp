@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -115,11 +116,11 @@ std::string Segment::ticket() const {
                std::to_string(message_bytes_), arena_ ? arena_->ticket() : ""});
 }
 
-NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, int size)
-    : own_(std::move(own)), rank_(rank), peers_(static_cast<std::size_t>(size)) {}
+NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size, std::vector<int> members)
+    : own_(std::move(own)), rank_(rank), peers_(size), members_(std::move(members)) {}
 
 NodeMemory::~NodeMemory() {
-  for (int r = 0; r < size(); ++r)
+  for (const int r : members_)
     if (r != rank_ && peers_[static_cast<std::size_t>(r)].memory)
       ::munmap(peers_[static_cast<std::size_t>(r)].memory, peers_[static_cast<std::size_t>(r)].bytes);
 }
@@ -136,7 +137,7 @@ bool NodeMemory::probe(int rank) const {
 Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
   bool everything = true;
   message_bytes_ = own_->message_bytes_;
-  for (int r = 0; r < size(); ++r) {
+  for (const int r : members_) {
     const auto parsed = parse(tickets[static_cast<std::size_t>(r)]);
     if (!parsed) return Reach::None;
     const Ticket& ticket = *parsed;
@@ -164,8 +165,12 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
 std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int rank,
                                                const std::vector<std::string>& tickets,
                                                std::chrono::steady_clock::time_point deadline,
-                                               const std::function<void()>& poll) {
-  std::unique_ptr<NodeMemory> node(new NodeMemory(std::move(own), rank, static_cast<int>(tickets.size())));
+                                               const std::function<void()>& poll, std::vector<int> members) {
+  if (members.empty()) {
+    members.resize(tickets.size());
+    std::iota(members.begin(), members.end(), 0);
+  }
+  std::unique_ptr<NodeMemory> node(new NodeMemory(std::move(own), rank, tickets.size(), std::move(members)));
   Reach reach = node->attach(tickets);
   header(node->own_->memory_)
       .verdict.store(reach == Reach::None ? kFailed
@@ -173,7 +178,8 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
                                                 (node->arenas_mapped_ ? kAndArenas : Verdict{}),
                      std::memory_order_release);
   // Who could not map a segment has said so in its own, so that all come to the same result.
-  for (int r = 0; r < node->size() && reach != Reach::None; ++r) {
+  for (const int r : node->members_) {
+    if (reach == Reach::None) break;
     const auto& verdict = header(node->peers_[static_cast<std::size_t>(r)].memory).verdict;
     std::uint32_t said;
     while ((said = verdict.load(std::memory_order_acquire)) == kPending) {

@@ -1,5 +1,6 @@
-// Memory that the ranks of a group share when all of them are on one node, and the way to the rest of each
-// other's memory.
+// Memory that the ranks of a group share which are on one node, and the way to the rest of each other's
+// memory. Ranks are those of the group, also where some of its ranks are on other nodes: these have no
+// segment here.
 //
 // Each rank owns a segment (memfd: it has no name, only this user's processes can open it, and it is gone
 // with the last process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds,
@@ -17,6 +18,7 @@
 // thread at a time on each rank.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -86,24 +88,30 @@ class Segment {
 
 class NodeMemory {
  public:
-  // Maps the others' segments and tries what is possible; all ranks of the group call it with the tickets in
-  // rank order, and get the same reach(), if necessary None. `poll` is called while a rank waits for the
-  // others, and may throw; so does Timeout at the deadline.
+  // Maps the others' segments and tries what is possible; all members call it with the tickets in rank order,
+  // and get the same reach(), if necessary None. `poll` is called while a rank waits for the others, and may
+  // throw; so does Timeout at the deadline. `members`: the ranks on this node, ascending; empty: all.
   static std::unique_ptr<NodeMemory> create(std::unique_ptr<Segment> own, int rank,
                                             const std::vector<std::string>& tickets,
                                             std::chrono::steady_clock::time_point deadline,
-                                            const std::function<void()>& poll);
+                                            const std::function<void()>& poll, std::vector<int> members = {});
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
 
-  Reach reach() const { return reach_; }  // equal on all ranks
-  // Whether each rank's arena is mapped by all others; equal on all ranks. Then what owns() holds for is
+  Reach reach() const { return reach_; }  // equal on all members
+  // Whether each member's arena is mapped by all others; equal on all of them. Then what owns() holds for is
   // within everybody's reach, whatever reach() says.
   bool arenas_mapped() const { return arenas_mapped_; }
   bool owns(const void* memory) const { return own_->arena_ && own_->arena_->owns(memory); }
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(peers_.size()); }
+  int size() const { return static_cast<int>(peers_.size()); }  // of the group
+  const std::vector<int>& members() const { return members_; }
+  // Where a member stands among them.
+  std::size_t place(int rank) const {
+    return static_cast<std::size_t>(std::lower_bound(members_.begin(), members_.end(), rank) -
+                                    members_.begin());
+  }
 
   Slot& slot(int rank, int channel, int number) const {
     std::byte* const memory = peers_[static_cast<std::size_t>(rank)].memory;
@@ -140,14 +148,15 @@ class NodeMemory {
     std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
     std::shared_ptr<ArenaView> arena;            // null: not mapped
   };
-  NodeMemory(std::unique_ptr<Segment> own, int rank, int size);
+  NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size, std::vector<int> members);
   Reach attach(const std::vector<std::string>& tickets);  // and arenas_mapped_
   bool probe(int rank) const;
   [[noreturn]] void fail_at(int rank, const char* what, int error) const;
 
   const std::unique_ptr<Segment> own_;
   const int rank_;
-  std::vector<Peer> peers_;
+  std::vector<Peer> peers_;  // by rank
+  const std::vector<int> members_;
   Reach reach_ = Reach::None;
   bool arenas_mapped_ = true;
   std::size_t message_bytes_ = 0;

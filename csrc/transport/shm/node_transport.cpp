@@ -389,7 +389,9 @@ std::size_t message_bytes(int size) { return MessageArea(size).bytes(); }
 std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
                                             std::shared_ptr<const NodeMemory> node,
                                             const NodeMessageOptions& options) {
-  if (!node || node->reach() == Reach::None || node->message_bytes() < message_bytes(node->size()))
+  if (!node || node->reach() == Reach::None ||
+      node->members().size() < static_cast<std::size_t>(node->size()) ||
+      node->message_bytes() < message_bytes(node->size()))
     return inner;
   return std::make_unique<NodeTransport>(std::move(inner), std::move(node), options);
 }
