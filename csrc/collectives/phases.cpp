@@ -21,13 +21,9 @@ constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
 // In one program a part is one message long, or more where there would be too many parts; an all-reduce,
 // which sends the Nth part of a slice at a time, has slices that are as many times longer.
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
-// Of one program, two lanes are enough for one part to be inside while another is between the nodes: each has
-// a share of Staging. As many on nodes that do not share memory, which send to those that do.
-constexpr std::uint64_t kMostLanes = 2;
-// What goes through Staging in chunks has a schedule as long as it is large, times the ranks of the node.
-constexpr std::uint64_t staged_limit(int ranks) {
-  return (std::uint64_t{1} << 28) / static_cast<std::uint64_t>(std::max(1, ranks / 2));
-}
+// For each chunk of Staging the ranks of a node meet, which is dear where they share a core: in one program
+// they send messages from so many bytes of the whole call on.
+constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
 
 // The same schedule among other ranks: its rank i is ranks[i].
 SchedulePtr among(const Schedule& schedule, const std::vector<int>& ranks) {
@@ -53,7 +49,7 @@ class PhaseWriter {
         topology_(topology),
         one_program_(one_program),
         chunk_bytes_(between.chunk_bytes),
-        lanes_(std::min(static_cast<std::uint64_t>(between.max_lanes), kMostLanes)),
+        lanes_(static_cast<std::uint64_t>(between.max_lanes)),
         node_(topology.node(spec.rank)),
         place_(topology.place(spec.rank)),
         nodes_(topology.nodes()),
@@ -64,9 +60,8 @@ class PhaseWriter {
         inside_(inside),
         between_(between) {
     if (!one_program_) return;
-    const Collective c = spec.collective;
-    const bool blocks = c == Collective::AllGather || c == Collective::ReduceScatter;
-    shared_ = inside.node_shares && bytes(blocks ? blocks_.total() : spec.count) < staged_limit(ranks_);
+    const bool whole = spec.collective == Collective::AllReduce || spec.collective == Collective::Broadcast;
+    shared_ = inside.node_shares && bytes(whole ? spec.count : blocks_.total()) < kStagedLimit;
     between_.max_lanes = 1;  // it is cut up already
     between_.chunk_bytes = std::numeric_limits<std::uint64_t>::max();
   }
@@ -181,7 +176,7 @@ class PhaseWriter {
     int meeting = -1;  // of the part before
     std::uint64_t messages = std::min(static_cast<std::uint64_t>(nodes_), kMostNodesPerPart);
     // By messages inside, a leader receives a part from each rank.
-    if (bytes(spec_.count) >= staged_limit(topology_.most()))
+    if (bytes(spec_.count) >= kStagedLimit)
       messages /= static_cast<std::uint64_t>(std::max(1, topology_.most() - 1));
     const int number = cut(spec_.count, bytes(spec_.count / leaders), messages);
     const auto gather = [&](int j) {
@@ -297,24 +292,31 @@ class PhaseWriter {
     const int number = cut_blocks();
     for (int j = 0; j < number; ++j) {
       const Pieces own = own_block(j);
-      Pieces all;
-      std::vector<std::uint64_t> counts;
-      for (int k = 0; k < ranks_; ++k) {
-        const Pieces some = carried(k, j);
-        append(all, some);
-        counts.push_back(total(some));
+      const Pieces sums = common(total(carried(place_, j)));
+      std::uint64_t at = sums[0].offset;
+      int there = -1;
+      // By messages for one node after the other: a block is in one piece then, as both sides of a message
+      // are.
+      for (int v = shared_ ? -1 : 0; v < (shared_ ? 0 : nodes_); ++v) {
+        Pieces all;
+        std::vector<std::uint64_t> counts;
+        for (int k = 0; k < ranks_; ++k) {
+          const Pieces some = v < 0 ? carried(k, j) : carried(v, k, j);
+          append(all, some);
+          counts.push_back(total(some));
+        }
+        Buffer from = Buffer::Input;
+        if (v >= 0 && topology_.members(v).size() > index(leaders_)) {
+          const Pieces packed = common(total(all));
+          add_copy(Buffer::Scratch, packed, Buffer::Input, all, j, -1);
+          from = Buffer::Scratch;
+          all = packed;
+        }
+        there = add_inside({true, of_blocks(among_node(Collective::ReduceScatter, 0), counts), from,
+                            Buffer::Scratch, nullptr, j},
+                           {on_all(ranks_, all), on_all(ranks_, {{at, counts[index(place_)]}})});
+        at += counts[index(place_)];
       }
-      const Pieces sums = common(counts[index(place_)]);
-      const CollectiveSpec slices = of_blocks(among_node(Collective::ReduceScatter, 0), counts);
-      Buffer from = Buffer::Input;
-      if (ranks_ > 1 && !shared_) {  // both sides of a message in one piece
-        const Pieces packed = common(total(all));
-        add_copy(Buffer::Scratch, packed, Buffer::Input, all, j, -1);
-        from = Buffer::Scratch;
-        all = packed;
-      }
-      int there = add_inside({true, slices, from, Buffer::Scratch, nullptr, j},
-                             {on_all(ranks_, all), on_all(ranks_, sums)});
       const auto of_node = [&](int k) { return total(carried(node_, k, j)); };
       const Pieces blocks = crowded() ? common(of_node(place_)) : own;
       if (place_ < leaders_) {

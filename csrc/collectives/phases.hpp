@@ -56,8 +56,9 @@ struct Phases {
 // after.
 //
 // `inside`, `between`: what the builders are told. Of all-reduce, between.leaders bounds l.
-// `one_program`: the parts are made for join(), each with a share of the staging memory. Without it only for
-// what has_phases(), for devices: what is inside goes through Staging, however much it is.
+// `one_program`: the parts are made for join(), each with a share of the staging memory; large calls, and
+// those of a node without any (Tuning::node_shares), send messages inside instead. Without it only for what
+// has_phases(), for devices: what is inside goes through Staging, however much it is.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
                  const Tuning& between, bool one_program = false);
 

@@ -52,10 +52,11 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
 std::uint64_t FlightWriter::issued(std::uint32_t group, const Operation& operation,
                                    const std::vector<Call>& calls) {
   const OperationInfo& info = operation.info();
+  if (!info.sequences && !info.messages) return 0;  // an empty block
   std::unique_lock lock(messages_mutex_, std::defer_lock);
   if (info.messages) {
     lock.lock();
-    if (messages_.size() > kMessageNumbers) messages_.clear();
+    if (messages_[group].size() > kMessageNumbers) messages_[group].clear();
   }
   return 1 +
          log_->record(info.channel, std::max(info.messages, 1u), [&](FlightEntry& entry, std::uint32_t i) {
@@ -78,7 +79,7 @@ std::uint64_t FlightWriter::issued(std::uint32_t group, const Operation& operati
            entry.peer = message.peer;
            entry.tag = message.tag;
            entry.bytes = message.bytes;
-           entry.sequence = messages_[{group, message.send, message.peer, message.tag}]++;
+           entry.sequence = messages_[group][{message.send, message.peer, message.tag}]++;
          });
 }
 
@@ -100,6 +101,10 @@ void FlightWriter::ended(const Operation& operation, std::uint64_t number, Clock
                          const std::string* error) {
   if (error) return failed(operation, number, now, *error, nullptr);
   for_each_entry(operation, number, [&](std::uint64_t id) { log_->succeeded(id, now); });
+}
+
+void FlightWriter::failed_elsewhere(const std::string& reason) {
+  if (!path().empty()) write(reason, kFlightPatience / 2);  // the news of many ranks may come at once
 }
 
 std::string FlightWriter::group_failed(const std::string& reason) {

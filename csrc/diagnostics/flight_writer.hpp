@@ -54,13 +54,14 @@ class FlightWriter : public Observer {
               const std::string& error, const std::vector<int>* pending) override;
   void ended(const Operation& operation, std::uint64_t number, Clock::time_point now,
              const std::string* error) override;
+  void failed_elsewhere(const std::string& reason) override;
   std::string group_failed(const std::string& reason) override;
 
  private:
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
   // Issued so far, by (group, send, peer, tag).
-  std::map<std::tuple<std::uint32_t, bool, int, int>, std::uint64_t> messages_;
+  std::map<std::uint32_t, std::map<std::tuple<bool, int, int>, std::uint64_t>> messages_;
   std::atomic<int> rank_;
   const std::shared_ptr<const FlightWriterOptions> options_;
   const FileWriter file_;

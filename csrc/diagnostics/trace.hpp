@@ -77,8 +77,8 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   void ended(std::uint64_t id, Clock::time_point now, bool failed);
   void entered(std::uint64_t id) override { current_ = id; }
   std::uint64_t started(const Operation& operation, std::uint64_t number, Clock::time_point now) override;
-  void ended(const Operation&, std::uint64_t id, Clock::time_point now, const std::string* error) override {
-    ended(id, now, error != nullptr);
+  void settled(const Operation&, std::uint64_t id, Clock::time_point now, bool failed) override {
+    ended(id, now, failed);
   }
   std::string group_failed(const std::string& reason) override;
   ExecutionObserver* rounds() override { return this; }

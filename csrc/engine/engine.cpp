@@ -141,8 +141,9 @@ void Engine::start(GroupState& group) {
     // In order: what a first advance() posts is posted in the order of issue.
     for (OperationPtr& operation : started_) {
       operation->note_start(now);
-      observers_.each(operation->numbers,
-                      [&](Observer& o, auto& number) { number = o.started(*operation, number, now); });
+      if (!operation->finished())  // in the queue, by an abort
+        observers_.each(operation->numbers,
+                        [&](Observer& o, auto& number) { number = o.started(*operation, number, now); });
       operation->started = true;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
       if (!advance(operation, now)) active_.push_back(std::move(operation));
@@ -260,6 +261,8 @@ bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
     // The observers lack its end.
   }
   if (!operation.try_finish(std::move(error), now, callbacks)) return false;
+  observers_.each(operation.numbers,
+                  [&](Observer& o, const auto& number) { o.settled(operation, number, now, failed); });
   if (failed) operation.release_device();  // also where no pass will ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);

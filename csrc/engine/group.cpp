@@ -56,6 +56,8 @@ void Group::check(const std::vector<Call>& calls, const std::string& name) const
 std::string Group::algorithm(const CollectiveSpec& spec) const {
   mpigdr::check(spec, mpigdr::name(spec.collective), shape());
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
+  std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
+  if (shut_) fail(ErrorCode::InvalidUsage, "algorithm: group ", name(), " has been destroyed");
   return programs_.choose(spec).algorithm->name;
 }
 
@@ -143,13 +145,17 @@ OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options,
   try {
     tell_observers(*operation, calls);
     begin_here = operation->background() && operation->keeps_to_memory() &&
-                 (operation->info().messages ? !turns_taken_
-                                             : calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere);
+                 (operation->info().sequences ? calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere
+                                              : !turns_taken_);
     engine_.submit(operation);
   } catch (...) {
     engine_.observers().each(operation->numbers,
                              [&](Observer& o, const auto& number) { o.refused(*operation, number); });
     one_finished();
+    try {  // for the refusal
+      static_cast<Description&>(info) = operation->info();
+    } catch (const std::bad_alloc&) {
+    }
     Completer::Callbacks dropped;  // one of them holds the operation itself
     operation->try_finish(std::current_exception(), Clock::now(), dropped);
     throw;

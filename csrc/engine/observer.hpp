@@ -2,7 +2,7 @@
 // (diagnostics/). The engine knows them by this interface only.
 //
 // Threads: each member says which. Observers guard what they keep. None waits or calls the transport, but for
-// what before() returns, and group_failed(), which may wait for a file.
+// what before() returns, and group_failed() and failed_elsewhere(), which may wait for a file.
 #pragma once
 
 #include <algorithm>
@@ -66,6 +66,10 @@ class Observer {
   // Before others see that it has ended; the first call counts. `error`: null if all is well.
   virtual void ended(const Operation&, std::uint64_t number, Clock::time_point now,
                      const std::string* error) {}
+  // It has ended so. Once: also where two threads would end it.
+  virtual void settled(const Operation&, std::uint64_t number, Clock::time_point now, bool failed) {}
+  // A group has failed on another rank, and a launcher may end this process any moment.
+  virtual void failed_elsewhere(const std::string& reason) {}
   // The result is added to the message: "; flight log: /tmp/...".
   virtual std::string group_failed(const std::string& reason) { return ""; }
 };
@@ -92,6 +96,9 @@ class Observers {
     for (const auto& observer : list_)
       if (ExecutionObserver* const rounds = observer->rounds()) return rounds;
     return nullptr;
+  }
+  void failed_elsewhere(const std::string& reason) const {
+    for (const auto& observer : list_) observer->failed_elsewhere(reason);
   }
   std::string group_failed(const std::string& reason) const {
     std::string added;

@@ -209,7 +209,7 @@ void Liveness::on_news(const News& news, bool found_here) {
   const std::vector<Open> open_now = open_groups();
   for (const Open& open : open_now) concerned |= depart(open, news) && !open.group->failed();
   // Also where nothing of the group is under way here: a launcher may end this process any moment.
-  if (concerned && !news.meets_again) open_now.front().engine->observers().group_failed(news.text);
+  if (concerned && !news.meets_again) open_now.front().engine->observers().failed_elsewhere(news.text);
 }
 
 void Liveness::lose(const News& news) {

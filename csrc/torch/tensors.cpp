@@ -92,6 +92,10 @@ DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op) {
   if (!type)
     fail(ErrorCode::InvalidUsage, what, ": op=", name(op), " is not defined on ",
          dtype_name(tensor.scalar_type()), " tensors; they can be sent and gathered, not reduced");
+  // Before anything is exchanged: the first collective on a device asks the others for their memory.
+  if (!supports(op, *type))
+    fail(ErrorCode::InvalidUsage, what, ": op=", name(op), " is not defined on ",
+         dtype_name(tensor.scalar_type()), " tensors");
   return *type;
 }
 
