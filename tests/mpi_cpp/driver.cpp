@@ -87,7 +87,7 @@ void basic() {
   start();
   start();  // a second process group: checks only
   const mpi::Info i = mpi::info();
-  REQUIRE(mpi::network().membership().rank == my_rank && mpi::network().membership().size() == my_size &&
+  REQUIRE(mpi::network().membership()->rank == my_rank && mpi::network().membership()->size() == my_size &&
           i.thread_level == "multiple");
   const int nodes =
       std::getenv("NODES") ? std::atoi(std::getenv("NODES")) : 1;  // of equal size, in rank order
