@@ -54,7 +54,7 @@ std::vector<int> neighbours(const Membership& job, const std::vector<int>& membe
     if (nodes[static_cast<std::size_t>(r)] == own) node.push_back(r);
   }
   const bool apart = Env::get().ranks_per_node > 0 && !on_one_node(job, members);
-  if (!apart && std::all_of(all.begin(), all.end(), on_host)) return all;
+  if (!apart && all.size() <= kMostOnNode && std::all_of(all.begin(), all.end(), on_host)) return all;
   if (std::all_of(node.begin(), node.end(), on_host)) return node;
   return {};
 }
@@ -64,7 +64,8 @@ std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t grou
   if (sharing < 2 || sharing > kMostOnNode || !Env::get().node_memory) return nullptr;
   try {
     const bool messages = sharing == group && Env::get().messages != MessagePath::Mpi;
-    return std::make_unique<shm::Segment>(group_arena(),
+    // Tensors of other ranks are read in place only where all share.
+    return std::make_unique<shm::Segment>(sharing == group ? group_arena() : nullptr,
                                           messages ? shm::message_bytes(static_cast<int>(group)) : 0);
   } catch (const Error& error) {
     log(LogLevel::Warn, "INIT", "no shared memory inside the node: ", error.what());
@@ -178,9 +179,11 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // No rank waits for the memory of a rank that has none: its ticket is empty.
+    // No rank waits for the memory of a rank that has none: its ticket is empty. All have come, maybe at the
+    // last moment, and a rank that gave up here alone would leave the others to a call of the library.
     meeting.memory =
-        shm::NodeMemory::create(std::move(segment), request.rank, tickets, deadline, all_there, here);
+        shm::NodeMemory::create(std::move(segment), request.rank, tickets,
+                                std::max(deadline, Clock::now() + std::chrono::seconds(10)), all_there, here);
   }
   return meeting;
 }
