@@ -7,13 +7,15 @@ torch is imported late, so that the command line answers at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import os
+import secrets
 import socket
 import warnings
 from collections.abc import MutableMapping
 
-from . import launchers
+from . import launchers, master_address
 from .reports import JobSummary, MpiInfo
 
 
@@ -74,9 +76,11 @@ def settle_local_address(env: MutableMapping[str, str]) -> None:
     slower in a process that also holds MPI."""
     if "MASTER_ADDR" in env or "MASTER_PORT" in env:
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(probe.getsockname()[1])
+    while True:  # below the ports that the kernel gives to others until rank 0 listens
+        port = master_address.FIRST_PORT + secrets.randbelow(master_address.PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            env["MASTER_ADDR"], env["MASTER_PORT"] = "127.0.0.1", str(port)
+            return
 
 
 def summary(backend: str) -> JobSummary:

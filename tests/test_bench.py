@@ -2,12 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
 from support.command import mpi_gdr
 
-from mpi_backend import bench, columns, selftest
+from mpi_backend import bench, columns, rank_command, selftest
 from mpi_backend.bench import compare, ddp, device, options, overhead, suite
 from mpi_backend.bench.collectives import KINDS
 from mpi_backend.bench.side_by_side import own_options
@@ -144,6 +145,14 @@ def test_columns_of_nccl_tests_under_a_launcher():
     assert all(len(row) == 13 and row[8] == row[12] == "0" for row in rows)
     assert "# time: maximum over ranks of the mean per call" in result.stdout
     assert re.search(r"^# Out of bounds values : 0 OK$", result.stdout, re.MULTILINE)
+
+
+def test_the_port_of_local_ranks_is_none_that_the_kernel_gives_away():
+    below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(50):
+        env = {}
+        rank_command.settle_local_address(env)
+        assert env["MASTER_ADDR"] == "127.0.0.1" and 1024 <= int(env["MASTER_PORT"]) < below
 
 
 def test_gloo_runs_the_same_code_and_writes_json(tmp_path):
