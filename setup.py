@@ -133,11 +133,11 @@ def torch_settings() -> dict[str, object]:
     torch_version()
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an installed copy of this package must not be loaded
     import torch
-    from torch.utils import cpp_extension
+    from torch.utils.cpp_extension import include_paths, library_paths
 
     return {
-        "TORCH_INCLUDE_DIRS": cpp_extension.include_paths(),
-        "TORCH_LIBRARY_DIRS": cpp_extension.library_paths(),
+        "TORCH_INCLUDE_DIRS": include_paths(),
+        "TORCH_LIBRARY_DIRS": library_paths(),
         "TORCH_VERSION": torch.__version__,
         "TORCH_CXX11_ABI": int(torch.compiled_with_cxx11_abi()),
         "TORCH_CUDA": torch.version.cuda or "",

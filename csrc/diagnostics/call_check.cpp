@@ -234,13 +234,7 @@ std::vector<int> CallCheck::pending_peers() const {
 }
 
 void CallCheck::abandon() noexcept {
-  for (Message& message : messages_) {
-    try {
-      transport_.abandon(message.request);
-    } catch (...) {
-      // The operation has failed already.
-    }
-  }
+  for (Message& message : messages_) abandon_quietly(transport_, message.request);
   messages_.clear();
 }
 

@@ -70,13 +70,7 @@ void RoundMessages::pending_peers(std::vector<int>& peers) const {
 }
 
 void RoundMessages::abandon(Transport& transport) noexcept {
-  for (Pending& message : pending_) {
-    try {
-      transport.abandon(message.request);
-    } catch (...) {
-      // The operation has failed already; a library that refuses to cancel changes nothing.
-    }
-  }
+  for (Pending& message : pending_) abandon_quietly(transport, message.request);
   pending_.clear();
 }
 

@@ -60,13 +60,7 @@ bool MessageExecution::doorbell(Doorbell& bell) const {
 }
 
 void MessageExecution::abandon() noexcept {
-  for (Piece& piece : pieces_) {
-    try {
-      transport_.abandon(piece.request);
-    } catch (...) {
-      // The operation has failed already.
-    }
-  }
+  for (Piece& piece : pieces_) abandon_quietly(transport_, piece.request);
   pieces_.clear();
 }
 
@@ -80,12 +74,6 @@ bool NativeExecution::advance() {
   return true;
 }
 
-void NativeExecution::abandon() noexcept {
-  try {
-    transport_.abandon(request_);
-  } catch (...) {
-    // The operation has failed already.
-  }
-}
+void NativeExecution::abandon() noexcept { abandon_quietly(transport_, request_); }
 
 }  // namespace mpigdr

@@ -96,4 +96,12 @@ class Transport {
   virtual void close() noexcept {}
 };
 
+// abandon() for an operation that has failed already: a library that refuses to cancel changes nothing.
+inline void abandon_quietly(Transport& transport, Request& request) noexcept {
+  try {
+    transport.abandon(request);
+  } catch (...) {
+  }
+}
+
 }  // namespace mpigdr

@@ -100,6 +100,7 @@ def parser_of_command() -> argparse.ArgumentParser:
     )
     add(
         "--library-order",
+        dest="native_order",
         action="store_true",
         help="let the MPI library reduce floats where it is faster, in an order that is its own affair",
     )
@@ -230,7 +231,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
     if options.json:
         written = json.dumps(results)
         print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
-    choices = choose(results, options.library_order)
+    choices = choose(results, options.native_order)
     text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend, options.load)
     _C.schedule.parse_table(text, options.out)  # never a file that cannot be loaded
     if options.out == "-":
@@ -241,7 +242,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
     fresh.write_text(text)
     os.replace(fresh, path)
     if options.json != "-":
-        for line in summary(results, choices, options.library_order):
+        for line in summary(results, choices, options.native_order):
             print(line)
         print(f"written: {path}\nuse it with MPI_GDR_TUNING={path.resolve()} on all ranks")
     return 0

@@ -34,6 +34,10 @@ class Namespaces:
             self._holder.wait()
             raise RuntimeError(f"could not set up the namespaces of {name}")
 
+    def inside(self, path: str) -> str:
+        """Where a file that its processes know by this absolute path is found from here."""
+        return f"/proc/{self.pid}/root{path}"
+
     def enter(self, *kinds: str) -> list[str]:
         """Words to put before a command, to run it inside."""
         return ["nsenter", "-t", self.pid, *(kinds or ("-n", "-u", "-i", "-m", "-p")), "--"]

@@ -32,7 +32,7 @@ def test_little_shared_memory(size, told):
     space = Namespaces("full", f"mount -t tmpfs -o size={size} tmpfs /dev/shm && ip link set lo up")
     with space, jobs.Nursery(space.enter()) as nursery:
         ranks = jobs.run_apart(case, [nursery])
-        left = os.listdir(f"/proc/{space.pid}/root/dev/shm")
+        left = os.listdir(space.inside("/dev/shm"))
     found = jobs.problems(case, ranks)
     for rank in ranks:
         if not told and "/dev/shm has 8192 KiB free for 3 rank(s) of this host" not in rank.output:

@@ -90,13 +90,13 @@ class Testbed:
         """What is still there of the shared memory that the ranks told of."""
         found = set()
         for rank in ranks:
-            root = f"/proc/{self.nodes[int(hosts[rank.rank])].pid}/root"
+            node = self.nodes[int(hosts[rank.rank])]
             names = [name for event in rank.events for name in event.get("names", ())]
-            found |= {name for name in names if os.path.exists(root + name)}
+            found |= {name for name in names if os.path.exists(node.inside(name))}
         return sorted(found)
 
     def left_in_shared_memory(self) -> list[str]:
-        return [name for node in self.nodes for name in os.listdir(f"/proc/{node.pid}/root/dev/shm")]
+        return [name for node in self.nodes for name in os.listdir(node.inside("/dev/shm"))]
 
 
 def finish(running: Sequence[Running], events: Path, until: float) -> list[jobs.Ended]:

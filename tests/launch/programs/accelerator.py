@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch import library
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 NAME = "faraway"
@@ -22,12 +23,12 @@ def device_tensor(shape, dtype):
     return tensor
 
 
-@torch.library.impl("aten::empty.memory_format", "privateuseone")
+@library.impl("aten::empty.memory_format", "privateuseone")
 def empty(size, dtype=None, layout=None, device=None, pin_memory=False, memory_format=None):
     return device_tensor(size, dtype or torch.float32)
 
 
-@torch.library.impl("aten::_copy_from", "privateuseone")
+@library.impl("aten::_copy_from", "privateuseone")
 def copy_from(source, target, non_blocking=False):
     if source.device.type == "cpu":
         target.memory.copy_(source)
