@@ -126,7 +126,7 @@ def test_table_of_the_comparison():
         (["bw", "--sizes", "0"], "at least 1 byte"),
         (["bw", "-f", "1"], "-f 1"),
         (["bw", "--device", "cuda", "--backend", "mpi"], "--device cuda: bare MPI"),
-        (["bw", "--compare", "nccl"], "'nccl' is none of gloo, mpi"),
+        (["bw", "--compare", "nccl"], "'nccl' is none of gloo, mpi, fake"),
         (["bw", "--compare", "mpi"], "how many ranks"),
         (["-n", "2", "bw", "--compare", "mpi", "--backend", "gloo"], "--backend gloo: --compare starts"),
     ],
@@ -139,8 +139,20 @@ def test_bad_command_lines(argv, message, capsys):
 
 @pytest.mark.full
 def test_json_of_a_comparison_with_bare_mpi():
-    arguments = ("latency", "--sizes", "64", "-n", "2", "--compare", "mpi", "--rounds", "1", "--json", "-")
+    arguments = (
+        "latency",
+        "--sizes",
+        "64",
+        "-n",
+        "2",
+        "--compare",
+        "mpi,fake",
+        "--rounds",
+        "1",
+        "--json",
+        "-",
+    )
     result = mpi_gdr("bench", "-n", "2", *arguments)
     found = selftest.last_json(result.stdout)
-    assert result.returncode == 0 and list(found["contenders"]) == ["mpi-gdr", "mpi"], result.stderr
-    assert all(report["wrong"] == 0 for (report,) in found["contenders"].values())
+    assert result.returncode == 0 and list(found["contenders"]) == ["mpi-gdr", "mpi", "fake"], result.stderr
+    assert [report["wrong"] for (report,) in found["contenders"].values()] == [0, 0, None]

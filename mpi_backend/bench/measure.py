@@ -6,7 +6,6 @@ import itertools
 import os
 import statistics
 import time
-from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 import torch
@@ -17,7 +16,7 @@ from .._creator import select_accelerator
 from ..reports import JobSummary
 from .collectives import KINDS, Case, Run
 from .options import Calls
-from .side_by_side import device_of, synchronizer
+from .side_by_side import device_of, initialize, synchronizer
 
 
 class Timing(NamedTuple):
@@ -104,13 +103,13 @@ def _comparable(tensor: torch.Tensor) -> torch.Tensor:
 class TorchRanks:
     """torch.distributed with one of its backends; makes the default group."""
 
-    def __init__(self, backend: str, device: str, timeout: timedelta) -> None:
-        rank_command.quiet_renamed_calls()
+    def __init__(self, backend: str, device: str, timeout_seconds: int) -> None:
         if backend == "nccl":  # all_gather() is on the host, and no one else selects a device
             select_accelerator(os.environ)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if backend == "nccl" else backend, timeout=timeout)
         self.backend = backend
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank, self.size = initialize(
+            "cpu:gloo,cuda:nccl" if backend == "nccl" else backend, timeout_seconds
+        )
         self.device = device_of(device)
         self._synchronize = synchronizer(self.device)
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -105,7 +104,7 @@ def ranks_of(options: argparse.Namespace) -> Ranks:
         from .raw_mpi import MpiRanks
 
         return MpiRanks(float(options.timeout))
-    return TorchRanks(options.backend, options.device, timedelta(seconds=options.timeout))
+    return TorchRanks(options.backend, options.device, options.timeout)
 
 
 def measure_sizes(
