@@ -22,8 +22,8 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
-// What half of the last calls allocate at most on rank 0, after some that warm up. Not the most of any: a rank
-// that lost its core meanwhile finds messages that came early, or waits in another way than the rest.
+// What half of the last calls allocate at most on rank 0, after some that warm up. Not the most of any: a
+// rank that lost its core meanwhile finds messages that came early, or waits in another way than the rest.
 int steady_allocations(Collective collective, bool node, int size = 2) {
   WorldOptions options;
   options.node = node;
