@@ -139,20 +139,8 @@ def test_bad_command_lines(argv, message, capsys):
 
 @pytest.mark.full
 def test_json_of_a_comparison_with_bare_mpi():
-    arguments = (
-        "latency",
-        "--sizes",
-        "64",
-        "-n",
-        "2",
-        "--compare",
-        "mpi,fake",
-        "--rounds",
-        "1",
-        "--json",
-        "-",
-    )
-    result = mpi_gdr("bench", "-n", "2", *arguments)
+    compared = ("--compare", "mpi,fake", "--rounds", "1", "--json", "-")
+    result = mpi_gdr("bench", "-n", "2", "latency", "--sizes", "64", "-n", "2", *compared)
     found = selftest.last_json(result.stdout)
     assert result.returncode == 0 and list(found["contenders"]) == ["mpi-gdr", "mpi", "fake"], result.stderr
     assert [report["wrong"] for (report,) in found["contenders"].values()] == [0, 0, None]
