@@ -270,9 +270,10 @@ def test_messages_that_only_their_order_tells_apart(rank, size):
         return
     right, left = ring(rank, size)
     for i in range(10):
-        received, works = [zeros() for _ in range(4)], []
+        received, works = [], []
         for k, stream in enumerate(streams(4)):
             with use(stream):
+                received.append(zeros())  # in the order of the stream that receives into it
                 sleep(8 - 2 * k)
                 works.append(dist.irecv(received[k], left))
         synchronize() if i % 2 else None
