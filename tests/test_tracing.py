@@ -90,6 +90,8 @@ def test_exported_profile_has_sizes_and_algorithms(job, rank):
     message = events("plain", "record_param_comms")[7]
     assert message["Collective name"] == ("recv" if rank else "send")
     assert message["Src Rank" if rank else "Dst Rank"] == 1 - rank
+    anyone = events("anyone", "record_param_comms")[0]
+    assert anyone["Collective name"] == ("recv" if rank else "send")
 
     for name in ("mpi-gdr:all_reduce", "mpi-gdr::all_reduce "):
         arguments = events("shapes", name)[1]
@@ -160,8 +162,8 @@ def test_trace_has_what_was_called(job, traces):
         operations = [(e["name"], e["args"]) for e in trace.operations.values()]
         assert collections.Counter((n, a["algorithm"]) for n, a in operations if "sequence" in a) == called
         messages = collections.Counter(n for n, a in operations if "sequence" not in a)
-        assert messages == {"recv" if rank else "send": 3, "coalesced": 3}
-        assert len(log["p2p_entries"]) == 3 + 2 * 3
+        assert messages == {"recv" if rank else "send": 4, "coalesced": 3}
+        assert len(log["p2p_entries"]) == 4 + 2 * 3
         assert not any("failed" in e["args"] or "unfinished" in e["args"] for e in trace.operations.values())
         wide = [e for e in trace.operations.values() if e["args"].get("dtype") == "bfloat16"]
         assert [(e["args"]["count"], e["args"]["bytes"]) for e in wide] == [(300_000, 600_000)] * 3

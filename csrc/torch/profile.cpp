@@ -52,7 +52,7 @@ std::string collective_name(const TensorCall& call) {
   if (name == "all_reduce") return "allreduce";
   if (name == "all_reduce_coalesced") return "allreduce_coalesced";
   if (name == "_all_gather_base") return "_allgather_base";
-  if (name == "recvAnysource") return "recv";
+  if (name == "recvAnySource") return "recv";
   return std::string(name);
 }
 

@@ -87,6 +87,10 @@ def main():
     plain.export_chrome_trace(str(folder / f"plain_trace{rank}.json"))
     shapes.export_chrome_trace(str(folder / f"shapes_trace{rank}.json"))
 
+    with observe() as anyone:
+        dist.send(tensors[16], 1) if rank == 0 else dist.recv(torch.empty(16))
+    anyone.export_chrome_trace(str(folder / f"anyone_trace{rank}.json"))
+
     # Nobody waits: another thread ends the span, but of a small operation this one may. Until one was seen,
     # since this thread may be starved.
     crossed = False
