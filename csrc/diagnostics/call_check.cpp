@@ -244,7 +244,7 @@ std::unique_ptr<Execution> CallChecker::before(const Operation& operation, const
   std::vector<const CollectiveSpec*> specs;
   for (const Call& call : calls) specs.push_back(&spec_of(call));
   const TensorShapes& shown = info.inputs.count() ? info.inputs : info.outputs;
-  return std::make_unique<CallCheck>(specs, info.name, shown.count() ? shown[0].dtype : "", info.detail,
+  return std::make_unique<CallCheck>(specs, info.name, shown.count() ? shown[0].dtype : "", info.detail.str(),
                                      info.sequence, info.channel, tag, transport);
 }
 

@@ -22,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/call_detail.hpp"
 #include "common/tensor_shapes.hpp"
 #include "engine/observer.hpp"
 
@@ -55,7 +56,7 @@ struct FlightEntry {
   Channel channel = Channel::Collective;
   ShortText<40> name;        // "all_reduce"
   ShortText<40> torch_name;  // as torch's profiler and its analyzer call it: "_all_gather_base"
-  ShortText<160> detail;     // "float32[10] op=sum"
+  CallDetail detail;         // "float32[10] op=sum"
   ShortText<24> algorithm;
   std::uint64_t sequence = 0;   // first one of the channel; of a message: how many went before it to or from
                                 // the same peer with the same tag

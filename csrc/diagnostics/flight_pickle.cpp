@@ -134,7 +134,7 @@ void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   dict.set("timeout_ms", entry.timeout / 1'000'000);
   // Ours.
   dict.set("name", entry.name.view());
-  dict.set("detail", entry.detail.view());
+  dict.set("detail", entry.detail.str());
   dict.set("bytes", entry.bytes);
   if (!entry.failed) return;
   dict.set("error", entry.error);

@@ -56,7 +56,7 @@ std::uint64_t Trace::started(const Operation& operation, std::uint64_t, Clock::t
   record.group = operation.group().name();
   record.algorithm = info.algorithm;
   record.dtype = info.dtype;
-  record.detail = info.detail;
+  record.detail = info.detail.str();
   record.sequence = info.sequence;
   record.count = info.bytes / info.item_size;
   record.bytes = info.bytes;

@@ -97,7 +97,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
   // The others carry the operation out: a later one of this rank must not be matched with it.
   const auto refusal = [&](const char* why) {
     std::string text = (info.name.empty() ? "an operation" : info.name) +
-                       (info.detail.empty() ? "" : ' ' + info.detail) + ": " + why;
+                       (info.detail.empty() ? "" : ' ' + info.detail.str()) + ": " + why;
     fail_with("the group failed earlier: " + text, ErrorCode::System, options.stream);
     return text;
   };

@@ -112,7 +112,7 @@ std::string Operation::describe() const {
   std::ostringstream text;
   text << info_.name;
   if (info_.sequences) text << " seq=" << info_.sequence;
-  if (!info_.detail.empty()) text << ' ' << info_.detail;
+  if (!info_.detail.empty()) text << ' ' << info_.detail.str();
   if (!info_.algorithm.empty()) text << " algorithm=" << info_.algorithm;
   text << " group=" << group_->name() << " rank=" << group_->rank() << '/' << group_->size();
   return text.str();

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "common/call_detail.hpp"
 #include "common/tensor_shapes.hpp"
 #include "engine/completer.hpp"
 #include "engine/observer.hpp"
@@ -30,7 +31,7 @@ inline constexpr const char* kNoMemoryForRecords =
 // What observers and messages show of an operation.
 struct Description {
   std::string name;                // "all_reduce"
-  std::string detail;              // "float32[1048576] op=sum"
+  CallDetail detail;               // "float32[1048576] op=sum"
   std::string_view profiler_name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
   TensorShapes inputs, outputs;
   std::string_view dtype;       // of the tensors, as Python spells it: "float32"; empty: none

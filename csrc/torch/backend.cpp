@@ -172,8 +172,11 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
     TensorCall call(&devices_, what, title, type, true, c10d::kUnsetTimeout);
-    call.detail = describe(tensor) + (send ? " to=" : " from=") + (any ? "any" : std::to_string(peer)) +
-                  " tag=" + std::to_string(tag);
+    show(call.detail, tensor);
+    call.detail.message = true;
+    call.detail.send = send;
+    call.detail.peer = peer;
+    call.detail.tag = tag;
     call.inputs = call.outputs = {tensor};
     MessageCall message;
     message.send = send;

@@ -75,7 +75,8 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::Broadcas
     at::Tensor& tensor = only(tensors, what, "tensors");
     CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(tensor);
-    call.detail = describe(tensor) + " root=" + std::to_string(opts.rootRank);
+    show(call.detail, tensor);
+    call.detail.root = spec.root;
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.readable(tensor) : call.writable(tensor, false)).data_ptr();
@@ -94,7 +95,7 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
       fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
     CollectiveSpec spec{Collective::AllGather, rank_, size_};
     set_counts(spec, outputs[0], input, Unit::Bytes, what, "tensor_list", "tensor");
-    call.detail = describe(input);
+    show(call.detail, input);
     call.inputs = {input};
     call.outputs = outputs[0];
     const void* in = call.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
@@ -110,7 +111,7 @@ MpiBackend::WorkPtr MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& 
     TensorCall call(&devices_, what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp,
                     opts.timeout);
     add_all_gather(call, output, input, rank_, size_, what);
-    call.detail = describe(input);
+    show(call.detail, input);
     return run(std::move(call));
   });
 }
@@ -124,7 +125,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
     check_pairs(outputs, inputs, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_all_gather(call, outputs[i], inputs[i], rank_, size_, what);
-    call.detail = std::to_string(inputs.size()) + " tensors";
+    call.detail.tensors = inputs.size();
     return run(std::move(call));
   });
 }
@@ -155,7 +156,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
       const void* in = call.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
       call.add(spec, in, call.writable_flat(from_all).data_ptr());
     }
-    call.detail = std::to_string(inputs.size()) + " tensors";
+    call.detail.tensors = inputs.size();
     call.inputs = inputs;
     for (const Tensors& list : outputs) call.outputs.insert(call.outputs.end(), list.begin(), list.end());
     return run(std::move(call));
@@ -176,7 +177,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
     spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
     check_to_itself(spec, what);
-    call.detail = describe(input);
+    show(call.detail, input);
     call.inputs = {input};
     call.outputs = {output};
     const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
@@ -204,7 +205,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
     spec.send_counts = byte_counts(inputs);
     spec.recv_counts = byte_counts(outputs);
     check_to_itself(spec, what);
-    call.detail = std::to_string(inputs.size()) + " tensors, from " + describe(inputs[0]);
+    call.detail.tensors = inputs.size();
+    show(call.detail, inputs[0]);
     call.inputs = inputs;
     call.outputs = outputs;
     Tensors sent = inputs;
@@ -225,7 +227,8 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(input);
-    call.detail = describe(input) + " root=" + std::to_string(opts.rootRank);
+    show(call.detail, input);
+    call.detail.root = spec.root;
     call.inputs = {input};
     void* out = nullptr;
     if (check_root_list(outputs, rank_ == opts.rootRank, what, "gather_list")) {
@@ -247,7 +250,8 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
     check_root(opts.rootRank, size_, what);
     CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(output);
-    call.detail = describe(output) + " root=" + std::to_string(opts.rootRank);
+    show(call.detail, output);
+    call.detail.root = spec.root;
     call.outputs = {output};
     const void* in = nullptr;
     if (check_root_list(inputs, rank_ == opts.rootRank, what, "scatter_list")) {

@@ -10,13 +10,6 @@ namespace {
 
 using c10d::OpType;
 
-std::string reduction_detail(const at::Tensor& tensor, ReduceOp op) {
-  std::string text = describe(tensor);
-  text += " op=";
-  text += name(op);
-  return text;
-}
-
 void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
                         int size, const char* what) {
   check_strided(output, what, "output");
@@ -48,7 +41,8 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     spec.count = tensor.numel();
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
-    call.detail = reduction_detail(tensor, r.op);
+    show(call.detail, tensor);
+    call.detail.op = name(r.op);
     call.inputs = call.outputs = {tensor};
     void* data = call.writable(tensor, true).data_ptr();
     call.add(spec, data, data, r.factor);
@@ -74,7 +68,8 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
       void* data = call.writable(tensor, true).data_ptr();
       call.add(spec, data, data, r.factor);
     }
-    call.detail = std::to_string(tensors.size()) + " tensors op=" + std::string(name(r.op));
+    call.detail.tensors = tensors.size();
+    call.detail.op = name(r.op);
     call.inputs = call.outputs = tensors;
     return run(std::move(call));
   });
@@ -90,7 +85,9 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
     spec.count = tensor.numel();
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
-    call.detail = reduction_detail(tensor, r.op) + " root=" + std::to_string(opts.rootRank);
+    show(call.detail, tensor);
+    call.detail.op = name(r.op);
+    call.detail.root = spec.root;
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.writable(tensor, true) : call.readable(tensor)).data_ptr();
@@ -113,7 +110,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     set_counts(spec, inputs[0], output, Unit::Elements, what, "input_list", "output");
     spec.dtype = data_type(output, what, r.op);
     spec.op = r.op;
-    call.detail = reduction_detail(output, r.op);
+    show(call.detail, output);
+    call.detail.op = name(r.op);
     call.inputs = inputs[0];
     call.outputs = {output};
     Tensors reduced = inputs[0];  // in place: the output may be this rank's part
@@ -133,7 +131,8 @@ MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
                     opts.asyncOp, opts.timeout);
     const Reduction r = reduction(opts.reduceOp, what);
     add_reduce_scatter(call, output, input, r, rank_, size_, what);
-    call.detail = reduction_detail(output, r.op);
+    show(call.detail, output);
+    call.detail.op = name(r.op);
     return run(std::move(call));
   });
 }
@@ -148,7 +147,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
     const Reduction r = reduction(opts.reduceOp, what);
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_reduce_scatter(call, outputs[i], inputs[i], r, rank_, size_, what);
-    call.detail = std::to_string(inputs.size()) + " tensors op=" + std::string(name(r.op));
+    call.detail.tensors = inputs.size();
+    call.detail.op = name(r.op);
     return run(std::move(call));
   });
 }

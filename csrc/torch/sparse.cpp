@@ -159,7 +159,7 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   x->own.bytes = x->packed.numel();
 
   call.accelerator = !tensor.is_cpu();
-  call.detail = "sparse " + describe(tensor) + " nnz=" + std::to_string(x->own.elements);
+  call.detail.text = "sparse " + describe(tensor) + " nnz=" + std::to_string(x->own.elements);
   call.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
   call.held = {tensor, x->packed};
   call.kept.push_back(x);

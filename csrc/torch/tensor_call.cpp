@@ -208,8 +208,8 @@ void TensorCall::append(TensorCall other) {
     where_ = other.where_;
     streams = std::move(other.streams);
   }
-  if (detail.size() < 200)
-    detail += (detail.empty() ? "" : "; ") + std::string(other.name) + ' ' + other.detail;
+  if (detail.text.size() < 200)
+    detail.text += (detail.empty() ? "" : "; ") + std::string(other.name) + ' ' + other.detail.str();
 }
 
 }  // namespace mpigdr::torch_binding

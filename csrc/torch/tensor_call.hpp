@@ -34,7 +34,7 @@ struct TensorCall {
   c10d::OpType type;
   bool async;
   std::chrono::milliseconds timeout;       // kUnsetTimeout: the group's
-  std::string detail;                      // "float32[1024] op=sum"
+  CallDetail detail;                       // "float32[1024] op=sum"
   bool accelerator = false;                // some tensor is not in host memory
   std::shared_ptr<DeviceStreams> streams;  // of the device that the tensors stay on; null: none
 

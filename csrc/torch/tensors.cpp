@@ -77,14 +77,13 @@ std::string_view dtype_name(at::ScalarType type) {
 }
 
 std::string describe(const at::Tensor& tensor) {
-  std::string text(dtype_name(tensor.scalar_type()));  // for every operation: no stream
-  text += '[';
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    if (d) text += ", ";
-    text += std::to_string(tensor.size(d));
-  }
-  text += ']';
-  return text;
+  CallDetail detail;
+  show(detail, tensor);
+  return detail.str();
+}
+
+void show(CallDetail& detail, const at::Tensor& tensor) {
+  detail.show(dtype_name(tensor.scalar_type()), tensor.sizes().data(), tensor.sizes().size());
 }
 
 DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op) {

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include "common/call_detail.hpp"
 #include "common/types.hpp"
 #include "schedule/spec.hpp"
 
@@ -76,5 +77,7 @@ std::string_view dtype_name(at::ScalarType type);
 
 // "float32[64, 3]"
 std::string describe(const at::Tensor& tensor);
+// Puts the same into `detail`, as numbers.
+void show(CallDetail& detail, const at::Tensor& tensor);
 
 }  // namespace mpigdr::torch_binding

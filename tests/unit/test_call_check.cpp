@@ -39,7 +39,7 @@ std::vector<std::string> outcome(World& world, const std::function<std::vector<C
     IssueOptions options;
     std::vector<Call> issued = calls(r);
     options.name = name(std::get<CollectiveCall>(issued[0]).spec.collective);
-    options.detail = "of rank " + std::to_string(r);
+    options.detail.text = "of rank " + std::to_string(r);
     options.channel = channel;
     options.background = background;
     if (dtype) options.inputs.add(r == 1 ? dtype : "float32", 10);

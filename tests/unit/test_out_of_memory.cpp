@@ -80,7 +80,7 @@ Seen run(Where spot, int k, int more) {
   int expected = 0;
   IssueOptions prepared;
   prepared.name = "all_reduce";
-  prepared.detail = "float32[5000] op=sum, a text that is too long for its place";
+  prepared.detail.text = "float32[5000] op=sum, a text that is too long for its place";
   struck.store(false);
   then_fail.store(more);
   countdown.store(k);
@@ -170,7 +170,7 @@ TEST(a_refused_operation_names_itself_and_fails_its_group) {
   call.input = call.output = &number;
   IssueOptions options;
   options.name = "reduce_scatter";
-  options.detail = "float32[much]";
+  options.detail.text = "float32[much]";
   CHECK_THROWS(world.ranks[0].group->issue({call}, options), NoMemory,
                "reduce_scatter float32[much]: no memory for");
   CHECK(world.ranks[0].group->failed());

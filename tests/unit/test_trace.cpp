@@ -187,7 +187,7 @@ void check_job(bool node, const char* algorithm) {
     std::vector<OperationPtr> operations;
     for (auto& d : data) {
       IssueOptions issue;
-      issue.detail = "detail";
+      issue.detail.text = "detail";
       issue.dtype = "float32";
       issue.item_size = 4;
       operations.push_back(start(world, r, d, issue));
