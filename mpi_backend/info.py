@@ -27,6 +27,7 @@ TABLES: dict[Table, tuple[str, str]] = {
 NEIGHBOURS = (
     "MPIR_CVAR_",
     "MVP_",
+    "MV2_",
     "MPICH_",
     "OMPI_MCA_",
     "I_MPI_",

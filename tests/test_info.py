@@ -17,7 +17,7 @@ def report_of(*arguments, **variables):
 
 
 def test_json():
-    result, report = report_of("--size", "4", UCX_TLS="tcp,self")
+    result, report = report_of("--size", "4", UCX_TLS="tcp,self", MV2_SUPPORT_DL="1")
     assert result.returncode == 0
     assert set(report) == {
         "mpi_gdr",
@@ -41,7 +41,7 @@ def test_json():
         "algorithms",
     }
     assert report["mpi_gdr"] == __version__
-    assert report["environment"]["UCX_TLS"] == "tcp,self"
+    assert report["environment"].items() >= {"UCX_TLS": "tcp,self", "MV2_SUPPORT_DL": "1"}.items()
     assert report["algorithms"]["size"] == 4
     assert report["launcher"]["started_by"] is None
     assert "error" not in report["extension"] and not report["errors"] + report["warnings"]
