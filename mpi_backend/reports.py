@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from .host import HostFacts
+
 
 class MpiInfo(TypedDict):
     """Of the MPI library; what only a started one tells is "" or -1 before."""
@@ -96,3 +98,86 @@ class JobSummary(_JobOptional):
     torch: str
     backend: str
     ranks: int
+
+
+class TorchInfo(TypedDict):
+    """The torch of this environment."""
+
+    version: str
+    cuda: str | None
+    hip: str | None
+    built_for: str | None  # the version that the extension was built for
+
+
+class LauncherInfo(TypedDict):
+    """What has started this process; None: no launcher. `mpiexec`: what `mpi-gdr run` takes."""
+
+    started_by: str | None
+    rank: int | None
+    size: int | None
+    mpiexec: str | None
+
+
+class ExtensionInfo(TypedDict, total=False):
+    """`error`: it cannot be loaded; then without `path`."""
+
+    mpicc: str | None
+    compiler: str | None
+    path: str
+    error: str
+
+
+class AcceleratorInfo(TypedDict):
+    """The devices that torch sees; without any, the type is None."""
+
+    type: str | None
+    count: int
+    path: str | None  # of their tensors
+
+
+class KernelInfo(TypedDict, total=False):
+    """The instruction set of the reduction kernels."""
+
+    selected: str
+    available: list[str]
+
+
+class CudaBuild(TypedDict):
+    """Of our CUDA library."""
+
+    built: str | None
+    devices: list[str]
+    problem: str | None
+
+
+class AlgorithmTables(TypedDict):
+    """Of groups of `size` ranks."""
+
+    size: int
+    table_on_one_node: list[SelectionRange]
+    table_two_level: list[SelectionRange]
+    table: list[SelectionRange]
+
+
+class InfoReport(TypedDict):
+    """What `mpi-gdr info --json` prints. What only the extension knows is empty without it."""
+
+    mpi_gdr: str
+    commit: str | None
+    errors: list[str]
+    warnings: list[str]
+    python: str
+    platform: str
+    host: HostFacts
+    torch: TorchInfo
+    launcher: LauncherInfo
+    extension: ExtensionInfo
+    accelerator: AcceleratorInfo
+    kernels: KernelInfo
+    cuda: CudaBuild
+    mpi: MpiInfo
+    network: str | None
+    messages: dict[str, str]
+    variables: list[EnvVariable]
+    environment: dict[str, str]
+    algorithms: AlgorithmTables

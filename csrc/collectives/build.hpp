@@ -42,8 +42,7 @@ constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) 
 // How a block that travels in one step is cut: into lanes that run side by side, and inside a lane into
 // chunks that follow each other, so that one message has about Tuning::chunk_bytes. Both counts follow from
 // what is equal on all ranks. With more than one lane or chunk no piece is empty, so that all lanes have the
-// same shape: a device's queue, which holds the reductions of all lanes in round order, can then not deadlock
-// (docs/device.md).
+// same shape.
 struct Pipeline {
   int lanes = 1;
   std::uint64_t chunks = 1;

@@ -24,7 +24,7 @@
 //   placed in Output               to Staging if there are others
 //   Copy of such a slice           not made by a rank whose Output the others reach
 // Whose are reached may differ from call to call and from rank to rank, and is known to a device that runs
-// the schedule only when it meets the others (engine/peer_execution.hpp). So the schedule is the same.
+// the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is the same.
 #pragma once
 
 #include <cstdint>

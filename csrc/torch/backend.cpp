@@ -172,11 +172,6 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
     TensorCall call(&devices_, what, title, type, true, c10d::kUnsetTimeout);
-    show(call.detail, tensor);
-    call.detail.message = true;
-    call.detail.send = send;
-    call.detail.peer = peer;
-    call.detail.tag = tag;
     call.inputs = call.outputs = {tensor};
     MessageCall message;
     message.send = send;

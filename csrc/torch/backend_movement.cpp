@@ -76,7 +76,6 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::Broadcas
     CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(tensor);
     show(call.detail, tensor);
-    call.detail.root = spec.root;
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.readable(tensor) : call.writable(tensor, false)).data_ptr();
@@ -228,7 +227,6 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(input);
     show(call.detail, input);
-    call.detail.root = spec.root;
     call.inputs = {input};
     void* out = nullptr;
     if (check_root_list(outputs, rank_ == opts.rootRank, what, "gather_list")) {
@@ -251,7 +249,6 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
     CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(output);
     show(call.detail, output);
-    call.detail.root = spec.root;
     call.outputs = {output};
     const void* in = nullptr;
     if (check_root_list(inputs, rank_ == opts.rootRank, what, "scatter_list")) {

@@ -42,7 +42,6 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
     show(call.detail, tensor);
-    call.detail.op = name(r.op);
     call.inputs = call.outputs = {tensor};
     void* data = call.writable(tensor, true).data_ptr();
     call.add(spec, data, data, r.factor);
@@ -69,7 +68,6 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
       call.add(spec, data, data, r.factor);
     }
     call.detail.tensors = tensors.size();
-    call.detail.op = name(r.op);
     call.inputs = call.outputs = tensors;
     return run(std::move(call));
   });
@@ -86,8 +84,6 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
     spec.dtype = data_type(tensor, what, r.op);
     spec.op = r.op;
     show(call.detail, tensor);
-    call.detail.op = name(r.op);
-    call.detail.root = spec.root;
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.writable(tensor, true) : call.readable(tensor)).data_ptr();
@@ -111,7 +107,6 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     spec.dtype = data_type(output, what, r.op);
     spec.op = r.op;
     show(call.detail, output);
-    call.detail.op = name(r.op);
     call.inputs = inputs[0];
     call.outputs = {output};
     Tensors reduced = inputs[0];  // in place: the output may be this rank's part
@@ -132,7 +127,6 @@ MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
     const Reduction r = reduction(opts.reduceOp, what);
     add_reduce_scatter(call, output, input, r, rank_, size_, what);
     show(call.detail, output);
-    call.detail.op = name(r.op);
     return run(std::move(call));
   });
 }
@@ -148,7 +142,6 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs
     for (std::size_t i = 0; i < inputs.size(); ++i)
       add_reduce_scatter(call, outputs[i], inputs[i], r, rank_, size_, what);
     call.detail.tensors = inputs.size();
-    call.detail.op = name(r.op);
     return run(std::move(call));
   });
 }

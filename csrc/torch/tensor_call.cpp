@@ -145,11 +145,18 @@ void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output
   call.output = output;
   call.factor = factor;
   calls.emplace_back(std::move(call));
+  if (reduces(spec.collective)) detail.op = mpigdr::name(spec.op);
+  if (has_root(spec.collective)) detail.root = spec.root;
 }
 
 void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
   place(tensor);
   call.bytes = tensor.nbytes();
+  show(detail, tensor);
+  detail.message = true;
+  detail.send = call.send;
+  detail.peer = call.peer;
+  detail.tag = call.tag;
   // Before there is pinned memory: to make some may end the capture.
   if (streams && streams->capturing(streams->current()))
     fail(ErrorCode::InvalidUsage, name,

@@ -77,9 +77,7 @@ std::string_view dtype_name(at::ScalarType type) {
 }
 
 std::string describe(const at::Tensor& tensor) {
-  CallDetail detail;
-  show(detail, tensor);
-  return detail.str();
+  return c10::str(dtype_name(tensor.scalar_type()), tensor.sizes());
 }
 
 void show(CallDetail& detail, const at::Tensor& tensor) {

@@ -1,0 +1,111 @@
+// Collectives with buffers whose contents and results are known, for tests of ranks that share memory.
+#pragma once
+
+#include "engine_world.hpp"
+
+namespace engine_tests {
+
+struct Buffers {
+  std::vector<float> input, output;
+};
+
+// Element i of rank r's input: small integers, so that sums are exact.
+inline float value(int r, std::size_t i) {
+  return static_cast<float>((i * 7 + static_cast<unsigned>(r) * 13) % 101);
+}
+
+// Elements from one rank to another in an all_to_all: uneven, some none.
+inline std::size_t exchanged(int from, int to, std::size_t count) {
+  return count * static_cast<unsigned>((from * 7 + to * 3) % 5) / 2;
+}
+
+// Whose values those are.
+inline int sender(int from, int to) { return from * 31 + to; }
+
+inline CollectiveCall call_of(Collective collective, int r, int p, std::size_t count, int root, Buffers& b,
+                              bool in_place) {
+  CollectiveCall call;
+  CollectiveSpec& spec = call.spec;
+  spec.collective = collective;
+  spec.rank = r;
+  spec.size = p;
+  spec.root = root;
+  spec.count = collective == Collective::Barrier ? 0 : count;
+  spec.dtype = DataType::Float32;
+  const auto size = static_cast<std::size_t>(p), rank = static_cast<std::size_t>(r);
+  const bool scatters = collective == Collective::ReduceScatter || collective == Collective::Scatter;
+  const bool gathers = collective == Collective::AllGather || collective == Collective::Gather;
+  std::size_t sent = scatters ? count * size : count, received = gathers ? count * size : count;
+  if (collective == Collective::AllToAll) {
+    sent = received = spec.count = 0;
+    for (int q = 0; q < p; ++q) {
+      spec.send_counts.push_back(exchanged(r, q, count));
+      spec.recv_counts.push_back(exchanged(q, r, count));
+      sent += spec.send_counts.back();
+      received += spec.recv_counts.back();
+    }
+  }
+  b.input.resize(sent);
+  for (std::size_t i = 0; i < b.input.size(); ++i) b.input[i] = value(r, i);
+  for (std::size_t q = 0, at = 0; q < spec.send_counts.size(); ++q)
+    for (std::size_t i = 0; i < spec.send_counts[q]; ++i)
+      b.input[at++] = value(sender(r, static_cast<int>(q)), i);
+  b.output.assign(received, -1.0f);
+  call.input = b.input.data();
+  call.output = b.output.data();
+  if (collective == Collective::Broadcast && r == root) b.output = b.input;
+  if (!in_place || collective == Collective::AllToAll) return call;
+  if (scatters) call.output = b.input.data() + rank * count;
+  if (collective == Collective::AllReduce || collective == Collective::Reduce) {
+    b.output = b.input;
+    call.input = call.output = b.output.data();
+  }
+  if (gathers) {
+    std::copy(b.input.begin(), b.input.end(), b.output.begin() + static_cast<std::ptrdiff_t>(rank * count));
+    call.input = b.output.data() + rank * count;
+  }
+  return call;
+}
+
+inline void expect_result(const CollectiveCall& call) {
+  const CollectiveSpec& spec = call.spec;
+  const auto* out = static_cast<const float*>(call.output);
+  const auto sum = [&](std::size_t i) {
+    float all = 0;
+    for (int r = 0; r < spec.size; ++r) all += value(r, i);
+    return all;
+  };
+  const auto rank = static_cast<std::size_t>(spec.rank);
+  const bool root = spec.rank == spec.root;
+  std::size_t at = 0;
+  for (std::size_t from = 0; from < spec.recv_counts.size(); ++from)
+    for (std::size_t i = 0; i < spec.recv_counts[from]; ++i)
+      CHECK(out[at++] == value(sender(static_cast<int>(from), spec.rank), i));
+  for (std::size_t i = 0; i < spec.count; ++i) switch (spec.collective) {
+      case Collective::AllReduce:
+        CHECK(out[i] == sum(i));
+        break;
+      case Collective::Reduce:
+        CHECK(!root || out[i] == sum(i));
+        break;
+      case Collective::ReduceScatter:
+        CHECK(out[i] == sum(rank * spec.count + i));
+        break;
+      case Collective::Broadcast:
+        CHECK(out[i] == value(spec.root, i));
+        break;
+      case Collective::Scatter:
+        CHECK(out[i] == value(spec.root, rank * spec.count + i));
+        break;
+      case Collective::AllGather:
+      case Collective::Gather:
+        if (spec.collective == Collective::Gather && !root) break;
+        for (int r = 0; r < spec.size; ++r)
+          CHECK(out[static_cast<std::size_t>(r) * spec.count + i] == value(r, i));
+        break;
+      default:
+        break;
+    }
+}
+
+}  // namespace engine_tests

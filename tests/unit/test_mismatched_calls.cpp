@@ -1,0 +1,101 @@
+// Ranks that share memory and do not call alike: each hears of it, before anything is touched.
+#include "shared_calls.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+// `change`: called once on each rank, makes of the same call what that rank calls.
+void expect_mismatch(const char* algorithm, Collective collective,
+                     const std::function<void(CollectiveCall&, int)>& change, const std::string& text) {
+  World world(2, {.env = env_of({{Env::algorithm_variable(collective), algorithm}}), .node = true});
+  world.run([&](int r) {
+    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    CollectiveCall call = call_of(collective, r, 2, 1000, 0, b, false);
+    change(call, r);
+    auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, text.c_str());
+    for (const float x : b.output) CHECK(x == -1.0f);
+  });
+}
+
+}  // namespace
+
+TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
+  for (const char* algorithm : {"direct", "staged", "flag", "adaptive"}) {
+    const auto all_reduce = Collective::AllReduce;
+    expect_mismatch(
+        algorithm, all_reduce, [](CollectiveCall& c, int r) { c.spec.count -= static_cast<unsigned>(r); },
+        "is in another call: all_reduce #0 of ");
+    expect_mismatch(
+        algorithm, all_reduce,
+        [](CollectiveCall& c, int r) { c.spec.op = r ? ReduceOp::Max : ReduceOp::Sum; }, "op=");
+    expect_mismatch(
+        algorithm, all_reduce,
+        [](CollectiveCall& c, int r) { c.spec.dtype = r ? DataType::Int32 : DataType::Float32; },
+        "1000 x int32");
+  }
+  for (const char* algorithm : {"direct", "staged", "adaptive"}) {
+    expect_mismatch(
+        algorithm, Collective::AllGather,
+        [](CollectiveCall& c, int r) {
+          c.spec.counts = {500, 500u - static_cast<unsigned>(r)};
+          c.spec.count = 0;
+        },
+        "all_gather #0");
+    expect_mismatch(
+        algorithm, Collective::Reduce, [](CollectiveCall& c, int r) { c.spec.root = r; }, "root=");
+  }
+}
+
+TEST(counts_of_an_all_to_all_that_do_not_match_are_told) {
+  struct Case {
+    std::uint64_t sent, expected;  // by rank 0, by rank 1
+  };
+  // It would wait for chunks that nobody sends; it would not look at what is sent to it.
+  for (const Case c : {Case{10, 1 << 20}, Case{10, 0}, Case{0, 10}, Case{1 << 20, 0}}) {
+    World world(2, {.env = env_of({{"MPI_GDR_ALLTOALL_ALGO", "staged"}}), .node = true});
+    world.run([&](int r) {
+      auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+      CollectiveCall call = call_of(Collective::AllToAll, r, 2, 0, 0, b, false);
+      b.input.assign(1 << 21, 1.0f);
+      b.output.assign(1 << 21, -1.0f);
+      call.input = b.input.data();
+      call.output = b.output.data();
+      call.spec.send_counts = call.spec.recv_counts = {0, 0};
+      (r == 0 ? call.spec.send_counts[1] : call.spec.recv_counts[0]) = r == 0 ? c.sent : c.expected;
+      auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
+      // A rank that exchanges nothing with the other has nothing to compare. The other one always has.
+      if ((r == 0 ? c.sent : c.expected) == 0) {
+        world.ranks[r].engine->wait(*op);
+        return;
+      }
+      const std::string sent = std::to_string(c.sent), expected = std::to_string(c.expected);
+      CHECK_THROWS(
+          world.ranks[r].engine->wait(*op), Error,
+          (r == 0 ? "rank 1 expects " + expected + " elements from this rank, which sends " + sent
+                  : "rank 0 sends " + sent + " elements to this rank, where " + expected + " were expected")
+              .c_str());
+    });
+  }
+}
+
+TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
+  World world(
+      3, {.group = {"test", 10s, 32}, .env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", "adaptive"}}), .node = true});
+  world.run([&](int r) {
+    if (r == 0) return;
+    auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+    CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
+    call.spec.count -= static_cast<unsigned>(r);
+    auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "is in another call");
+  });
+}
+
+// Failed operations are leaked on purpose: a peer may still write to their buffers.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
+  return "detect_leaks=0";
+}
+
+UNIT_MAIN()
