@@ -1,25 +1,14 @@
 #include "engine/engine.hpp"
 
 #include <algorithm>
-
-#include "common/error.hpp"
-#include "common/memory_reserve.hpp"
+#include <iterator>
 
 namespace mpigdr {
 namespace {
 
-std::int64_t ticks(Clock::time_point t) { return t.time_since_epoch().count(); }
-
 // The question takes the GIL, which another thread may hold for some milliseconds.
 constexpr std::chrono::milliseconds kAskEvery(200);
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
+constexpr const char* kShutDown = "the engine was shut down";
 
 class Counted {
  public:
@@ -46,8 +35,7 @@ std::shared_ptr<Engine> Engine::create(EngineOptions options) {
           }};
 }
 
-Engine::Engine(EngineOptions options)
-    : options_(std::move(options)), progress_thread_(*this, options_.longest_nap), watch_(*this) {}
+Engine::Engine(EngineOptions options) : options_(std::move(options)) {}
 
 void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
@@ -56,7 +44,9 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
     // As a waiter: an operation that ends here has its buffers let go of by this thread, because to wake a
     // completer thread for it takes longer than the operation.
     const Counted waiter(operation->waiters);
-    begun = begin(operation);
+    std::vector<OperationPtr> ended;
+    begun = progress_.try_begin(*operation, ended);
+    release(ended, Releases::Here);
   }
   if (!operation->finished()) {
     using When = ProgressThread::When;
@@ -74,37 +64,16 @@ void Engine::expect(Operation& operation) {
   progress_thread_.wake(ProgressThread::When::Now);
 }
 
-bool Engine::begin(const OperationPtr& operation) {
-  std::vector<OperationPtr> ended;
-  bool begun = false;
-  {
-    const std::unique_lock role(role_, std::try_to_lock);
-    if (!role || operation->group().windows().any_waits()) return false;
-    begun = pass(operation.get());
-    ended.swap(unreleased_);
-  }
-  if (!ended.empty()) release(ended, Releases::Here);
-  return begun;
-}
-
 bool Engine::try_pass(Releases releases, const Operation* awaited, Doorbell* bell,
                       std::shared_ptr<const shm::NodeMemory>* memory) {
   std::vector<OperationPtr> ended;
-  bool moved = false;
-  {
-    const std::unique_lock lock(role_, std::try_to_lock);
-    if (!lock) return false;
-    moved = pass();
-    ended.swap(unreleased_);
-    if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
-        active_.front()->doorbell(*bell) && memory)
-      *memory = active_.front()->group().node();
-  }
-  if (!ended.empty()) release(ended, releases);
+  const bool moved = progress_.try_pass(ended, awaited, bell, memory);
+  release(ended, releases);
   return moved;
 }
 
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
+  if (ended.empty()) return;
   // That may take the GIL, which another thread may hold for long.
   const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);
   Completer::Callbacks callbacks;
@@ -120,164 +89,6 @@ void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexce
     }
   }
   completer_.push(callbacks);
-}
-
-bool Engine::take_in(const Operation* only) {
-  if (!outstanding_.take(arrived_, only)) return false;
-  for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
-  for (OperationPtr& operation : arrived_) start(operation->group());
-  for (OperationPtr& operation : arrived_)
-    if (!operation->started)
-      operation->queued = queued_.emplace(operation->info().deadline, operation).second;
-  arrived_.clear();
-  return true;
-}
-
-void Engine::start(GroupState& group) {
-  const auto now = Clock::now();
-  do {
-    started_.clear();
-    group.windows().start_ready(started_);
-    // In order: what a first advance() posts is posted in the order of issue.
-    for (OperationPtr& operation : started_) {
-      operation->note_start(now);
-      if (!operation->finished())  // in the queue, by an abort
-        observers_.each(operation->numbers,
-                        [&](Observer& o, auto& number) { number = o.started(*operation, number, now); });
-      operation->started = true;
-      if (operation->queued) queued_.erase({operation->info().deadline, operation});
-      if (!advance(operation, now)) active_.push_back(std::move(operation));
-    }
-  } while (!started_.empty());  // those that ended at once made room
-}
-
-bool Engine::pass(const Operation* only) {
-  if (outstanding_.stopped()) return false;  // MPI may be finalised already
-  const auto now = Clock::now();
-  const InTransport inside(pass_began_, now);
-  try {
-    const bool arrived = take_in(only);
-    if (only) {
-      if (active_.empty()) outstanding_.set_taken_deadline(Outstanding::kNever);
-      return arrived;
-    }
-    end_overdue(now);
-    return poll_active(now) || arrived;
-  } catch (const std::bad_alloc&) {
-    fail_for_want_of_memory();
-  } catch (const NoMemory&) {
-    fail_for_want_of_memory();
-  }
-  return true;
-}
-
-bool Engine::poll_active(Clock::time_point now) {
-  bool moved = false;
-  std::int64_t earliest = Outstanding::kNever;
-  for (std::size_t i = 0; i < active_.size();) {
-    const std::uint64_t before = active_[i]->rounds_done();
-    if (advance(active_[i], now)) {
-      const OperationPtr ended = std::move(active_[i]);
-      active_[i] = std::move(active_.back());
-      active_.pop_back();
-      moved = true;
-      start(ended->group());  // its place in the window is free
-    } else {
-      moved |= active_[i]->rounds_done() != before;
-      earliest = std::min(earliest, ticks(active_[i]->info().deadline));
-      ++i;
-    }
-  }
-  outstanding_.set_taken_deadline(earliest);
-  return moved;
-}
-
-void Engine::set_current(const OperationPtr& operation) {
-  if (current_ == operation) return;  // only the role holder writes: it may read without the mutex
-  OperationPtr before = operation;
-  std::lock_guard lock(current_mutex_);
-  current_.swap(before);
-}
-
-// True if the operation is over, well or not.
-bool Engine::advance(const OperationPtr& operation, Clock::time_point now) {
-  // A thread that comes back from the transport after shutdown() gave it up must not call it again.
-  if (outstanding_.stopped()) return false;
-  set_current(operation);
-  observers_.each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
-  GroupState& group = operation->group();
-  std::exception_ptr error;
-  Others others = Others::Unaware;
-  try {
-    if (operation->finished()) {
-      error = operation->error();  // a waiter gave up while the role was elsewhere
-    } else if (group.failed()) {
-      fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
-    } else if (operation->advance()) {
-      operation->retire();
-      set_current(nullptr);
-      finish(*operation, nullptr);
-      return true;
-    } else if (now > operation->info().deadline) {
-      const std::vector<int> peers = operation->pending_peers();
-      fail(ErrorCode::Timeout, timeout_text(*operation, Waiting::ForPeers, peers));
-    } else if (const auto left = group.unreachable(*operation, now)) {
-      others = left->failed ? Others::Know : Others::Unaware;
-      fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
-    } else {
-      return false;
-    }
-  } catch (const Error& e) {
-    std::string text = e.what();
-    if (dynamic_cast<const NoMemory*>(&e)) {
-      text = operation->describe() + ": " + text;
-    } else if (e.code() == ErrorCode::System) {
-      const std::string lost = options_.explain ? options_.explain(group) : "";
-      text = operation->describe() + ": " + (lost.empty() ? text : lost + "; " + text);
-    }
-    error = fail_group(*operation, e.code(), text, others);
-  } catch (const std::bad_alloc&) {
-    release_memory_reserve();
-    error = fail_group(*operation, ErrorCode::System, operation->describe() + ": " + kNoMemoryForRecords);
-  } catch (const std::exception& e) {
-    error = fail_group(*operation, ErrorCode::Internal, operation->describe() + ": " + e.what());
-  }
-  fail_operation(operation, error);
-  set_current(nullptr);
-  return true;
-}
-
-bool Engine::finish(Operation& operation, std::exception_ptr error) noexcept {
-  if (operation.finished()) return false;
-  Completer::Callbacks callbacks;
-  const bool failed = error != nullptr;
-  const auto now = Clock::now();
-  try {
-    const std::string text = failed ? text_of(error) : "";
-    observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
-      o.ended(operation, number, now, failed ? &text : nullptr);
-    });
-  } catch (const std::bad_alloc&) {
-    // The observers lack its end.
-  }
-  if (!operation.try_finish(std::move(error), now, callbacks)) return false;
-  observers_.each(operation.numbers,
-                  [&](Observer& o, const auto& number) { o.settled(operation, number, now, failed); });
-  if (failed) operation.release_device();  // also where no pass will ever abandon it
-  operation.group().one_finished();
-  outstanding_.remove(operation);
-  // A thread that stops waiting (carry()) looks whether the operation is finished after it has left
-  // `waiters`; this writes there, so that one of the two sees the other.
-  if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // Nobody waits: the tensors are let go of behind the pass, since that may need the GIL.
-    try {
-      unreleased_.push_back(operation.shared_from_this());
-    } catch (const std::bad_alloc&) {
-      operation.leak();
-    }
-  }
-  completer_.push(callbacks);
-  return true;
 }
 
 void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience,
@@ -320,12 +131,96 @@ void Engine::wait_all(GroupState& group) {
       try {
         wait(*operation);
       } catch (const Error&) {
-        // Told to whoever holds the operation.
+        // Whoever holds the operation hears of it.
       }
     }
     // What is left belongs to callers that wait for it themselves, and see to its deadline.
     if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
   }
+}
+
+void Engine::give_up(Operation& operation, ErrorCode code) {
+  const OperationPtr held = operation.shared_from_this();
+  // A little patience, in case the role holder is about to end it properly.
+  std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
+  if (!operation.finished()) try {
+      std::string text;
+      if (code == ErrorCode::Timeout) {
+        std::vector<int> peers;
+        if (role) peers = operation.pending_peers();
+        text = endings_.timeout_text(operation,
+                                     role ? Endings::Waiting::ForPeers : Endings::Waiting::ForTheRole, peers);
+        text = endings_.tell_failure(operation, std::move(text), role ? &peers : nullptr);
+        operation.group().fail_with("the group failed earlier: " + text, ErrorCode::Timeout);
+      } else {
+        const std::string reason = operation.group().failure();
+        text = operation.describe() + ": " + (reason.empty() ? kShutDown : reason);
+      }
+      // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
+      // given back.
+      if (endings_.finish(operation, make_error(code, text))) operation.leak();
+    } catch (const std::bad_alloc&) {
+      const std::exception_ptr error = endings_.memory_error(operation, kNoMemoryForRecords);
+      operation.group().fail_with(kNoMemoryForRecords, ErrorCode::System);
+      if (endings_.finish(operation, error)) operation.leak();
+    }
+  if (role) role.unlock();
+  // Not by a pass: this waiter has its error, and must not get stuck in the transport.
+  const std::string reason = operation.group().failure();
+  endings_.end_background(&operation.group(), reason.empty() ? kShutDown : reason);
+}
+
+void Engine::abort(GroupState& group, const std::string& reason) {
+  if (!group.failed())
+    group.fail_with(reason + observers().group_failed("group " + group.name() + ": " + reason));
+  endings_.end_background(&group, group.failure());  // waiters see the failure by themselves
+}
+
+void Engine::lose(const std::vector<GroupState*>& groups, const std::string& reason) {
+  watch_.lose(reason);
+  std::vector<GroupState*> well;
+  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well),
+               [](GroupState* g) { return !g->failed(); });
+  // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
+  // as it hears.
+  if (!well.empty()) {
+    std::string names = "group " + well.front()->name();
+    if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
+    const std::string text = reason + observers().group_failed(names + ": " + reason);
+    for (GroupState* group : well) group->fail_with(text, ErrorCode::Remote, false, Others::Know);
+  }
+  for (GroupState* group : groups) endings_.end_background(group, group->failure());
+}
+
+void Engine::close(GroupState& group) {
+  const std::shared_ptr<Engine> self = shared_from_this();
+  group.shut();
+  Backoff backoff(crowding_);
+  while (group.outstanding() > 0 && !stuck()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
+  const std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
+  if (!role || group.outstanding() > 0) {
+    // A thread is, or was until just now, inside the transport for this group.
+    group.fail_with("the group was destroyed while a thread was stuck in the MPI library");
+  }
+  if (role) progress_.close(group);
+}
+
+bool Engine::shutdown() {
+  if (outstanding_.stopped()) return ended_well_;
+  progress_thread_.stop(std::chrono::seconds(2));
+  watch_.stop();
+  std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
+  bool outstanding = outstanding_.background() > 0;
+  endings_.end_background(nullptr, kShutDown);
+  // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
+  // are.
+  if (role) outstanding |= progress_.end_all(kShutDown);
+  outstanding_.stop();  // later submissions are refused; what slipped in just now is ended by its waiter
+  left_behind_ = !role;
+  ended_well_ = role && !outstanding;
+  if (role) role.unlock();
+  completer_.stop(std::chrono::seconds(2));
+  return ended_well_;
 }
 
 }  // namespace mpigdr

@@ -9,7 +9,6 @@
 #include "common/log.hpp"
 #include "common/memory_reserve.hpp"
 #include "common/quiet_thread.hpp"
-#include "engine/engine.hpp"
 
 namespace mpigdr {
 namespace {
@@ -19,39 +18,48 @@ constexpr int kLooks = 3;
 
 }  // namespace
 
-StuckWatch::StuckWatch(Engine& engine)
-    : engine_(engine), thread_(quiet_thread("mpigdr-watch", [this] { run(); })) {}
+StuckWatch::StuckWatch(const EngineOptions& options, const Progress& progress, const Outstanding& outstanding,
+                       const Observers& observers)
+    : options_(options),
+      progress_(progress),
+      outstanding_(outstanding),
+      observers_(observers),
+      thread_(quiet_thread("mpigdr-watch", [this] { run(); })) {}
+
+void StuckWatch::lose(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (lost_.empty()) lost_ = reason;
+}
 
 void StuckWatch::run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kLookEvery, [&] { return stopping_; })) {
+    lock.unlock();  // a look may write the flight log
     try {
       look();
     } catch (const std::bad_alloc&) {
       release_memory_reserve();
       told_ = false;  // at the next look
     }
+    lock.lock();
   }
 }
 
 void StuckWatch::look() {
   // Seen several times: a process that was stopped for a while looks stuck at the first look after it.
-  seen_ = engine_.stuck() ? seen_ + 1 : 0;
+  seen_ = progress_.stuck() ? seen_ + 1 : 0;
   if (told_ || seen_ < kLooks) return;
-  OperationPtr operation;
-  std::string lost;
-  {
-    std::lock_guard lock(engine_.current_mutex_);
-    operation = engine_.current_;
-    lost = engine_.lost_;
-  }
+  const OperationPtr operation = progress_.current();
+  std::unique_lock lock(mutex_);
+  std::string lost = lost_;
+  lock.unlock();
   // A peer of other groups only: this one may take its time.
   if (operation && !operation->group().failed()) lost.clear();
   // Whichever operation is overdue: while a thread is stuck, none makes progress.
-  std::int64_t deadline = engine_.outstanding_.earliest_deadline();
+  std::int64_t deadline = outstanding_.earliest_deadline();
   if (operation)
     deadline = std::min<std::int64_t>(deadline, operation->info().deadline.time_since_epoch().count());
-  const auto grace = std::chrono::duration_cast<Clock::duration>(engine_.options_.stuck_grace).count();
+  const auto grace = std::chrono::duration_cast<Clock::duration>(options_.stuck_grace).count();
   if (lost.empty() &&
       (deadline == Outstanding::kNever || Clock::now().time_since_epoch().count() - grace < deadline))
     return;
@@ -60,10 +68,10 @@ void StuckWatch::look() {
                      (lost.empty() ? " past a deadline" : "") + ", working on " +
                      (operation ? operation->describe() : std::string("the end of a group")) + ": " +
                      (lost.empty() ? "a peer is gone or hangs" : lost);
-  text += engine_.observers_.group_failed(text);
+  text += observers_.group_failed(text);
   text += ". Ending this process";
-  if (engine_.options_.on_stuck) {
-    engine_.options_.on_stuck(text);
+  if (options_.on_stuck) {
+    options_.on_stuck(text);
   } else {
     log_fatal(text);
     _exit(kExitStuck);

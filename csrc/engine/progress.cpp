@@ -1,0 +1,233 @@
+#include "engine/progress.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "common/memory_reserve.hpp"
+
+namespace mpigdr {
+
+bool Progress::try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
+                        std::shared_ptr<const shm::NodeMemory>* memory) {
+  const std::unique_lock role(role_, std::try_to_lock);
+  if (!role) return false;
+  const bool moved = pass(nullptr);
+  endings_.take_unreleased(ended);
+  if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
+      active_.front()->doorbell(*bell) && memory)
+    *memory = active_.front()->group().node();
+  return moved;
+}
+
+bool Progress::try_begin(const Operation& operation, std::vector<OperationPtr>& ended) {
+  const std::unique_lock role(role_, std::try_to_lock);
+  if (!role || operation.group().windows().any_waits()) return false;
+  const bool begun = pass(&operation);
+  endings_.take_unreleased(ended);
+  return begun;
+}
+
+std::unique_lock<std::mutex> Progress::take_role(std::chrono::milliseconds patience) {
+  std::unique_lock role(role_, std::defer_lock);
+  const auto until = Clock::now() + patience;
+  while (!role.try_lock() && Clock::now() <= until)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  return role;
+}
+
+bool Progress::stuck() const {
+  const std::int64_t began = pass_began_.load(std::memory_order_acquire);
+  return began != 0 && Clock::now().time_since_epoch() - Clock::duration(began) > options_.stuck_grace;
+}
+
+OperationPtr Progress::current() const {
+  const std::lock_guard lock(current_mutex_);
+  return current_;
+}
+
+void Progress::set_current(const OperationPtr& operation) {
+  if (current_ == operation) return;  // only the role holder writes: it may read without the mutex
+  OperationPtr before = operation;
+  const std::lock_guard lock(current_mutex_);
+  current_.swap(before);
+}
+
+bool Progress::pass(const Operation* only) {
+  if (outstanding_.stopped()) return false;  // MPI may be finalised already
+  const auto now = Clock::now();
+  const InTransport inside(pass_began_, now);
+  try {
+    const bool arrived = take_in(only);
+    if (only) {
+      if (active_.empty()) outstanding_.set_taken_deadline(Outstanding::kNever);
+      return arrived;
+    }
+    end_overdue(now);
+    return poll_active(now) || arrived;
+  } catch (const std::bad_alloc&) {
+    fail_for_want_of_memory();
+  } catch (const NoMemory&) {
+    fail_for_want_of_memory();
+  }
+  return true;
+}
+
+bool Progress::take_in(const Operation* only) {
+  if (!outstanding_.take(arrived_, only)) return false;
+  for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
+  for (OperationPtr& operation : arrived_) start(operation->group());
+  for (OperationPtr& operation : arrived_)
+    if (!operation->started)
+      operation->queued = queued_.emplace(operation->info().deadline, operation).second;
+  arrived_.clear();
+  return true;
+}
+
+void Progress::start(GroupState& group) {
+  const auto now = Clock::now();
+  do {
+    started_.clear();
+    group.windows().start_ready(started_);
+    // In order: what a first advance() posts is posted in the order of issue.
+    for (OperationPtr& operation : started_) {
+      operation->note_start(now);
+      if (!operation->finished())  // in the queue, by an abort
+        endings_.observers().each(operation->numbers, [&](Observer& o, auto& number) {
+          number = o.started(*operation, number, now);
+        });
+      operation->started = true;
+      if (operation->queued) queued_.erase({operation->info().deadline, operation});
+      if (!advance(operation, now)) active_.push_back(std::move(operation));
+    }
+  } while (!started_.empty());  // those that ended at once made room
+}
+
+bool Progress::poll_active(Clock::time_point now) {
+  bool moved = false;
+  std::int64_t earliest = Outstanding::kNever;
+  for (std::size_t i = 0; i < active_.size();) {
+    const std::uint64_t before = active_[i]->rounds_done();
+    if (advance(active_[i], now)) {
+      const OperationPtr ended = std::move(active_[i]);
+      active_[i] = std::move(active_.back());
+      active_.pop_back();
+      moved = true;
+      start(ended->group());  // its place in the window is free
+    } else {
+      moved |= active_[i]->rounds_done() != before;
+      earliest = std::min<std::int64_t>(earliest, active_[i]->info().deadline.time_since_epoch().count());
+      ++i;
+    }
+  }
+  outstanding_.set_taken_deadline(earliest);
+  return moved;
+}
+
+// True if the operation is over, well or not.
+bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
+  // A thread that comes back from the transport after shutdown() gave it up must not call it again.
+  if (outstanding_.stopped()) return false;
+  set_current(operation);
+  endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
+  GroupState& group = operation->group();
+  std::exception_ptr error;
+  Others others = Others::Unaware;
+  try {
+    if (operation->finished()) {
+      error = operation->error();  // a waiter gave up while the role was elsewhere
+    } else if (group.failed()) {
+      fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
+    } else if (operation->advance()) {
+      operation->retire();
+      set_current(nullptr);
+      endings_.finish(*operation, nullptr);
+      return true;
+    } else if (now > operation->info().deadline) {
+      const std::vector<int> peers = operation->pending_peers();
+      fail(ErrorCode::Timeout, endings_.timeout_text(*operation, Endings::Waiting::ForPeers, peers));
+    } else if (const auto left = group.unreachable(*operation, now)) {
+      others = left->failed ? Others::Know : Others::Unaware;
+      fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
+    } else {
+      return false;
+    }
+  } catch (const Error& e) {
+    std::string text = e.what();
+    if (dynamic_cast<const NoMemory*>(&e)) {
+      text = operation->describe() + ": " + text;
+    } else if (e.code() == ErrorCode::System) {
+      const std::string lost = options_.explain ? options_.explain(group) : "";
+      text = operation->describe() + ": " + (lost.empty() ? text : lost + "; " + text);
+    }
+    error = endings_.fail_group(*operation, e.code(), text, others);
+  } catch (const std::bad_alloc&) {
+    release_memory_reserve();
+    error = endings_.fail_group(*operation, ErrorCode::System,
+                                operation->describe() + ": " + kNoMemoryForRecords);
+  } catch (const std::exception& e) {
+    error = endings_.fail_group(*operation, ErrorCode::Internal, operation->describe() + ": " + e.what());
+  }
+  endings_.fail_operation(*operation, error);
+  set_current(nullptr);
+  return true;
+}
+
+void Progress::end_overdue(Clock::time_point now) {
+  while (!queued_.empty() && queued_.begin()->first < now) {
+    const OperationPtr operation = queued_.begin()->second;
+    queued_.erase(queued_.begin());
+    operation->queued = false;
+    if (operation->finished()) continue;
+    const std::string text = endings_.timeout_text(*operation, Endings::Waiting::ForItsTurn, {});
+    endings_.fail_operation(*operation, endings_.fail_group(*operation, ErrorCode::Timeout, text));
+  }
+}
+
+void Progress::fail_for_want_of_memory() noexcept {
+  release_memory_reserve();
+  const auto fail_one = [&](const OperationPtr& operation) {
+    const std::exception_ptr error = endings_.memory_error(*operation, kNoMemoryForRecords);
+    operation->group().fail_with(kNoMemoryForRecords, ErrorCode::System);
+    endings_.fail_operation(*operation, error);
+  };
+  // What has not got here yet, was just being started, or runs. Those of a window end as their group has
+  // failed.
+  for (std::vector<OperationPtr>* const list : {&arrived_, &started_, &active_}) {
+    for (const OperationPtr& operation : *list)
+      if (operation) fail_one(operation);
+    list->clear();
+  }
+  set_current(nullptr);
+  while (const OperationPtr operation = outstanding_.next_of(nullptr)) fail_one(operation);
+}
+
+void Progress::close(GroupState& group) {
+  const InTransport inside(pass_began_, Clock::now());
+  try {
+    start(group);  // lets go of the finished ones in its window
+  } catch (const std::bad_alloc&) {
+    fail_for_want_of_memory();
+  }
+  // No pass may ever come to them, and the program may use their buffers again: nobody is to write there any
+  // longer. Of what goes through a library the next pass gives the requests up, if there is one, since that
+  // may block.
+  std::erase_if(active_, [&](const OperationPtr& operation) {
+    if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
+      return false;
+    operation->abandon();
+    return true;
+  });
+  group.drop_transport();
+}
+
+bool Progress::end_all(const std::string& reason) {
+  bool any = false;
+  for (const OperationPtr& operation : active_) {
+    any |= !operation->finished();
+    endings_.finish(*operation, make_error(ErrorCode::Aborted, operation->describe() + ": " + reason));
+    operation->leak();
+  }
+  return any;
+}
+
+}  // namespace mpigdr

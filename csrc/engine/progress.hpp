@@ -1,0 +1,91 @@
+// The progress role, and what its holder does: it starts operations, polls the transport, runs local steps
+// and checks deadlines, a pass at a time.
+//
+// The role is a mutex that is only ever tried, so that nobody waits for a thread that may be stuck in the MPI
+// library. At most one thread is inside a transport at any time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/endings.hpp"
+#include "engine/engine_options.hpp"
+#include "engine/outstanding.hpp"
+
+namespace mpigdr {
+
+class Progress {
+ public:
+  // All outlive it.
+  Progress(const EngineOptions& options, Outstanding& outstanding, Endings& endings)
+      : options_(options), outstanding_(outstanding), endings_(endings) {}
+
+  // --- any thread ---
+  // One pass if the role is free. True if something moved. `ended`: receives what Endings::take_unreleased()
+  // gives. If nothing moved, and `awaited` (null: whatever) is all that is under way and waits for one flag,
+  // `bell` is that, and `memory` what it stands in, for whoever does not hold the operation.
+  bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
+                std::shared_ptr<const shm::NodeMemory>* memory);
+  // The first steps of this operation, if the role is free and this is all there is to begin, without polling
+  // another. False: not here.
+  bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
+  // Owns the role, or nothing if it could not be had in time.
+  std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
+  // True while some thread sits in one pass for longer than `stuck_grace`.
+  bool stuck() const;
+  // The operation in whose advance() the role holder is, or was last; null: none.
+  OperationPtr current() const;
+
+  // --- with the role ---
+  // Lets go of all that it has of a group, whose operations have ended, and drops the group's transport.
+  void close(GroupState& group);
+  // Ends what runs, without the transport's help. True if something did.
+  bool end_all(const std::string& reason);
+
+ private:
+  // Says since when a thread is inside the transport, whatever way it leaves.
+  class InTransport {
+   public:
+    InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
+      began_.store(now.time_since_epoch().count(), std::memory_order_release);
+    }
+    ~InTransport() { began_.store(0, std::memory_order_release); }
+
+   private:
+    std::atomic<std::int64_t>& began_;
+  };
+
+  // All with the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if
+  // it did.
+  bool pass(const Operation* only);
+  bool take_in(const Operation* only);
+  void start(GroupState& group);
+  bool poll_active(Clock::time_point now);
+  bool advance(const OperationPtr& operation, Clock::time_point now);
+  // Ends operations that wait for their turn and are overdue.
+  void end_overdue(Clock::time_point now);
+  // When a pass could not go on for want of memory: ends everything that is outstanding.
+  void fail_for_want_of_memory() noexcept;
+  void set_current(const OperationPtr& operation);
+
+  const EngineOptions& options_;
+  Outstanding& outstanding_;
+  Endings& endings_;
+
+  std::mutex role_;
+  // With the role:
+  std::vector<OperationPtr> active_, arrived_, started_;
+  std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
+
+  // Written by the role holder, read by any thread.
+  std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass
+  mutable std::mutex current_mutex_;
+  OperationPtr current_;
+};
+
+}  // namespace mpigdr
