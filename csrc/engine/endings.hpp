@@ -42,7 +42,8 @@ class Endings {
   // NoMemory, with the operation's name; without it where there is no memory for that.
   std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
 
-  // With the role: what ended well since the last call, with buffers that no waiter takes over.
+  // With the role: what ended well since the last call, with buffers that no waiter takes over. `ended` is
+  // empty before.
   void take_unreleased(std::vector<OperationPtr>& ended) { ended.swap(unreleased_); }
 
  private:

@@ -26,9 +26,10 @@ class Progress {
       : options_(options), outstanding_(outstanding), endings_(endings) {}
 
   // --- any thread ---
-  // One pass if the role is free. True if something moved. `ended`: receives what Endings::take_unreleased()
-  // gives. If nothing moved, and `awaited` (null: whatever) is all that is under way and waits for one flag,
-  // `bell` is that, and `memory` what it stands in, for whoever does not hold the operation.
+  // One pass if the role is free. True if something moved. `ended`, empty: receives what
+  // Endings::take_unreleased() gives. If nothing moved, and `awaited` (null: whatever) is all that is under
+  // way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever does not hold the
+  // operation.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
   // The first steps of this operation, if the role is free and this is all there is to begin, without polling
@@ -42,7 +43,7 @@ class Progress {
   OperationPtr current() const;
 
   // --- with the role ---
-  // Lets go of all that it has of a group, whose operations have ended, and drops the group's transport.
+  // Lets go of what has ended of a group and keeps to memory, and drops the group's transport.
   void close(GroupState& group);
   // Ends what runs, without the transport's help. True if something did.
   bool end_all(const std::string& reason);
