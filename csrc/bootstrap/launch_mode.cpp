@@ -82,27 +82,13 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
 }  // namespace
 
 const char* name(BootstrapMode request) {
-  switch (request) {
-    case BootstrapMode::Auto:
-      return "auto";
-    case BootstrapMode::Launcher:
-      return "launcher";
-    case BootstrapMode::Store:
-      return "store";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"auto", "launcher", "store"};
+  return kNames[static_cast<int>(request)];
 }
 
 const char* name(Bootstrap bootstrap) {
-  switch (bootstrap) {
-    case Bootstrap::Launcher:
-      return "launcher";
-    case Bootstrap::Store:
-      return "store";
-    case Bootstrap::Singleton:
-      return "singleton";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"launcher", "store", "singleton"};
+  return kNames[static_cast<int>(bootstrap)];
 }
 
 std::optional<Launcher> find_launcher(MpiFamily family) {

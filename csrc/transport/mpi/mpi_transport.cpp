@@ -46,15 +46,8 @@ MPI_Request unwrap(const Request& request) {
 Kind kind_of(const Request& request) { return static_cast<Kind>(request.handle >> kKindShift); }
 
 const char* name(Channel channel) {
-  switch (channel) {
-    case Channel::Collective:
-      return "collective";
-    case Channel::Accelerator:
-      return "accelerator";
-    case Channel::PointToPoint:
-      return "p2p";
-  }
-  return "?";
+  constexpr const char* kNames[kChannelCount] = {"collective", "accelerator", "p2p"};
+  return kNames[static_cast<int>(channel)];
 }
 
 class MpiTransport final : public Transport {

@@ -9,55 +9,21 @@
 namespace mpigdr::mpi {
 
 MPI_Datatype mpi_datatype(DataType t) {
-  switch (t) {
-    case DataType::Float64:
-      return MPI_DOUBLE;
-    case DataType::Float32:
-      return MPI_FLOAT;
-    case DataType::Int64:
-      return MPI_INT64_T;
-    case DataType::Int32:
-      return MPI_INT32_T;
-    case DataType::Int16:
-      return MPI_INT16_T;
-    case DataType::Int8:
-      return MPI_INT8_T;
-    case DataType::UInt8:
-    case DataType::Bool:  // with the logical operations below
-      return MPI_UINT8_T;
-    case DataType::UInt64:
-      return MPI_UINT64_T;
-    case DataType::UInt32:
-      return MPI_UINT32_T;
-    case DataType::UInt16:
-      return MPI_UINT16_T;
-    default:
-      return MPI_DATATYPE_NULL;
-  }
+  if (t == DataType::Float64) return MPI_DOUBLE;
+  if (t == DataType::Float32) return MPI_FLOAT;
+  if (!is_integral(t)) return MPI_DATATYPE_NULL;
+  // From Int64 on. Bool is that of the logical operations below.
+  const MPI_Datatype integers[] = {MPI_INT64_T,  MPI_INT32_T,  MPI_INT16_T, MPI_INT8_T, MPI_UINT64_T,
+                                   MPI_UINT32_T, MPI_UINT16_T, MPI_UINT8_T, MPI_UINT8_T};
+  return integers[static_cast<int>(t) - static_cast<int>(DataType::Int64)];
 }
 
 MPI_Op mpi_operation(ReduceOp op, DataType t) {
-  const bool logical = t == DataType::Bool;
-  switch (op) {
-    case ReduceOp::Sum:
-      return logical ? MPI_LOR : MPI_SUM;
-    case ReduceOp::Max:
-      return logical ? MPI_LOR : MPI_MAX;
-    case ReduceOp::Product:
-      return logical ? MPI_LAND : MPI_PROD;
-    case ReduceOp::Min:
-      return logical ? MPI_LAND : MPI_MIN;
-    case ReduceOp::BitAnd:
-      return logical ? MPI_LAND : MPI_BAND;
-    case ReduceOp::BitOr:
-      return logical ? MPI_LOR : MPI_BOR;
-    case ReduceOp::BitXor:
-      return logical ? MPI_LXOR : MPI_BXOR;
-    case ReduceOp::Avg:
-    case ReduceOp::PreMulSum:
-      break;
-  }
-  return MPI_OP_NULL;
+  const MPI_Op numeric[kReduceOpCount] = {MPI_SUM, MPI_OP_NULL, MPI_OP_NULL, MPI_PROD, MPI_MIN,
+                                          MPI_MAX, MPI_BAND,    MPI_BOR,     MPI_BXOR},
+               logical[kReduceOpCount] = {MPI_LOR, MPI_OP_NULL, MPI_OP_NULL, MPI_LAND, MPI_LAND,
+                                          MPI_LOR, MPI_LAND,    MPI_LOR,     MPI_LXOR};
+  return (t == DataType::Bool ? logical : numeric)[static_cast<int>(op)];
 }
 
 namespace {
