@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/memory_file.hpp"
 #include "device/device.hpp"
 #include "device/sim/sim_queue.hpp"
 
@@ -106,8 +107,8 @@ class SimDevice : public Device {
   std::condition_variable finished_;  // synchronize() waits for items that are
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
   struct Allocation {
-    int file;
-    std::size_t bytes;
+    MemoryFile file;
+    std::size_t bytes = 0;
   };
   std::map<void*, Allocation> allocations_;
   std::map<void*, std::size_t> imported_;

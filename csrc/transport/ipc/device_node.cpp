@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/error.hpp"
-#include "transport/shm/memory_file.hpp"
+#include "common/memory_file.hpp"
 
 namespace mpigdr::ipc {
 namespace {
@@ -48,7 +48,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
       size_(size),
       members_(std::move(members)),
       segment_bytes_(kPage + in_pages(flag_bytes() + DeviceSegments::bytes(size, kSlots))),
-      nonce_(shm::draw_nonce()),
+      nonce_(draw_nonce()),
       segments_(static_cast<std::size_t>(size)),
       registered_(static_cast<std::size_t>(size)),
       flags_(static_cast<std::size_t>(size)),
@@ -67,7 +67,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   staging_[self] = staging.get();  // until keep() that of `staging`
   queue->copy(trial(rank_, 0), &nonce_, sizeof nonce_);
   queue->synchronize();
-  const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
+  const MemoryFile made = make_memory_file(segment_bytes_);
   staging_[self] = staging.keep();  // nothing throws any more
   file_ = made.file;
   segments_[self] = made.memory;
@@ -108,7 +108,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
     }
     try {
       if (r != rank_) {
-        segments_[at] = shm::map_file_of(theirs.pid, theirs.file, segment_bytes_);
+        segments_[at] = map_file_of(theirs.pid, theirs.file, segment_bytes_);
         if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0) {
           why = who + "'s flags cannot be mapped";
           return false;

@@ -1,12 +1,8 @@
 // Who the ranks of the job are, exchanged over MPI, since a launcher may start it before there is a store.
 #include <mpi.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <type_traits>
 
@@ -16,6 +12,7 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/memory_file.hpp"
 #include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/state.hpp"
 
@@ -63,11 +60,10 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
 // Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
 void begin_session() {
   const State& s = state();
-  char random[32];
-  if (s.rank == 0 && ::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
+  std::uint64_t random[4];
+  if (s.rank == 0) std::generate(std::begin(random), std::end(random), draw_nonce);
   check(MPI_Bcast(random, sizeof random, MPI_BYTE, 0, s.base), "MPI_Bcast");
-  Signer::of_launch().begin_session({random, sizeof random});
+  Signer::of_launch().begin_session({reinterpret_cast<const char*>(random), sizeof random});
 }
 
 }  // namespace

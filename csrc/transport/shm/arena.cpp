@@ -12,8 +12,8 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/memory_file.hpp"
 #include "common/record.hpp"
-#include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
 namespace {
