@@ -79,6 +79,13 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
   return true;
 }
 
+BootstrapMode mode_of(const std::string& text) {
+  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
+    if (text == name(mode)) return mode;
+  fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
+       "', expected auto, launcher or store");
+}
+
 }  // namespace
 
 const char* name(BootstrapMode request) {
@@ -147,17 +154,6 @@ Proposal propose(MpiFamily family, BootstrapMode request) {
   p.shared_memory = free_shared_memory();
   return p;
 }
-
-namespace {
-
-BootstrapMode mode_of(const std::string& text) {
-  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
-    if (text == name(mode)) return mode;
-  fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
-       "', expected auto, launcher or store");
-}
-
-}  // namespace
 
 std::string serialise(const Proposal& p) {
   const Launcher none;

@@ -58,6 +58,10 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
   const std::size_t bytes = c.count * item_size(c.dtype);
   const int int_bytes = static_cast<int>(bytes);
   const void* input = c.input == result ? MPI_IN_PLACE : c.input;
+  const bool root = rank == c.root;
+  const auto own_block = [&](const void* all) {
+    return static_cast<const char*>(all) + static_cast<std::size_t>(rank) * bytes;
+  };
   switch (c.collective) {
     case Collective::Barrier:
       check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
@@ -72,35 +76,29 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
       break;
     case Collective::Reduce:
       // In place is for the root only; the others' result is not looked at.
-      check(MPI_Ireduce(rank == c.root ? input : c.input, rank == c.root ? result : nullptr, count,
-                        mpi_datatype(c.dtype), mpi_operation(c.op, c.dtype), c.root, comm, &request),
+      check(MPI_Ireduce(root ? input : c.input, root ? result : nullptr, count, mpi_datatype(c.dtype),
+                        mpi_operation(c.op, c.dtype), c.root, comm, &request),
             "MPI_Ireduce");
       break;
-    case Collective::AllGather: {
-      const bool in_place = c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
-      check(MPI_Iallgather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result, int_bytes,
-                           MPI_BYTE, comm, &request),
+    case Collective::AllGather:
+      check(MPI_Iallgather(c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result,
+                           int_bytes, MPI_BYTE, comm, &request),
             "MPI_Iallgather");
       break;
-    }
     case Collective::ReduceScatter:
       check(MPI_Ireduce_scatter_block(c.input, result, count, mpi_datatype(c.dtype),
                                       mpi_operation(c.op, c.dtype), comm, &request),
             "MPI_Ireduce_scatter_block");
       break;
-    case Collective::Gather: {
-      const bool in_place =
-          rank == c.root && c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
-      check(MPI_Igather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
-                        rank == c.root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
+    case Collective::Gather:
+      check(MPI_Igather(root && c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
+                        root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
             "MPI_Igather");
       break;
-    }
     case Collective::Scatter: {
-      const auto* mine = static_cast<const char*>(c.input) + static_cast<std::size_t>(rank) * bytes;
-      const bool in_place = rank == c.root && result == mine;
-      check(MPI_Iscatter(rank == c.root ? c.input : nullptr, int_bytes, MPI_BYTE,
-                         in_place ? MPI_IN_PLACE : result, int_bytes, MPI_BYTE, c.root, comm, &request),
+      const bool in_place = root && result == own_block(c.input);
+      check(MPI_Iscatter(root ? c.input : nullptr, int_bytes, MPI_BYTE, in_place ? MPI_IN_PLACE : result,
+                         int_bytes, MPI_BYTE, c.root, comm, &request),
             "MPI_Iscatter");
       break;
     }
