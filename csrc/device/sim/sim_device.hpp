@@ -55,7 +55,8 @@ class SimDevice : public Device {
   bool takes_turns() const override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
-  void synchronize() override { synchronize_all(); }
+  // Other threads cannot submit meanwhile.
+  void synchronize() override;
   // Memory is in files, so that other processes can map it.
   std::string export_memory(void* memory) override;
   void* import_memory(const std::string& ticket) override;
@@ -65,8 +66,6 @@ class SimDevice : public Device {
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override;
   void order(DeviceQueue& before, DeviceQueue& after) override;
 
-  // Blocks until every queue is idle; other threads cannot submit meanwhile.
-  void synchronize_all();
   // Throws mpigdr::Error if the device has failed.
   void check();
   // After so many more submissions to whatever queue, to a capture as well, one throws System and submits

@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 

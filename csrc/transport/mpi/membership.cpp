@@ -14,7 +14,6 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/memory_file.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 

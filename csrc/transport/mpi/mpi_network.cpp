@@ -21,7 +21,6 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {

@@ -20,7 +20,6 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/native.hpp"
 #include "transport/mpi/state.hpp"

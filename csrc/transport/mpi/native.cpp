@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 
