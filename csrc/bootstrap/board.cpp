@@ -1,27 +1,16 @@
 #include "bootstrap/board.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <new>
-
-#include "common/error.hpp"
-
-#ifndef F_SEAL_FUTURE_WRITE  // Linux 5.1
-#define F_SEAL_FUTURE_WRITE 0x0010
-#endif
 
 namespace mpigdr {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x6d70696764725f62;
-constexpr int kSizeIsFinal = F_SEAL_SHRINK | F_SEAL_GROW;
 
 struct Header {
   std::uint64_t magic = 0, nonce = 0;
@@ -38,41 +27,26 @@ static_assert(sizeof(Header) <= kStart);
 }  // namespace
 
 Board::Board() {
-  file_ = ::memfd_create("mpi-gdr-board", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file_ < 0) fail(ErrorCode::System, "memfd_create: ", std::strerror(errno));
-  std::uint64_t nonce = 0;
-  // The size is sealed, so that no reader can be made to read beyond the end. Kernels before 5.1 cannot take
-  // away later writable mappings; the mode then keeps other users out, as it does in any case.
-  if (::ftruncate(file_, kBytes) != 0 || ::fchmod(file_, 0600) != 0 ||
-      ::getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce) ||
-      (memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0)) ==
-          MAP_FAILED ||
-      ::fcntl(file_, F_ADD_SEALS, kSizeIsFinal) != 0) {
-    const int error = errno;
-    ::close(file_);
-    fail(ErrorCode::System, "shared memory of ", kBytes, " bytes: ", std::strerror(error));
-  }
-  ::madvise(memory_, kBytes, MADV_DONTDUMP);
-  ::fcntl(file_, F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  Header* const header = new (memory_) Header;
+  const std::uint64_t nonce = draw_nonce();
+  file_ = make_memory_file(kBytes, Writers::Owner);
+  Header* const header = new (file_.memory) Header;
   header->nonce = nonce;
   header->magic = kMagic;
 }
 
-Board::~Board() {
-  ::munmap(memory_, kBytes);
-  ::close(file_);
-}
+Board::~Board() { release(file_, kBytes); }
 
-Board::Ticket Board::ticket() const { return {::getpid(), file_, static_cast<Header*>(memory_)->nonce}; }
+Board::Ticket Board::ticket() const {
+  return {::getpid(), file_.file, static_cast<Header*>(file_.memory)->nonce};
+}
 
 bool Board::post(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  Header& header = *static_cast<Header*>(memory_);
+  Header& header = *static_cast<Header*>(file_.memory);
   const std::uint64_t used = header.used.load(std::memory_order_relaxed);
   const auto length = static_cast<Length>(text.size());
   if (text.size() > kLongest || kStart + used + sizeof length + text.size() > kBytes) return false;
-  char* const at = static_cast<char*>(memory_) + kStart + used;
+  char* const at = static_cast<char*>(file_.memory) + kStart + used;
   std::memcpy(at, &length, sizeof length);
   std::memcpy(at + sizeof length, text.data(), text.size());
   header.used.store(used + sizeof length + text.size(), std::memory_order_seq_cst);
@@ -80,18 +54,8 @@ bool Board::post(std::string_view text) {
 }
 
 std::unique_ptr<BoardReader> BoardReader::open(const Board::Ticket& ticket) {
-  const std::string path = "/proc/" + std::to_string(ticket.pid) + "/fd/" + std::to_string(ticket.file);
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (file < 0) return nullptr;
-  struct stat status{};
-  const int seals = ::fcntl(file, F_GET_SEALS);  // -1: of a file that has none
-  const bool fits = ::fstat(file, &status) == 0 && status.st_uid == ::geteuid() &&
-                    status.st_size == static_cast<off_t>(Board::kBytes) && seals >= 0 &&
-                    (seals & kSizeIsFinal) == kSizeIsFinal;
-  void* const memory =
-      fits ? ::mmap(nullptr, Board::kBytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, file, 0) : MAP_FAILED;
-  ::close(file);
-  if (memory == MAP_FAILED) return nullptr;
+  void* const memory = map_file_of(ticket.pid, ticket.file, Board::kBytes, Writers::Owner);
+  if (!memory) return nullptr;
   std::unique_ptr<BoardReader> reader(new BoardReader(memory));
   const Header& header = *static_cast<const Header*>(memory);
   return header.magic == kMagic && header.nonce == ticket.nonce ? std::move(reader) : nullptr;

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "common/memory_file.hpp"
+
 namespace mpigdr {
 
 class Board {
@@ -37,8 +39,7 @@ class Board {
   static constexpr std::size_t kLongest = 64 << 10;
 
  private:
-  int file_ = -1;
-  void* memory_ = nullptr;
+  MemoryFile file_;
   std::mutex mutex_;  // writers
 };
 

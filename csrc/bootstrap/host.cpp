@@ -1,22 +1,19 @@
 #include "bootstrap/host.hpp"
 
 #include <sched.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
-#include "common/error.hpp"
 #include "common/host_name.hpp"
+#include "common/memory_file.hpp"
 
 namespace mpigdr {
 namespace {
@@ -65,11 +62,8 @@ std::string usable_cpus() {
 }
 
 std::string random_nonce() {
-  std::uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != static_cast<ssize_t>(sizeof bits))
-    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(bits));
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(draw_nonce()));
   return text;
 }
 

@@ -79,30 +79,23 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
   return true;
 }
 
+BootstrapMode mode_of(const std::string& text) {
+  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
+    if (text == name(mode)) return mode;
+  fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
+       "', expected auto, launcher or store");
+}
+
 }  // namespace
 
 const char* name(BootstrapMode request) {
-  switch (request) {
-    case BootstrapMode::Auto:
-      return "auto";
-    case BootstrapMode::Launcher:
-      return "launcher";
-    case BootstrapMode::Store:
-      return "store";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"auto", "launcher", "store"};
+  return kNames[static_cast<int>(request)];
 }
 
 const char* name(Bootstrap bootstrap) {
-  switch (bootstrap) {
-    case Bootstrap::Launcher:
-      return "launcher";
-    case Bootstrap::Store:
-      return "store";
-    case Bootstrap::Singleton:
-      return "singleton";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"launcher", "store", "singleton"};
+  return kNames[static_cast<int>(bootstrap)];
 }
 
 std::optional<Launcher> find_launcher(MpiFamily family) {
@@ -161,17 +154,6 @@ Proposal propose(MpiFamily family, BootstrapMode request) {
   p.shared_memory = free_shared_memory();
   return p;
 }
-
-namespace {
-
-BootstrapMode mode_of(const std::string& text) {
-  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
-    if (text == name(mode)) return mode;
-  fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
-       "', expected auto, launcher or store");
-}
-
-}  // namespace
 
 std::string serialise(const Proposal& p) {
   const Launcher none;

@@ -164,7 +164,9 @@ std::string PmiServer::answer(const std::string& line) {
   if (command == "get_my_kvsname") return "cmd=my_kvsname rc=0 kvsname=" + options_.kvsname;
   if (command == "get_universe_size") return "cmd=universe_size rc=0 size=" + std::to_string(options_.size);
   if (command == "put") {
-    put(line);
+    const std::string key = field(line, "key"), value = field(line, "value");
+    values_[key] = value;
+    fresh_.insert(fresh_.end(), {key, value});
     return "cmd=put_result rc=0 msg=success";
   }
   if (command == "get") {
@@ -179,13 +181,6 @@ std::string PmiServer::answer(const std::string& line) {
   if (command == "finalize") return std::string(kFinalizeAck, sizeof kFinalizeAck - 2);
   if (command == "abort") abort_job(line);
   return "cmd=" + (command.empty() ? "unknown" : command) + "_result rc=-1 msg=not_supported";
-}
-
-void PmiServer::put(const std::string& line) {
-  const std::string key = field(line, "key"), value = field(line, "value");
-  values_[key] = value;
-  fresh_.push_back(key);
-  fresh_.push_back(value);
 }
 
 void PmiServer::barrier() {

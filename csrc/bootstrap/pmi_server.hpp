@@ -54,7 +54,6 @@ class PmiServer {
   PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int client, int server);
   void serve();
   std::string answer(const std::string& line);
-  void put(const std::string& line);
   void barrier();
   void watch_for_abort();
   // Exit handler. MPI_Abort only sends a line and returns: without this the process could end with code 0

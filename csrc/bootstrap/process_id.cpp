@@ -8,7 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
+#include <fstream>
+#include <iterator>
 
 #include "bootstrap/host.hpp"
 #include "common/fnv1a.hpp"
@@ -34,6 +35,15 @@ std::optional<std::string> read_proc(std::int64_t pid, const char* file) {
 std::optional<ProcessStat> read_stat(std::int64_t pid) {
   const auto text = read_proc(pid, "stat");
   return text ? std::optional(parse_process_stat(*text)) : std::nullopt;
+}
+
+constexpr const char* kAgentsMark = "TORCHELASTIC_RUN_ID";  // torchrun's agent gives it to what it starts
+
+// Whether a process was started with the variable, as far as it may be looked at.
+bool started_by_agent(std::int64_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
+  const std::string all = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+  return all.find(std::string(1, '\0') + kAgentsMark + '=') != std::string::npos;
 }
 
 }  // namespace
@@ -78,14 +88,22 @@ ProcessId own_process() {
   return own;
 }
 
-std::int64_t parent_of(std::int64_t pid) {
-  const auto stat = read_stat(pid);
-  return stat ? stat->parent : 0;
-}
-
-std::uint64_t started_at(std::int64_t pid) {
-  const auto stat = read_stat(pid);
-  return stat ? stat->started : 0;
+std::optional<ProcessId> torchrun_agent() {
+  if (!std::getenv(kAgentsMark)) return std::nullopt;
+  // Wrappers have the agent's variables, the agent has not.
+  constexpr int kMostWrappers = 32;
+  ProcessId process = own_process();
+  if (process.domain == 0) return std::nullopt;
+  auto stat = read_stat(process.pid);
+  for (int i = 0; i < kMostWrappers && stat && stat->parent > 1; ++i) {
+    process.pid = stat->parent;
+    const bool wrapper = started_by_agent(process.pid);
+    stat = read_stat(process.pid);
+    if (wrapper) continue;
+    process.started = stat ? stat->started : 0;
+    return process.started ? std::optional(process) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 std::string describe(int rank, const ProcessId& process) {

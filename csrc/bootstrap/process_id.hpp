@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,10 @@ struct ProcessId {
 // Of this process. domain is 0 where /proc does not show it.
 ProcessId own_process();
 
-// Of a process that /proc shows, else 0: its parent's pid, and ProcessId::started.
-std::int64_t parent_of(std::int64_t pid);
-std::uint64_t started_at(std::int64_t pid);
+// The torchrun agent that started this process, which is not always its parent: wrappers (numactl, a shell)
+// stand between, and a process whose parent has ended gets another one. Nothing: torchrun did not start this
+// process, or its agent cannot be seen from here. Ask while it is there.
+std::optional<ProcessId> torchrun_agent();
 
 // "rank 3 (host n7, pid 4711)"
 std::string describe(int rank, const ProcessId& process);

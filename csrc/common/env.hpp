@@ -16,7 +16,6 @@ namespace mpigdr {
 
 enum class LogLevel : std::uint8_t { Warn, Info, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
-enum class CudaSupport : std::uint8_t { Auto, On, Off };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
 
 class Env {
@@ -53,7 +52,7 @@ class Env {
   Choice gpu_aware = Choice::Off;                    // MPI_GDR_GPU_AWARE; off anywhere: off
   bool device_sharing = true;                        // MPI_GDR_IPC; off anywhere: off
   std::string simd = "auto";                         // MPI_GDR_SIMD
-  CudaSupport cuda = CudaSupport::Auto;              // MPI_GDR_CUDA
+  Choice cuda = Choice::Auto;                        // MPI_GDR_CUDA
   int flight_log = 2000;                             // MPI_GDR_FLIGHT_LOG
   std::string flight_dir;       // MPI_GDR_FLIGHT_DIR; "": a folder per job under $TMPDIR or /tmp
   int flight_signal = SIGUSR2;  // MPI_GDR_FLIGHT_SIGNAL; 0: off

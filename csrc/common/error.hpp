@@ -18,7 +18,11 @@ enum class ErrorCode {
   Internal,        // a bug of ours
 };
 
-const char* name(ErrorCode code);
+inline const char* name(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid usage", "not implemented", "timeout",       "aborted",
+                                    "remote error",  "system error",    "internal error"};
+  return kNames[static_cast<int>(code)];
+}
 
 class Error : public std::runtime_error {
  public:

@@ -6,12 +6,6 @@
 namespace mpigdr {
 namespace {
 
-// Opcodes as in Python's pickletools.
-constexpr char kProto = '\x80', kStop = '.', kMark = '(';
-constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
-constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a', kBinFloat = 'G';
-constexpr char kNone = 'N', kTrue = '\x88', kFalse = '\x89';
-
 // How many bytes of valid UTF-8 (RFC 3629, table in section 4) one character at the front takes; 0: none.
 std::size_t character(std::string_view s) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(s[i]); };
@@ -32,16 +26,6 @@ std::size_t character(std::string_view s) {
 }
 
 }  // namespace
-
-PickleWriter::PickleWriter() : out_({kProto, '\x02'}) {}
-
-void PickleWriter::begin_dict() { out_ += kEmptyDict, out_ += kMark; }
-void PickleWriter::end_dict() { out_ += kSetItems; }
-void PickleWriter::begin_list() { out_ += kEmptyList, out_ += kMark; }
-void PickleWriter::end_list() { out_ += kAppends; }
-void PickleWriter::pair() { out_ += kTuple2; }
-void PickleWriter::boolean(bool value) { out_ += value ? kTrue : kFalse; }
-void PickleWriter::none() { out_ += kNone; }
 
 void PickleWriter::text(std::string_view value) {
   out_ += kBinUnicode;

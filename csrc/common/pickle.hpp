@@ -19,27 +19,31 @@ namespace mpigdr {
 
 class PickleWriter {
  public:
-  PickleWriter();
-
-  void begin_dict();
-  void end_dict();
-  void begin_list();
-  void end_list();
+  void begin_dict() { out_ += {kEmptyDict, kMark}; }
+  void end_dict() { out_ += kSetItems; }
+  void begin_list() { out_ += {kEmptyList, kMark}; }
+  void end_list() { out_ += kAppends; }
   // Bytes that are no UTF-8 (a text that was cut) become '?'.
   void text(std::string_view value);
   void integer(std::int64_t value);
   void real(double value);
-  void boolean(bool value);
-  void none();
+  void boolean(bool value) { out_ += value ? kTrue : kFalse; }
+  void none() { out_ += kNone; }
   // Joins the two values written last.
-  void pair();
+  void pair() { out_ += kTuple2; }
 
   // The pickle; nothing may be written afterwards.
   std::string finish();
 
  private:
+  // Opcodes as in Python's pickletools.
+  static constexpr char kProto = '\x80', kStop = '.', kMark = '(';
+  static constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
+  static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a', kBinFloat = 'G';
+  static constexpr char kNone = 'N', kTrue = '\x88', kFalse = '\x89';
+
   void little_endian(std::uint64_t value, int bytes);
-  std::string out_;
+  std::string out_ = {kProto, '\x02'};
 };
 
 }  // namespace mpigdr

@@ -1,12 +1,21 @@
 // Ranks in messages.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace mpigdr {
 
 // "1, 3, 7"; of more than 32 the first 32, then "... (40 in all)".
-std::string rank_list(const std::vector<int>& ranks);
+inline std::string rank_list(const std::vector<int>& ranks) {
+  constexpr std::size_t kShown = 32;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    text += (i ? ", " : "") + std::to_string(ranks[i]);
+  if (ranks.size() > kShown) text += ", ... (" + std::to_string(ranks.size()) + " in all)";
+  return text;
+}
 
 }  // namespace mpigdr

@@ -90,7 +90,7 @@ template std::uint64_t RecordReader::number_in(const char*, std::uint64_t, std::
 
 void RecordReader::end() const {
   if (more())
-    fail(ErrorCode::Remote, what_, " has ", left(),
+    fail(ErrorCode::Remote, what_, " has ", fields_.size() - at_,
          " field(s) too many; expected the same version of mpi-gdr on all ranks");
 }
 

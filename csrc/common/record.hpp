@@ -30,7 +30,6 @@ class RecordReader {
   RecordReader(std::string what, const std::string& text);
 
   bool more() const { return at_ < fields_.size(); }
-  std::size_t left() const { return fields_.size() - at_; }
   const std::string& text(const char* field);
   bool blank();                  // an empty field is next: passes over it
   bool flag(const char* field);  // "0" or "1"

@@ -26,23 +26,10 @@ std::string_view name(Collective c) {
 }
 
 bool supports(ReduceOp op, DataType t) {
-  switch (op) {
-    case ReduceOp::Sum:
-    case ReduceOp::Product:
-      return true;
-    case ReduceOp::Avg:
-      return t != DataType::Bool;
-    case ReduceOp::PreMulSum:
-      return !is_integral(t);
-    case ReduceOp::Min:
-    case ReduceOp::Max:
-      return !is_complex(t);
-    case ReduceOp::BitAnd:
-    case ReduceOp::BitOr:
-    case ReduceOp::BitXor:
-      return is_integral(t);
-  }
-  return false;
+  if (op == ReduceOp::Avg) return t != DataType::Bool;
+  if (op == ReduceOp::PreMulSum) return !is_integral(t);
+  if (op == ReduceOp::Min || op == ReduceOp::Max) return !is_complex(t);
+  return op == ReduceOp::Sum || op == ReduceOp::Product || is_integral(t);
 }
 
 }  // namespace mpigdr

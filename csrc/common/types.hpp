@@ -63,35 +63,9 @@ constexpr bool has_root(Collective c) {
 }
 
 constexpr std::size_t item_size(DataType t) {
-  switch (t) {
-    case DataType::Complex128:
-      return 16;
-    case DataType::Float64:
-    case DataType::Complex64:
-    case DataType::Int64:
-    case DataType::UInt64:
-      return 8;
-    case DataType::Float32:
-    case DataType::Complex32:
-    case DataType::Int32:
-    case DataType::UInt32:
-      return 4;
-    case DataType::Float16:
-    case DataType::BFloat16:
-    case DataType::Int16:
-    case DataType::UInt16:
-      return 2;
-    case DataType::Float8E4M3FN:
-    case DataType::Float8E5M2:
-    case DataType::Float8E4M3FNUZ:
-    case DataType::Float8E5M2FNUZ:
-    case DataType::Float8E8M0FNU:
-    case DataType::Int8:
-    case DataType::UInt8:
-    case DataType::Bool:
-      return 1;
-  }
-  return 0;
+  constexpr std::uint8_t kBytes[kDataTypeCount] = {8,  4, 2, 2, 1, 1, 1, 1, 1, 4, 8,
+                                                   16, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+  return kBytes[static_cast<int>(t)];
 }
 
 constexpr bool is_complex(DataType t) {

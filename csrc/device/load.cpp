@@ -20,7 +20,7 @@ std::string own_folder() {
 
 LoadedLibrary load_cuda() {
   const std::string folder = own_folder(), path = folder + "libmpi_gdr_cuda.so";
-  if (Env::get().cuda == CudaSupport::Off) return {nullptr, "MPI_GDR_CUDA=off", path};
+  if (Env::get().cuda == Env::Choice::Off) return {nullptr, "MPI_GDR_CUDA=off", path};
   if (folder.empty()) return {nullptr, "the folder of this program is not known", path};
   return load_device_library(path);
 }
@@ -44,7 +44,7 @@ LoadedLibrary load_device_library(const std::string& path) {
 
 const LoadedLibrary& cuda_library() {
   static const LoadedLibrary loaded = load_cuda();
-  if (Env::get().cuda == CudaSupport::On) {
+  if (Env::get().cuda == Env::Choice::On) {
     std::string why = loaded.why;
     if (!loaded.devices || loaded.devices->device_count(why) == 0)
       fail(ErrorCode::System, "MPI_GDR_CUDA=on, but CUDA cannot be used: ", why);

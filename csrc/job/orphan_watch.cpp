@@ -3,7 +3,6 @@
 #include <sstream>
 #include <string>
 
-#include "bootstrap/agent.hpp"
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/exit_status.hpp"

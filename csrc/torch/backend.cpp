@@ -9,7 +9,7 @@
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
-#include "transport/mpi/mpi_transport.hpp"
+#include "transport/mpi/mpi_network.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

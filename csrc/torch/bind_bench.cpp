@@ -11,7 +11,6 @@
 #include "torch/python_names.hpp"
 #include "torch/tensors.hpp"
 #include "transport/mpi/raw_calls.hpp"
-#include "transport/mpi/raw_messages.hpp"
 
 namespace py = pybind11;
 

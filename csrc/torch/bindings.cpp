@@ -20,7 +20,6 @@
 #include "torch/python_reports.hpp"
 #include "torch/this_job.hpp"
 #include "transport/ipc/device_arena.hpp"
-#include "transport/mpi/broadcast.hpp"
 #include "transport/mpi/mpi_network.hpp"
 
 namespace py = pybind11;

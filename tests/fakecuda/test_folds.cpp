@@ -53,8 +53,8 @@ TEST(a_fold_of_many_blocks_that_take_turns) {
 TEST(vectors_where_pointers_agree_modulo_16) {
   alignas(16) unsigned char memory[4][256] = {};
   using kernels::cuda::fold_args;
-  using Bytes = kernels::cuda::IntegerCodec<std::uint8_t>;
-  using Pairs = kernels::cuda::ComplexCodec<kernels::cuda::FloatCodec<double>>;
+  using Bytes = kernels::cuda::PlainCodec<std::uint8_t>;
+  using Pairs = kernels::cuda::ComplexCodec<kernels::cuda::PlainCodec<double>>;
   const auto plan = [&]<typename Codec>(Codec, std::size_t dst, std::size_t source, std::size_t count) {
     const void* sources[] = {memory[1] + source, memory[2] + source};
     const auto p =
@@ -74,7 +74,7 @@ TEST(vectors_where_pointers_agree_modulo_16) {
 TEST(counts_beyond_32_bits) {
   // The first and the last thread of a sum of 2^40 bytes, with as many threads as there is work: each touches
   // one vector, of memory that has only these addresses.
-  using Codec = kernels::cuda::IntegerCodec<std::uint8_t>;
+  using Codec = kernels::cuda::PlainCodec<std::uint8_t>;
   constexpr std::uint64_t kCount = (std::uint64_t{1} << 40) + 3;
   alignas(16) unsigned char window[16], added[16];
   for (int i = 0; i < 16; ++i) window[i] = static_cast<unsigned char>(i), added[i] = 100;

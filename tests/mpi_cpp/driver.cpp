@@ -24,7 +24,6 @@
 #include "common/error.hpp"
 #include "file_store.hpp"
 #include "transport/mpi/mpi_network.hpp"
-#include "transport/mpi/mpi_transport.hpp"
 
 using namespace checks;
 using namespace std::chrono_literals;

@@ -16,11 +16,11 @@ TEST(a_peer_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   float& received = unfreed(1, 0)[0];
   CHECK_THROWS(world.ranks[0].engine->wait(*reduction.operation), Error, "still waiting for rank 1");
   gpu.caller->synchronize();  // does not hang
-  gpu.device.synchronize_all();
+  gpu.device.synchronize();
   CHECK_THROWS(world.ranks[0].engine->wait(*behind.operation), Error, "the group failed earlier");
   CHECK_THROWS(Reduction(world, 0, gpu, 10, 1), Error, "timed out");
   CHECK_THROWS(GatedMessage(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller), Error, "timed out");
-  gpu.device.synchronize_all();
+  gpu.device.synchronize();
   gpu.device.check();
   world.close();
 }
@@ -33,7 +33,7 @@ TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   GatedMessage next(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
   message.gate->await(*gpu.caller);
   next.gate->await(*gpu.side);
-  gpu.device.synchronize_all();
+  gpu.device.synchronize();
   CHECK(message.operation->finished() && message.operation->error());
   CHECK_THROWS(world.ranks[0].engine->wait(*message.operation), Error, "still waiting for rank 1");
   gpu.device.check();
@@ -53,7 +53,7 @@ TEST(an_abort_lets_the_device_go_on) {
   aborter.join();
   for (auto& reduction : reductions)
     CHECK_THROWS(world.ranks[0].engine->wait(*reduction->operation), Error, "the user has had enough");
-  gpu.device.synchronize_all();
+  gpu.device.synchronize();
   gpu.device.check();
   world.close();
 }
@@ -82,7 +82,7 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
   const OperationPtr second = broadcast(1, none);
   world.ranks[1].engine->abort(*world.ranks[1].group, "enough as well");
   CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "enough as well");
-  gpus[1]->device.synchronize_all();
+  gpus[1]->device.synchronize();
 }
 
 namespace {
@@ -132,7 +132,7 @@ bool refuses(int submissions, bool shared) {
         CHECK(std::chrono::steady_clock::now() - began < 10s);  // long before its deadline
       }
     }
-    gpu.device.synchronize_all();
+    gpu.device.synchronize();
     gpu.device.check();
     CHECK(refused || data == std::vector<float>(20'000, 2));
   });
@@ -164,7 +164,7 @@ TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
   for (int lane = 0; lane < ipc::kLanes; ++lane)
     nodes[0]->notices(0, 0, lane, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
   late.store(1);
-  gpu.device.synchronize_all();  // throws if a flag is never reached
+  gpu.device.synchronize();  // throws if a flag is never reached
   world.close();
 }
 
@@ -183,7 +183,7 @@ TEST(a_device_that_makes_no_more_flags_fails_the_group) {
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1), Error, "the group failed earlier: all_reduce: no more");
   CHECK(world.ranks[0].group->failure_code() == ErrorCode::System);
   CHECK_THROWS(world.ranks[1].engine->wait(*others.operation), Error, "rank 0 could not launch its part");
-  gpus[1]->device.synchronize_all();
+  gpus[1]->device.synchronize();
   world.close();
 }
 
@@ -195,7 +195,7 @@ TEST(a_shutdown_lets_the_device_go_on) {
   GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.side);
   message.gate->await(*gpu.side);
   CHECK(!world.ranks[0].engine->shutdown());
-  gpu.device.synchronize_all();
+  gpu.device.synchronize();
   gpu.device.check();
   CHECK(reduction.operation->error() && message.operation->error());
 }

@@ -80,7 +80,7 @@ TEST(a_thread_that_waits_for_the_device_may_shut_out_the_issuer) {
   std::vector<std::thread> disturbers;
   for (Gpu* gpu : gpus)
     disturbers.emplace_back([&ended, gpu] {
-      while (!ended) gpu->device.synchronize_all();
+      while (!ended) gpu->device.synchronize();
     });
   world.run([&](int r) {
     for (int i = 0; i < 150; ++i) {

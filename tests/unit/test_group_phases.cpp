@@ -200,7 +200,7 @@ TEST(who_keeps_others_waiting_is_named) {
                    ("still waiting for " + missing[static_cast<std::size_t>(r)]).c_str());
     }
     nodes.wait();
-    nodes.gpu(r).device.synchronize_all();
+    nodes.gpu(r).device.synchronize();
   });
 }
 

@@ -8,7 +8,7 @@
 #include "job/job.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
-#include "transport/loopback/loopback_network.hpp"
+#include "transport/loopback/loopback.hpp"
 
 using namespace mpigdr;
 using namespace std::chrono_literals;

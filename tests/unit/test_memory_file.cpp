@@ -10,9 +10,9 @@
 #include <string>
 
 #include "common/error.hpp"
+#include "common/memory_file.hpp"
 #include "test.hpp"
 #include "transport/shm/arena.hpp"
-#include "transport/shm/memory_file.hpp"
 #include "transport/shm/node_memory.hpp"
 
 using namespace mpigdr;
@@ -41,29 +41,29 @@ Mappings mappings() {
 }  // namespace
 
 TEST(the_size_is_final) {
-  const shm::MemoryFile made = shm::make_memory_file(kBytes);
+  const MemoryFile made = make_memory_file(kBytes);
   CHECK(ftruncate(made.file, kBytes / 2) != 0 && ftruncate(made.file, 2 * kBytes) != 0);
   CHECK(fcntl(made.file, F_ADD_SEALS, F_SEAL_WRITE) != 0);
   CHECK(lseek(made.file, 0, SEEK_END) == static_cast<off_t>(kBytes));
-  void* const mapped = shm::map_file_of(getpid(), made.file, kBytes);
-  CHECK(mapped != nullptr && shm::map_file_of(getpid(), made.file, kBytes / 2) == nullptr);
+  void* const mapped = map_file_of(getpid(), made.file, kBytes);
+  CHECK(mapped != nullptr && map_file_of(getpid(), made.file, kBytes / 2) == nullptr);
   munmap(mapped, kBytes);
-  shm::release(made, kBytes);
+  release(made, kBytes);
 }
 
 TEST(a_file_whose_size_may_change_is_not_mapped) {
   const int unsealed = memfd_create("mpi-gdr", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  CHECK(ftruncate(unsealed, kBytes) == 0 && shm::map_file_of(getpid(), unsealed, kBytes) == nullptr);
+  CHECK(ftruncate(unsealed, kBytes) == 0 && map_file_of(getpid(), unsealed, kBytes) == nullptr);
   CHECK(fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-  CHECK(shm::map_file_of(getpid(), unsealed, kBytes) == nullptr);
+  CHECK(map_file_of(getpid(), unsealed, kBytes) == nullptr);
   CHECK(fcntl(unsealed, F_ADD_SEALS, F_SEAL_GROW) == 0);
-  void* const sealed = shm::map_file_of(getpid(), unsealed, kBytes);
+  void* const sealed = map_file_of(getpid(), unsealed, kBytes);
   CHECK(sealed != nullptr);
   munmap(sealed, kBytes);
   close(unsealed);
   FILE* const ordinary = std::tmpfile();  // has no seals at all
   CHECK(ordinary && ftruncate(fileno(ordinary), kBytes) == 0);
-  CHECK(shm::map_file_of(getpid(), fileno(ordinary), kBytes) == nullptr);
+  CHECK(map_file_of(getpid(), fileno(ordinary), kBytes) == nullptr);
   std::fclose(ordinary);
 }
 

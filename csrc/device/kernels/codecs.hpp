@@ -16,7 +16,7 @@
 namespace mpigdr::kernels::MPIGDR_ISA {
 
 template <typename T>
-struct FloatCodec {
+struct PlainCodec {
   using Stored = T;
   using Folded = T;
   MPIGDR_PORTABLE static Folded load(Stored v) { return v; }
@@ -165,14 +165,6 @@ struct BFloat16Codec {
     return (nan & (bits | 0x00400000u)) | (~nan & (bits + 0x7fffu + ((bits >> 16) & 1u)));
   }
 #endif
-};
-
-template <typename T>
-struct IntegerCodec {
-  using Stored = T;
-  using Folded = T;
-  MPIGDR_PORTABLE static Folded load(Stored v) { return v; }
-  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
 // Real and imaginary part, as they lie in memory.

@@ -9,9 +9,9 @@ void reduce_complex(const Args& args) {
     case DataType::Complex32:
       return fold<ComplexCodec<Float16Codec>, ComplexMultiply, false>(args);
     case DataType::Complex64:
-      return fold<ComplexCodec<FloatCodec<float>>, ComplexMultiply, false>(args);
+      return fold<ComplexCodec<PlainCodec<float>>, ComplexMultiply, false>(args);
     case DataType::Complex128:
-      return fold<ComplexCodec<FloatCodec<double>>, ComplexMultiply, false>(args);
+      return fold<ComplexCodec<PlainCodec<double>>, ComplexMultiply, false>(args);
     default:
       unexpected(args.dtype);
   }

@@ -45,33 +45,11 @@ Args parts_of(Args args) {
 template <typename Args>
 void reduce_with(const Families<Args>& families, const Args& args) {
   check(args);
-  switch (args.dtype) {
-    case DataType::Float64:
-    case DataType::Float32:
-    case DataType::Float16:
-    case DataType::BFloat16:
-      return families.floats(args);
-    case DataType::Float8E4M3FN:
-    case DataType::Float8E5M2:
-    case DataType::Float8E4M3FNUZ:
-    case DataType::Float8E5M2FNUZ:
-    case DataType::Float8E8M0FNU:
-      return families.float8(args);
-    case DataType::Complex32:
-    case DataType::Complex64:
-    case DataType::Complex128:
-      return args.op == ReduceOp::Product ? families.complex(args) : families.floats(parts_of(args));
-    case DataType::Int64:
-    case DataType::Int32:
-    case DataType::Int16:
-    case DataType::Int8:
-    case DataType::UInt64:
-    case DataType::UInt32:
-    case DataType::UInt16:
-    case DataType::UInt8:
-    case DataType::Bool:
-      return families.integers(args);
-  }
+  if (is_integral(args.dtype)) return families.integers(args);
+  if (is_complex(args.dtype) && args.op == ReduceOp::Product) return families.complex(args);
+  if (is_complex(args.dtype)) return families.floats(parts_of(args));
+  if (item_size(args.dtype) == 1) return families.float8(args);
+  families.floats(args);
 }
 
 }  // namespace mpigdr::kernels

@@ -7,9 +7,9 @@ namespace mpigdr::kernels::MPIGDR_ISA {
 void reduce_floats(const Args& args) {
   switch (args.dtype) {
     case DataType::Float64:
-      return fold_real<FloatCodec<double>>(args);
+      return fold_real<PlainCodec<double>>(args);
     case DataType::Float32:
-      return fold_real<FloatCodec<float>>(args);
+      return fold_real<PlainCodec<float>>(args);
     case DataType::Float16:
       return fold_real<Float16Codec>(args);
     case DataType::BFloat16:

@@ -10,11 +10,11 @@ template <typename T>
 void fold_integer(const Args& args) {
   switch (args.op) {
     case ReduceOp::Min:
-      return fold<IntegerCodec<T>, Minimum, false>(args);
+      return fold<PlainCodec<T>, Minimum, false>(args);
     case ReduceOp::Max:
-      return fold<IntegerCodec<T>, Maximum, false>(args);
+      return fold<PlainCodec<T>, Maximum, false>(args);
     default:
-      return fold<IntegerCodec<T>, Add, true>(args);
+      return fold<PlainCodec<T>, Add, true>(args);
   }
 }
 
@@ -23,15 +23,15 @@ template <typename T>
 void fold_bits(const Args& args) {
   switch (args.op) {
     case ReduceOp::Product:
-      return fold<IntegerCodec<T>, Multiply, false>(args);
+      return fold<PlainCodec<T>, Multiply, false>(args);
     case ReduceOp::BitAnd:
-      return fold<IntegerCodec<T>, And, false>(args);
+      return fold<PlainCodec<T>, And, false>(args);
     case ReduceOp::BitOr:
-      return fold<IntegerCodec<T>, Or, false>(args);
+      return fold<PlainCodec<T>, Or, false>(args);
     case ReduceOp::BitXor:
-      return fold<IntegerCodec<T>, Xor, false>(args);
+      return fold<PlainCodec<T>, Xor, false>(args);
     default:
-      return fold<IntegerCodec<T>, Add, false>(args);
+      return fold<PlainCodec<T>, Add, false>(args);
   }
 }
 

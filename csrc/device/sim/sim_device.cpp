@@ -1,6 +1,5 @@
 #include "device/sim/sim_device.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -35,10 +34,7 @@ SimDevice::~SimDevice() {
   }
   for (auto& queue : queues_) queue->submission.notify_one();
   for (auto& queue : queues_) queue->worker.join();
-  for (const auto& [memory, allocation] : allocations_) {
-    ::munmap(memory, allocation.bytes);
-    ::close(allocation.file);
-  }
+  for (const auto& [memory, allocation] : allocations_) mpigdr::release(allocation.file, allocation.bytes);
   for (const auto& [memory, bytes] : imported_) ::munmap(memory, bytes);
 }
 
@@ -62,24 +58,22 @@ std::string SimDevice::identity() const {
 }
 
 void* SimDevice::allocate(std::size_t bytes) {
-  synchronize_all();
+  synchronize();
   const std::size_t pages = bytes / kPage + 1;
-  const int file = ::memfd_create("simulated device memory", MFD_CLOEXEC);
-  void* const memory = file >= 0 && ::ftruncate(file, static_cast<off_t>(pages * kPage)) == 0
-                           ? ::mmap(nullptr, pages * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-                           : MAP_FAILED;
-  if (memory == MAP_FAILED) {
-    if (file >= 0) ::close(file);
+  MemoryFile made;
+  try {
+    made = make_memory_file(pages * kPage);
+  } catch (const Error&) {
     throw NoMemory(bytes, "simulated device memory");
   }
   std::lock_guard lock(state_);
-  allocations_[memory] = {file, pages * kPage};
-  return memory;
+  allocations_[made.memory] = {made, pages * kPage};
+  return made.memory;
 }
 
 void SimDevice::release(void* memory) {
-  synchronize_all();
-  Allocation found{-1, 0};
+  synchronize();
+  Allocation found;
   {
     std::lock_guard lock(state_);
     const auto at = allocations_.find(memory);
@@ -88,37 +82,32 @@ void SimDevice::release(void* memory) {
     found = at->second;
     allocations_.erase(at);
   }
-  ::munmap(memory, found.bytes);
-  ::close(found.file);
+  mpigdr::release(found.file, found.bytes);
 }
 
 std::string SimDevice::export_memory(void* memory) {
   std::lock_guard lock(state_);
   const auto at = allocations_.find(memory);
   if (at == allocations_.end()) fail(ErrorCode::InvalidUsage, "export of ", memory, ": not from allocate()");
-  return std::to_string(::getpid()) + ' ' + std::to_string(at->second.file) + ' ' +
+  return std::to_string(::getpid()) + ' ' + std::to_string(at->second.file.file) + ' ' +
          std::to_string(at->second.bytes);
 }
 
 void* SimDevice::import_memory(const std::string& ticket) {
-  synchronize_all();
+  synchronize();
   std::istringstream text(ticket);
   int pid = 0, number = -1;
   std::size_t bytes = 0;
   text >> pid >> number >> bytes;
-  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  void* const memory =
-      file < 0 ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (file >= 0) ::close(file);
-  if (memory == MAP_FAILED) fail(ErrorCode::System, "no simulated device memory at ", path);
+  void* const memory = map_file_of(pid, number, bytes);
+  if (!memory) fail(ErrorCode::System, "no simulated device memory at /proc/", pid, "/fd/", number);
   std::lock_guard lock(state_);
   imported_[memory] = bytes;
   return memory;
 }
 
 void SimDevice::release_imported(void* memory) {
-  synchronize_all();
+  synchronize();
   std::lock_guard lock(state_);
   const auto at = imported_.find(memory);
   if (at == imported_.end()) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
@@ -127,7 +116,7 @@ void SimDevice::release_imported(void* memory) {
 }
 
 std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {
-  synchronize_all();
+  synchronize();
   std::shared_ptr<Flag[]> flags(new Flag[count]());
   std::lock_guard lock(state_);
   flag_blocks_[flags.get()] = count;
@@ -169,7 +158,7 @@ bool SimDevice::reached(const SimMark& mark) {
   return queues_[mark.hardware_queue]->finished >= mark.number;
 }
 
-void SimDevice::synchronize_all() {
+void SimDevice::synchronize() {
   std::lock_guard submission(submission_);
   std::unique_lock lock(state_);
   finished_.wait(lock, [this] { return idle_locked(); });

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "common/memory_file.hpp"
 #include "device/device.hpp"
 #include "device/sim/sim_queue.hpp"
 
@@ -54,7 +55,8 @@ class SimDevice : public Device {
   bool takes_turns() const override { return false; }
   void* allocate(std::size_t bytes) override;
   void release(void* memory) override;
-  void synchronize() override { synchronize_all(); }
+  // Other threads cannot submit meanwhile.
+  void synchronize() override;
   // Memory is in files, so that other processes can map it.
   std::string export_memory(void* memory) override;
   void* import_memory(const std::string& ticket) override;
@@ -64,8 +66,6 @@ class SimDevice : public Device {
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override;
   void order(DeviceQueue& before, DeviceQueue& after) override;
 
-  // Blocks until every queue is idle; other threads cannot submit meanwhile.
-  void synchronize_all();
   // Throws mpigdr::Error if the device has failed.
   void check();
   // After so many more submissions to whatever queue, to a capture as well, one throws System and submits
@@ -106,8 +106,8 @@ class SimDevice : public Device {
   std::condition_variable finished_;  // synchronize() waits for items that are
   std::vector<std::unique_ptr<HardwareQueue>> queues_;
   struct Allocation {
-    int file;
-    std::size_t bytes;
+    MemoryFile file;
+    std::size_t bytes = 0;
   };
   std::map<void*, Allocation> allocations_;
   std::map<void*, std::size_t> imported_;

@@ -12,6 +12,13 @@
 #include "device/sim/sim_device.hpp"
 
 namespace mpigdr {
+namespace {
+
+std::uint64_t of_replay(const Replays& replays, std::uint32_t ago, std::uint32_t number) {
+  return (replays.count->load(std::memory_order_relaxed) - ago) << 32 | number;
+}
+
+}  // namespace
 
 bool SimMark::reached() const {
   if (capture) fail(ErrorCode::InvalidUsage, "an event of a capture is asked whether it has been reached");
@@ -109,14 +116,6 @@ void SimQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
 void SimQueue::write_flag64(Flag64* flag, std::uint64_t value) {
   enqueue([flag, value] { flag->store(value, std::memory_order_release); });
 }
-
-namespace {
-
-std::uint64_t of_replay(const Replays& replays, std::uint32_t ago, std::uint32_t number) {
-  return (replays.count->load(std::memory_order_relaxed) - ago) << 32 | number;
-}
-
-}  // namespace
 
 void SimQueue::count_replay(const Replays& replays) {
   enqueue([replays] { replays.count->fetch_add(1, std::memory_order_relaxed); });

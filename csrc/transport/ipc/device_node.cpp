@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/error.hpp"
-#include "transport/shm/memory_file.hpp"
+#include "common/memory_file.hpp"
 
 namespace mpigdr::ipc {
 namespace {
@@ -18,28 +18,6 @@ constexpr int kAllSlots = ipc::kGraphSlot + 1;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Memory of a device, until keep().
-class Allocated {
- public:
-  Allocated(Device& device, std::size_t bytes)
-      : device_(device), memory_(static_cast<std::byte*>(device.allocate(bytes))) {}
-  ~Allocated() {
-    try {
-      if (memory_) device_.release(memory_);
-    } catch (const std::exception&) {
-      // The device has failed: so has its memory.
-    }
-  }
-  Allocated(const Allocated&) = delete;
-  Allocated& operator=(const Allocated&) = delete;
-  std::byte* get() const { return memory_; }
-  std::byte* keep() { return std::exchange(memory_, nullptr); }
-
- private:
-  Device& device_;
-  std::byte* memory_;
-};
-
 }  // namespace
 
 DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> members)
@@ -48,7 +26,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
       size_(size),
       members_(std::move(members)),
       segment_bytes_(kPage + in_pages(flag_bytes() + DeviceSegments::bytes(size, kSlots))),
-      nonce_(shm::draw_nonce()),
+      nonce_(draw_nonce()),
       segments_(static_cast<std::size_t>(size)),
       registered_(static_cast<std::size_t>(size)),
       flags_(static_cast<std::size_t>(size)),
@@ -59,16 +37,24 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   constexpr std::size_t kPiece = std::size_t{2} << 20;
   static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece / 2);
   MPIGDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
-  Allocated staging(device_, kAllSlots * kStagingBytes + kPiece);
+  const auto give_back = [&device](std::byte* memory) {
+    try {
+      device.release(memory);
+    } catch (const std::exception&) {
+      // The device has failed: so has its memory.
+    }
+  };
+  std::unique_ptr<std::byte, decltype(give_back)> staging(
+      static_cast<std::byte*>(device_.allocate(kAllSlots * kStagingBytes + kPiece)), give_back);
   counts_ = reinterpret_cast<Line*>(staging.get() + kAllSlots * kStagingBytes);
   const Line zeros[2] = {};
   const auto queue = device_.make_queue();
   queue->copy(counts_, zeros, sizeof zeros);
-  staging_[self] = staging.get();  // until keep() that of `staging`
+  staging_[self] = staging.get();  // until release() that of `staging`
   queue->copy(trial(rank_, 0), &nonce_, sizeof nonce_);
   queue->synchronize();
-  const shm::MemoryFile made = shm::make_memory_file(segment_bytes_);
-  staging_[self] = staging.keep();  // nothing throws any more
+  const MemoryFile made = make_memory_file(segment_bytes_);
+  staging_[self] = staging.release();  // nothing throws any more
   file_ = made.file;
   segments_[self] = made.memory;
   std::memcpy(made.memory, &nonce_, sizeof nonce_);
@@ -108,7 +94,7 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
     }
     try {
       if (r != rank_) {
-        segments_[at] = shm::map_file_of(theirs.pid, theirs.file, segment_bytes_);
+        segments_[at] = map_file_of(theirs.pid, theirs.file, segment_bytes_);
         if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0) {
           why = who + "'s flags cannot be mapped";
           return false;

@@ -1,7 +1,7 @@
 // Memory of devices, and flags, that the ranks of a group share when all of them are on one node.
 //
 // Each rank has staging memory on its device, which the devices of the others map, and a segment of host
-// memory (a file without a name, transport/shm/memory_file.hpp) with flags that its own device waits for and
+// memory (a file without a name, common/memory_file.hpp) with flags that its own device waits for and
 // the devices of the others write: so a rank can let its own device go on when another one is gone. An
 // operation uses one slot of both; which one follows from how many have used slots before, which is equal on
 // all ranks.

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/transport.hpp"
+#include "transport/network.hpp"
 
 namespace mpigdr {
 
@@ -53,5 +53,10 @@ struct LoopbackOptions {
 
 // Endpoints of ranks 0..size-1. They share one world, which lives as long as any of them.
 std::vector<std::unique_ptr<Transport>> make_loopback(int size, LoopbackOptions options = {});
+
+// A job whose ranks are threads of one process: the network under the unit tests of job/. Each rank sits on a
+// host of its own, as far as anybody can tell. One per rank, 0..size-1; they share one job, which lives as
+// long as any of them. start() meets over the store; the transports are make_loopback()'s.
+std::vector<std::unique_ptr<Network>> make_loopback_networks(int size);
 
 }  // namespace mpigdr

@@ -1,5 +1,3 @@
-#include "transport/loopback/loopback_network.hpp"
-
 #include <algorithm>
 #include <atomic>
 #include <map>

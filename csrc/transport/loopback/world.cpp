@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
-#include <type_traits>
 
 #include "common/error.hpp"
+#include "device/device.hpp"
 
 namespace mpigdr::loopback {
 
@@ -160,8 +160,10 @@ void World::run_native(NativeOperation& operation) {
   switch (lead.collective) {
     case Collective::AllReduce:
       append(lead.input);
-      for (int r = 1; r < size_; ++r)
-        native_combine(result.data(), operation.parts[r].input, lead.count, lead.dtype, lead.op);
+      for (int r = 1; r < size_; ++r) {
+        const void* const sources[] = {result.data(), operation.parts[r].input};
+        host::reduce({lead.dtype, lead.op, result.data(), sources, 2, lead.count});
+      }
       break;
     case Collective::Broadcast:
       append(operation.parts[lead.root].output);
@@ -178,27 +180,6 @@ void World::run_native(NativeOperation& operation) {
   }
 }
 
-namespace {
-
-template <typename T>
-T combine(T a, T b, ReduceOp op) {
-  if (op == ReduceOp::Min) return std::min(a, b);
-  if (op == ReduceOp::Max) return std::max(a, b);
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
-  else
-    return a + b;
-}
-
-template <typename T>
-void combine_all(void* accumulator, const void* values, std::size_t count, ReduceOp op) {
-  T* to = static_cast<T*>(accumulator);
-  const T* from = static_cast<const T*>(values);
-  for (std::size_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i], op);
-}
-
-}  // namespace
-
 bool native_supported(Collective collective, DataType dtype, ReduceOp op) {
   switch (collective) {
     case Collective::Broadcast:
@@ -210,20 +191,6 @@ bool native_supported(Collective collective, DataType dtype, ReduceOp op) {
              (dtype == DataType::Float64 || dtype == DataType::Float32 || dtype == DataType::Int64);
     default:
       return false;
-  }
-}
-
-void native_combine(void* accumulator, const void* values, std::size_t count, DataType dtype, ReduceOp op) {
-  switch (dtype) {
-    case DataType::Float64:
-      return combine_all<double>(accumulator, values, count, op);
-    case DataType::Float32:
-      return combine_all<float>(accumulator, values, count, op);
-    case DataType::Int64:
-      return combine_all<std::int64_t>(accumulator, values, count, op);
-    default:
-      fail(ErrorCode::Internal, "native_combine on dtype=", name(dtype),
-           ", expected float64, float32 or int64");
   }
 }
 

@@ -85,7 +85,5 @@ class World {
 
 // What run_native serves: movement of any type, and Sum, Min, Max on the types below.
 bool native_supported(Collective collective, DataType dtype, ReduceOp op);
-// accumulator[i] = op(accumulator[i], values[i])
-void native_combine(void* accumulator, const void* values, std::size_t count, DataType dtype, ReduceOp op);
 
 }  // namespace mpigdr::loopback

@@ -1,10 +1,14 @@
-#include "transport/mpi/device_support.hpp"
-
+// Whether the library takes addresses of a GPU's memory ("GPU-aware", "CUDA-aware").
+//
+// Only a definite answer counts: a wrong guess is a crash inside the library. None of the questions is in
+// MPI 3.1; each is looked up in the library that was loaded.
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "transport/mpi/mpi_network.hpp"
 
@@ -36,22 +40,19 @@ bool is_set(const char* variable) {
 
 }  // namespace
 
-DeviceSupport device_support() {
+bool MpiNetwork::gpu_aware() const {
   // MPICH 4 and what is made of it; its first kind of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
   if (const auto query = symbol<int (*)(int, int*)>("MPIX_GPU_query_support");
       query && family() == MpiFamily::Mpich) {
     int flag = 0;
-    if (query(0, &flag) == MPI_SUCCESS && flag) return {true, "MPIX_GPU_query_support"};
+    if (query(0, &flag) == MPI_SUCCESS && flag) return true;
   }
   // Open MPI, MVAPICH2-GDR.
-  if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1)
-    return {true, "MPIX_Query_cuda_support"};
-  if (allocates_cuda()) return {true, "mpi_memory_alloc_kinds"};
+  if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1) return true;
   // Switches of libraries that take such addresses if, and only if, these are set.
-  for (const char* variable :
-       {"MV2_USE_CUDA", "MVP_USE_CUDA", "MVP_ENABLE_GPU", "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"})
-    if (is_set(variable)) return {true, variable};
-  return {false, "the library does not say that it takes addresses of a GPU"};
+  constexpr const char* kSwitches[] = {"MV2_USE_CUDA", "MVP_USE_CUDA", "MVP_ENABLE_GPU",
+                                       "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"};
+  return allocates_cuda() || std::any_of(std::begin(kSwitches), std::end(kSwitches), is_set);
 }
 
 }  // namespace mpigdr::mpi

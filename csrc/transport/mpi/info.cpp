@@ -10,8 +10,6 @@
 #include <string_view>
 
 #include "common/error.hpp"
-#include "transport/mpi/device_support.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
@@ -123,7 +121,6 @@ std::shared_ptr<const Membership> MpiNetwork::membership() const {
   const std::lock_guard lock(state().members_mutex);
   return state().members;
 }
-bool MpiNetwork::gpu_aware() const { return device_support().cuda; }
 
 void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));

@@ -1,12 +1,9 @@
 // Who the ranks of the job are, exchanged over MPI, since a launcher may start it before there is a store.
 #include <mpi.h>
-#include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <climits>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <type_traits>
 
@@ -16,7 +13,8 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
+#include "common/memory_file.hpp"
+#include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
@@ -63,11 +61,10 @@ void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
 // Only the ranks of the job have heard these bytes: from now on they sign what goes through the store.
 void begin_session() {
   const State& s = state();
-  char random[32];
-  if (s.rank == 0 && ::getrandom(random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-    fail(ErrorCode::System, "getrandom: ", std::strerror(errno));
+  std::uint64_t random[4];
+  if (s.rank == 0) std::generate(std::begin(random), std::end(random), draw_nonce);
   check(MPI_Bcast(random, sizeof random, MPI_BYTE, 0, s.base), "MPI_Bcast");
-  Signer::of_launch().begin_session({random, sizeof random});
+  Signer::of_launch().begin_session({reinterpret_cast<const char*>(random), sizeof random});
 }
 
 }  // namespace
@@ -110,6 +107,19 @@ void find_members(const NetworkOptions& o) {
   }
   // Everybody has attached: the Allgather is through.
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
+}
+
+void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) {
+  MPI_Comm comm = base_communicator();
+  if (root < 0 || root >= size())
+    fail(ErrorCode::InvalidUsage, "broadcast_bytes: root=", root, " is not a rank: expected 0..", size() - 1);
+  if (text.size() > INT_MAX)
+    fail(ErrorCode::InvalidUsage, "broadcast_bytes: ", text.size(), " bytes, expected at most ", INT_MAX);
+  Watchdog guard("a broadcast of the set-up", std::chrono::steady_clock::now() + timeout, rank());
+  int length = static_cast<int>(text.size());
+  check(MPI_Bcast(&length, 1, MPI_INT, root, comm), "MPI_Bcast");
+  text.resize(static_cast<std::size_t>(length));
+  check(MPI_Bcast(text.data(), length, MPI_BYTE, root, comm), "MPI_Bcast");
 }
 
 }  // namespace mpigdr::mpi

@@ -1,18 +1,15 @@
 #include "transport/mpi/mpi_network.hpp"
 
 #include <mpi.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
-#include <type_traits>
 
 #include "bootstrap/environment.hpp"
 #include "bootstrap/host.hpp"
@@ -24,7 +21,6 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
@@ -58,10 +54,11 @@ std::vector<Proposal> gather_proposals(const NetworkOptions& o, const Proposal& 
   std::vector<Proposal> all;
   if (!o.store) {  // all that can be known: the launcher gave every rank what it gave this one
     all.assign(static_cast<std::size_t>(o.size), mine);
-    for (int r = 0; r < o.size; ++r)
-      if (r != o.rank) all[static_cast<std::size_t>(r)].process = {};
-    for (int r = 0; r < o.size; ++r)
-      if (mine.launcher && mine.launcher->rank == o.rank) all[static_cast<std::size_t>(r)].launcher->rank = r;
+    for (int r = 0; r < o.size; ++r) {
+      Proposal& its = all[static_cast<std::size_t>(r)];
+      if (r != o.rank) its.process = {};
+      if (mine.launcher && mine.launcher->rank == o.rank) its.launcher->rank = r;
+    }
     return all;
   }
   const auto deadline = steady_clock::now() + o.rendezvous_timeout;
@@ -106,7 +103,8 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                      std::to_string(comfortable_shared_memory(here) >> 20) + " MiB)");
 }
 
-void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposal>& all, Deadline deadline) {
+void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposal>& all,
+               const std::vector<ProcessId>& processes, Deadline deadline) {
   State& s = state();
   std::vector<std::string> hosts, cpus;
   for (const Proposal& p : all) {
@@ -134,8 +132,6 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
 
-  std::vector<ProcessId> processes;
-  for (const Proposal& p : all) processes.push_back(p.process);
   auto at_deadline = [store = o.store, processes, rank = o.rank, key = o.key + "/up",
                       size = o.size]() -> std::string {
     unlink_mpich_shared_memory();
@@ -280,12 +276,12 @@ void MpiNetwork::start(const NetworkOptions& o) {
   s.rank = o.rank;
   s.size = o.size;
   const Deadline deadline = steady_clock::now() + o.init_timeout;
-  if (!mine.initialised)
-    start_mpi(o, how, all, deadline);
-  else if (!s.started_by_us)
-    s.bootstrap = "taken over";
   std::vector<ProcessId> processes;
   for (const Proposal& p : all) processes.push_back(p.process);
+  if (!mine.initialised)
+    start_mpi(o, how, all, processes, deadline);
+  else if (!s.started_by_us)
+    s.bootstrap = "taken over";
   verify_world(o, processes, deadline);
   {
     Watchdog guard(

@@ -54,4 +54,13 @@ struct Info {
 Info info();
 MpiFamily family();
 
+// Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().
+// Throws InvalidUsage for a transport of another network.
+int handle(const Transport& transport);
+
+// How ranks agree on an address before there is a store: collective over all ranks of the job, after start();
+// blocks. `text` of `root` replaces everybody's. Ends the process with a message if a rank does not come
+// within `timeout`.
+void broadcast(std::string& text, int root, std::chrono::milliseconds timeout = std::chrono::minutes(5));
+
 }  // namespace mpigdr::mpi

@@ -1,5 +1,11 @@
-#include "transport/mpi/mpi_transport.hpp"
-
+// Transport over MPI: one group of ranks with communicators of its own, made by MpiNetwork::make_group().
+//
+// Each group owns the communicator that MPI_Comm_create_group returns, which carries no traffic of ours and
+// is what handle() lends to mpi4py, and a duplicate of it per channel. All are made at once, so that no later
+// call has to be collective. Tools see their names: "mpi-gdr group 0", "mpi-gdr group 0 collective"; MPI
+// keeps them on this rank alone. Threads and errors as in transport.hpp. close() leaks the communicators
+// after a failure (an error, an abandoned request, here or in another group), since freeing would wait for
+// peers that may be gone.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -14,7 +20,6 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/native.hpp"
 #include "transport/mpi/state.hpp"
@@ -46,15 +51,8 @@ MPI_Request unwrap(const Request& request) {
 Kind kind_of(const Request& request) { return static_cast<Kind>(request.handle >> kKindShift); }
 
 const char* name(Channel channel) {
-  switch (channel) {
-    case Channel::Collective:
-      return "collective";
-    case Channel::Accelerator:
-      return "accelerator";
-    case Channel::PointToPoint:
-      return "p2p";
-  }
-  return "?";
+  constexpr const char* kNames[kChannelCount] = {"collective", "accelerator", "p2p"};
+  return kNames[static_cast<int>(channel)];
 }
 
 class MpiTransport final : public Transport {

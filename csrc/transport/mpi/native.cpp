@@ -4,60 +4,26 @@
 #include <cstddef>
 
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 
 MPI_Datatype mpi_datatype(DataType t) {
-  switch (t) {
-    case DataType::Float64:
-      return MPI_DOUBLE;
-    case DataType::Float32:
-      return MPI_FLOAT;
-    case DataType::Int64:
-      return MPI_INT64_T;
-    case DataType::Int32:
-      return MPI_INT32_T;
-    case DataType::Int16:
-      return MPI_INT16_T;
-    case DataType::Int8:
-      return MPI_INT8_T;
-    case DataType::UInt8:
-    case DataType::Bool:  // with the logical operations below
-      return MPI_UINT8_T;
-    case DataType::UInt64:
-      return MPI_UINT64_T;
-    case DataType::UInt32:
-      return MPI_UINT32_T;
-    case DataType::UInt16:
-      return MPI_UINT16_T;
-    default:
-      return MPI_DATATYPE_NULL;
-  }
+  if (t == DataType::Float64) return MPI_DOUBLE;
+  if (t == DataType::Float32) return MPI_FLOAT;
+  if (!is_integral(t)) return MPI_DATATYPE_NULL;
+  // From Int64 on. Bool is that of the logical operations below.
+  const MPI_Datatype integers[] = {MPI_INT64_T,  MPI_INT32_T,  MPI_INT16_T, MPI_INT8_T, MPI_UINT64_T,
+                                   MPI_UINT32_T, MPI_UINT16_T, MPI_UINT8_T, MPI_UINT8_T};
+  return integers[static_cast<int>(t) - static_cast<int>(DataType::Int64)];
 }
 
 MPI_Op mpi_operation(ReduceOp op, DataType t) {
-  const bool logical = t == DataType::Bool;
-  switch (op) {
-    case ReduceOp::Sum:
-      return logical ? MPI_LOR : MPI_SUM;
-    case ReduceOp::Max:
-      return logical ? MPI_LOR : MPI_MAX;
-    case ReduceOp::Product:
-      return logical ? MPI_LAND : MPI_PROD;
-    case ReduceOp::Min:
-      return logical ? MPI_LAND : MPI_MIN;
-    case ReduceOp::BitAnd:
-      return logical ? MPI_LAND : MPI_BAND;
-    case ReduceOp::BitOr:
-      return logical ? MPI_LOR : MPI_BOR;
-    case ReduceOp::BitXor:
-      return logical ? MPI_LXOR : MPI_BXOR;
-    case ReduceOp::Avg:
-    case ReduceOp::PreMulSum:
-      break;
-  }
-  return MPI_OP_NULL;
+  const MPI_Op numeric[kReduceOpCount] = {MPI_SUM, MPI_OP_NULL, MPI_OP_NULL, MPI_PROD, MPI_MIN,
+                                          MPI_MAX, MPI_BAND,    MPI_BOR,     MPI_BXOR},
+               logical[kReduceOpCount] = {MPI_LOR, MPI_OP_NULL, MPI_OP_NULL, MPI_LAND, MPI_LAND,
+                                          MPI_LOR, MPI_LAND,    MPI_LOR,     MPI_LXOR};
+  return (t == DataType::Bool ? logical : numeric)[static_cast<int>(op)];
 }
 
 namespace {
@@ -92,6 +58,10 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
   const std::size_t bytes = c.count * item_size(c.dtype);
   const int int_bytes = static_cast<int>(bytes);
   const void* input = c.input == result ? MPI_IN_PLACE : c.input;
+  const bool root = rank == c.root;
+  const auto own_block = [&](const void* all) {
+    return static_cast<const char*>(all) + static_cast<std::size_t>(rank) * bytes;
+  };
   switch (c.collective) {
     case Collective::Barrier:
       check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
@@ -106,35 +76,29 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
       break;
     case Collective::Reduce:
       // In place is for the root only; the others' result is not looked at.
-      check(MPI_Ireduce(rank == c.root ? input : c.input, rank == c.root ? result : nullptr, count,
-                        mpi_datatype(c.dtype), mpi_operation(c.op, c.dtype), c.root, comm, &request),
+      check(MPI_Ireduce(root ? input : c.input, root ? result : nullptr, count, mpi_datatype(c.dtype),
+                        mpi_operation(c.op, c.dtype), c.root, comm, &request),
             "MPI_Ireduce");
       break;
-    case Collective::AllGather: {
-      const bool in_place = c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
-      check(MPI_Iallgather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result, int_bytes,
-                           MPI_BYTE, comm, &request),
+    case Collective::AllGather:
+      check(MPI_Iallgather(c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result,
+                           int_bytes, MPI_BYTE, comm, &request),
             "MPI_Iallgather");
       break;
-    }
     case Collective::ReduceScatter:
       check(MPI_Ireduce_scatter_block(c.input, result, count, mpi_datatype(c.dtype),
                                       mpi_operation(c.op, c.dtype), comm, &request),
             "MPI_Ireduce_scatter_block");
       break;
-    case Collective::Gather: {
-      const bool in_place =
-          rank == c.root && c.input == static_cast<char*>(result) + static_cast<std::size_t>(rank) * bytes;
-      check(MPI_Igather(in_place ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
-                        rank == c.root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
+    case Collective::Gather:
+      check(MPI_Igather(root && c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
+                        root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
             "MPI_Igather");
       break;
-    }
     case Collective::Scatter: {
-      const auto* mine = static_cast<const char*>(c.input) + static_cast<std::size_t>(rank) * bytes;
-      const bool in_place = rank == c.root && result == mine;
-      check(MPI_Iscatter(rank == c.root ? c.input : nullptr, int_bytes, MPI_BYTE,
-                         in_place ? MPI_IN_PLACE : result, int_bytes, MPI_BYTE, c.root, comm, &request),
+      const bool in_place = root && result == own_block(c.input);
+      check(MPI_Iscatter(root ? c.input : nullptr, int_bytes, MPI_BYTE, in_place ? MPI_IN_PLACE : result,
+                         int_bytes, MPI_BYTE, c.root, comm, &request),
             "MPI_Iscatter");
       break;
     }

@@ -8,7 +8,6 @@
 
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
 #include "transport/mpi/native.hpp"
 #include "transport/mpi/state.hpp"
 

@@ -1,5 +1,5 @@
-// The library's own blocking collectives, bare and timed: what `mpi-gdr bench` sets ours against. Nothing
-// else uses them; "native" algorithms are in native.hpp.
+// The library's own blocking collectives and messages, bare and timed: what `mpi-gdr bench` sets ours
+// against. Nothing else uses them; "native" algorithms are in native.hpp.
 //
 // All run on the base communicator, after initialize(), by one thread at a time, in the same order on all
 // ranks; nothing of ours may be in flight there. Memory is the caller's. A rank that is still in one of them
@@ -70,5 +70,23 @@ void barrier();
 // MPI_Iallreduce in place, and MPI_Test by hand. At most one at a time.
 void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op);
 bool test_all_reduce();  // true: done, or none was started
+
+// --- messages between two ranks, timed by the loops of OSU's micro-benchmarks: what
+// `mpi-gdr bench latency|bw|bibw|multi_bw` sets ours against ---
+
+// One turn on one rank of a pair. A ping-pong: the first rank sends outgoing[0] and receives incoming[0], the
+// other the reverse. Else a window: all receives are posted, then all sends, then all are waited for; with
+// `reply` the first rank then waits for 4 bytes from the other.
+struct MessageTurn {
+  bool ping_pong = false, reply = false, first = false;
+  int peer = 0;
+  std::vector<const void*> outgoing;
+  std::vector<void*> incoming;
+  std::size_t bytes = 0;  // of each message
+};
+
+// Seconds of `iterations` turns behind a barrier and `warmup` others. All ranks call it; one that has no peer
+// has `turn` null. Ends the process if it takes longer than the timeout.
+double time_messages(const MessageTurn* turn, int warmup, int iterations, std::chrono::milliseconds timeout);
 
 }  // namespace mpigdr::mpi

@@ -1,12 +1,10 @@
-#include "transport/mpi/raw_messages.hpp"
-
 #include <mpi.h>
 
 #include <climits>
 
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
-#include "transport/mpi/mpi_check.hpp"
+#include "transport/mpi/raw_calls.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {

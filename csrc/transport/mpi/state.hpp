@@ -1,4 +1,5 @@
-// Private to transport/mpi: what start() sets up and the others read.
+// Private to transport/mpi: what start() sets up and the others read, and how error codes of MPI calls become
+// mpigdr::Error.
 #pragma once
 
 #include <mpi.h>
@@ -38,6 +39,20 @@ void find_members(const NetworkOptions& options);
 
 inline int rank() { return state().rank; }
 inline int size() { return state().size; }
+
+// "rank 1: MPI_Isend failed: Invalid tag". A failure also marks the runtime as failed: MPI_Finalize is then
+// skipped.
+[[noreturn]] void raise(int code, const std::string& operation);
+
+inline void check(int code, const char* operation) {
+  if (code != MPI_SUCCESS) [[unlikely]]
+    raise(code, operation);
+}
+
+// The reordered duplicate of MPI_COMM_WORLD: its rank is torch's rank. Throws unless initialize() has
+// succeeded.
+MPI_Comm base_communicator();
+
 bool mpi_is_initialized();
 bool mpi_is_finalized();
 std::string library_version();  // first line

@@ -8,12 +8,11 @@
 #include <array>
 #include <atomic>
 #include <iterator>
-#include <optional>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/memory_file.hpp"
 #include "common/record.hpp"
-#include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
 namespace {
@@ -159,34 +158,6 @@ std::string Arena::ticket() const {
                std::to_string(nonce_)});
 }
 
-namespace {
-
-struct Ticket {
-  std::int64_t pid = 0;
-  int file = -1;
-  std::uint64_t base = 0, nonce = 0;
-  std::size_t bytes = 0;
-};
-
-std::optional<Ticket> parse(const std::string& text) {
-  try {
-    RecordReader record("a rank's group memory", text);
-    Ticket ticket;
-    ticket.pid = record.number<std::int64_t>("pid", 1, kMaxPid);
-    ticket.file = record.number<int>("file", 0);
-    ticket.base = record.number<std::uint64_t>("address");
-    ticket.bytes = record.number<std::size_t>("bytes", kGrain, kMostBytes);
-    ticket.nonce = record.number<std::uint64_t>("nonce");
-    record.end();
-    return ticket;
-  } catch (const Error& e) {
-    log(LogLevel::Warn, "INIT", e.what());
-    return std::nullopt;
-  }
-}
-
-}  // namespace
-
 std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   static std::mutex mutex;
   static auto& known = *new std::map<std::string, std::weak_ptr<ArenaView>>;
@@ -194,20 +165,28 @@ std::shared_ptr<ArenaView> ArenaView::of(const std::string& ticket) {
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
   if (const auto found = known.find(ticket); found != known.end())
     if (auto view = found->second.lock()) return view;
-  const auto parsed = parse(ticket);
-  if (!parsed) return nullptr;
-  const auto& [pid, file, base, nonce, bytes] = *parsed;
-  void* memory = map_file_of(pid, file, bytes);
-  if (!memory) return nullptr;
   std::shared_ptr<ArenaView> view(new ArenaView);
-  view->memory_ = static_cast<std::byte*>(memory);
-  view->base_ = base;
-  view->bytes_ = bytes;
-  if (static_cast<const Header*>(memory)->nonce != nonce) return nullptr;
+  try {
+    RecordReader record("a rank's group memory", ticket);
+    const auto pid = record.number<std::int64_t>("pid", 1, kMaxPid);
+    const int file = record.number<int>("file", 0);
+    view->base_ = record.number<std::uint64_t>("address");
+    view->bytes_ = record.number<std::size_t>("bytes", kGrain, kMostBytes);
+    const auto nonce = record.number<std::uint64_t>("nonce");
+    record.end();
+    void* const memory = map_file_of(pid, file, view->bytes_);
+    view->memory_ = static_cast<std::byte*>(memory);
+    if (!memory || static_cast<const Header*>(memory)->nonce != nonce) return nullptr;
+  } catch (const Error& e) {
+    log(LogLevel::Warn, "INIT", e.what());
+    return nullptr;
+  }
   known.insert_or_assign(ticket, view);
   return view;
 }
 
-ArenaView::~ArenaView() { ::munmap(memory_, bytes_); }
+ArenaView::~ArenaView() {
+  if (memory_) ::munmap(memory_, bytes_);
+}
 
 }  // namespace mpigdr::shm

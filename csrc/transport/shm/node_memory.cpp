@@ -15,8 +15,8 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
+#include "common/memory_file.hpp"
 #include "common/record.hpp"
-#include "transport/shm/memory_file.hpp"
 
 namespace mpigdr::shm {
 namespace {
@@ -92,27 +92,26 @@ int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t th
 
 Segment::Segment(const Arena* arena, std::size_t message_bytes)
     : nonce_(draw_nonce()), arena_(arena), message_bytes_(message_bytes) {
-  const MemoryFile made_file = make_memory_file(kMessagesStart + message_bytes_);
-  file_ = made_file.file;
-  memory_ = made_file.memory;
-  Header* const made = new (memory_) Header;
+  file_ = make_memory_file(kMessagesStart + message_bytes_);
+  Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
   for (int i = 0; i < kSlotChannels * kSlots; ++i)
-    new (static_cast<std::byte*>(memory_) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
+    new (static_cast<std::byte*>(file_.memory) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
 }
 
 Segment::~Segment() {
   // A rank that has mapped it need not wait for a rank that gave up.
   std::uint32_t pending = kPending;
-  header(memory_).verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
-                                                  std::memory_order_relaxed);
-  release({file_, memory_}, kMessagesStart + message_bytes_);
+  header(file_.memory)
+      .verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
+                                       std::memory_order_relaxed);
+  release(file_, kMessagesStart + message_bytes_);
 }
 
 std::string Segment::ticket() const {
-  return pack({std::to_string(::getpid()), std::to_string(file_), std::to_string(nonce_),
-               std::to_string(reinterpret_cast<std::uintptr_t>(&header(memory_).nonce)),
+  return pack({std::to_string(::getpid()), std::to_string(file_.file), std::to_string(nonce_),
+               std::to_string(reinterpret_cast<std::uintptr_t>(&header(file_.memory).nonce)),
                std::to_string(message_bytes_), arena_ ? arena_->ticket() : ""});
 }
 
@@ -148,7 +147,7 @@ Reach NodeMemory::attach(const std::vector<std::string>& tickets) {
     peer.bytes = kMessagesStart + ticket.message_bytes;
     message_bytes_ = std::min(message_bytes_, ticket.message_bytes);
     if (r == rank_) {
-      peer.memory = static_cast<std::byte*>(own_->memory_);
+      peer.memory = static_cast<std::byte*>(own_->file_.memory);
       continue;
     }
     void* memory = map_file_of(ticket.pid, ticket.file, peer.bytes);
@@ -172,7 +171,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   }
   std::unique_ptr<NodeMemory> node(new NodeMemory(std::move(own), rank, tickets.size(), std::move(members)));
   Reach reach = node->attach(tickets);
-  header(node->own_->memory_)
+  header(node->own_->file_.memory)
       .verdict.store(reach == Reach::None ? kFailed
                                           : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
                                                 (node->arenas_mapped_ ? kAndArenas : Verdict{}),
@@ -195,8 +194,8 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   }
   node->reach_ = reach;
   if (reach != Reach::None) {  // all have attached: /proc need not show the file any longer
-    ::close(node->own_->file_);
-    node->own_->file_ = -1;
+    ::close(node->own_->file_.file);
+    node->own_->file_.file = -1;
   }
   return node;
 }

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "common/memory_file.hpp"
 #include "common/reach.hpp"
 #include "common/staging.hpp"
 #include "common/types.hpp"
@@ -79,8 +80,7 @@ class Segment {
 
  private:
   friend class NodeMemory;
-  int file_ = -1;
-  void* memory_ = nullptr;
+  MemoryFile file_;
   std::uint64_t nonce_ = 0;
   const Arena* arena_;
   const std::size_t message_bytes_;

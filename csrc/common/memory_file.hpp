@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace mpigdr::shm {
+namespace mpigdr {
 
 // What a ticket of another process may say: no process has more addresses.
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 56;
@@ -16,14 +16,19 @@ struct MemoryFile {
   void* memory = nullptr;
 };
 
+// Who may write to it. Kernels before 5.1 cannot take away later writable mappings; the mode then keeps other
+// users out, as it does in any case.
+enum class Writers : std::uint8_t { All, Owner };
+
 // Pages are given out when they are touched. Throws Error(System).
-MemoryFile make_memory_file(std::size_t bytes);
+MemoryFile make_memory_file(std::size_t bytes, Writers writers = Writers::All);
 void release(MemoryFile file, std::size_t bytes);
 
 // Maps file `file` of process `pid`, if it is of this user and of exactly this size, for good; else null.
-void* map_file_of(std::int64_t pid, int file, std::size_t bytes);
+// Where its owner alone writes: for reading.
+void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers = Writers::All);
 
-// 64 random bits, to tell a file from another one that has got its number.
+// 64 random bits, which tell a file from another one that has got its number. Throws Error(System).
 std::uint64_t draw_nonce();
 
-}  // namespace mpigdr::shm
+}  // namespace mpigdr
