@@ -5,7 +5,6 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "torch/describe.hpp"
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
@@ -154,7 +153,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
       }
     }
     if (call.streams && call.streams->capturing(call.streams->current())) return capture(std::move(call));
-    IssueOptions shown = describe_tensors(call);
+    IssueOptions shown = call.described();
     auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, std::move(shown), call.accelerator, stream_result(call));
@@ -169,9 +168,9 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
   return with_torch_errors([&] {
     at::Tensor& tensor = only(tensors, what, "tensor");
     const bool any = peer == kAnySource;
-    const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-    TensorCall call(&devices_, what, title, type, true, c10d::kUnsetTimeout);
+    TensorCall call(&devices_, what, type, true, c10d::kUnsetTimeout);
+    if (any) call.title = "recvAnySource";
     call.inputs = call.outputs = {tensor};
     MessageCall message;
     message.send = send;
@@ -210,8 +209,7 @@ void MpiBackend::startCoalescing() {
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->call.calls.size() + block_->messages.calls.size(), " operations are dropped");
-    const TensorCall empty(&devices_, "coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true,
-                           c10d::kUnsetTimeout);
+    const TensorCall empty(&devices_, "coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
@@ -235,7 +233,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
     TensorCall& call = only_messages ? messages : collectives;
     if (call.streams && call.streams->capturing(call.streams->current()))
       return capture(std::move(messages.calls.empty() ? collectives : messages));
-    IssueOptions options = describe_tensors(call);
+    IssueOptions options = call.described();
     std::shared_ptr<StreamResult> result = stream_result(call);
     if (!only_messages && !messages.calls.empty()) {
       if (messages.streams != collectives.streams)
@@ -243,7 +241,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
              "coalesced: collectives and messages on different devices in one block, ",
              "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
-      options.join = hand_over(messages, describe_tensors(messages), result);
+      options.join = hand_over(messages, messages.described(), result);
       std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(call.epilogues));
     }
     issue(*block->work, call, std::move(options), collectives.accelerator || messages.accelerator,
@@ -259,14 +257,9 @@ uint64_t MpiBackend::getSequenceNumberForGroup() {
 
 c10d::ErrorType MpiBackend::getError() {
   if (!group_->failed()) return c10d::ErrorType::SUCCESS;
-  switch (group_->failure_code()) {
-    case ErrorCode::Timeout:
-      return c10d::ErrorType::TIMEOUT;
-    case ErrorCode::Remote:
-      return c10d::ErrorType::REMOTE_ERROR;
-    default:
-      return c10d::ErrorType::COMM_ERROR;
-  }
+  const ErrorCode code = group_->failure_code();
+  if (code == ErrorCode::Timeout) return c10d::ErrorType::TIMEOUT;
+  return code == ErrorCode::Remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
 }
 
 void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {

@@ -125,6 +125,16 @@ class MpiBackend : public c10d::Backend {
       }
     });
   }
+  // One of c10d's, whose arguments `fill` translates. The profiler knows it by `name`, or the title that
+  // `fill` gives it.
+  template <typename Opts, typename Fill>
+  WorkPtr collective(const char* name, c10d::OpType type, const Opts& opts, Fill&& fill) {
+    return with_torch_errors([&] {
+      TensorCall call(&devices_, name, type, opts.asyncOp, opts.timeout);
+      fill(call);
+      return run(std::move(call));
+    });
+  }
   // Tells the observers of this call; its span goes to the operation's Work, unless it `joins` a block, which
   // has one. Nulls if nothing observes.
   struct Profile {

@@ -10,16 +10,19 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-std::int64_t total(const std::vector<at::Tensor>& tensors) {
-  std::int64_t numel = 0;
-  for (const at::Tensor& t : tensors) numel += t.numel();
-  return numel;
-}
-
 std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> all;
   for (const at::Tensor& t : tensors) all.push_back(copyable(t));
   return all;
+}
+
+void show(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool flat) {
+  if (tensors.empty()) return;
+  if (flat) return shapes.add(c10::toString(tensors[0].scalar_type()), elements(tensors));
+  for (const at::Tensor& t : tensors) {
+    const at::IntArrayRef sizes = t.sizes();
+    shapes.add(c10::toString(t.scalar_type()), sizes.data(), sizes.size());
+  }
 }
 
 }  // namespace
@@ -65,7 +68,7 @@ at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) c
 }
 
 at::Tensor TensorCall::flat_stand_in(const std::vector<at::Tensor>& tensors) const {
-  return stand_in({total(tensors)}, tensors[0]);
+  return stand_in({elements(tensors)}, tensors[0]);
 }
 
 // On the floor, the stream on which the operation was issued: the copy back, which another thread may make,
@@ -193,6 +196,19 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
     });
   }
   calls.emplace_back(call);
+}
+
+IssueOptions TensorCall::described() const {
+  IssueOptions options;
+  options.profiler_name = title;
+  const bool lists = type == c10d::OpType::ALLTOALL;
+  show(options.inputs, inputs, lists || type == c10d::OpType::REDUCE_SCATTER);
+  show(options.outputs, outputs, lists || type == c10d::OpType::ALLGATHER);
+  if (const at::Tensor* const shown = first_tensor()) {
+    options.dtype = dtype_name(shown->scalar_type());
+    options.item_size = shown->element_size();
+  }
+  return options;
 }
 
 void TensorCall::append(TensorCall other) {
