@@ -39,7 +39,6 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   return with_torch_errors([&] {
-    this_job().check_process();
     std::lock_guard lock(mutex_);  // the transport is asked, and shutdown() closes it
     if (closed_) fail(ErrorCode::InvalidUsage, "algorithm: group ", group_->name(), " has been destroyed");
     return group_->algorithm(spec);
@@ -134,7 +133,6 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
 
 MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
   return with_torch_errors([&]() -> WorkPtr {
-    this_job().check_process();
     bool joins;
     {
       std::lock_guard lock(mutex_);
@@ -199,7 +197,6 @@ MpiBackend::WorkPtr MpiBackend::recvAnysource(Tensors& tensors, int tag) {
 
 void MpiBackend::startCoalescing() {
   with_torch_errors([&] {
-    this_job().check_process();
     std::lock_guard lock(mutex_);
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
@@ -226,7 +223,6 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
       std::lock_guard lock(mutex_);
       block.swap(block_);
     }
-    this_job().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
     TensorCall &collectives = block->call, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
@@ -251,8 +247,8 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
 }
 
 uint64_t MpiBackend::getSequenceNumberForGroup() {
-  with_torch_errors([] { this_job().check_process(); });  // a forked child must not take the lock
-  return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator);
+  return with_torch_errors(
+      [&] { return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator); });
 }
 
 c10d::ErrorType MpiBackend::getError() {
@@ -269,7 +265,6 @@ void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10
 
 void MpiBackend::waitForPendingWorks() {
   with_torch_errors([&] {
-    this_job().check_process();
     group_->engine().wait_all(*group_);
     const auto patience = group_->timeout();
     if (const int late = hooks_->wait_until_idle(patience))
@@ -294,7 +289,6 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
   with_torch_errors([&] {
-    this_job().check_process();
     if (group_->outstanding() > 0) this_job().note_failure();
     group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);
@@ -302,15 +296,11 @@ void MpiBackend::abort() {
 }
 
 void MpiBackend::shutdown() {
-  with_torch_errors(
-      [] { this_job().check_process(); });  // before the lock, which a forked child must not take
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = true;
-  }
   with_torch_errors([&] {
-    this_job().check_process();
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(closed_, true)) return;
+    }
     group_->engine().close(*group_);
     group_->share_devices(nullptr);
     this_job().group_closed(*group_);
@@ -319,7 +309,6 @@ void MpiBackend::shutdown() {
 
 int MpiBackend::mpi4py_handle() {
   return with_torch_errors([&] {
-    this_job().check_process();
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");

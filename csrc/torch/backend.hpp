@@ -112,11 +112,13 @@ class MpiBackend : public c10d::Backend {
   int mpi4py_handle();
 
  private:
-  // The free function, for all calls. One that finds no memory is not made on this rank, while the others
-  // carry it out: the group has failed, else the next one would be matched with it.
+  // The free function, for all calls. In a forked child it throws, before any lock is taken. A call that
+  // finds no memory is not made on this rank, while the others carry it out: the group has failed, else the
+  // next one would be matched with it.
   template <typename F>
   decltype(auto) with_torch_errors(F&& f) const {
     return torch_binding::with_torch_errors([&]() -> decltype(auto) {
+      this_job().check_process();
       try {
         return f();
       } catch (const NoMemory& error) {

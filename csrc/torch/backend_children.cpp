@@ -46,7 +46,6 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10
                                                     const std::vector<int>& ranks,
                                                     const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    this_job().check_process();
     std::vector<int> members;
     int own = -1;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -66,7 +65,6 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10
                                                     const c10::intrusive_ptr<c10d::Backend::Options>& opts,
                                                     const int& rank, const int& size) {
   return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    this_job().check_process();
     if (rank < 0 || rank >= size)
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;

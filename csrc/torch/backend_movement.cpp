@@ -237,7 +237,6 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
 
 MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
   return collective("barrier", OpType::BARRIER, opts, [&](TensorCall& call) {
-    this_job().check_process();
     if (devices_.capturing())
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "

@@ -83,7 +83,8 @@ struct TensorCall {
   // Notes where the tensors of this call are; throws if that is not one device.
   void place(const at::Tensor& tensor);
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
-  at::Tensor flat_stand_in(const std::vector<at::Tensor>& tensors) const;
+  at::Tensor readable_copy(const std::vector<at::Tensor>& tensors);
+  at::Tensor writable_copy(const std::vector<at::Tensor>& tensors, bool keeps);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
 
   std::optional<c10::Device> where_;  // the tensors' so far

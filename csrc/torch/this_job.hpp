@@ -1,6 +1,7 @@
 // The job of this process, over MPI, and what c10d asks of it.
 #pragma once
 
+#include <exception>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -8,6 +9,11 @@
 #include "torch/options.hpp"
 
 namespace mpigdr::torch_binding {
+
+// What a Python handler of a pending signal has raised (KeyboardInterrupt), else null: handlers of Python run
+// on its main thread, which must ask for them while a call of ours waits. On other threads null at once.
+// Takes the GIL.
+std::exception_ptr pending_interrupt();
 
 // Leaked: it outlives every atexit handler.
 Job& this_job();

@@ -10,7 +10,6 @@
 #include "common/error.hpp"
 #include "job/device_failure.hpp"
 #include "torch/errors.hpp"
-#include "torch/signals.hpp"
 #include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
