@@ -36,7 +36,7 @@ BUILD_INFO = "_build_info.json"
 # Beside the extension, if there is a toolkit of CUDA.
 CUDA_LIBRARY = "libmpi_gdr_cuda.so"
 # What CMake finds out again for each build, since the environment may have changed.
-FORGOTTEN = ("MPI_C_*", "MPI_*_LIBRARY", "MPI_RESULT_*", "MPI_GDR_NVCC", "MPI_GDR_FOUND_NVCC")
+FORGOTTEN = ("MPI_C_*", "MPI_*_LIBRARY", "MPI_RESULT_*", "MPI_GDR_MPIEXEC", "MPI_GDR_*NVCC")
 
 
 def give_up(sentence: str) -> NoReturn:
@@ -60,10 +60,10 @@ def check_python() -> str:
     """The folder of Python.h."""
     folder = sysconfig.get_path("include")
     if not Path(folder, "Python.h").exists():
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        package = f"python{sysconfig.get_python_version()}"
         give_up(
             f"there is no Python.h in {folder}: install the headers of this Python, in most systems the "
-            f"package python{version}-dev or python{version}-devel."
+            f"package {package}-dev or {package}-devel."
         )
     return folder
 
@@ -103,9 +103,7 @@ def commit() -> str | None:
     """Of the checkout that is built, "+changes" behind it where files differ from it; None: it is none."""
     if not (ROOT / ".git").exists():  # not that of a folder above
         return None
-    found = first_line(["git", "rev-parse", "HEAD"])
-    changed = first_line(["git", "status", "--porcelain", "--untracked-files=no"])
-    return f"{found}+changes" if found and changed else found
+    return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])
 
 
 def torch_version() -> str:
@@ -127,7 +125,7 @@ def minor_version(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def torch_settings() -> dict[str, object]:
+def torch_settings() -> dict[str, str]:
     """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a
     toolkit."""
     torch_version()
@@ -136,10 +134,10 @@ def torch_settings() -> dict[str, object]:
     from torch.utils.cpp_extension import include_paths, library_paths
 
     return {
-        "TORCH_INCLUDE_DIRS": include_paths(),
-        "TORCH_LIBRARY_DIRS": library_paths(),
+        "TORCH_INCLUDE_DIRS": ";".join(include_paths()),
+        "TORCH_LIBRARY_DIRS": ";".join(library_paths()),
         "TORCH_VERSION": torch.__version__,
-        "TORCH_CXX11_ABI": int(torch.compiled_with_cxx11_abi()),
+        "TORCH_CXX11_ABI": str(int(torch.compiled_with_cxx11_abi())),
         "TORCH_CUDA": torch.version.cuda or "",
     }
 
@@ -148,14 +146,9 @@ def find_mpicc() -> str:
     """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on
     PATH."""
     asked = os.environ.get("MPICC", "").strip()
-    if asked:
-        found = shutil.which(asked)
-        if not found:
-            give_up(
-                f"MPICC={asked} is not an executable file: set MPICC to the full path of your MPI's mpicc."
-            )
-        return os.path.abspath(found)
-    found = find_program("mpicc")
+    found = shutil.which(asked) if asked else find_program("mpicc")
+    if asked and not found:
+        give_up(f"MPICC={asked} is not an executable file: set MPICC to the full path of your MPI's mpicc.")
     if not found:
         give_up(
             "no mpicc found in $MPICC, beside this Python or on PATH: set MPICC to your MPI's mpicc, "
@@ -164,30 +157,17 @@ def find_mpicc() -> str:
     return os.path.abspath(found)
 
 
-def find_mpiexec(mpicc: str) -> str:
-    """The launcher beside mpicc; Debian adds a suffix to both (mpicc.openmpi, mpiexec.openmpi). "" if
-    none."""
-    folder, name = os.path.split(mpicc)
-    suffix = name[len("mpicc") :] if name.startswith("mpicc.") else ""
-    for launcher in (f"mpiexec{suffix}", f"mpirun{suffix}", "mpiexec", "mpirun"):
-        path = os.path.join(folder, launcher)
-        if os.access(path, os.X_OK):
-            return path
-    return ""
-
-
 class CMakeBuild(build_ext):
     """Configures and builds in build/, which is kept: only what changed is compiled again."""
 
     def build_extension(self, ext: Extension) -> None:
         check_compiler()
         cmake, mpicc, ninja = find_cmake(), find_mpicc(), find_program("ninja")
-        settings: dict[str, object] = {
+        settings = {
             "PACKAGE_VERSION": self.distribution.get_version(),
             "PYTHON_INCLUDE_DIR": check_python(),
             "PYTHON_MODULE_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
             "PYTHON_PACKAGES": sysconfig.get_path("purelib"),
-            "MPIEXEC": find_mpiexec(mpicc),
             **torch_settings(),
         }
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
@@ -195,36 +175,15 @@ class CMakeBuild(build_ext):
         configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
         configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
         configure += [*(f"-U{name}" for name in FORGOTTEN), f"-DMPI_C_COMPILER={mpicc}"]
-        for name, value in settings.items():
-            text = ";".join(value) if isinstance(value, list) else str(value)
-            configure.append(f"-DMPI_GDR_{name}={text}")
-        run(configure, folder)
-        cuda = cached(folder, "MPI_GDR_NVCC") != ""
+        run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        targets = ["_C", "mpi_gdr_cuda"] if cuda else ["_C"]
+        targets = ["_C", "mpi_gdr_cuda"] if cached(folder, "MPI_GDR_NVCC") else ["_C"]
         run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets], folder)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / f"_C{settings['PYTHON_MODULE_SUFFIX']}", target)
-        if cuda:
-            replace_file(folder / CUDA_LIBRARY, target.parent / CUDA_LIBRARY)
-        else:  # that of an earlier build
-            (target.parent / CUDA_LIBRARY).unlink(missing_ok=True)
-        architectures = [f"sm_{each}" for each in cached(folder, "MPI_GDR_CUDA_ARCHITECTURES").split(";")]
-        record = {
-            "torch_version": settings["TORCH_VERSION"],
-            "mpicc": mpicc,
-            "mpiexec": settings["MPIEXEC"],
-            "mpi_library_dirs": cached(folder, "MPI_GDR_MPI_LIBRARY_DIRS").split(";"),
-            "cuda": {
-                "version": cached(folder, "MPI_GDR_CUDA_VERSION"),
-                "architectures": [*architectures, "PTX"],
-            }
-            if cuda
-            else None,
-            "commit": commit(),
-            "compiler": first_line([cached(folder, "CMAKE_CXX_COMPILER"), "--version"]),
-        }
+        replace_file(folder / CUDA_LIBRARY, target.parent / CUDA_LIBRARY)
+        record = build_record(folder, mpicc, settings["TORCH_VERSION"])
         (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
 
     def copy_extensions_to_source(self) -> None:
@@ -233,14 +192,29 @@ class CMakeBuild(build_ext):
             built = Path(self.build_lib, *ext.name.split(".")[:-1])
             source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
             for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO, CUDA_LIBRARY):
-                if (built / name).exists():
-                    replace_file(built / name, source / name)
-                else:  # the CUDA library, which is not built everywhere
-                    (source / name).unlink(missing_ok=True)
+                replace_file(built / name, source / name)
+
+
+def build_record(folder: Path, mpicc: str, torch: str) -> dict[str, object]:
+    """BuildInfo of mpi_backend/build_info.py."""
+    architectures = [f"sm_{each}" for each in cached(folder, "MPI_GDR_CUDA_ARCHITECTURES").split(";")]
+    cuda = {"version": cached(folder, "MPI_GDR_CUDA_VERSION"), "architectures": [*architectures, "PTX"]}
+    return {
+        "torch_version": torch,
+        "mpicc": mpicc,
+        "mpiexec": cached(folder, "MPI_GDR_MPIEXEC"),
+        "mpi_library_dirs": cached(folder, "MPI_GDR_MPI_LIBRARY_DIRS").split(";"),
+        "cuda": cuda if cached(folder, "MPI_GDR_NVCC") else None,
+        "commit": commit(),
+        "compiler": first_line([cached(folder, "CMAKE_CXX_COMPILER"), "--version"]),
+    }
 
 
 def replace_file(source: Path, target: Path) -> None:
-    """Copies by way of a new file: a running process may have the old one mapped."""
+    """Copies by way of a new file: a running process may have the old one mapped. Removes that if there is no
+    source: the CUDA library is not built everywhere."""
+    if not source.exists():
+        return target.unlink(missing_ok=True)
     fresh = target.with_name(target.name + ".new")
     shutil.copy2(source, fresh)
     os.replace(fresh, target)

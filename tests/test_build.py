@@ -1,6 +1,7 @@
 """What setup.py and CMake find, and the one sentence where something is missing. Nothing is compiled here but
 programs of a few lines."""
 
+import functools
 import os
 import re
 import subprocess
@@ -115,16 +116,17 @@ def find_mpi(build, tmp_path_factory):
         'message(STATUS "FOLDERS=${MPI_GDR_MPI_LIBRARY_DIRS}")\n'
     )
 
-    def run(mpicc):
+    def run(mpicc):  # run.cached(): of the last one
         command = [build.find_cmake(), "-S", folder, "-B", folder / "build"]
         if (ninja := build.find_program("ninja")) is not None:
             command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         command += [*(f"-U{name}" for name in build.FORGOTTEN), f"-DMPI_C_COMPILER={mpicc}"]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120)
         if result.returncode != 0:
-            return build.cached(folder / "build", "MPI_GDR_PROBLEM")
+            return run.cached("MPI_GDR_PROBLEM")
         return dict(re.findall(r"^-- ([A-Z_]+)=(.*)$", result.stdout, re.M))
 
+    run.cached = functools.partial(build.cached, folder / "build")
     return run
 
 
@@ -142,7 +144,7 @@ def test_the_mpi_of_this_environment_is_usable(build, find_mpi):
     assert os.path.dirname(library) == folder and os.path.exists(library)
     # LD_LIBRARY_PATH comes before DT_RUNPATH, and after DT_RPATH.
     assert found["LINK_OPTIONS"].split(";") == ["-Wl,--enable-new-dtags", f"-Wl,-rpath,{folder}"]
-    assert os.access(build.find_mpiexec(mpicc), os.X_OK)
+    assert os.access(find_mpi.cached("MPI_GDR_MPIEXEC"), os.X_OK)
 
 
 @pytest.mark.parametrize("option", ["-show", "-showme:compile"])
@@ -174,11 +176,11 @@ def test_another_mpi_may_be_chosen_when_the_extension_is_loaded():
         ([], ""),
     ],
 )
-def test_the_launcher_beside_mpicc(build, tmp_path, present, expected):
+def test_the_launcher_beside_mpicc(find_mpi, tmp_path, present, expected):
     for name in present:
         script(tmp_path / name, "exit 0")
-    found = build.find_mpiexec(str(tmp_path / "mpicc.openmpi"))
-    assert found == (str(tmp_path / expected) if expected else "")
+    find_mpi(script(tmp_path / "mpicc.openmpi", "exit 1"))  # looked for before the library
+    assert find_mpi.cached("MPI_GDR_MPIEXEC") == (str(tmp_path / expected) if expected else "")
 
 
 def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):

@@ -16,8 +16,7 @@ void captured_group_failed(const Group& group) noexcept {
   try {
     log(LogLevel::Warn, "COLL", group.failure(), "; graphs hold collectives of group ", group.name(),
         ", whose replays could never end, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays go on "
-        "with "
-        "undefined results, and the next call on the group raises instead)");
+        "with undefined results, and the next call on the group raises instead)");
   } catch (const std::exception&) {
     // No memory for the text.
   }

@@ -26,16 +26,12 @@ std::uint64_t default_limit() {
   return std::min(kMostByDefault, static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) / 4);
 }
 
-std::uint64_t group_memory_limit() {
-  const Env& env = Env::get();
-  if (!env.node_memory) return 0;
-  return env.group_memory ? *env.group_memory : default_limit();
-}
-
 }  // namespace
 
 shm::Arena* group_arena() {
-  static const std::uint64_t limit = group_memory_limit();
+  static const std::uint64_t limit = [](const Env& env) {
+    return !env.node_memory ? 0 : env.group_memory ? *env.group_memory : default_limit();
+  }(Env::get());
   return shm::Arena::own(limit);
 }
 

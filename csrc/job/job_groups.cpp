@@ -35,7 +35,7 @@ std::vector<int> nodes_of(const Membership& job, const std::vector<int>& members
 
 bool on_one_node(const Membership& job, const std::vector<int>& members) {
   const std::vector<int> nodes = nodes_of(job, members);
-  return std::count(nodes.begin(), nodes.end(), nodes[0]) == static_cast<std::ptrdiff_t>(nodes.size());
+  return std::ranges::all_of(nodes, [&](int node) { return node == nodes[0]; });
 }
 
 // The ranks of the group that may share memory with this process, ascending: all of them where all are on its
@@ -54,8 +54,8 @@ std::vector<int> neighbours(const Membership& job, const std::vector<int>& membe
     if (nodes[static_cast<std::size_t>(r)] == own) node.push_back(r);
   }
   const bool apart = Env::get().ranks_per_node > 0 && !on_one_node(job, members);
-  if (!apart && all.size() <= kMostOnNode && std::all_of(all.begin(), all.end(), on_host)) return all;
-  if (std::all_of(node.begin(), node.end(), on_host)) return node;
+  if (!apart && all.size() <= kMostOnNode && std::ranges::all_of(all, on_host)) return all;
+  if (std::ranges::all_of(node, on_host)) return node;
   return {};
 }
 
@@ -76,14 +76,6 @@ std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t grou
 bool takes_device_addresses(const Network& network) {
   const Env::Choice choice = Env::get().gpu_aware;
   return choice == Env::Choice::Auto ? network.gpu_aware() : choice == Env::Choice::On;
-}
-
-bool all_of(const std::vector<Member>& members, bool Member::* flag) {
-  return std::all_of(members.begin(), members.end(), [flag](const Member& m) { return m.*flag; });
-}
-
-bool any_of(const std::vector<Member>& members, bool Member::* flag) {
-  return std::any_of(members.begin(), members.end(), [flag](const Member& m) { return m.*flag; });
 }
 
 void check_agreement(const std::string& group, const std::vector<Member>& members) {
@@ -111,8 +103,8 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   NewGroup made;
   made.members = request.members;
   made.transport = transport.get();
-  made.served = all_of(meeting.members, &Member::served);
-  made.gpu_aware = made.served && all_of(meeting.members, &Member::gpu_aware);
+  made.served = std::ranges::all_of(meeting.members, &Member::served);
+  made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);
   const GroupOptions options = options_of(request, meeting);
   // A device's memory is within the library's reach then, but not within that of our messages inside a node;
   // and both ends of a message must go the same way.
@@ -192,7 +184,7 @@ std::unique_ptr<Transport> Job::connect(const GroupRequest& request, const Meeti
   GroupTransportOptions options;
   options.ranks = request.members;
   options.tag = static_cast<int>((hash(request.members) + static_cast<std::uint64_t>(meeting.times)) % 32768);
-  options.accelerator_channel = any_of(meeting.members, &Member::accelerator);
+  options.accelerator_channel = std::ranges::any_of(meeting.members, &Member::accelerator);
   options.timeout = std::max<std::chrono::milliseconds>(request.timeout, std::chrono::seconds(1));
   options.name = request.name;
   const BlockingCalls::Call call(liveness_.blocking(), "the set-up of group " + request.name,

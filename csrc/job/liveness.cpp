@@ -18,6 +18,10 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kRemembered = 64;  // closed groups
 
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::ranges::find(ranks, rank) != ranks.end();
+}
+
 // How far a rank took part in a group.
 struct Part {
   std::string key;  // of the group
@@ -98,25 +102,24 @@ std::shared_ptr<Heartbeat> Liveness::heartbeat() const {
 
 void Liveness::opened(Engine& engine, const std::shared_ptr<GroupState>& group, std::vector<int> members,
                       std::string key) {
-  std::string lost;
+  const Known known{&engine, std::move(members), std::move(key)};
   std::deque<News> left;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(groups_, [](const Entry& e) { return e.group.expired(); });
-    groups_.push_back({&engine, group.get(), group, members, key, 0, ""});
+    groups_.push_back({known, group.get(), group});
     left = left_;
   }
   // News that came while the group was made has not reached it.
-  for (const News& news : left) depart({&engine, group, members, key, 0, ""}, news);
-  if (lost = lost_among(members); !lost.empty()) engine.lose({group.get()}, lost);
+  for (const News& news : left) depart({known, group}, news);
+  if (const std::string lost = lost_among(known.members); !lost.empty()) engine.lose({group.get()}, lost);
 }
 
 void Liveness::closed(const GroupState& group) {
   tell_failures();
-  std::vector<Open> open = open_groups();
-  for (Open& o : open)
-    if (o.group.get() == &group) {
-      std::string fields = reached(o);
+  for (const Open& open : open_groups())
+    if (open.group.get() == &group) {
+      std::string fields = reached(open);
       const std::lock_guard lock(mutex_);
       closed_.push_back(std::move(fields));
       if (closed_.size() > kRemembered) closed_.pop_front();
@@ -129,8 +132,7 @@ std::vector<Liveness::Open> Liveness::open_groups() const {
   std::vector<Open> open;
   const std::lock_guard lock(mutex_);
   for (const Entry& e : groups_)
-    if (auto group = e.group.lock())
-      open.push_back({e.engine, std::move(group), e.members, e.key, e.unfinished, e.failure});
+    if (auto group = e.group.lock()) open.push_back({e, std::move(group)});
   return open;
 }
 
@@ -184,7 +186,7 @@ std::string Liveness::missing() const {
 }
 
 void Liveness::on_news(const News& news, bool found_here) {
-  const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
+  const bool self = contains(news.ranks, rank());
   // Of a stopped process nothing else may say so: a thread in torch's own store calls gets no error. One
   // rank says it for all.
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
@@ -214,13 +216,11 @@ void Liveness::on_news(const News& news, bool found_here) {
 
 void Liveness::lose(const News& news) {
   network_.mark_failed();  // MPI_Finalize would wait for it
-  const bool self = std::find(news.ranks.begin(), news.ranks.end(), rank()) != news.ranks.end();
+  const bool self = contains(news.ranks, rank());
   const std::vector<Open> open_now = open_groups();
   std::vector<GroupState*> lost;
   for (const Open& open : open_now)
-    if (std::any_of(news.ranks.begin(), news.ranks.end(), [&](int rank) {
-          return std::find(open.members.begin(), open.members.end(), rank) != open.members.end();
-        }))
+    if (std::ranges::any_of(news.ranks, [&](int rank) { return contains(open.members, rank); }))
       lost.push_back(open.group.get());
   if (!lost.empty())  // the process has one engine
     open_now.front().engine->lose(lost,
@@ -276,9 +276,10 @@ void Liveness::tell_failures() {
   {
     const std::lock_guard lock(mutex_);
     for (Entry& e : groups_)
-      if (auto group = e.group.lock(); group && !e.failure.empty())
-        failed.push_back(
-            {e.engine, std::move(group), e.members, e.key, e.unfinished, std::exchange(e.failure, "")});
+      if (auto group = e.group.lock(); group && !e.failure.empty()) {
+        failed.push_back({e, std::move(group)});
+        e.failure.clear();
+      }
   }
   for (const Open& open : failed) {
     News news{News::Kind::Failed, {}, ""};
@@ -310,8 +311,7 @@ std::string Liveness::on_store_lost(const std::string& reason) {
   }
   return server +
          ": the process that hosts it, rank 0 or torchrun's agent, has ended or cannot be reached, and "
-         "nothing is "
-         "heard of the ranks on other hosts";
+         "nothing is heard of the ranks on other hosts";
 }
 
 void Liveness::on_tick() {

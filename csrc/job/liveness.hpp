@@ -79,22 +79,19 @@ class Liveness {
   void stop(std::chrono::milliseconds patience);
 
  private:
-  struct Entry {
+  struct Known {
     Engine* engine = nullptr;
-    const GroupState* address = nullptr;
-    std::weak_ptr<GroupState> group;
     std::vector<int> members;
     std::string key;
     int unfinished = 0;   // operations of the group when it failed
     std::string failure;  // that the others have not heard of yet; "": none
   };
-  struct Open {
-    Engine* engine;
+  struct Entry : Known {
+    const GroupState* address = nullptr;
+    std::weak_ptr<GroupState> group;
+  };
+  struct Open : Known {
     std::shared_ptr<GroupState> group;
-    std::vector<int> members;
-    std::string key;
-    int unfinished = 0;
-    std::string failure;
   };
   std::vector<Open> open_groups() const;
   std::vector<int> members_of(const GroupState& group) const;

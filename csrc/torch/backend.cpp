@@ -5,7 +5,6 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "torch/describe.hpp"
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
@@ -40,7 +39,6 @@ void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   return with_torch_errors([&] {
-    this_job().check_process();
     std::lock_guard lock(mutex_);  // the transport is asked, and shutdown() closes it
     if (closed_) fail(ErrorCode::InvalidUsage, "algorithm: group ", group_->name(), " has been destroyed");
     return group_->algorithm(spec);
@@ -135,7 +133,6 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
 
 MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
   return with_torch_errors([&]() -> WorkPtr {
-    this_job().check_process();
     bool joins;
     {
       std::lock_guard lock(mutex_);
@@ -154,7 +151,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
       }
     }
     if (call.streams && call.streams->capturing(call.streams->current())) return capture(std::move(call));
-    IssueOptions shown = describe_tensors(call);
+    IssueOptions shown = call.described();
     auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, std::move(shown), call.accelerator, stream_result(call));
@@ -169,9 +166,9 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
   return with_torch_errors([&] {
     at::Tensor& tensor = only(tensors, what, "tensor");
     const bool any = peer == kAnySource;
-    const char* const title = send ? "mpi-gdr:send" : any ? "mpi-gdr:recvAnySource" : "mpi-gdr:recv";
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
-    TensorCall call(&devices_, what, title, type, true, c10d::kUnsetTimeout);
+    TensorCall call(&devices_, what, type, true, c10d::kUnsetTimeout);
+    if (any) call.title = "recvAnySource";
     call.inputs = call.outputs = {tensor};
     MessageCall message;
     message.send = send;
@@ -200,7 +197,6 @@ MpiBackend::WorkPtr MpiBackend::recvAnysource(Tensors& tensors, int tag) {
 
 void MpiBackend::startCoalescing() {
   with_torch_errors([&] {
-    this_job().check_process();
     std::lock_guard lock(mutex_);
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
@@ -210,8 +206,7 @@ void MpiBackend::startCoalescing() {
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->call.calls.size() + block_->messages.calls.size(), " operations are dropped");
-    const TensorCall empty(&devices_, "coalesced", "mpi-gdr:coalesced", c10d::OpType::COALESCED, true,
-                           c10d::kUnsetTimeout);
+    const TensorCall empty(&devices_, "coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
         c10::make_intrusive<MpiWork>(
@@ -228,14 +223,13 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
       std::lock_guard lock(mutex_);
       block.swap(block_);
     }
-    this_job().check_process();
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
     TensorCall &collectives = block->call, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
     TensorCall& call = only_messages ? messages : collectives;
     if (call.streams && call.streams->capturing(call.streams->current()))
       return capture(std::move(messages.calls.empty() ? collectives : messages));
-    IssueOptions options = describe_tensors(call);
+    IssueOptions options = call.described();
     std::shared_ptr<StreamResult> result = stream_result(call);
     if (!only_messages && !messages.calls.empty()) {
       if (messages.streams != collectives.streams)
@@ -243,7 +237,7 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
              "coalesced: collectives and messages on different devices in one block, ",
              "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
-      options.join = hand_over(messages, describe_tensors(messages), result);
+      options.join = hand_over(messages, messages.described(), result);
       std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(call.epilogues));
     }
     issue(*block->work, call, std::move(options), collectives.accelerator || messages.accelerator,
@@ -253,20 +247,15 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
 }
 
 uint64_t MpiBackend::getSequenceNumberForGroup() {
-  with_torch_errors([] { this_job().check_process(); });  // a forked child must not take the lock
-  return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator);
+  return with_torch_errors(
+      [&] { return group_->sequence(Channel::Collective) + group_->sequence(Channel::Accelerator); });
 }
 
 c10d::ErrorType MpiBackend::getError() {
   if (!group_->failed()) return c10d::ErrorType::SUCCESS;
-  switch (group_->failure_code()) {
-    case ErrorCode::Timeout:
-      return c10d::ErrorType::TIMEOUT;
-    case ErrorCode::Remote:
-      return c10d::ErrorType::REMOTE_ERROR;
-    default:
-      return c10d::ErrorType::COMM_ERROR;
-  }
+  const ErrorCode code = group_->failure_code();
+  if (code == ErrorCode::Timeout) return c10d::ErrorType::TIMEOUT;
+  return code == ErrorCode::Remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
 }
 
 void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
@@ -276,7 +265,6 @@ void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10
 
 void MpiBackend::waitForPendingWorks() {
   with_torch_errors([&] {
-    this_job().check_process();
     group_->engine().wait_all(*group_);
     const auto patience = group_->timeout();
     if (const int late = hooks_->wait_until_idle(patience))
@@ -301,7 +289,6 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
   with_torch_errors([&] {
-    this_job().check_process();
     if (group_->outstanding() > 0) this_job().note_failure();
     group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);
@@ -309,15 +296,11 @@ void MpiBackend::abort() {
 }
 
 void MpiBackend::shutdown() {
-  with_torch_errors(
-      [] { this_job().check_process(); });  // before the lock, which a forked child must not take
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = true;
-  }
   with_torch_errors([&] {
-    this_job().check_process();
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(closed_, true)) return;
+    }
     group_->engine().close(*group_);
     group_->share_devices(nullptr);
     this_job().group_closed(*group_);
@@ -326,7 +309,6 @@ void MpiBackend::shutdown() {
 
 int MpiBackend::mpi4py_handle() {
   return with_torch_errors([&] {
-    this_job().check_process();
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");

@@ -15,7 +15,6 @@
 
 #include "torch/completion_hooks.hpp"
 #include "torch/errors.hpp"
-#include "torch/options.hpp"
 #include "torch/profile.hpp"
 #include "torch/tensor_call.hpp"
 #include "torch/this_job.hpp"
@@ -27,6 +26,9 @@ class MpiBackend : public c10d::Backend {
  public:
   using Tensors = std::vector<at::Tensor>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+  using StorePtr = c10::intrusive_ptr<c10d::Store>;
+  using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
   using Options = torch_binding::Options;  // c10d::Backend has a class of this name, too
 
@@ -35,7 +37,7 @@ class MpiBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return kBackendName; }
   // A copy: c10d writes name and timeout of a child into it when it splits this group.
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
+  OptionsPtr getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
@@ -83,13 +85,9 @@ class MpiBackend : public c10d::Backend {
   // group that the first has made, by the store, which c10d makes anew for each child.
   bool supportsSplitting() const override { return true; }
   // A group of some ranks of this one, in the order of `ranks`; null on others. Blocks until all have come.
-  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const std::vector<int>& ranks,
-                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+  BackendPtr split(const StorePtr& store, const std::vector<int>& ranks, const OptionsPtr& opts) override;
   // A group of `size` processes of this job that meet at `store`, each with a rank of its own choice.
-  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                          const c10::intrusive_ptr<c10d::Backend::Options>& opts,
-                                          const int& rank, const int& size) override;
+  BackendPtr merge(const StorePtr& store, const OptionsPtr& opts, const int& rank, const int& size) override;
 
   void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   // Until all operations have ended, well or not, each at its deadline at the latest, and the hook has
@@ -112,17 +110,29 @@ class MpiBackend : public c10d::Backend {
   int mpi4py_handle();
 
  private:
-  // The free function, for all calls. One that finds no memory is not made on this rank, while the others
-  // carry it out: the group has failed, else the next one would be matched with it.
+  // The free function, for all calls. In a forked child it throws, before any lock is taken. A call that
+  // finds no memory is not made on this rank, while the others carry it out: the group has failed, else the
+  // next one would be matched with it.
   template <typename F>
   decltype(auto) with_torch_errors(F&& f) const {
     return torch_binding::with_torch_errors([&]() -> decltype(auto) {
+      this_job().check_process();
       try {
         return f();
       } catch (const NoMemory& error) {
         group_->fail_with(std::string("the group failed earlier: ") + error.what(), ErrorCode::System);
         throw;
       }
+    });
+  }
+  // One of c10d's, whose arguments `fill` translates. The profiler knows it by `name`, or the title that
+  // `fill` gives it.
+  template <typename Opts, typename Fill>
+  WorkPtr collective(const char* name, c10d::OpType type, const Opts& opts, Fill&& fill) {
+    return with_torch_errors([&] {
+      TensorCall call(&devices_, name, type, opts.asyncOp, opts.timeout);
+      fill(call);
+      return run(std::move(call));
     });
   }
   // Tells the observers of this call; its span goes to the operation's Work, unless it `joins` a block, which
@@ -160,11 +170,10 @@ class MpiBackend : public c10d::Backend {
   void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 
-  c10::intrusive_ptr<c10d::Backend> make_child(const c10::intrusive_ptr<c10d::Store>& store,
-                                               std::vector<int> world_ranks, int rank,
-                                               const c10d::Backend::Options& opts);
+  BackendPtr make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
+                        const c10d::Backend::Options& opts);
   // Already made over this store and still in use; null: none.
-  c10::intrusive_ptr<c10d::Backend> known_child(const c10d::Store* store);
+  BackendPtr known_child(const c10d::Store* store);
 
   const std::shared_ptr<Group> group_;
   const std::vector<int> world_ranks_;  // of the members
@@ -198,7 +207,7 @@ class MpiBackend : public c10d::Backend {
   std::atomic<bool> described_{false};         // the flight log knows the user's name of the group
   // The stores are held so that no other can come to stand at the same address.
   struct Child {
-    c10::intrusive_ptr<c10d::Store> store;
+    StorePtr store;
     c10::weak_intrusive_ptr<c10d::Backend> backend;
   };
   std::vector<Child> children_;

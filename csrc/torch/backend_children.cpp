@@ -9,13 +9,11 @@
 
 namespace mpigdr::torch_binding {
 
-c10::intrusive_ptr<c10d::Backend::Options> MpiBackend::getBackendOptions() {
-  return c10::make_intrusive<Options>(*options_);
-}
+MpiBackend::OptionsPtr MpiBackend::getBackendOptions() { return c10::make_intrusive<Options>(*options_); }
 
-c10::intrusive_ptr<c10d::Backend> MpiBackend::known_child(const c10d::Store* store) {
+MpiBackend::BackendPtr MpiBackend::known_child(const c10d::Store* store) {
   std::lock_guard lock(mutex_);
-  c10::intrusive_ptr<c10d::Backend> found;
+  BackendPtr found;
   std::erase_if(children_, [&](const Child& child) {
     auto backend = child.backend.lock();
     if (backend && child.store.get() == store) found = backend;
@@ -24,9 +22,8 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::known_child(const c10d::Store* sto
   return found;
 }
 
-c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_ptr<c10d::Store>& store,
-                                                         std::vector<int> world_ranks, int rank,
-                                                         const c10d::Backend::Options& opts) {
+MpiBackend::BackendPtr MpiBackend::make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
+                                              const c10d::Backend::Options& opts) {
   auto options = c10::make_intrusive<Options>(*options_);
   options->timeout = opts.timeout;
   if (const auto* ours = dynamic_cast<const Options*>(&opts)) options->selection = ours->selection;
@@ -35,18 +32,15 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::make_child(const c10::intrusive_pt
   options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());
   const auto size = static_cast<int>(world_ranks.size());
   Job::NewGroup made = this_job().make_group(child_request(*options, rank, std::move(world_ranks)));
-  c10::intrusive_ptr<c10d::Backend> child =
-      c10::make_intrusive<MpiBackend>(rank, size, std::move(made), std::move(options));
+  BackendPtr child = c10::make_intrusive<MpiBackend>(rank, size, std::move(made), std::move(options));
   std::lock_guard lock(mutex_);
   children_.push_back({store, c10::weak_intrusive_ptr<c10d::Backend>(child)});
   return child;
 }
 
-c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const std::vector<int>& ranks,
-                                                    const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
-  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    this_job().check_process();
+MpiBackend::BackendPtr MpiBackend::split(const StorePtr& store, const std::vector<int>& ranks,
+                                         const OptionsPtr& opts) {
+  return with_torch_errors([&]() -> BackendPtr {
     std::vector<int> members;
     int own = -1;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -62,11 +56,9 @@ c10::intrusive_ptr<c10d::Backend> MpiBackend::split(const c10::intrusive_ptr<c10
   });
 }
 
-c10::intrusive_ptr<c10d::Backend> MpiBackend::merge(const c10::intrusive_ptr<c10d::Store>& store,
-                                                    const c10::intrusive_ptr<c10d::Backend::Options>& opts,
-                                                    const int& rank, const int& size) {
-  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    this_job().check_process();
+MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr& opts, const int& rank,
+                                         const int& size) {
+  return with_torch_errors([&]() -> BackendPtr {
     if (rank < 0 || rank >= size)
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;

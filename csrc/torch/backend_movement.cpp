@@ -1,7 +1,6 @@
 // The collectives that move data: what arrives is what was sent, whatever its type. Counts are in bytes.
 #include "common/error.hpp"
 #include "torch/backend.hpp"
-#include "torch/errors.hpp"
 #include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
@@ -46,12 +45,11 @@ void check_to_itself(const CollectiveSpec& spec, const char* what) {
          " bytes and receives ", spec.recv_counts[spec.rank], " from itself, expected equal ones");
 }
 
-void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int rank, int size,
-                    const char* what) {
-  check_strided(output, what, "output");
-  check_strided(input, what, "input");
-  check_same_dtype(output, input, what, "output", "input");
-  check_numel(output, input.numel() * size, what, "output", "the input's, once per rank");
+void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int rank, int size) {
+  check_strided(output, call.name, "output");
+  check_strided(input, call.name, "input");
+  check_same_dtype(output, input, call.name, "output", "input");
+  check_numel(output, input.numel() * size, call.name, "output", "the input's, once per rank");
   CollectiveSpec spec{Collective::AllGather, rank, size};
   spec.count = byte_count(input);
   call.inputs.push_back(input);
@@ -69,10 +67,8 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
 }  // namespace
 
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "broadcast";
-    TensorCall call(&devices_, what, "mpi-gdr:broadcast", OpType::BROADCAST, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
+  return collective("broadcast", OpType::BROADCAST, opts, [&](TensorCall& call) {
+    at::Tensor& tensor = only(tensors, call.name, "tensors");
     CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(tensor);
     show(call.detail, tensor);
@@ -80,76 +76,62 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::Broadcas
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.readable(tensor) : call.writable(tensor, false)).data_ptr();
     call.add(spec, data, data);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather";
-    TensorCall call(&devices_, what, "mpi-gdr:all_gather", OpType::ALLGATHER, opts.asyncOp, opts.timeout);
-    at::Tensor& input = only(inputs, what, "input");
+  return collective("all_gather", OpType::ALLGATHER, opts, [&](TensorCall& call) {
+    at::Tensor& input = only(inputs, call.name, "input");
     if (outputs.size() != 1)
-      fail(ErrorCode::InvalidUsage, what, ": output_tensors holds ", outputs.size(), " lists, expected 1");
+      fail(ErrorCode::InvalidUsage, call.name, ": output_tensors holds ", outputs.size(),
+           " lists, expected 1");
     CollectiveSpec spec{Collective::AllGather, rank_, size_};
-    set_counts(spec, outputs[0], input, Unit::Bytes, what, "tensor_list", "tensor");
+    set_counts(spec, outputs[0], input, Unit::Bytes, call.name, "tensor_list", "tensor");
     show(call.detail, input);
     call.inputs = {input};
     call.outputs = outputs[0];
     const void* in = call.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
     call.add(spec, in, call.writable_flat(outputs[0]).data_ptr());
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather_into_tensor";
-    TensorCall call(&devices_, what, "mpi-gdr:_all_gather_base", OpType::_ALLGATHER_BASE, opts.asyncOp,
-                    opts.timeout);
-    add_all_gather(call, output, input, rank_, size_, what);
+  return collective("all_gather_into_tensor", OpType::_ALLGATHER_BASE, opts, [&](TensorCall& call) {
+    call.title = "_all_gather_base";
+    add_all_gather(call, output, input, rank_, size_);
     show(call.detail, input);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather_into_tensor_coalesced";
-    TensorCall call(&devices_, what, "mpi-gdr:all_gather_into_tensor_coalesced", OpType::COALESCED,
-                    opts.asyncOp, opts.timeout);
-    check_pairs(outputs, inputs, what);
-    for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_all_gather(call, outputs[i], inputs[i], rank_, size_, what);
+  return collective("all_gather_into_tensor_coalesced", OpType::COALESCED, opts, [&](TensorCall& call) {
+    check_pairs(outputs, inputs, call.name);
+    for (std::size_t i = 0; i < inputs.size(); ++i) add_all_gather(call, outputs[i], inputs[i], rank_, size_);
     call.detail.tensors = inputs.size();
-    return run(std::move(call));
   });
 }
 
 // `outputs`: one list per rank, of as many tensors as there are inputs.
 MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_gather_coalesced";
-    TensorCall call(&devices_, what, "mpi-gdr:all_gather_coalesced", OpType::ALLGATHER_COALESCED,
-                    opts.asyncOp, opts.timeout);
-    check_not_empty(inputs, what, "input_tensor_list");
+  return collective("all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts, [&](TensorCall& call) {
+    check_not_empty(inputs, call.name, "input_tensor_list");
     if (outputs.size() != static_cast<std::size_t>(size_))
-      fail(ErrorCode::InvalidUsage, what, ": output_tensor_lists holds ", outputs.size(), " lists, expected ",
-           size_, ", one per rank");
+      fail(ErrorCode::InvalidUsage, call.name, ": output_tensor_lists holds ", outputs.size(),
+           " lists, expected ", size_, ", one per rank");
     for (const Tensors& list : outputs)
       if (list.size() != inputs.size())
-        fail(ErrorCode::InvalidUsage, what, ": a list of output_tensor_lists holds ", list.size(),
+        fail(ErrorCode::InvalidUsage, call.name, ": a list of output_tensor_lists holds ", list.size(),
              " tensors, expected ", inputs.size(), ", as many as input_tensor_list");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      check_strided(inputs[i], what, "input_tensor_list");
-      check_same_device(inputs[i], inputs[0], what, "input_tensor_list");
+      check_strided(inputs[i], call.name, "input_tensor_list");
+      check_same_device(inputs[i], inputs[0], call.name, "input_tensor_list");
       Tensors from_all;
       for (const Tensors& list : outputs) from_all.push_back(list[i]);
-      check_list(from_all, inputs[i], size_, what, "output_tensor_lists", "input_tensor_list");
+      check_list(from_all, inputs[i], size_, call.name, "output_tensor_lists", "input_tensor_list");
       CollectiveSpec spec{Collective::AllGather, rank_, size_};
       spec.count = byte_count(inputs[i]);
       const void* in = call.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
@@ -158,7 +140,6 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
     call.detail.tensors = inputs.size();
     call.inputs = inputs;
     for (const Tensors& list : outputs) call.outputs.insert(call.outputs.end(), list.begin(), list.end());
-    return run(std::move(call));
   });
 }
 
@@ -166,44 +147,40 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               std::vector<int64_t>& output_splits,
                                               std::vector<int64_t>& input_splits,
                                               const c10d::AllToAllOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_to_all_single";
-    TensorCall call(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL_BASE, opts.asyncOp, opts.timeout);
-    check_strided(output, what, "output");
-    check_strided(input, what, "input");
-    check_same_dtype(output, input, what, "output", "input");
+  return collective("all_to_all_single", OpType::ALLTOALL_BASE, opts, [&](TensorCall& call) {
+    call.title = "all_to_all";
+    check_strided(output, call.name, "output");
+    check_strided(input, call.name, "input");
+    check_same_dtype(output, input, call.name, "output", "input");
     CollectiveSpec spec{Collective::AllToAll, rank_, size_};
     spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
-    check_to_itself(spec, what);
+    check_to_itself(spec, call.name);
     show(call.detail, input);
     call.inputs = {input};
     call.outputs = {output};
     const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
     call.add(spec, in, call.writable(output, false).data_ptr());
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                          const c10d::AllToAllOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_to_all";
-    TensorCall call(&devices_, what, "mpi-gdr:all_to_all", OpType::ALLTOALL, opts.asyncOp, opts.timeout);
-    check_length(outputs, size_, what, "output_tensor_list");
-    check_length(inputs, size_, what, "input_tensor_list");
+  return collective("all_to_all", OpType::ALLTOALL, opts, [&](TensorCall& call) {
+    check_length(outputs, size_, call.name, "output_tensor_list");
+    check_length(inputs, size_, call.name, "input_tensor_list");
     bool aliases = false;
     for (const auto& [list, name] :
          {std::pair(&outputs, "output_tensor_list"), {&inputs, "input_tensor_list"}})
       for (const at::Tensor& t : *list) {
-        check_strided(t, what, name);
-        check_same_dtype(t, outputs[0], what, name, "output_tensor_list[0]");
+        check_strided(t, call.name, name);
+        check_same_dtype(t, outputs[0], call.name, name, "output_tensor_list[0]");
         aliases |= t.is_alias_of(outputs[0]) && list == &inputs;
       }
     CollectiveSpec spec{Collective::AllToAll, rank_, size_};
     spec.send_counts = byte_counts(inputs);
     spec.recv_counts = byte_counts(outputs);
-    check_to_itself(spec, what);
+    check_to_itself(spec, call.name);
     call.detail.tensors = inputs.size();
     show(call.detail, inputs[0]);
     call.inputs = inputs;
@@ -213,46 +190,40 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
       for (at::Tensor& t : sent) t = t.clone();
     const void* in = call.readable_flat(sent).const_data_ptr();
     call.add(spec, in, call.writable_flat(outputs).data_ptr());
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                        const c10d::GatherOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "gather";
-    TensorCall call(&devices_, what, "mpi-gdr:gather", OpType::GATHER, opts.asyncOp, opts.timeout);
-    at::Tensor& input = only(inputs, what, "tensor");
-    check_root(opts.rootRank, size_, what);
+  return collective("gather", OpType::GATHER, opts, [&](TensorCall& call) {
+    at::Tensor& input = only(inputs, call.name, "tensor");
+    check_root(opts.rootRank, size_, call.name);
     CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(input);
     show(call.detail, input);
     call.inputs = {input};
     void* out = nullptr;
-    if (check_root_list(outputs, rank_ == opts.rootRank, what, "gather_list")) {
-      check_list(outputs[0], input, size_, what, "gather_list", "tensor");
+    if (check_root_list(outputs, rank_ == opts.rootRank, call.name, "gather_list")) {
+      check_list(outputs[0], input, size_, call.name, "gather_list", "tensor");
       call.outputs = outputs[0];
       out = call.writable_flat(outputs[0]).data_ptr();
     }
     call.add(spec, call.readable(out ? apart(input, outputs[0][rank_], 0) : input).const_data_ptr(), out);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                         const c10d::ScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "scatter";
-    TensorCall call(&devices_, what, "mpi-gdr:scatter", OpType::SCATTER, opts.asyncOp, opts.timeout);
-    at::Tensor& output = only(outputs, what, "tensor");
-    check_root(opts.rootRank, size_, what);
+  return collective("scatter", OpType::SCATTER, opts, [&](TensorCall& call) {
+    at::Tensor& output = only(outputs, call.name, "tensor");
+    check_root(opts.rootRank, size_, call.name);
     CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
     spec.count = byte_count(output);
     show(call.detail, output);
     call.outputs = {output};
     const void* in = nullptr;
-    if (check_root_list(inputs, rank_ == opts.rootRank, what, "scatter_list")) {
-      check_list(inputs[0], output, size_, what, "scatter_list", "tensor");
+    if (check_root_list(inputs, rank_ == opts.rootRank, call.name, "scatter_list")) {
+      check_list(inputs[0], output, size_, call.name, "scatter_list", "tensor");
       call.inputs = inputs[0];
       Tensors sent = inputs[0];
       // In place: the root's own part may be its output.
@@ -261,22 +232,18 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
       in = call.readable_flat(sent).const_data_ptr();
     }
     call.add(spec, in, call.writable(output, false).data_ptr());
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
-  with_torch_errors([&] {
-    this_job().check_process();
+  return collective("barrier", OpType::BARRIER, opts, [&](TensorCall& call) {
     if (devices_.capturing())
       fail(ErrorCode::InvalidUsage,
            "barrier: the current stream is being captured into a graph, and the CPU would wait: call it "
            "outside of the graph");
     wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
+    call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   });
-  TensorCall call(&devices_, "barrier", "mpi-gdr:barrier", OpType::BARRIER, opts.asyncOp, opts.timeout);
-  call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
-  return run(std::move(call));
 }
 
 }  // namespace mpigdr::torch_binding

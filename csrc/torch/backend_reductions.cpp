@@ -1,7 +1,6 @@
 // The collectives that reduce.
 #include "common/error.hpp"
 #include "torch/backend.hpp"
-#include "torch/errors.hpp"
 #include "torch/sparse.hpp"
 #include "torch/tensors.hpp"
 
@@ -10,16 +9,23 @@ namespace {
 
 using c10d::OpType;
 
-void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
+// Of one tensor, or one as large.
+CollectiveSpec reducing(Collective collective, const at::Tensor& tensor, const Reduction& r, int rank,
                         int size, const char* what) {
-  check_strided(output, what, "output");
-  check_strided(input, what, "input");
-  check_same_dtype(output, input, what, "output", "input");
-  check_numel(input, output.numel() * size, what, "input", "the output's, once per rank");
-  CollectiveSpec spec{Collective::ReduceScatter, rank, size};
-  spec.count = output.numel();
-  spec.dtype = data_type(output, what, r.op);
+  CollectiveSpec spec{collective, rank, size};
+  spec.count = tensor.numel();
+  spec.dtype = data_type(tensor, what, r.op);
   spec.op = r.op;
+  return spec;
+}
+
+void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
+                        int size) {
+  check_strided(output, call.name, "output");
+  check_strided(input, call.name, "input");
+  check_same_dtype(output, input, call.name, "output", "input");
+  check_numel(input, output.numel() * size, call.name, "input", "the output's, once per rank");
+  const CollectiveSpec spec = reducing(Collective::ReduceScatter, output, r, rank, size, call.name);
   call.inputs.push_back(input);
   call.outputs.push_back(output);
   const auto own = -static_cast<std::int64_t>(byte_count(output)) * rank;
@@ -30,82 +36,60 @@ void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input,
 }  // namespace
 
 MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "all_reduce";
-    if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
-      return run(sparse_all_reduce(tensors[0], opts, rank_, size_));
-    TensorCall call(&devices_, what, "mpi-gdr:all_reduce", OpType::ALLREDUCE, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::AllReduce, rank_, size_};
-    spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what, r.op);
-    spec.op = r.op;
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+    return allreduce_sparse(tensors, opts);
+  return collective("all_reduce", OpType::ALLREDUCE, opts, [&](TensorCall& call) {
+    at::Tensor& tensor = only(tensors, call.name, "tensors");
+    const Reduction r = reduction(opts.reduceOp, call.name);
+    const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
     void* data = call.writable(tensor, true).data_ptr();
     call.add(spec, data, data, r.factor);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
                                                     const c10d::AllreduceCoalescedOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "allreduce_coalesced";
-    TensorCall call(&devices_, what, "mpi-gdr:all_reduce_coalesced", OpType::COALESCED, opts.asyncOp,
-                    opts.timeout);
-    const Reduction r = reduction(opts.reduceOp, what);
-    check_not_empty(tensors, what, "tensors");
+  return collective("allreduce_coalesced", OpType::COALESCED, opts, [&](TensorCall& call) {
+    call.title = "all_reduce_coalesced";
+    const Reduction r = reduction(opts.reduceOp, call.name);
+    check_not_empty(tensors, call.name, "tensors");
     for (at::Tensor& tensor : tensors) {
-      check_strided(tensor, what, "tensors");
-      check_same_device(tensor, tensors[0], what, "tensors");
-      CollectiveSpec spec{Collective::AllReduce, rank_, size_};
-      spec.count = tensor.numel();
-      spec.dtype = data_type(tensor, what, r.op);
-      spec.op = r.op;
+      check_strided(tensor, call.name, "tensors");
+      check_same_device(tensor, tensors[0], call.name, "tensors");
+      const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
       void* data = call.writable(tensor, true).data_ptr();
       call.add(spec, data, data, r.factor);
     }
     call.detail.tensors = tensors.size();
     call.inputs = call.outputs = tensors;
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce";
-    TensorCall call(&devices_, what, "mpi-gdr:reduce", OpType::REDUCE, opts.asyncOp, opts.timeout);
-    at::Tensor& tensor = only(tensors, what, "tensors");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::Reduce, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = tensor.numel();
-    spec.dtype = data_type(tensor, what, r.op);
-    spec.op = r.op;
+  return collective("reduce", OpType::REDUCE, opts, [&](TensorCall& call) {
+    at::Tensor& tensor = only(tensors, call.name, "tensors");
+    const Reduction r = reduction(opts.reduceOp, call.name);
+    CollectiveSpec spec = reducing(Collective::Reduce, tensor, r, rank_, size_, call.name);
+    spec.root = static_cast<int>(opts.rootRank);
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
     void* data = (root ? call.writable(tensor, true) : call.readable(tensor)).data_ptr();
     call.add(spec, data, root ? data : nullptr, r.factor);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter";
-    TensorCall call(&devices_, what, "mpi-gdr:reduce_scatter", OpType::REDUCE_SCATTER, opts.asyncOp,
-                    opts.timeout);
-    at::Tensor& output = only(outputs, what, "output");
+  return collective("reduce_scatter", OpType::REDUCE_SCATTER, opts, [&](TensorCall& call) {
+    at::Tensor& output = only(outputs, call.name, "output");
     if (inputs.size() != 1)
-      fail(ErrorCode::InvalidUsage, what, ": input_tensors holds ", inputs.size(), " lists, expected 1");
-    const Reduction r = reduction(opts.reduceOp, what);
-    CollectiveSpec spec{Collective::ReduceScatter, rank_, size_};
-    set_counts(spec, inputs[0], output, Unit::Elements, what, "input_list", "output");
-    spec.dtype = data_type(output, what, r.op);
-    spec.op = r.op;
+      fail(ErrorCode::InvalidUsage, call.name, ": input_tensors holds ", inputs.size(), " lists, expected 1");
+    const Reduction r = reduction(opts.reduceOp, call.name);
+    CollectiveSpec spec = reducing(Collective::ReduceScatter, output, r, rank_, size_, call.name);
+    set_counts(spec, inputs[0], output, Unit::Elements, call.name, "input_list", "output");
     show(call.detail, output);
     call.inputs = inputs[0];
     call.outputs = {output};
@@ -114,35 +98,27 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
     const void* in = call.readable_flat(reduced).const_data_ptr();
     call.add(spec, in, call.writable(output, false).data_ptr(), r.factor);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter_tensor";
-    TensorCall call(&devices_, what, "mpi-gdr:_reduce_scatter_base", OpType::_REDUCE_SCATTER_BASE,
-                    opts.asyncOp, opts.timeout);
-    const Reduction r = reduction(opts.reduceOp, what);
-    add_reduce_scatter(call, output, input, r, rank_, size_, what);
+  return collective("reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE, opts, [&](TensorCall& call) {
+    call.title = "_reduce_scatter_base";
+    const Reduction r = reduction(opts.reduceOp, call.name);
+    add_reduce_scatter(call, output, input, r, rank_, size_);
     show(call.detail, output);
-    return run(std::move(call));
   });
 }
 
 MpiBackend::WorkPtr MpiBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& opts) {
-  return with_torch_errors([&] {
-    const char* const what = "reduce_scatter_tensor_coalesced";
-    TensorCall call(&devices_, what, "mpi-gdr:reduce_scatter_tensor_coalesced", OpType::COALESCED,
-                    opts.asyncOp, opts.timeout);
-    check_pairs(outputs, inputs, what);
-    const Reduction r = reduction(opts.reduceOp, what);
+  return collective("reduce_scatter_tensor_coalesced", OpType::COALESCED, opts, [&](TensorCall& call) {
+    check_pairs(outputs, inputs, call.name);
+    const Reduction r = reduction(opts.reduceOp, call.name);
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      add_reduce_scatter(call, outputs[i], inputs[i], r, rank_, size_, what);
+      add_reduce_scatter(call, outputs[i], inputs[i], r, rank_, size_);
     call.detail.tensors = inputs.size();
-    return run(std::move(call));
   });
 }
 

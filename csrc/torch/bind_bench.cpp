@@ -18,7 +18,7 @@ namespace mpigdr {
 namespace {
 
 using torch_binding::parse_op;
-using torch_binding::with_torch_errors;
+using torch_binding::translating;
 
 mpi::RawKind parse_kind(const std::string& text) {
   for (int k = 0; k < mpi::kRawKindCount; ++k)
@@ -26,13 +26,16 @@ mpi::RawKind parse_kind(const std::string& text) {
   fail(ErrorCode::InvalidUsage, "collective='", text, "', expected the name of a collective");
 }
 
+void check_plain(const char* what, const at::Tensor& t) {
+  if (!t.is_contiguous() || !t.device().is_cpu())
+    fail(ErrorCode::InvalidUsage, what, ": expected contiguous tensors on the CPU, got ",
+         torch_binding::describe(t));
+}
+
 mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Tensor& input,
                       const at::Tensor& output, std::int64_t count, const std::string& op, int root) {
-  const at::Tensor* tensors[] = {&input, &output};
-  for (const at::Tensor* t : tensors)
-    if (!t->is_contiguous() || !t->device().is_cpu())
-      fail(ErrorCode::InvalidUsage, "raw_mpi: expected contiguous tensors on the CPU, got ",
-           torch_binding::describe(*t));
+  check_plain("raw_mpi", input);
+  check_plain("raw_mpi", output);
   mpi::RawCall call;
   call.kind = parse_kind(collective);
   call.in_place = in_place;
@@ -57,9 +60,7 @@ mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
   turn.peer = peer;
   for (const auto* tensors : {&outgoing, &incoming})
     for (const at::Tensor& t : *tensors) {
-      if (!t.is_contiguous() || !t.device().is_cpu())
-        fail(ErrorCode::InvalidUsage, "time_messages: expected contiguous tensors on the CPU, got ",
-             torch_binding::describe(t));
+      check_plain("time_messages", t);
       if (turn.bytes != 0 && t.nbytes() != turn.bytes)
         fail(ErrorCode::InvalidUsage, "time_messages: expected tensors of equal size, got ",
              torch_binding::describe(t));
@@ -74,21 +75,18 @@ mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
 
 void bind_bench(py::module_& module) {
   py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
-  m.def(
-      "objection",
-      [](const std::string& collective, bool in_place, const at::Tensor& input, const at::Tensor& output,
-         std::int64_t count, const std::string& op, int root) {
-        return with_torch_errors(
-            [&] { return mpi::objection(raw_call(collective, in_place, input, output, count, op, root)); });
-      },
-      py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
-      py::arg("op"), py::arg("root"), "Why MPI cannot do it, or \"\".");
-  m.def(
-      "time",
-      [](const std::string& collective, bool in_place, const at::Tensor& input, const at::Tensor& output,
-         std::int64_t count, const std::string& op, int root, int warmup, int iterations,
-         const std::optional<at::Tensor>& fresh, const std::optional<at::Tensor>& to, double timeout) {
-        return with_torch_errors([&] {
+  m.def("objection",
+        translating(+[](const std::string& collective, bool in_place, const at::Tensor& input,
+                        const at::Tensor& output, std::int64_t count, const std::string& op, int root) {
+          return mpi::objection(raw_call(collective, in_place, input, output, count, op, root));
+        }),
+        py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
+        py::arg("op"), py::arg("root"), "Why MPI cannot do it, or \"\".");
+  m.def("time",
+        translating(+[](const std::string& collective, bool in_place, const at::Tensor& input,
+                        const at::Tensor& output, std::int64_t count, const std::string& op, int root,
+                        int warmup, int iterations, const std::optional<at::Tensor>& fresh,
+                        const std::optional<at::Tensor>& to, double timeout) {
           mpi::RawTiming timing{warmup, iterations};
           timing.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3));
           if (fresh && to) {
@@ -103,54 +101,41 @@ void bind_bench(py::module_& module) {
           const mpi::RawCall call = raw_call(collective, in_place, input, output, count, op, root);
           py::gil_scoped_release no_gil;
           return mpi::time_raw(call, timing);
-        });
-      },
-      py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
-      py::arg("op"), py::arg("root"), py::arg("warmup"), py::arg("iterations"),
-      py::arg("fresh") = std::nullopt, py::arg("to") = std::nullopt, py::arg("timeout_seconds") = 300.0,
-      "Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, "
-      "and all ranks start together; neither is timed. Ends the process if it takes longer than the "
-      "timeout.");
-  m.def(
-      "time_messages",
-      [](const std::string& pattern, bool first, int peer, const std::vector<at::Tensor>& outgoing,
-         const std::vector<at::Tensor>& incoming, int warmup, int iterations, double timeout) {
-        return with_torch_errors([&] {
+        }),
+        py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
+        py::arg("op"), py::arg("root"), py::arg("warmup"), py::arg("iterations"),
+        py::arg("fresh") = std::nullopt, py::arg("to") = std::nullopt, py::arg("timeout_seconds") = 300.0,
+        "Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, "
+        "and all ranks start together; neither is timed. Ends the process if it takes longer than the "
+        "timeout.");
+  m.def("time_messages",
+        translating(+[](const std::string& pattern, bool first, int peer,
+                        const std::vector<at::Tensor>& outgoing, const std::vector<at::Tensor>& incoming,
+                        int warmup, int iterations, double timeout) {
           const mpi::MessageTurn turn = message_turn(pattern, first, peer, outgoing, incoming);
           py::gil_scoped_release no_gil;
           return mpi::time_messages(peer < 0 ? nullptr : &turn, warmup, iterations,
                                     std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3)));
-        });
-      },
-      py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
-      py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,
-      "Seconds of so many turns of \"latency\", \"bw\" or \"bibw\" behind a barrier. peer=-1: only the "
-      "barrier.");
-  m.def(
-      "all_gather",
-      [](const std::vector<double>& mine) {
-        return with_torch_errors([&] {
+        }),
+        py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
+        py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,
+        "Seconds of so many turns of \"latency\", \"bw\" or \"bibw\" behind a barrier. peer=-1: only the "
+        "barrier.");
+  m.def("all_gather", translating(+[](const std::vector<double>& mine) {
           py::gil_scoped_release no_gil;
           return mpi::all_gather(mine);
-        });
-      },
-      py::arg("mine"), "The numbers of all ranks, one after another.");
-  m.def(
-      "barrier", [] { with_torch_errors([] { mpi::barrier(); }); }, py::call_guard<py::gil_scoped_release>(),
-      "MPI_Barrier over all ranks.");
-  m.def(
-      "start_all_reduce",
-      [](const at::Tensor& tensor) {
-        with_torch_errors([&] {
+        }),
+        py::arg("mine"), "The numbers of all ranks, one after another.");
+  m.def("barrier", translating(&mpi::barrier), py::call_guard<py::gil_scoped_release>(),
+        "MPI_Barrier over all ranks.");
+  m.def("start_all_reduce", translating(+[](const at::Tensor& tensor) {
           mpi::start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
                                 torch_binding::data_type(tensor, "start_all_reduce", ReduceOp::Sum),
                                 ReduceOp::Sum);
-        });
-      },
-      py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");
-  m.def(
-      "test_all_reduce", [] { return with_torch_errors([] { return mpi::test_all_reduce(); }); },
-      "MPI_Test: true if it is done, or none was started.");
+        }),
+        py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");
+  m.def("test_all_reduce", translating(&mpi::test_all_reduce),
+        "MPI_Test: true if it is done, or none was started.");
 }
 
 }  // namespace mpigdr

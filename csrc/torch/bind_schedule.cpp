@@ -27,7 +27,9 @@ using torch_binding::parse_collective;
 using torch_binding::parse_dtype;
 using torch_binding::parse_op;
 using torch_binding::parse_reach;
+using torch_binding::report;
 using torch_binding::Reports;
+using namespace pybind11::literals;
 
 constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
 constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
@@ -201,17 +203,10 @@ void bind_schedule(py::module_& module) {
       "algorithms",
       [] {
         Reports<"AlgorithmInfo"> all;
-        for (const Algorithm& a : algorithms()) {
-          py::dict entry;
-          entry["collective"] = std::string(name(a.collective));
-          entry["name"] = a.name;
-          entry["native"] = a.native();
-          entry["shared"] = a.shared;
-          entry["two_level"] = a.two_level;
-          entry["summary"] = a.summary;
-          entry["variable"] = Env::algorithm_variable(a.collective);
-          all.append(entry);
-        }
+        for (const Algorithm& a : algorithms())
+          all.append(py::dict("collective"_a = std::string(name(a.collective)), "name"_a = a.name,
+                              "native"_a = a.native(), "shared"_a = a.shared, "two_level"_a = a.two_level,
+                              "summary"_a = a.summary, "variable"_a = Env::algorithm_variable(a.collective)));
         return all;
       },
       "All algorithms, in the order of the registry.");
@@ -253,16 +248,8 @@ void bind_schedule(py::module_& module) {
             all.append(default_table().rows(static_cast<Collective>(c)));
           Reports<"SelectionRange"> rows;
           for (const SelectionRange& range :
-               selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype))) {
-            py::dict row;
-            row["collective"] = std::string(name(range.collective));
-            row["from_bytes"] = range.from_bytes;
-            row["to_bytes"] = range.to_bytes;
-            row["algorithm"] = range.algorithm;
-            if (range.leaders) row["leaders"] = range.leaders;
-            row["origin"] = range.origin;
-            rows.append(row);
-          }
+               selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype)))
+            rows.append(report(range));
           return rows;
         });
       },

@@ -32,85 +32,61 @@ void bind_bench(py::module_& module);     // bind_bench.cpp
 namespace mpigdr::torch_binding {
 namespace {
 
+using namespace pybind11::literals;
+
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendOptions& dist,
                                                  c10::intrusive_ptr<Options> options, int world_rank,
                                                  int world_size,
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
-  return with_torch_errors([&]() -> c10::intrusive_ptr<c10d::Backend> {
-    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(dist.timeout);
-    if (!options) options = c10::make_intrusive<Options>(timeout);
-    options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
-    Job::NewGroup made =
-        this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
-    return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);
-  });
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(dist.timeout);
+  if (!options) options = c10::make_intrusive<Options>(timeout);
+  options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
+  Job::NewGroup made =
+      this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
+  return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);
 }
 
 Report<"MpiInfo"> mpi_info() {
   const mpi::Info info = mpi::info();
-  Report<"MpiInfo"> d;
-  d["library"] = info.mpi_version;
-  d["library_path"] = info.mpi_path;
-  d["abi"] = info.abi;
-  d["mpi_version"] = info.standard;
-  d["device"] = info.device;
-  d["thread_level"] = info.thread_level;
-  d["processor"] = info.processor;
-  d["initialized_by"] = info.initialized_by;
-  d["bootstrap"] = info.bootstrap;
-  d["rank"] = info.rank;
-  d["size"] = info.size;
-  d["node"] = info.node;
-  d["nodes"] = info.nodes;
-  d["rank_on_node"] = info.rank_on_node;
-  d["ranks_on_node"] = info.ranks_on_node;
-  return d;
+  return Report<"MpiInfo">(
+      "library"_a = info.mpi_version, "library_path"_a = info.mpi_path, "abi"_a = info.abi,
+      "mpi_version"_a = info.standard, "device"_a = info.device, "thread_level"_a = info.thread_level,
+      "processor"_a = info.processor, "initialized_by"_a = info.initialized_by,
+      "bootstrap"_a = info.bootstrap, "rank"_a = info.rank, "size"_a = info.size, "node"_a = info.node,
+      "nodes"_a = info.nodes, "rank_on_node"_a = info.rank_on_node, "ranks_on_node"_a = info.ranks_on_node);
 }
 
 // Loads the CUDA library and asks the driver for its devices, without starting one.
 Report<"CudaInfo"> cuda_info() {
-  struct {
-    std::string path, problem, built;
-    std::vector<std::string> devices;
-  } found;
-  with_torch_errors([&] {
+  std::string path, problem, built;
+  std::vector<std::string> devices;
+  try {
     const py::gil_scoped_release no_gil;
-    try {
-      const LoadedLibrary& loaded = cuda_library();
-      found.path = loaded.path;
-      found.problem = loaded.why;
-      if (!loaded.devices) return;
-      found.built = loaded.devices->built();
-      const int count = loaded.devices->device_count(found.problem);
-      for (int i = 0; i < count; ++i) found.devices.push_back(loaded.devices->describe(i));
-    } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
-      if (error.code() == ErrorCode::InvalidUsage) throw;
-      found.problem = error.what();
+    const LoadedLibrary& loaded = cuda_library();
+    path = loaded.path;
+    problem = loaded.why;
+    if (loaded.devices) {
+      built = loaded.devices->built();
+      const int count = loaded.devices->device_count(problem);
+      for (int i = 0; i < count; ++i) devices.push_back(loaded.devices->describe(i));
     }
-  });
+  } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
+    if (error.code() == ErrorCode::InvalidUsage) throw;
+    problem = error.what();
+  }
   const auto or_none = [](const std::string& text) {
     return text.empty() ? py::object(py::none()) : py::object(py::str(text));
   };
-  Report<"CudaInfo"> d;
-  d["library"] = or_none(found.path);
-  d["built"] = or_none(found.built);
-  d["devices"] = found.devices;
-  d["problem"] = or_none(found.problem);
-  return d;
+  return Report<"CudaInfo">("library"_a = or_none(path), "built"_a = or_none(built), "devices"_a = devices,
+                            "problem"_a = or_none(problem));
 }
 
 Reports<"EnvVariable"> env_table() {
   Reports<"EnvVariable"> table;
-  for (const Env::Variable& v : with_torch_errors([] { return Env::get().table(); })) {
-    py::dict row;
-    row["name"] = v.name;
-    row["default"] = v.default_value;
-    row["allowed"] = v.allowed;
-    row["description"] = v.description;
-    row["value"] = v.value;
-    row["source"] = v.from_environment ? "environment" : "default";
-    table.append(row);
-  }
+  for (const Env::Variable& v : Env::get().table())
+    table.append(py::dict("name"_a = v.name, "default"_a = v.default_value, "allowed"_a = v.allowed,
+                          "description"_a = v.description, "value"_a = v.value,
+                          "source"_a = v.from_environment ? "environment" : "default"));
   return table;
 }
 
@@ -118,11 +94,7 @@ Reports<"EnvVariable"> env_table() {
 Reports<"EnvProblem"> env_problems() {
   Reports<"EnvProblem"> problems;
   const auto add = [&](const std::string& name, const std::string& message, bool bad) {
-    py::dict problem;
-    problem["name"] = name;
-    problem["message"] = message;
-    problem["bad"] = bad;
-    problems.append(problem);
+    problems.append(py::dict("name"_a = name, "message"_a = message, "bad"_a = bad));
   };
   for (const Env::Variable& known : Env([](const char*) { return nullptr; }).table()) try {
       (void)Env([&](const char* name) { return known.name == name ? std::getenv(name) : nullptr; });
@@ -148,22 +120,14 @@ std::string algorithm_of(MpiBackend& backend, const std::string& collective, std
 }
 
 Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
-  const auto ranges = with_torch_errors([&] {
-    if (nodes != "one" && nodes != "several" && nodes != "one per rank")
-      fail(ErrorCode::InvalidUsage, "nodes=", nodes, ": expected one, several or one per rank");
-    return selection_ranges(size, nodes == "one" ? Reach::All : Reach::None, load_selection(Env::get()).table,
-                            DataType::Float32, nodes == "several");
-  });
+  if (nodes != "one" && nodes != "several" && nodes != "one per rank")
+    fail(ErrorCode::InvalidUsage, "nodes=", nodes, ": expected one, several or one per rank");
   Reports<"SelectionRange"> rows;
-  for (const SelectionRange& range : ranges) {
-    py::dict row;
-    row["collective"] = std::string(name(range.collective));
-    row["from_bytes"] = range.from_bytes;
-    row["to_bytes"] =
-        range.to_bytes == kUnlimited ? py::object(py::none()) : py::object(py::int_(range.to_bytes));
-    row["algorithm"] = range.algorithm;
-    if (range.leaders) row["leaders"] = range.leaders;
-    row["origin"] = range.origin;
+  for (const SelectionRange& range :
+       selection_ranges(size, nodes == "one" ? Reach::All : Reach::None, load_selection(Env::get()).table,
+                        DataType::Float32, nodes == "several")) {
+    Report<"SelectionRange"> row = report(range);
+    if (range.to_bytes == kUnlimited) row["to_bytes"] = py::none();
     rows.append(row);
   }
   return rows;
@@ -171,14 +135,12 @@ Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
 
 // The whole table in force: the text of each row, and where it was written.
 std::vector<std::pair<std::string, std::string>> selection_rows() {
-  return with_torch_errors([] {
-    const SelectionTable table = load_selection(Env::get()).table;
-    std::vector<std::pair<std::string, std::string>> rows;
-    for (int c = 0; c < kCollectiveCount; ++c)
-      for (const SelectionRow& row : table.rows(static_cast<Collective>(c)))
-        rows.emplace_back(to_text(row), row.origin);
-    return rows;
-  });
+  const SelectionTable table = load_selection(Env::get()).table;
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const SelectionRow& row : table.rows(static_cast<Collective>(c)))
+      rows.emplace_back(to_text(row), row.origin);
+  return rows;
 }
 
 }  // namespace
@@ -226,65 +188,48 @@ PYBIND11_MODULE(_C, m) {
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
 
-  m.def("create_backend", &create_backend, py::arg("dist_backend_opts"), py::arg("options") = py::none(),
-        py::arg("world_rank") = -1, py::arg("world_size") = -1, py::arg("world_store") = py::none(),
-        release(),
+  m.def("create_backend", translating(&create_backend), py::arg("dist_backend_opts"),
+        py::arg("options") = py::none(), py::arg("world_rank") = -1, py::arg("world_size") = -1,
+        py::arg("world_store") = py::none(), release(),
         "The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at "
-        "the first "
-        "call; blocks until all members have come. `world_*` describe the default group where it is another "
+        "the first call; blocks until all members have come. `world_*` describe the default group where it "
+        "is another "
         "backend's.");
-  m.def(
-      "init_mpi_from_launcher",
-      [](int rank, int size, double timeout_seconds) {
-        with_torch_errors([&] {
+  m.def("init_mpi_from_launcher", translating(+[](int rank, int size, double timeout_seconds) {
           this_job().start_from_launcher(
               rank, size, std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3)));
-        });
-      },
-      py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
-      "Initialises MPI in a process that an MPI launcher started, without a store.");
-  m.def(
-      "objection_to_launcher",
-      [](int size) {
-        return with_torch_errors([&] {
+        }),
+        py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
+        "Initialises MPI in a process that an MPI launcher started, without a store.");
+  m.def("objection_to_launcher", translating(+[](int size) {
           return objection_to_launcher(mpi::family(), Env::get().bootstrap, mpi::info().mpi_version, size);
-        });
-      },
-      py::arg("size"),
-      "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
-  m.def(
-      "broadcast_bytes",
-      [](const py::bytes& data, int root) {
-        std::string text = data;
-        {
-          py::gil_scoped_release no_gil;
-          with_torch_errors([&] { mpi::broadcast(text, root); });
-        }
-        return py::bytes(text);
-      },
-      py::arg("data"), py::arg("root"),
-      "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
-  m.def(
-      "kernels",
-      [] {
-        std::vector<std::string> available;
-        for (const host::Isa isa : host::available_isas()) available.emplace_back(host::name(isa));
-        return std::pair(std::string(with_torch_errors([] { return host::name(host::selected_isa()); })),
-                         available);
-      },
-      "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
+        }),
+        py::arg("size"),
+        "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
+  m.def("broadcast_bytes", translating(+[](const py::bytes& data, int root) {
+          std::string text = data;
+          {
+            py::gil_scoped_release no_gil;
+            mpi::broadcast(text, root);
+          }
+          return py::bytes(text);
+        }),
+        py::arg("data"), py::arg("root"),
+        "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
+  m.def("kernels", translating(+[] {
+          std::vector<std::string> available;
+          for (const host::Isa isa : host::available_isas()) available.emplace_back(host::name(isa));
+          return std::pair(std::string(host::name(host::selected_isa())), available);
+        }),
+        "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
   m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
   m.def(
       "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),
       "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
-      "it waits "
-      "for no other rank and leaves MPI as it is.");
+      "it waits for no other rank and leaves MPI as it is.");
   m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
-  m.def(
-      "dump_flight_log",
-      [](const std::string& path) {
-        return with_torch_errors([&] {
+  m.def("dump_flight_log", translating(+[](const std::string& path) {
           const std::shared_ptr<FlightWriter> flight = this_job().flight();
           if (!flight)
             fail(ErrorCode::InvalidUsage,
@@ -293,17 +238,14 @@ PYBIND11_MODULE(_C, m) {
               flight->write("dump_flight_log()", std::chrono::seconds(30), path);
           if (!result.problem.empty()) fail(ErrorCode::System, "dump_flight_log: ", result.problem);
           return result.path;
-        });
-      },
-      py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
-  m.def(
-      "allocate_tensor",
-      [](std::int64_t count, at::ScalarType dtype, const c10::Device& device) {
-        return with_torch_errors(
-            [&] { return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(device)); });
-      },
-      py::arg("count"), py::arg("dtype"), py::arg("device") = c10::Device(c10::kCPU), release(),
-      "A one-dimensional tensor in group memory, uninitialised.");
+        }),
+        py::arg("path") = "", release(), "Writes the flight log; returns the file's name.");
+  m.def("allocate_tensor",
+        translating(+[](std::int64_t count, at::ScalarType dtype, const c10::Device& device) {
+          return allocate_tensor(count, at::TensorOptions().dtype(dtype).device(device));
+        }),
+        py::arg("count"), py::arg("dtype"), py::arg("device") = c10::Device(c10::kCPU), release(),
+        "A one-dimensional tensor in group memory, uninitialised.");
   m.def(
       "device_group_memory",
       [](std::uintptr_t address) -> std::optional<std::tuple<std::size_t, std::size_t, int>> {
@@ -322,19 +264,20 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("type"), py::arg("library"),
       "For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on.");
-  m.def("cuda_info", &cuda_info,
+  m.def("cuda_info", translating(&cuda_info),
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none). Loads the library, starts no device.");
-  m.def("env_table", &env_table, "All MPI_GDR_* variables with what is in force.");
+  m.def("env_table", translating(&env_table), "All MPI_GDR_* variables with what is in force.");
   m.def("env_problems", &env_problems,
         "Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown.");
-  m.def("selection_table", &selection_of, py::arg("size"), py::arg("nodes"),
+  m.def("selection_table", translating(&selection_of), py::arg("size"), py::arg("nodes"),
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
         "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "
         "\"one per rank\". `to_bytes` None: open; `leaders`: where the row names a number; `origin`: "
-        "built-in, or "
-        "the variable or line of a file.");
-  m.def("selection_rows", &selection_rows, "The table in force: (row as text, origin), in order.");
+        "built-in, or the "
+        "variable or line of a file.");
+  m.def("selection_rows", translating(&selection_rows),
+        "The table in force: (row as text, origin), in order.");
   m.def(
       "mpi4py_handle",
       [](const c10::intrusive_ptr<c10d::Backend>& backend) {

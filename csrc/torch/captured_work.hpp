@@ -8,11 +8,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/StreamGuard.h>
 
 #include <memory>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "common/error.hpp"
+#include "torch/errors.hpp"
 #include "torch/stream_result.hpp"
 
 namespace mpigdr::torch_binding {
@@ -20,20 +23,55 @@ namespace mpigdr::torch_binding {
 class CapturedWork : public c10d::Work {
  public:
   CapturedWork(int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
-               std::shared_ptr<StreamResult> result);
+               std::shared_ptr<StreamResult> result)
+      : Work(rank, type), outputs_(std::move(outputs)), result_(std::move(result)) {
+    finish();
+  }
   // What is still kept for the operation, the allocator does not give out again before the capture is over.
-  ~CapturedWork() override;
+  ~CapturedWork() override {
+    try {
+      result_->leave_to(result_->streams().captured());
+    } catch (const std::exception&) {  // the process ends, and the device's runtime has ended before
+    }
+  }
 
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(); }
   // The current stream, which has to be one that is captured, waits for the results. Throws ValueError for
   // a timeout: the CPU cannot wait.
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    with_torch_errors([&] {
+      const DeviceStreams& streams = result_->streams();
+      if (!streams.capturing(streams.current()))
+        fail(ErrorCode::InvalidUsage,
+             "wait: this operation was captured into a graph, and the current stream is not being captured: "
+             "wait inside the capture; a replay's results are on the stream of the replay");
+      if (timeout != kNoTimeout)
+        fail(ErrorCode::InvalidUsage,
+             "wait: this operation is captured into a graph, and the CPU cannot wait for it: call wait() "
+             "without a timeout");
+      result_->wait();
+    });
+    return true;
+  }
   // Not marked as overriding: the oldest torch that is served has no such function.
   void blockCurrentStream() { wait(); }
   // Complete, with an event behind the results.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const c10::Stream stream = result_->streams().captured();
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                           std::vector<c10::Device>{stream.device()});
+    // On the stream that has the results, so that no other gets into the capture, and would have to be
+    // joined.
+    const c10::StreamGuard guard(stream);
+    future->markCompleted(c10::IValue(outputs_));
+    return future;
+  }
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::AnyEnumType::get());
+    future->markCompleted(c10::IValue(static_cast<std::int64_t>(c10d::WorkResult::SUCCESS)));
+    return future;
+  }
 
  private:
   const std::vector<at::Tensor> outputs_;

@@ -6,14 +6,9 @@ namespace mpigdr::torch_binding {
 
 void rethrow_for_torch(const Error& error) {
   const std::string text = std::string("mpi-gdr: ") + error.what();
-  switch (error.code()) {
-    case ErrorCode::InvalidUsage:
-      C10_THROW_ERROR(ValueError, text);
-    case ErrorCode::NotImplemented:
-      C10_THROW_ERROR(NotImplementedError, text);
-    default:
-      C10_THROW_ERROR(DistBackendError, text);
-  }
+  if (error.code() == ErrorCode::InvalidUsage) C10_THROW_ERROR(ValueError, text);
+  if (error.code() == ErrorCode::NotImplemented) C10_THROW_ERROR(NotImplementedError, text);
+  C10_THROW_ERROR(DistBackendError, text);
 }
 
 std::exception_ptr translate(std::exception_ptr error) {

@@ -29,4 +29,12 @@ decltype(auto) with_torch_errors(F&& f) {
   }
 }
 
+// The function as Python gets it. A lambda without captures comes as +[].
+template <typename R, typename... A>
+auto translating(R (*f)(A...)) {
+  return [f](A... arguments) -> R {
+    return with_torch_errors([&]() -> R { return f(std::forward<A>(arguments)...); });
+  };
+}
+
 }  // namespace mpigdr::torch_binding

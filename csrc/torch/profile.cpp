@@ -40,15 +40,9 @@ bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   return !profiler || Listening::to(*profiler);
 }
 
-// "all_reduce" of "mpi-gdr:all_reduce".
-std::string_view bare_title(const TensorCall& call) {
-  const std::string_view title = call.title;
-  return title.substr(title.find(':') + 1);
-}
-
 // As NCCL's metadata spell it, for tools that know the collectives by name.
 std::string collective_name(const TensorCall& call) {
-  const std::string_view name = bare_title(call);
+  const std::string_view name = call.title;
   if (name == "all_reduce") return "allreduce";
   if (name == "all_reduce_coalesced") return "allreduce_coalesced";
   if (name == "_all_gather_base") return "_allgather_base";
@@ -60,17 +54,6 @@ std::string collective_name(const TensorCall& call) {
 std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
   std::erase_if(tensors, [](const at::Tensor& t) { return t.layout() != at::kStrided; });
   return tensors;
-}
-
-std::int64_t elements(const std::vector<at::Tensor>& tensors) {
-  std::int64_t sum = 0;
-  for (const at::Tensor& t : tensors) sum += t.numel();
-  return sum;
-}
-
-const at::Tensor* first_tensor(const TensorCall& call) {
-  if (!call.inputs.empty()) return &call.inputs[0];
-  return call.outputs.empty() ? nullptr : &call.outputs[0];
 }
 
 // Of an all_to_all, in elements; empty: even ones, or none.
@@ -114,7 +97,7 @@ ProfiledSpan::ProfiledSpan(const char* title, const std::vector<at::Tensor>& inp
   record_.emplace(at::RecordScope::USER_SCOPE);
   if (record_->isActive()) {
     record_->_setAsync();
-    begin(*record_, title, Inputs(inputs.begin(), inputs.end()), arguments);
+    begin(*record_, std::string("mpi-gdr:") + title, Inputs(inputs.begin(), inputs.end()), arguments);
   } else {
     record_.reset();
   }
@@ -136,7 +119,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
                            const ProfileArguments& arguments) {
   const bool message = call.is_message();
   const auto sequence = static_cast<std::int64_t>(preview.sequence);
-  const at::Tensor* const tensor = first_tensor(call);
+  const at::Tensor* const tensor = call.first_tensor();
   std::vector<std::int64_t> in_splits, out_splits;
   if (!call.calls.empty())
     if (const auto* collective = std::get_if<CollectiveCall>(&call.calls[0]);
@@ -175,7 +158,7 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   call_.emplace(at::RecordScope::FUNCTION);
   if (call_->isActive()) {
     // Neither begins nor ends as the span's name does: tools find that by either.
-    const std::string name = "mpi-gdr::" + std::string(bare_title(call)) + ' ' + preview.algorithm;
+    const std::string name = std::string("mpi-gdr::") + call.title + ' ' + preview.algorithm;
     begin(*call_, name, Inputs(call.inputs.begin(), call.inputs.end()), arguments);
   }
 }
@@ -185,7 +168,7 @@ ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& 
   ProfileArguments arguments;
   arguments["algorithm"] = preview.algorithm;
   arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
-  if (const at::Tensor* tensor = first_tensor(call)) {
+  if (const at::Tensor* tensor = call.first_tensor()) {
     arguments["dtype"] = std::string(dtype_name(tensor->scalar_type()));
     arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
   }

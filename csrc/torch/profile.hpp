@@ -38,7 +38,7 @@ using ProfileArguments = std::unordered_map<std::string, c10::IValue>;
 // is not passed on.
 class ProfiledSpan {
  public:
-  // `inputs`: looked at by the constructor only, if the observer wants shapes.
+  // `title`: as TensorCall's. `inputs`: looked at by the constructor only, if the observer wants shapes.
   ProfiledSpan(const char* title, const std::vector<at::Tensor>& inputs, const ProfileArguments& arguments);
   ~ProfiledSpan() { end(); }
   ProfiledSpan(const ProfiledSpan&) = delete;

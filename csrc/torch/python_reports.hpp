@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "collectives/selection_table.hpp"
+
 namespace mpigdr::torch_binding {
 
 template <std::size_t N>
@@ -20,6 +22,17 @@ struct __attribute__((visibility("hidden"))) Report : pybind11::dict {  // as py
 
 template <TypeName kName>
 using Reports = pybind11::typing::List<Report<kName>>;
+
+// `to_bytes` 2**64-1: open.
+inline Report<"SelectionRange"> report(const SelectionRange& range) {
+  using namespace pybind11::literals;
+  Report<"SelectionRange"> row("collective"_a = std::string(name(range.collective)),
+                               "from_bytes"_a = range.from_bytes, "to_bytes"_a = range.to_bytes,
+                               "algorithm"_a = range.algorithm);
+  if (range.leaders) row["leaders"] = range.leaders;
+  row["origin"] = range.origin;
+  return row;
+}
 
 }  // namespace mpigdr::torch_binding
 

@@ -95,13 +95,10 @@ struct Exchange {
 
  private:
   // Not a view: values need not be aligned where they stand.
-  static at::Tensor copy_of(const void* data, at::IntArrayRef sizes, caffe2::TypeMeta dtype) {
-    at::Tensor tensor = at::empty(sizes, at::TensorOptions(dtype));
+  static at::Tensor copy_of(const void* data, at::IntArrayRef sizes, const at::TensorOptions& dtype) {
+    at::Tensor tensor = at::empty(sizes, dtype);
     if (tensor.nbytes()) std::memcpy(tensor.mutable_data_ptr(), data, tensor.nbytes());
     return tensor;
-  }
-  static at::Tensor copy_of(const void* data, at::IntArrayRef sizes, at::ScalarType dtype) {
-    return copy_of(data, sizes, at::scalarTypeToTypeMeta(dtype));
   }
 };
 
@@ -141,8 +138,8 @@ void check(const at::Tensor& tensor, const c10d::AllreduceOptions& opts) {
 TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
                              int size) {
   check(tensor, opts);
-  TensorCall call(nullptr, "all_reduce", "mpi-gdr:all_reduce_sparse", c10d::OpType::_ALLREDUCE_SPARSE,
-                  opts.asyncOp, opts.timeout);
+  TensorCall call(nullptr, "all_reduce", c10d::OpType::_ALLREDUCE_SPARSE, opts.asyncOp, opts.timeout);
+  call.title = "all_reduce_sparse";
   at::NoGradGuard no_grad;
   const at::Tensor indices = tensor._indices().to(at::kCPU).contiguous();
   const at::Tensor values = tensor._values().to(at::kCPU).contiguous();

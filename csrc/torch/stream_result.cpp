@@ -51,11 +51,6 @@ bool StreamResult::awaits_message() {
 }
 
 void StreamResult::order(const c10::Stream& consumer) {
-  const std::lock_guard lock(mutex_);
-  order_locked(consumer);
-}
-
-void StreamResult::order_locked(const c10::Stream& consumer) {
   for (const auto& event : computed_) event->block(consumer);
   if (!gate_) return;
   if (arrived_) return arrived_->block(consumer);
@@ -77,7 +72,7 @@ void StreamResult::wait() {
   std::vector<at::Tensor> done;  // dropped without the lock
   const std::lock_guard lock(mutex_);
   const c10::Stream consumer = streams_->current();
-  order_locked(consumer);
+  order(consumer);
   awaited_ = true;
   // Not on another stream: the allocator gives what is freed to the stream of the call, which is not behind
   // the operation.
@@ -96,29 +91,33 @@ bool StreamResult::awaited() {
 }
 
 c10::Stream StreamResult::order_results() {
+  const std::lock_guard lock(mutex_);
   order(streams_->futures());
   return streams_->futures();
 }
 
+void StreamResult::land_locked() {
+  if (gate_ && !arrived_) order(streams_->departures());
+}
+
 void StreamResult::land() {
   const std::lock_guard lock(mutex_);
-  if (gate_ && !arrived_) order_locked(streams_->departures());
+  land_locked();
 }
 
 bool StreamResult::query() {
   const std::lock_guard lock(mutex_);
   for (const auto& event : computed_)
     if (!event->query()) return false;
-  if (!gate_) return true;
-  if (!arrived_) order_locked(streams_->departures());
-  return arrived_->query();
+  land_locked();
+  return !arrived_ || arrived_->query();
 }
 
 void StreamResult::synchronize() {
   std::vector<std::shared_ptr<c10::Event>> events;  // waited for without the lock
   {
     const std::lock_guard lock(mutex_);
-    if (gate_ && !arrived_) order_locked(streams_->departures());
+    land_locked();
     events = computed_;
     if (arrived_) events.push_back(arrived_);
   }

@@ -38,15 +38,13 @@ class StreamResult {
   // --- afterwards ---
   // It holds what a message brings, so that only the end of the host's part says when it is there.
   bool awaits_message();
-  // Later work of `consumer` sees the results; never blocks.
-  void order(const c10::Stream& consumer);
   // On the calling thread's current stream of the device. If the operation was issued on that stream, what
   // was kept goes: its memory is given out again in the order of that stream, behind the operation.
   void wait();
   // wait() has been called.
   bool awaited();
-  // The same on a stream of ours, which is returned: for a Future. Of messages only when the host's part is
-  // over.
+  // Later work of a stream of ours, which is returned, sees the results: for a Future. Never blocks. Of
+  // messages only when the host's part is over.
   c10::Stream order_results();
   // The host's part is over: what it brought is copied to where it belongs without a request.
   void land();
@@ -60,7 +58,9 @@ class StreamResult {
   const DeviceStreams& streams() const { return *streams_; }
 
  private:
-  void order_locked(const c10::Stream& consumer);
+  // With mutex_: later work of `consumer` sees the results; never blocks.
+  void order(const c10::Stream& consumer);
+  void land_locked();
 
   const std::shared_ptr<DeviceStreams> streams_;
   const c10::Stream home_;

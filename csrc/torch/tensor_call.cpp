@@ -10,16 +10,29 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-std::int64_t total(const std::vector<at::Tensor>& tensors) {
-  std::int64_t numel = 0;
-  for (const at::Tensor& t : tensors) numel += t.numel();
-  return numel;
-}
-
 std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> all;
   for (const at::Tensor& t : tensors) all.push_back(copyable(t));
   return all;
+}
+
+void show(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool flat) {
+  if (tensors.empty()) return;
+  if (flat) return shapes.add(c10::toString(tensors[0].scalar_type()), elements(tensors));
+  for (const at::Tensor& t : tensors) {
+    const at::IntArrayRef sizes = t.sizes();
+    shapes.add(c10::toString(t.scalar_type()), sizes.data(), sizes.size());
+  }
+}
+
+// Each tensor with its part of a flat one that holds them in their order.
+template <typename F>
+void for_each_part(const at::Tensor& flat, const std::vector<at::Tensor>& tensors, F&& f) {
+  std::int64_t at = 0;
+  for (const at::Tensor& t : tensors) {
+    f(flat.narrow(0, at, t.numel()).view(t.sizes()), t);
+    at += t.numel();
+  }
 }
 
 }  // namespace
@@ -64,10 +77,6 @@ at::Tensor TensorCall::stand_in(at::IntArrayRef sizes, const at::Tensor& like) c
   }
 }
 
-at::Tensor TensorCall::flat_stand_in(const std::vector<at::Tensor>& tensors) const {
-  return stand_in({total(tensors)}, tensors[0]);
-}
-
 // On the floor, the stream on which the operation was issued: the copy back, which another thread may make,
 // comes behind all that the caller had queued there. Else the one that is current then.
 std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor) const {
@@ -78,62 +87,46 @@ std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor)
 at::Tensor TensorCall::readable(const at::Tensor& tensor) {
   place(tensor);
   held.push_back(tensor);
-  if (usable(tensor)) return tensor;
-  const at::Tensor source = copyable(tensor);
-  at::Tensor copy = stand_in(source.sizes(), source);
-  copy.copy_(source);
-  held.push_back(copy);
-  return copy;
+  return usable(tensor) ? tensor : readable_copy({tensor});
 }
 
 at::Tensor TensorCall::writable(const at::Tensor& tensor, bool keeps) {
   place(tensor);
   held.push_back(tensor);
-  if (usable(tensor)) return tensor;
-  check_writable(tensor, name);
-  const at::Tensor target = copyable(tensor);
-  at::Tensor copy = stand_in(target.sizes(), target);
-  if (keeps) copy.copy_(target);
-  held.push_back(copy);
-  epilogues.push_back([target, copy, on = epilogue_stream(tensor)]() mutable {
-    const c10::OptionalStreamGuard guard(on);
-    const c10::InferenceMode mode(target.is_inference());  // which may be written to only there
-    target.copy_(copy);
-  });
-  return copy;
+  return usable(tensor) ? tensor : writable_copy({tensor}, keeps);
 }
 
 at::Tensor TensorCall::readable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
-  if (adjacent(tensors)) return tensors[0];
-  const std::vector<at::Tensor> sources = all_copyable(tensors);
-  at::Tensor flat = flat_stand_in(sources);
-  std::int64_t at = 0;
-  for (const at::Tensor& t : sources) {
-    flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
-    at += t.numel();
-  }
-  held.push_back(flat);
-  return flat;
+  return adjacent(tensors) ? tensors[0] : readable_copy(tensors);
 }
 
 at::Tensor TensorCall::writable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
-  if (adjacent(tensors)) return tensors[0];
+  return adjacent(tensors) ? tensors[0] : writable_copy(tensors, false);
+}
+
+at::Tensor TensorCall::readable_copy(const std::vector<at::Tensor>& tensors) {
+  const std::vector<at::Tensor> sources = all_copyable(tensors);
+  const at::Tensor flat = held.emplace_back(stand_in({elements(sources)}, sources[0]));
+  for_each_part(flat, sources, [](const at::Tensor& part, const at::Tensor& source) { part.copy_(source); });
+  return flat;
+}
+
+at::Tensor TensorCall::writable_copy(const std::vector<at::Tensor>& tensors, bool keeps) {
   for (const at::Tensor& t : tensors) check_writable(t, name);
   std::vector<at::Tensor> targets = all_copyable(tensors);
-  at::Tensor flat = flat_stand_in(targets);
-  held.push_back(flat);
-  epilogues.push_back([targets = std::move(targets), flat, on = epilogue_stream(tensors[0])]() mutable {
+  const at::Tensor flat = held.emplace_back(stand_in({elements(targets)}, targets[0]));
+  if (keeps)
+    for_each_part(flat, targets, [](const at::Tensor& part, const at::Tensor& from) { part.copy_(from); });
+  epilogues.push_back([targets = std::move(targets), flat, on = epilogue_stream(tensors[0])] {
     const c10::OptionalStreamGuard guard(on);
-    std::int64_t at = 0;
-    for (const at::Tensor& t : targets) {
-      const c10::InferenceMode mode(t.is_inference());
-      t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
-      at += t.numel();
-    }
+    for_each_part(flat, targets, [](const at::Tensor& part, const at::Tensor& target) {
+      const c10::InferenceMode mode(target.is_inference());  // which may be written to only there
+      target.copy_(part);
+    });
   });
   return flat;
 }
@@ -193,6 +186,19 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
     });
   }
   calls.emplace_back(call);
+}
+
+IssueOptions TensorCall::described() const {
+  IssueOptions options;
+  options.profiler_name = title;
+  const bool lists = type == c10d::OpType::ALLTOALL;
+  show(options.inputs, inputs, lists || type == c10d::OpType::REDUCE_SCATTER);
+  show(options.outputs, outputs, lists || type == c10d::OpType::ALLGATHER);
+  if (const at::Tensor* const shown = first_tensor()) {
+    options.dtype = dtype_name(shown->scalar_type());
+    options.item_size = shown->element_size();
+  }
+  return options;
 }
 
 void TensorCall::append(TensorCall other) {

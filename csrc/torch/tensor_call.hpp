@@ -24,13 +24,13 @@ namespace mpigdr::torch_binding {
 
 struct TensorCall {
   // `devices`: of the group; null: tensors of accelerators take the floor.
-  TensorCall(Devices* devices, const char* name, const char* title, c10d::OpType type, bool async,
+  TensorCall(Devices* devices, const char* name, c10d::OpType type, bool async,
              std::chrono::milliseconds timeout)
-      : devices(devices), name(name), title(title), type(type), async(async), timeout(timeout) {}
+      : devices(devices), name(name), type(type), async(async), timeout(timeout) {}
 
   Devices* devices;
-  const char* name;   // "all_reduce"
-  const char* title;  // "mpi-gdr:all_reduce", for the profiler
+  const char* name;          // "all_reduce"
+  const char* title = name;  // as torch's profiler calls it, without the backend: "_all_gather_base"
   c10d::OpType type;
   bool async;
   std::chrono::milliseconds timeout;       // kUnsetTimeout: the group's
@@ -61,10 +61,18 @@ struct TensorCall {
   // being captured.
   void add_message(MessageCall call, const at::Tensor& tensor);
 
+  // Of the caller's, an input if there is one; null: it has none.
+  const at::Tensor* first_tensor() const {
+    const std::vector<at::Tensor>& some = inputs.empty() ? outputs : inputs;
+    return some.empty() ? nullptr : &some[0];
+  }
   // Some tensor that the engine moves is an accelerator's, whether something serves it or not.
   bool on_accelerator() const { return where_ && !where_->is_cpu(); }
   bool is_message() const { return !calls.empty() && std::holds_alternative<MessageCall>(calls.front()); }
   void add(const CollectiveSpec& spec, const void* input, void* output, double factor = 1.0);
+  // Options with what the flight log and the trace show of the tensors. They are recorded as NCCL's are: the
+  // list of an all_gather, reduce_scatter or all_to_all as one flat tensor.
+  IssueOptions described() const;
   // Moves the calls and all they need from `other` behind ours.
   void append(TensorCall other);
 
@@ -75,7 +83,8 @@ struct TensorCall {
   // Notes where the tensors of this call are; throws if that is not one device.
   void place(const at::Tensor& tensor);
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
-  at::Tensor flat_stand_in(const std::vector<at::Tensor>& tensors) const;
+  at::Tensor readable_copy(const std::vector<at::Tensor>& tensors);
+  at::Tensor writable_copy(const std::vector<at::Tensor>& tensors, bool keeps);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
 
   std::optional<c10::Device> where_;  // the tensors' so far

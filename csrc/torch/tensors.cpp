@@ -12,52 +12,16 @@ namespace mpigdr::torch_binding {
 namespace {
 
 std::optional<DataType> reducible(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return DataType::Float64;
-    case at::kFloat:
-      return DataType::Float32;
-    case at::kHalf:
-      return DataType::Float16;
-    case at::kBFloat16:
-      return DataType::BFloat16;
-    case at::kFloat8_e4m3fn:
-      return DataType::Float8E4M3FN;
-    case at::kFloat8_e5m2:
-      return DataType::Float8E5M2;
-    case at::kFloat8_e4m3fnuz:
-      return DataType::Float8E4M3FNUZ;
-    case at::kFloat8_e5m2fnuz:
-      return DataType::Float8E5M2FNUZ;
-    case at::kFloat8_e8m0fnu:
-      return DataType::Float8E8M0FNU;
-    case at::kComplexHalf:
-      return DataType::Complex32;
-    case at::kComplexFloat:
-      return DataType::Complex64;
-    case at::kComplexDouble:
-      return DataType::Complex128;
-    case at::kLong:
-      return DataType::Int64;
-    case at::kInt:
-      return DataType::Int32;
-    case at::kShort:
-      return DataType::Int16;
-    case at::kChar:
-      return DataType::Int8;
-    case at::kUInt64:
-      return DataType::UInt64;
-    case at::kUInt32:
-      return DataType::UInt32;
-    case at::kUInt16:
-      return DataType::UInt16;
-    case at::kByte:
-      return DataType::UInt8;
-    case at::kBool:
-      return DataType::Bool;
-    default:
-      return std::nullopt;
-  }
+  using enum at::ScalarType;
+  // In the order of DataType.
+  static constexpr at::ScalarType kTypes[] = {
+      Double,          Float,          Half,        BFloat16,     Float8_e4m3fn, Float8_e5m2, Float8_e4m3fnuz,
+      Float8_e5m2fnuz, Float8_e8m0fnu, ComplexHalf, ComplexFloat, ComplexDouble, Long,        Int,
+      Short,           Char,           UInt64,      UInt32,       UInt16,        Byte,        Bool};
+  static_assert(std::size(kTypes) == kDataTypeCount);
+  const auto* const found = std::find(std::begin(kTypes), std::end(kTypes), type);
+  if (found == std::end(kTypes)) return std::nullopt;
+  return static_cast<DataType>(found - kTypes);
 }
 
 }  // namespace
@@ -74,6 +38,12 @@ std::string_view dtype_name(at::ScalarType type) {
     return names;
   }();
   return others.at(static_cast<std::size_t>(type));
+}
+
+std::int64_t elements(const std::vector<at::Tensor>& tensors) {
+  std::int64_t sum = 0;
+  for (const at::Tensor& t : tensors) sum += t.numel();
+  return sum;
 }
 
 std::string describe(const at::Tensor& tensor) {
@@ -109,37 +79,24 @@ at::Tensor copyable(const at::Tensor& tensor) {
 }
 
 Reduction reduction(const c10d::ReduceOp& op, const char* what) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-      return {ReduceOp::Sum};
-    case c10d::ReduceOp::AVG:
-      return {ReduceOp::Avg};
-    case c10d::ReduceOp::PRODUCT:
-      return {ReduceOp::Product};
-    case c10d::ReduceOp::MIN:
-      return {ReduceOp::Min};
-    case c10d::ReduceOp::MAX:
-      return {ReduceOp::Max};
-    case c10d::ReduceOp::PREMUL_SUM: {
-      // The old name of the class is the one that all releases from 2.11 on have.
-      const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
-      if (!factor) fail(ErrorCode::InvalidUsage, what, ": op=PREMUL_SUM carries no factor");
-      const at::Tensor& tensor = factor->tensor_factor;
-      if (!tensor.defined()) return {ReduceOp::PreMulSum, factor->double_factor};
-      if (tensor.is_complex())  // torch has seen to it that it is one
-        fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
-             ", expected a real number");
-      return {ReduceOp::PreMulSum, tensor.item<double>()};
-    }
-    case c10d::ReduceOp::BAND:
-      return {ReduceOp::BitAnd};
-    case c10d::ReduceOp::BOR:
-      return {ReduceOp::BitOr};
-    case c10d::ReduceOp::BXOR:
-      return {ReduceOp::BitXor};
-    default:
-      fail(ErrorCode::InvalidUsage, what, ": op=", static_cast<int>(op.op_), " is not a reduction");
-  }
+  using Theirs = c10d::ReduceOp;
+  static constexpr std::pair<Theirs::RedOpType, ReduceOp> kPlain[] = {
+      {Theirs::SUM, ReduceOp::Sum},   {Theirs::AVG, ReduceOp::Avg},    {Theirs::PRODUCT, ReduceOp::Product},
+      {Theirs::MIN, ReduceOp::Min},   {Theirs::MAX, ReduceOp::Max},    {Theirs::BAND, ReduceOp::BitAnd},
+      {Theirs::BOR, ReduceOp::BitOr}, {Theirs::BXOR, ReduceOp::BitXor}};
+  for (const auto& [theirs, ours] : kPlain)
+    if (op.op_ == theirs) return {ours};
+  if (op.op_ != Theirs::PREMUL_SUM)
+    fail(ErrorCode::InvalidUsage, what, ": op=", static_cast<int>(op.op_), " is not a reduction");
+  // The old name of the class is the one that all releases from 2.11 on have.
+  const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (!factor) fail(ErrorCode::InvalidUsage, what, ": op=PREMUL_SUM carries no factor");
+  const at::Tensor& tensor = factor->tensor_factor;
+  if (!tensor.defined()) return {ReduceOp::PreMulSum, factor->double_factor};
+  if (tensor.is_complex())  // torch has seen to it that it is one
+    fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
+         ", expected a real number");
+  return {ReduceOp::PreMulSum, tensor.item<double>()};
 }
 
 at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what, const char* argument) {

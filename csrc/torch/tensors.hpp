@@ -72,6 +72,9 @@ inline std::uint64_t byte_count(const at::Tensor& tensor) {
   return static_cast<std::uint64_t>(tensor.nbytes());
 }
 
+// Of all of them together.
+std::int64_t elements(const std::vector<at::Tensor>& tensors);
+
 // As Python spells it: "float32". Lives for ever.
 std::string_view dtype_name(at::ScalarType type);
 

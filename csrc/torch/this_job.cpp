@@ -1,11 +1,13 @@
 #include "torch/this_job.hpp"
 
 #include <ATen/DeviceAccelerator.h>
+#include <pybind11/pybind11.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <numeric>
 
 #include "torch/device_streams.hpp"
-#include "torch/signals.hpp"
 #include "torch/store.hpp"
 #include "transport/mpi/mpi_network.hpp"
 
@@ -17,7 +19,17 @@ Accelerator accelerator() {
   return {type.has_value(), type && serves_devices(*type)};
 }
 
+void check_interrupt() {
+  if (const std::exception_ptr raised = pending_interrupt()) std::rethrow_exception(raised);
+}
+
 }  // namespace
+
+std::exception_ptr pending_interrupt() {
+  if (::syscall(SYS_gettid) != ::getpid() || !Py_IsInitialized()) return nullptr;
+  const pybind11::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() == 0 ? nullptr : std::make_exception_ptr(pybind11::error_already_set());
+}
 
 Job& this_job() {
   static Job* const job = new Job(

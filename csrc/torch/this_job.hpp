@@ -1,13 +1,38 @@
 // The job of this process, over MPI, and what c10d asks of it.
 #pragma once
 
+#include <torch/version.h>
+
+#include <exception>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "job/job.hpp"
-#include "torch/options.hpp"
 
 namespace mpigdr::torch_binding {
+
+inline constexpr const char* kBackendName = "mpi-gdr";
+
+// pg_options of the backend: `mpi_backend.Options()`. The timeout is c10d's own. Copyable, because
+// split_group deep-copies a backend's options. Plain data: the usual rules for sharing between threads.
+struct Options : c10d::Backend::Options {
+  explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+      : c10d::Backend::Options(kBackendName, timeout) {}
+  Options(const Options&) = default;
+  // Rows of the selection table for this group, as in MPI_GDR_SELECT. Equal on all members.
+  std::string selection;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
+  // A derived class that does not override this is sliced by c10d.
+  c10::intrusive_ptr<c10d::Backend::Options> clone() const override {
+    return c10::make_intrusive<Options>(*this);
+  }
+#endif
+};
+
+// What a Python handler of a pending signal has raised (KeyboardInterrupt), else null: handlers of Python run
+// on its main thread, which must ask for them while a call of ours waits. On other threads null at once.
+// Takes the GIL.
+std::exception_ptr pending_interrupt();
 
 // Leaked: it outlives every atexit handler.
 Job& this_job();

@@ -10,7 +10,6 @@
 #include "common/error.hpp"
 #include "job/device_failure.hpp"
 #include "torch/errors.hpp"
-#include "torch/signals.hpp"
 #include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
@@ -67,8 +66,7 @@ Operation& MpiWork::operation(const char* what) const {
     with_torch_errors([&] {
       fail(ErrorCode::InvalidUsage, what,
            ": this operation is part of a coalesced block that has not ended; end the block first. If that "
-           "was "
-           "captured into a graph, wait for the block's own work");
+           "was captured into a graph, wait for the block's own work");
     });
   return *operation_;
 }

@@ -1,4 +1,11 @@
 # Target `mpi`: mpi.h and the C library of the MPI whose mpicc is MPI_C_COMPILER. MPI_GDR_MPI_LIBRARY_DIRS: where it is.
+# MPI_GDR_MPIEXEC: the launcher beside mpicc, "" if none; Debian adds a suffix to both (mpicc.openmpi, mpiexec.openmpi).
+get_filename_component(folder "${MPI_C_COMPILER}" DIRECTORY)
+string(REGEX MATCH "[.][^/]*$" suffix "${MPI_C_COMPILER}")
+find_program(MPI_GDR_MPIEXEC NAMES mpiexec${suffix} mpirun${suffix} mpiexec mpirun PATHS "${folder}" NO_DEFAULT_PATH)
+if(NOT MPI_GDR_MPIEXEC)
+  set(MPI_GDR_MPIEXEC "" CACHE FILEPATH "For setup.py" FORCE)
+endif()
 set(sentence "CMake builds no MPI program with ${MPI_C_COMPILER}: set MPICC to the mpicc of an MPI installation that works.")
 set(MPI_GDR_PROBLEM "${sentence}" CACHE INTERNAL "For setup.py")  # find_package() ends the build by itself, too
 find_package(MPI COMPONENTS C)
