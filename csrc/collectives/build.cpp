@@ -26,9 +26,7 @@ Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning
   // ... and then rounded up, so that no message is longer than asked for. The smallest lane decides for all.
   std::uint64_t smallest = block;
   for (int lane = 0; lane < lanes; ++lane)
-    smallest = std::min(smallest, piece({Buffer::Input, 0, block}, static_cast<std::uint64_t>(lanes),
-                                        static_cast<std::uint64_t>(lane))
-                                      .count);
+    smallest = std::min(smallest, lane_slice({Buffer::Input, 0, block}, lane).count);
   chunks = std::clamp<std::uint64_t>(smallest / target + (smallest % target != 0), 1, kMaxChunks);
 }
 

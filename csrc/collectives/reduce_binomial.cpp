@@ -7,7 +7,7 @@
 //
 // A rank folds its own values and its children's, in the order of ranks as seen from the root, in ONE Reduce:
 // 16-bit floats are rounded once a level. Only the root's Output is written.
-#include "collectives/build.hpp"
+#include "collectives/binomial.hpp"
 
 namespace mpigdr::collectives {
 
@@ -15,13 +15,8 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   writer.one_way();
   const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
   const bool is_root = spec.rank == spec.root, premul = spec.op == ReduceOp::PreMulSum;
-  const int relative = wrap(spec.rank - spec.root, spec.size);
-  int reach = 1;  // this rank's subtree holds the relative ranks [relative, relative + reach)
-  while (reach < spec.size && relative % (2 * reach) == 0) reach *= 2;
-  const int parent = wrap(relative - reach + spec.root, spec.size);
-  std::vector<int> children;  // in rank order as seen from the root
-  for (int distance = 1; distance < reach && relative + distance < spec.size; distance *= 2)
-    children.push_back(wrap(relative + distance + spec.root, spec.size));
+  const BinomialTree tree(spec);
+  const auto& children = tree.children;  // in rank order as seen from the root
 
   const Pipeline pipeline(spec.count, spec, tuning);
   const std::uint64_t most = pipeline.largest_chunk(spec.count);
@@ -37,7 +32,7 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     const auto take = [&](std::uint64_t i) {
       const Slice mine = pipeline.chunk(input, lane, i);
       for (std::size_t c = 0; c < children.size(); ++c)
-        writer.recv(children[c], incoming[c].at(i, mine.count));
+        writer.recv(children[c].rank, incoming[c].at(i, mine.count));
       if (premul && !children.empty()) writer.copy(own.at(i, mine.count), mine, Scale::PreMul);
     };
     const auto combine = [&](std::uint64_t i) {
@@ -55,7 +50,7 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     };
     const auto pass_on = [&](std::uint64_t i) {
       const Slice mine = pipeline.chunk(input, lane, i);
-      writer.send(parent, partial ? result.at(i, mine.count) : mine);
+      writer.send(tree.parent, partial ? result.at(i, mine.count) : mine);
     };
     for (std::uint64_t i = 0; i < pipeline.chunks + 2; ++i) {
       writer.round();

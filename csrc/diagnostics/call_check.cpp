@@ -17,21 +17,6 @@ void copy_text(char (&to)[N], std::string_view text) {
   to[text.copy(to, N - 1)] = 0;
 }
 
-}  // namespace
-
-void check_received(CallHeader& header, int rank) {
-  header.name[sizeof header.name - 1] = header.dtype[sizeof header.dtype - 1] =
-      header.detail[sizeof header.detail - 1] = 0;
-  for (const CallHeader::Call& call : header.call)
-    if (static_cast<int>(call.collective) >= kCollectiveCount ||
-        static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
-      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
-           static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
-           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
-}
-
-namespace {
-
 CallHeader::Call call_of(const CollectiveSpec& spec) {
   const shm::CallId agreed = agreed_part(spec);
   return {agreed.collective, agreed.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
@@ -47,6 +32,17 @@ bool equal(const CallHeader& a, const CallHeader& b) {
 }
 
 }  // namespace
+
+void check_received(CallHeader& header, int rank) {
+  header.name[sizeof header.name - 1] = header.dtype[sizeof header.dtype - 1] =
+      header.detail[sizeof header.detail - 1] = 0;
+  for (const CallHeader::Call& call : header.call)
+    if (static_cast<int>(call.collective) >= kCollectiveCount ||
+        static_cast<int>(call.dtype) >= kDataTypeCount || static_cast<int>(call.op) >= kReduceOpCount)
+      fail(ErrorCode::Remote, "rank ", rank, " sent a call that is none (collective ",
+           static_cast<int>(call.collective), ", dtype ", static_cast<int>(call.dtype), ", op ",
+           static_cast<int>(call.op), "): does it run another version of mpi-gdr?");
+}
 
 CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name,
                      std::string_view dtype, std::string_view detail, std::uint64_t sequence, Channel channel,

@@ -3,22 +3,13 @@
 #include <algorithm>
 
 namespace mpigdr {
-namespace {
-
-using std::chrono::duration_cast;
-
-}  // namespace
 
 FlightLog::FlightLog(std::size_t capacity)
     : capacity_(std::max<std::size_t>(capacity, 1)),
-      offset_(duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-                  .count() -
-              duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count()),
+      offset_(to_nanoseconds(std::chrono::system_clock::now()) - to_nanoseconds(Clock::now())),
       slots_(new Slot[capacity_]) {}
 
-std::int64_t FlightLog::nanoseconds(Clock::time_point t) const {
-  return duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count() + offset_;
-}
+std::int64_t FlightLog::nanoseconds(Clock::time_point t) const { return to_nanoseconds(t) + offset_; }
 
 std::uint32_t FlightLog::add_group(GroupInfo group) {
   std::lock_guard lock(groups_mutex_);

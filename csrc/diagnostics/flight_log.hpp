@@ -28,6 +28,12 @@
 
 namespace mpigdr {
 
+// Since the epoch of its clock.
+template <typename Time>
+std::int64_t to_nanoseconds(Time t) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
+}
+
 // Text of fixed capacity; a longer one is cut.
 template <std::size_t N>
 class ShortText {

@@ -239,9 +239,7 @@ std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& o
     top.set("host", host_name());
     top.set("pid", static_cast<std::int64_t>(getpid()));
     top.set("reason", reason);
-    top.set("time_ns", std::chrono::duration_cast<std::chrono::nanoseconds>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count());
+    top.set("time_ns", to_nanoseconds(std::chrono::system_clock::now()));
   }
   return out.finish();
 }

@@ -86,10 +86,8 @@ void Trace::round(TracedRound record) {
 
 Trace::Snapshot Trace::snapshot() const {
   Snapshot shot;
-  const auto now = Clock::now();
-  shot.now = to_nanoseconds(now);
-  const auto unix_now = std::chrono::system_clock::now().time_since_epoch();
-  shot.unix_offset = std::chrono::duration_cast<std::chrono::nanoseconds>(unix_now).count() - shot.now;
+  shot.now = to_nanoseconds(Clock::now());
+  shot.unix_offset = to_nanoseconds(std::chrono::system_clock::now()) - shot.now;
   std::lock_guard lock(mutex_);
   shot.operations = last_of(operations_.get(), operation_count_, options_.capacity);
   shot.rounds = last_of(rounds_.get(), round_count_, options_.capacity);

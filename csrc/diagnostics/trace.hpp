@@ -26,10 +26,6 @@
 
 namespace mpigdr {
 
-inline std::int64_t to_nanoseconds(std::chrono::steady_clock::time_point t) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
-}
-
 struct TracedOperation {
   std::uint64_t id = 0;                             // of the trace: counts from 1 as operations start
   std::int64_t issued = 0, started = 0, ended = 0;  // ended 0: not yet

@@ -6,10 +6,7 @@ namespace mpigdr {
 
 std::byte* target_address(const Slice& slice, const Binding& binding) {
   MPIGDR_CHECK(slice.buffer != Buffer::Input);
-  void* base = slice.buffer == Buffer::Output    ? binding.output
-               : slice.buffer == Buffer::Scratch ? binding.scratch
-                                                 : binding.bounce;
-  return static_cast<std::byte*>(base) + slice.offset * item_size(binding.dtype);
+  return const_cast<std::byte*>(source_address(slice, binding));
 }
 
 ReduceArgs element_args(const Step& step, const Binding& binding) {

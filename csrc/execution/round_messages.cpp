@@ -10,36 +10,34 @@ namespace mpigdr {
 void RoundMessages::post(const Schedule& schedule, const Round& round, int lane, const Binding& binding,
                          Transport& transport) {
   MPIGDR_CHECK(pending_.empty());
-  const Step* const begin = schedule.steps.data() + round.first_step;
-  const Step* const end = begin + round.step_count;
   const int tag = binding.tag_base + lane;
   acknowledge_ = binding.acknowledged;
   channel_ = binding.channel;
   acknowledgement_tag_ = tag + kMaxLanes;
   // Receives first: a message that finds its receive posted is not buffered as unexpected.
-  for (const Step* step = begin; step != end; ++step) {
-    if (step->kind != StepKind::Recv) continue;
-    std::byte* const data = target_address(step->dst, binding);
-    const std::size_t total = byte_count(step->dst, binding);
+  for (const Step& step : schedule.steps_of(round)) {
+    if (step.kind != StepKind::Recv) continue;
+    std::byte* const data = target_address(step.dst, binding);
+    const std::size_t total = byte_count(step.dst, binding);
     for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
       const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
-      const Request request = transport.irecv(binding.channel, data + done, bytes, step->peer, tag);
-      pending_.push_back({request, step->peer, bytes, Kind::Recv});
+      const Request request = transport.irecv(binding.channel, data + done, bytes, step.peer, tag);
+      pending_.push_back({request, step.peer, bytes, Kind::Recv});
     }
   }
-  for (const Step* step = begin; step != end; ++step) {
-    if (step->kind != StepKind::Send) continue;
-    const Slice& slice = schedule.source(*step);
+  for (const Step& step : schedule.steps_of(round)) {
+    if (step.kind != StepKind::Send) continue;
+    const Slice& slice = schedule.source(step);
     const std::byte* const data = source_address(slice, binding);
     const std::size_t total = byte_count(slice, binding);
     for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
       const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
       // Its acknowledgement carries no bytes; awaited like any other message of the round.
       if (binding.acknowledged)
-        pending_.push_back({transport.irecv(binding.channel, nullptr, 0, step->peer, tag + kMaxLanes),
-                            step->peer, 0, Kind::Acknowledgement});
-      const Request request = transport.isend(binding.channel, data + done, bytes, step->peer, tag);
-      pending_.push_back({request, step->peer, bytes, Kind::Send});
+        pending_.push_back({transport.irecv(binding.channel, nullptr, 0, step.peer, tag + kMaxLanes),
+                            step.peer, 0, Kind::Acknowledgement});
+      const Request request = transport.isend(binding.channel, data + done, bytes, step.peer, tag);
+      pending_.push_back({request, step.peer, bytes, Kind::Send});
     }
   }
 }

@@ -3,7 +3,6 @@
 #include <bit>
 #include <cstdlib>
 #include <new>
-#include <utility>
 
 #include "common/error.hpp"
 
@@ -22,16 +21,6 @@ void ScratchPool::drop_kept() noexcept {
   for (auto& [bytes, memory] : free_) std::free(memory);
   free_.clear();
   kept_ = 0;
-}
-
-void ScratchPool::Block::swap(Block& other) noexcept {
-  std::swap(pool_, other.pool_);
-  std::swap(memory_, other.memory_);
-  std::swap(bytes_, other.bytes_);
-}
-
-ScratchPool::Block::~Block() {
-  if (memory_) pool_->give_back(memory_, bytes_);
 }
 
 ScratchPool::Block ScratchPool::take(std::size_t bytes) {

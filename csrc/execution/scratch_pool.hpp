@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 
 namespace mpigdr {
@@ -19,22 +20,18 @@ class ScratchPool {
   class Block {
    public:
     Block() = default;
-    Block(ScratchPool* pool, void* memory, std::size_t bytes) : pool_(pool), memory_(memory), bytes_(bytes) {}
-    Block(Block&& other) noexcept { swap(other); }
-    Block& operator=(Block&& other) noexcept {
-      swap(other);
-      return *this;
-    }
-    ~Block();
-    void* get() const { return memory_; }
+    Block(ScratchPool* pool, void* memory, std::size_t bytes) : memory_(memory, {pool, bytes}) {}
+    void* get() const { return memory_.get(); }
     // After a failed operation a peer may still write here: the memory is never used again.
-    void leak() noexcept { memory_ = nullptr; }
+    void leak() noexcept { (void)memory_.release(); }
 
    private:
-    void swap(Block& other) noexcept;
-    ScratchPool* pool_ = nullptr;
-    void* memory_ = nullptr;
-    std::size_t bytes_ = 0;
+    struct GiveBack {
+      ScratchPool* pool;
+      std::size_t bytes;
+      void operator()(void* memory) const noexcept { pool->give_back(memory, bytes); }
+    };
+    std::unique_ptr<void, GiveBack> memory_;
   };
 
   // Throws NoMemory.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "execution/execution.hpp"
 
@@ -13,10 +14,24 @@ class StagedExecution : public Execution {
   // Makes the second stage, on the thread that holds the progress role; null: there is none.
   using Next = std::function<std::unique_ptr<Execution>()>;
 
-  StagedExecution(std::unique_ptr<Execution> first, Next next);
-  bool advance() override;
-  std::vector<int> pending_peers() const override;
-  void abandon() noexcept override;
+  StagedExecution(std::unique_ptr<Execution> first, Next next)
+      : current_(std::move(first)), next_(std::move(next)) {}
+  bool advance() override {
+    while (current_) {
+      const bool done = current_->advance();
+      rounds_done_ = rounds_before_ + current_->rounds_done();
+      if (!done) return false;
+      rounds_before_ = rounds_done_;
+      current_ = next_ ? std::exchange(next_, nullptr)() : nullptr;
+    }
+    return true;
+  }
+  std::vector<int> pending_peers() const override {
+    return current_ ? current_->pending_peers() : std::vector<int>{};
+  }
+  void abandon() noexcept override {
+    if (current_) current_->abandon();
+  }
 
  private:
   std::unique_ptr<Execution> current_;

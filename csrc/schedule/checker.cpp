@@ -135,9 +135,8 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
 }
 
 bool has_alias(Collective collective) {
-  return collective == Collective::AllReduce || collective == Collective::Reduce ||
-         collective == Collective::AllGather || collective == Collective::ReduceScatter ||
-         collective == Collective::Gather || collective == Collective::Scatter;
+  return collective != Collective::Broadcast && collective != Collective::AllToAll &&
+         collective != Collective::Barrier;
 }
 
 }  // namespace

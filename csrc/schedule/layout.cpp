@@ -1,59 +1,50 @@
 #include "schedule/layout.hpp"
 
+#include <array>
 #include <numeric>
 
 namespace mpigdr {
 
 Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
     : scratch(schedule.scratch_count), staging(schedule.staging_count), bounce(schedule.bounce_count) {
-  const auto size = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
+  // What only the root has, where there is one.
+  const bool whole_here = !has_root(spec.collective) || spec.rank == spec.root;
+  Alias in_place = Alias::None;
   switch (spec.collective) {
     case Collective::AllReduce:
-      input = output = spec.count;
-      if (aliased) alias = Alias::InputInOutput;
+    case Collective::Reduce:
+      input = spec.count;
+      if (!whole_here) break;
+      output = spec.count;
+      in_place = Alias::InputInOutput;
+      break;
+    case Collective::AllGather:
+    case Collective::Gather:
+      input = block_count(spec, spec.rank);
+      if (!whole_here) break;
+      output = block_offset(spec, spec.size);
+      offset = block_offset(spec, spec.rank);
+      in_place = Alias::InputInOutput;
+      break;
+    case Collective::ReduceScatter:
+    case Collective::Scatter:
+      output = block_count(spec, spec.rank);
+      if (!whole_here) break;
+      input = block_offset(spec, spec.size);
+      offset = block_offset(spec, spec.rank);
+      in_place = Alias::OutputInInput;
       break;
     case Collective::Broadcast:
       output = spec.count;
-      break;
-    case Collective::Reduce:
-      input = spec.count;
-      if (spec.rank != spec.root) break;
-      output = spec.count;
-      if (aliased) alias = Alias::InputInOutput;
-      break;
-    case Collective::AllGather:
-      input = block_count(spec, spec.rank);
-      output = block_offset(spec, spec.size);
-      offset = block_offset(spec, spec.rank);
-      if (aliased) alias = Alias::InputInOutput;
-      break;
-    case Collective::ReduceScatter:
-      input = block_offset(spec, spec.size);
-      output = block_count(spec, spec.rank);
-      offset = block_offset(spec, spec.rank);
-      if (aliased) alias = Alias::OutputInInput;
       break;
     case Collective::AllToAll:
       input = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
       output = std::accumulate(spec.recv_counts.begin(), spec.recv_counts.end(), std::uint64_t{0});
       break;
-    case Collective::Gather:
-      input = spec.count;
-      if (spec.rank != spec.root) break;
-      output = spec.count * size;
-      offset = spec.count * rank;
-      if (aliased) alias = Alias::InputInOutput;
-      break;
-    case Collective::Scatter:
-      output = spec.count;
-      if (spec.rank != spec.root) break;
-      input = spec.count * size;
-      offset = spec.count * rank;
-      if (aliased) alias = Alias::OutputInInput;
-      break;
     case Collective::Barrier:
       break;
   }
+  if (aliased) alias = in_place;
 }
 
 Extent Layout::locate(const Slice& slice) const {
@@ -66,11 +57,8 @@ Extent Layout::locate(const Slice& slice) const {
 }
 
 std::string Layout::out_of_bounds(const Slice& slice) const {
-  const std::uint64_t length = slice.buffer == Buffer::Input     ? input
-                               : slice.buffer == Buffer::Output  ? output
-                               : slice.buffer == Buffer::Scratch ? scratch
-                               : slice.buffer == Buffer::Staging ? staging
-                                                                 : bounce;
+  const std::uint64_t length =
+      std::array{input, output, scratch, staging, bounce}[static_cast<std::size_t>(slice.buffer)];
   if (slice.count <= length && slice.offset <= length - slice.count) return "";
   return "names " + text(slice) + ", but that buffer has " + std::to_string(length) + " elements";
 }

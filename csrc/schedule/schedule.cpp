@@ -46,54 +46,30 @@ void ScheduleWriter::append(Step step, const std::vector<Slice>& sources) {
 
 void ScheduleWriter::send(int peer, Slice source) {
   if (source.count == 0) return;
-  Step step;
-  step.kind = StepKind::Send;
-  step.peer = peer;
-  append(step, {source});
+  append({.kind = StepKind::Send, .peer = peer}, {source});
 }
 
 void ScheduleWriter::recv(int peer, Slice dst) {
   if (dst.count == 0) return;
-  Step step;
-  step.kind = StepKind::Recv;
-  step.peer = peer;
-  step.dst = dst;
-  append(step, {});
+  append({.kind = StepKind::Recv, .peer = peer, .dst = dst}, {});
 }
 
 void ScheduleWriter::copy(Slice dst, Slice source, Scale scale) {
   MPIGDR_CHECK(dst.count == source.count);
   if (dst.count == 0) return;
-  Step step;
-  step.kind = StepKind::Copy;
-  step.scale = scale;
-  step.dst = dst;
-  append(step, {source});
+  append({.kind = StepKind::Copy, .scale = scale, .dst = dst}, {source});
 }
 
 void ScheduleWriter::reduce(Slice dst, const std::vector<Slice>& sources, Scale scale) {
   MPIGDR_CHECK(!sources.empty() && scale != Scale::PreMul);
   for (const Slice& source : sources) MPIGDR_CHECK(source.count == dst.count);
   if (dst.count == 0) return;
-  Step step;
-  step.kind = StepKind::Reduce;
-  step.scale = scale;
-  step.dst = dst;
-  append(step, sources);
+  append({.kind = StepKind::Reduce, .scale = scale, .dst = dst}, sources);
 }
 
-void ScheduleWriter::notify() {
-  Step step;
-  step.kind = StepKind::Notify;
-  append(step, {});
-}
+void ScheduleWriter::notify() { append({.kind = StepKind::Notify}, {}); }
 
-void ScheduleWriter::await(int peer) {
-  Step step;
-  step.kind = StepKind::Await;
-  step.peer = peer;
-  append(step, {});
-}
+void ScheduleWriter::await(int peer) { append({.kind = StepKind::Await, .peer = peer}, {}); }
 
 void ScheduleWriter::step(const Step& like, const std::vector<Slice>& sources) {
   switch (like.kind) {
@@ -110,28 +86,6 @@ void ScheduleWriter::step(const Step& like, const std::vector<Slice>& sources) {
     case StepKind::Await:
       return await(like.peer);
   }
-}
-
-namespace {
-
-Slice reserve(Buffer buffer, std::uint64_t& total, std::uint64_t count) {
-  const Slice slice{buffer, total, count};
-  total += count;
-  return slice;
-}
-
-}  // namespace
-
-Slice ScheduleWriter::scratch(std::uint64_t count) {
-  return reserve(Buffer::Scratch, schedule_.scratch_count, count);
-}
-
-Slice ScheduleWriter::staging(std::uint64_t count) {
-  return reserve(Buffer::Staging, schedule_.staging_count, count);
-}
-
-Slice ScheduleWriter::bounce(std::uint64_t count) {
-  return reserve(Buffer::Bounce, schedule_.bounce_count, count);
 }
 
 Slice ScheduleWriter::placed(Slice slice, const Slice& where) {
@@ -152,10 +106,8 @@ SchedulePtr ScheduleWriter::finish() {
   std::vector<Round> rounds;
   for (Lane& lane : result.lanes) {
     const auto first = static_cast<std::uint32_t>(rounds.size());
-    for (std::uint32_t k = 0; k < lane.round_count; ++k) {
-      const Round& round = result.rounds[lane.first_round + k];
+    for (const Round& round : result.rounds_of(lane))
       if (round.step_count > 0) rounds.push_back(round);
-    }
     lane = {first, static_cast<std::uint32_t>(rounds.size()) - first};
   }
   result.rounds = std::move(rounds);

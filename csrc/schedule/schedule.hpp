@@ -24,7 +24,8 @@
 //   placed in Output               to Staging if there are others
 //   Copy of such a slice           not made by a rank whose Output the others reach
 // Whose are reached may differ from call to call and from rank to rank, and is known to a device that runs
-// the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is the same.
+// the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is the
+// same.
 #pragma once
 
 #include <cstdint>
@@ -152,9 +153,9 @@ class ScheduleWriter {
   // One of these, by `like.kind`: with its peer, dst and scale, and these sources (schedule/rewrite.hpp).
   void step(const Step& like, const std::vector<Slice>& sources);
   // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
-  Slice scratch(std::uint64_t count);
-  Slice staging(std::uint64_t count);
-  Slice bounce(std::uint64_t count);
+  Slice scratch(std::uint64_t count) { return reserve(Buffer::Scratch, schedule_.scratch_count, count); }
+  Slice staging(std::uint64_t count) { return reserve(Buffer::Staging, schedule_.staging_count, count); }
+  Slice bounce(std::uint64_t count) { return reserve(Buffer::Bounce, schedule_.bounce_count, count); }
   // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
   Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
@@ -166,6 +167,10 @@ class ScheduleWriter {
 
  private:
   void append(Step step, const std::vector<Slice>& sources);
+  static Slice reserve(Buffer buffer, std::uint64_t& total, std::uint64_t count) {
+    total += count;
+    return {buffer, total - count, count};
+  }
   Schedule schedule_;
 };
 

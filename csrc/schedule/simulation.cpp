@@ -47,17 +47,14 @@ void Simulation::initialise(std::size_t rank) {
   const Schedule& schedule = *schedules_[rank];
   for (std::size_t l = 0; l < schedule.lanes.size(); ++l)
     for (std::uint32_t r = 0; r < schedule.lanes[l].round_count; ++r) {
-      const Round& round = schedule.rounds[schedule.lanes[l].first_round + r];
-      for (std::uint32_t s = 0; s < round.step_count; ++s) {
-        const Step& step = schedule.steps[round.first_step + s];
+      const auto steps = schedule.steps_of(schedule.rounds_of(schedule.lanes[l])[r]);
+      for (std::uint32_t s = 0; s < steps.size(); ++s) {
+        const Step& step = steps[s];
         const bool on_device = step.kind == StepKind::Copy || step.kind == StepKind::Reduce;
         if (on_device && !is_skipped(schedule, step, layout))
           state.queue.push_back({r, lanes_.size() + l, s});
       }
     }
-  std::sort(state.queue.begin(), state.queue.end(), [](const DeviceStep& a, const DeviceStep& b) {
-    return std::tie(a.lane, a.round, a.step) < std::tie(b.lane, b.round, b.step);
-  });
 }
 
 const Round& Simulation::round_of(const LaneState& lane) const {
@@ -106,33 +103,29 @@ void Simulation::check_ends() const {
 
 Extent Simulation::touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write) {
   const LaneState& state = lanes_[lane];
-  const int owner = slice.owner < 0 ? state.rank : slice.owner;
-  const auto at = static_cast<std::size_t>(owner);
+  const std::size_t at = owner(lane, slice);
   const std::string wrong = layouts_[at].out_of_bounds(slice);
   if (!wrong.empty()) throw CheckFailure(wrong);
   const Extent extent = layouts_[at].locate(slice);
   if (shared_) {
     if (ranks_[at].lanes.empty()) throw CheckFailure("names " + text(slice) + ", which has no schedule");
-    races_.access({owner, extent, write, state.rank, lane, state.round, step}, state.clock,
+    races_.access({static_cast<int>(at), extent, write, state.rank, lane, state.round, step}, state.clock,
                   ranks_[at].lanes[0]);
   }
   return extent;
 }
 
 Values Simulation::read(std::size_t lane, std::uint32_t step, const Slice& slice) {
-  const auto owner = static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
-  return ranks_[owner].memory.read(touch(lane, step, slice, false));
+  return ranks_[owner(lane, slice)].memory.read(touch(lane, step, slice, false));
 }
 
 void Simulation::write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values) {
-  const auto owner = static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
-  ranks_[owner].memory.write(touch(lane, step, slice, true), values);
+  ranks_[owner(lane, slice)].memory.write(touch(lane, step, slice, true), values);
 }
 
 void Simulation::notify(std::size_t lane) {
-  const LaneState& state = lanes_[lane];
   Notices& notices = notices_[lane];
-  notices.sent.push_back({barrier() ? state.heard : RankSet(), state.depth, state.clock});
+  notices.sent.push_back(news(lanes_[lane]));
   std::vector<Waiting> ready;
   std::erase_if(notices.awaited, [&](const Waiting& w) {
     if (w.number >= notices.sent.size()) return false;
@@ -157,11 +150,15 @@ void Simulation::await(std::size_t lane, std::uint32_t step) {
     notices_[source].awaited.push_back(waiting);
 }
 
-void Simulation::heed(const Waiting& waiting, const Notice& notice) {
-  LaneState& state = lanes_[waiting.lane];
+void Simulation::hear(LaneState& state, const Notice& notice) const {
   if (barrier()) state.heard_next.merge(notice.heard);
   state.depth_next = std::max(state.depth_next, notice.depth + 1);
   merge(state.clock_next, notice.clock);
+}
+
+void Simulation::heed(const Waiting& waiting, const Notice& notice) {
+  LaneState& state = lanes_[waiting.lane];
+  hear(state, notice);
   complete(waiting.lane, waiting.step);
 }
 
@@ -176,9 +173,7 @@ void Simulation::begin_round(std::size_t lane) {
     const Step& step = step_of(state, s);
     switch (step.kind) {
       case StepKind::Send: {
-        Message message{lane, s, {}, {}, state.depth, {}};
-        if (barrier()) message.heard = state.heard;
-        message.clock = state.clock;
+        Message message{lane, s, {}, news(state)};
         try {
           message.values = read(lane, s, schedule.source(step));
         } catch (const CheckFailure& failure) {
@@ -194,7 +189,7 @@ void Simulation::begin_round(std::size_t lane) {
       }
       case StepKind::Recv: {
         Channel& channel = channels_[{step.peer, state.rank, state.number}];
-        channel.recvs.push_back({lane, s, {}, {}, 0, {}});
+        channel.recvs.push_back({lane, s, {}, {}});
         match(channel);
         break;
       }
@@ -231,9 +226,7 @@ void Simulation::match(Channel& channel) {
                          " elements, but rank " + std::to_string(lanes_[sent.lane].rank) + " sends " +
                          std::to_string(length));
     write(received.lane, received.step, dst, sent.values);
-    if (shared_) merge(receiver.clock_next, sent.clock);
-    if (barrier()) receiver.heard_next.merge(sent.heard);
-    receiver.depth_next = std::max(receiver.depth_next, sent.depth + 1);
+    hear(receiver, sent.news);
     if (mode_.synchronous_sends) complete(sent.lane, sent.step);
     complete(received.lane, received.step);
   }
@@ -249,9 +242,7 @@ void Simulation::execute(std::size_t lane, std::uint32_t s) {
     for (std::uint32_t k = 0; k < step.source_count; ++k)
       sources.push_back(read(lane, s, schedule.source(step, k)));
     if (step.kind == StepKind::Reduce) {
-      const Collective collective = specs_[rank].collective;
-      if (collective != Collective::AllReduce && collective != Collective::Reduce &&
-          collective != Collective::ReduceScatter)
+      if (!reduces(specs_[rank].collective))
         throw CheckFailure("reduces, but the collective only moves data");
       costs_.elements_reduced += step.dst.count * (step.source_count - 1);
       write(lane, s, step.dst, reduce(sources, step.scale, table_));

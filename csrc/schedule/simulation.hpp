@@ -44,18 +44,16 @@ class Simulation {
     VectorClock clock, clock_next;              // only if the schedules are shared
     std::map<std::size_t, std::size_t> heeded;  // Awaits so far, by lane of the peer
   };
-  struct Message {  // a posted Send or Recv
-    std::size_t lane;
-    std::uint32_t step;
-    Values values;
+  struct Notice {  // what a Notify or Send tells of its lane
     RankSet heard;
     std::uint64_t depth = 0;
     VectorClock clock;
   };
-  struct Notice {  // a Notify
-    RankSet heard;
-    std::uint64_t depth = 0;
-    VectorClock clock;
+  struct Message {  // a posted Send or Recv
+    std::size_t lane;
+    std::uint32_t step;
+    Values values;
+    Notice news;
   };
   struct Waiting {  // an Await
     std::size_t lane;
@@ -87,10 +85,17 @@ class Simulation {
   void match(Channel& channel);
   void notify(std::size_t lane);
   void await(std::size_t lane, std::uint32_t step);
+  Notice news(const LaneState& lane) const {
+    return {barrier() ? lane.heard : RankSet(), lane.depth, lane.clock};
+  }
+  void hear(LaneState& state, const Notice& notice) const;
   void heed(const Waiting& waiting, const Notice& notice);
   // Reads or writes memory of any rank, as one step of a lane.
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
+  std::size_t owner(std::size_t lane, const Slice& slice) const {
+    return static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
+  }
   Extent touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write);
   void check_ends() const;
   void execute(std::size_t lane, std::uint32_t step);

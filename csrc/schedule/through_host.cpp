@@ -90,7 +90,7 @@ class LaneWriter {
       sends_.clear();
     }
     writer_.round();
-    for (const Arrival& arrival : std::exchange(owed_, {})) writer_.copy(arrival.dst, arrival.bounce);
+    copy_arrived();  // in this round
     Area& into = receives_[turn_];
     if (messages) into.clear();
     for (const Step& step : from_.steps_of(round)) {

@@ -1,6 +1,5 @@
 #include "execution/device/captured_program.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "common/error.hpp"
@@ -26,10 +25,7 @@ void submit_local(const Schedule& schedule, const Step& step, const Binding& bin
 }  // namespace
 
 bool can_be_captured(const Schedule& schedule, std::string& why) {
-  const bool messages = std::any_of(schedule.steps.begin(), schedule.steps.end(), [](const Step& step) {
-    return step.kind == StepKind::Send || step.kind == StepKind::Recv;
-  });
-  if (messages)
+  if (schedule.messages)
     why = "it goes by messages, which the host carries";
   else if (schedule.scratch_count != 0 || schedule.bounce_count != 0)
     why = "it needs memory besides that which the devices share";

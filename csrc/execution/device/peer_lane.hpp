@@ -14,19 +14,16 @@ namespace mpigdr {
 template <typename Notify, typename Local, typename Await>
 void submit_peer_lane(const Schedule& schedule, int lane, int size, const Notify& notify, const Local& local,
                       const Await& await) {
-  const Lane& rounds = schedule.lanes[static_cast<std::size_t>(lane)];
   std::vector<std::uint32_t> heeded(static_cast<std::size_t>(size));
   std::uint32_t notices = 0;
-  for (std::uint32_t k = 0; k < rounds.round_count; ++k) {
-    const Round& round = schedule.rounds[rounds.first_round + k];
-    const Step* const begin = schedule.steps.data() + round.first_step;
-    const Step* const end = begin + round.step_count;
-    for (const Step* step = begin; step != end; ++step)  // of earlier rounds: first
-      if (step->kind == StepKind::Notify) notify(++notices);
-    for (const Step* step = begin; step != end; ++step)
-      if (step->kind == StepKind::Copy || step->kind == StepKind::Reduce) local(*step);
-    for (const Step* step = begin; step != end; ++step)
-      if (step->kind == StepKind::Await) await(step->peer, ++heeded[static_cast<std::size_t>(step->peer)]);
+  for (const Round& round : schedule.rounds_of(schedule.lanes[static_cast<std::size_t>(lane)])) {
+    const auto steps = schedule.steps_of(round);
+    for (const Step& step : steps)  // of earlier rounds: first
+      if (step.kind == StepKind::Notify) notify(++notices);
+    for (const Step& step : steps)
+      if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce) local(step);
+    for (const Step& step : steps)
+      if (step.kind == StepKind::Await) await(step.peer, ++heeded[static_cast<std::size_t>(step.peer)]);
   }
 }
 

@@ -30,8 +30,7 @@ StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, T
 
 StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
   Sides sides;
-  for (std::uint32_t s = 0; s < round.step_count; ++s) {
-    const Step& step = schedule_->steps[round.first_step + s];
+  for (const Step& step : schedule_->steps_of(round)) {
     if (step.kind == StepKind::Send || step.kind == StepKind::Recv)
       sides.host = true;
     else if (resolve(*schedule_, step, binding_, sources_).kind != LocalStep::Kind::Nothing)
@@ -91,11 +90,9 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
 }
 
 void StreamExecution::submit_round(const Round& round, DeviceQueue& queue) {
-  for (std::uint32_t s = 0; s < round.step_count; ++s) {
-    const Step& step = schedule_->steps[round.first_step + s];
-    if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
-    mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
-  }
+  for (const Step& step : schedule_->steps_of(round))
+    if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
+      mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
 }
 
 bool StreamExecution::advance() {

@@ -76,10 +76,9 @@ bool HostExecution::run_awaits(const Round& round, int lane) {
 
 void HostExecution::run_local_steps(const Round& round, int lane) {
   if (shared_)  // it tells of earlier rounds: not to be kept waiting by this one
-    for (std::uint32_t i = 0; i < round.step_count; ++i)
-      if (plan_->steps[round.first_step + i].kind == StepKind::Notify) shared_->notify(lane);
-  for (std::uint32_t i = 0; i < round.step_count; ++i) {
-    const Step& step = plan_->steps[round.first_step + i];
+    for (const Step& step : plan_->steps_of(round))
+      if (step.kind == StepKind::Notify) shared_->notify(lane);
+  for (const Step& step : plan_->steps_of(round)) {
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
     worked_ += byte_count(step.dst, binding_) * step.source_count;
     if (shared_) {
