@@ -58,7 +58,7 @@ std::string SimDevice::identity() const {
 }
 
 void* SimDevice::allocate(std::size_t bytes) {
-  synchronize();
+  SimDevice::synchronize();
   const std::size_t pages = bytes / kPage + 1;
   MemoryFile made;
   try {
@@ -72,7 +72,7 @@ void* SimDevice::allocate(std::size_t bytes) {
 }
 
 void SimDevice::release(void* memory) {
-  synchronize();
+  SimDevice::synchronize();
   Allocation found;
   {
     std::lock_guard lock(state_);
@@ -94,7 +94,7 @@ std::string SimDevice::export_memory(void* memory) {
 }
 
 void* SimDevice::import_memory(const std::string& ticket) {
-  synchronize();
+  SimDevice::synchronize();
   std::istringstream text(ticket);
   int pid = 0, number = -1;
   std::size_t bytes = 0;
@@ -107,7 +107,7 @@ void* SimDevice::import_memory(const std::string& ticket) {
 }
 
 void SimDevice::release_imported(void* memory) {
-  synchronize();
+  SimDevice::synchronize();
   std::lock_guard lock(state_);
   const auto at = imported_.find(memory);
   if (at == imported_.end()) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
@@ -116,7 +116,7 @@ void SimDevice::release_imported(void* memory) {
 }
 
 std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {
-  synchronize();
+  SimDevice::synchronize();
   std::shared_ptr<Flag[]> flags(new Flag[count]());
   std::lock_guard lock(state_);
   flag_blocks_[flags.get()] = count;
