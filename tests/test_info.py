@@ -7,7 +7,7 @@ import sys
 import pytest
 from support.command import mpi_gdr
 
-from mpi_backend import host, info, launchers
+from mpi_backend import host, info, info_text, launchers
 from mpi_backend._version import __version__
 
 
@@ -140,7 +140,7 @@ def test_variables_and_algorithms_as_text():
             table[0] | {"from_bytes": 4096, "to_bytes": 2**64 - 1, "algorithm": "ring"},
         ],
     }
-    assert info.algorithm_lines(algorithms) == [
+    assert info_text.algorithm_lines(algorithms) == [
         "algorithms for 2 ranks on one node",
         "  allreduce                from 0 B to 4 KiB: flag (rows.txt:3)",
         "  allreduce                from 4 KiB and more: ring",
@@ -149,9 +149,9 @@ def test_variables_and_algorithms_as_text():
         "algorithms for 2 ranks on several nodes, one rank each",
         "  allreduce                from 0 B and more: chain",
     ]
-    assert info.variable_text({"name": "MPI_GDR_GROUP_MEMORY", "value": "1073741824"}) == "1073741824 (1 GiB)"
-    assert info.variable_text({"name": "MPI_GDR_TIMEOUT", "value": "1800"}) == "1800"
-    assert info.variable_text({"name": "MPI_GDR_TRACE", "value": ""}) == "-"
+    assert info_text.variable_text({"name": "MPI_GDR_GROUP_MEMORY", "value": "1073741824"}) == "1073741824 (1 GiB)"
+    assert info_text.variable_text({"name": "MPI_GDR_TIMEOUT", "value": "1800"}) == "1800"
+    assert info_text.variable_text({"name": "MPI_GDR_TRACE", "value": ""}) == "-"
 
 
 def test_rank_0_alone_speaks(monkeypatch, capsys):
