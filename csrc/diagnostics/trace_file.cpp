@@ -1,5 +1,3 @@
-#include "diagnostics/trace_file.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "common/host_name.hpp"
+#include "diagnostics/trace.hpp"
 
 namespace mpigdr {
 namespace {
