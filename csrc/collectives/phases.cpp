@@ -147,7 +147,7 @@ class PhaseWriter {
   SchedulePtr by_messages(const Phase& phase) {
     const CollectiveSpec& spec = phase.spec;
     const Algorithm*& chosen = chosen_[{spec.collective, phase.inside}];
-    if (!chosen) chosen = &select_algorithm(spec, false);
+    if (!chosen) chosen = select_row(spec, false).algorithm;
     if (spec.collective == Collective::AllGather && chosen->name == std::string_view("bruck"))
       chosen = find_algorithm(spec.collective, "recursive_doubling");
     return chosen->build(spec, between_);

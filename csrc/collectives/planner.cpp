@@ -30,9 +30,13 @@ std::string key_of(const CollectiveSpec& spec) {
   return key;
 }
 
-CollectiveSpec place(CollectiveSpec spec, const std::shared_ptr<const Topology>& topology) {
-  spec.topology = topology;
-  return spec;
+// With this topology, if there is one, in `room`; else no copy: every all_to_all comes here.
+const CollectiveSpec& place(const CollectiveSpec& spec, const std::shared_ptr<const Topology>& topology,
+                            CollectiveSpec& room) {
+  if (!topology) return spec;
+  room = spec;
+  room.topology = topology;
+  return room;
 }
 
 }  // namespace
@@ -62,23 +66,21 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  Plan plan;
-  const auto make = [&](const CollectiveSpec& placed) {
-    const Choice chosen = choice(placed, native, reach);
-    plan.algorithm = chosen.algorithm;
-    const bool devices = reach == Reach::Devices;
-    Tuning tuning = devices ? device_tuning_ : tuning_;
-    tuning.leaders = chosen.leaders;
-    tuning.node_shares = reach == Reach::Nodes;
-    if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
-    // Devices do not reach each other's tensors, only what they share.
-    if (devices && plan.schedule->staged) {
-      plan.schedule = plan.schedule->staged;
-      plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
-    }
-    if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
-  };
-  topology ? make(place(spec, topology)) : make(spec);
+  CollectiveSpec room;
+  const CollectiveSpec& placed = place(spec, topology, room);
+  const Choice chosen = choice(placed, native, reach, nullptr);
+  Plan plan{chosen.algorithm, nullptr};
+  const bool devices = reach == Reach::Devices;
+  Tuning tuning = devices ? device_tuning_ : tuning_;
+  tuning.leaders = chosen.leaders;
+  tuning.node_shares = reach == Reach::Nodes;
+  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
+  // Devices do not reach each other's tensors, only what they share.
+  if (devices && plan.schedule->staged) {
+    plan.schedule = plan.schedule->staged;
+    plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
+  }
+  if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
   std::size_t steps = 0;
@@ -122,12 +124,8 @@ void Planner::make_room(std::size_t steps) {
 
 Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
                        const std::shared_ptr<const Topology>& topology) const {
-  if (topology) return choice(place(spec, topology), native, reach);
-  return choice(spec, native, reach);  // no copy: every all_to_all comes here
-}
-
-Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach) const {
-  const SelectionRow& row = select_row(spec, native, reach, selection_.table);
+  CollectiveSpec room;
+  const SelectionRow& row = select_row(place(spec, topology, room), native, reach, selection_.table);
   return {row.algorithm, row.leaders};
 }
 

@@ -46,7 +46,6 @@ class Planner {
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
-  Choice choice(const CollectiveSpec& placed, bool native, Reach reach) const;
   // Before something of so many steps is kept; with mutex_ held.
   void make_room(std::size_t steps);
 

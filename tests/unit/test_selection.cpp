@@ -25,7 +25,7 @@ CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
 
 std::string chosen(const SelectionTable& table, const CollectiveSpec& spec, bool native = false,
                    Reach reach = Reach::None) {
-  return select_algorithm(spec, native, reach, table).name;
+  return select_row(spec, native, reach, table).algorithm->name;
 }
 
 // The rows of a text, then the built-in ones.
