@@ -11,21 +11,15 @@ constexpr std::size_t kMostCached =
 
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
 
-template <typename T>
-void append(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+template <typename... T>
+void append(std::string& key, const T&... values) {
+  (key.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
 }
 
 std::string key_of(const CollectiveSpec& spec) {
   std::string key;
   key.reserve(64);
-  append(key, spec.collective);
-  append(key, spec.dtype);
-  append(key, spec.op);
-  append(key, spec.rank);
-  append(key, spec.size);
-  append(key, spec.root);
-  append(key, spec.count);
+  append(key, spec.collective, spec.dtype, spec.op, spec.rank, spec.size, spec.root, spec.count);
   for (const std::uint64_t count : spec.counts) append(key, count);
   return key;
 }
@@ -58,17 +52,14 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
-  append(key, native);
-  append(key, reach);
-  append(key, by_host);
-  append(key, topology ? topology->id() : 0);
+  append(key, native, reach, by_host, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
   CollectiveSpec room;
   const CollectiveSpec& placed = place(spec, topology, room);
-  const Choice chosen = choice(placed, native, reach, nullptr);
+  const SelectionRow& chosen = choice(placed, native, reach, nullptr);
   Plan plan{chosen.algorithm, nullptr};
   const bool devices = reach == Reach::Devices;
   Tuning tuning = devices ? device_tuning_ : tuning_;
@@ -92,9 +83,7 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
                                               int leaders, bool by_host) {
   std::string key = key_of(spec);
-  append(key, leaders);
-  append(key, by_host);
-  append(key, topology.id());
+  append(key, leaders, by_host, topology.id());
   {
     std::lock_guard lock(mutex_);
     if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
@@ -122,11 +111,10 @@ void Planner::make_room(std::size_t steps) {
   cached_steps_ += steps;
 }
 
-Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
-                       const std::shared_ptr<const Topology>& topology) const {
+const SelectionRow& Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
+                                    const std::shared_ptr<const Topology>& topology) const {
   CollectiveSpec room;
-  const SelectionRow& row = select_row(place(spec, topology, room), native, reach, selection_.table);
-  return {row.algorithm, row.leaders};
+  return select_row(place(spec, topology, room), native, reach, selection_.table);
 }
 
 }  // namespace mpigdr

@@ -126,16 +126,17 @@ void Engine::wait_all(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !outstanding_.stopped()) {
-    const std::vector<OperationPtr> pending = outstanding_.all_of(&group);
-    for (const OperationPtr& operation : pending) {
-      try {
-        wait(*operation);
-      } catch (const Error&) {
-        // Whoever holds the operation hears of it.
-      }
+    // What is not in the background belongs to callers that wait for it themselves, and see to its deadline.
+    const OperationPtr operation = outstanding_.next_of(&group);
+    if (!operation) {
+      try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
+      continue;
     }
-    // What is left belongs to callers that wait for it themselves, and see to its deadline.
-    if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
+    try {
+      wait(*operation);
+    } catch (const Error&) {
+      // Whoever holds the operation hears of it.
+    }
   }
 }
 
