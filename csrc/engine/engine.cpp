@@ -1,8 +1,5 @@
 #include "engine/engine.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 namespace mpigdr {
 namespace {
 
@@ -179,9 +176,8 @@ void Engine::abort(GroupState& group, const std::string& reason) {
 
 void Engine::lose(const std::vector<GroupState*>& groups, const std::string& reason) {
   watch_.lose(reason);
-  std::vector<GroupState*> well;
-  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well),
-               [](GroupState* g) { return !g->failed(); });
+  std::vector<GroupState*> well = groups;
+  std::erase_if(well, [](const GroupState* g) { return g->failed(); });
   // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
   // as it hears.
   if (!well.empty()) {
