@@ -1,7 +1,6 @@
 #include "collectives/selection_table.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 #include <optional>
 #include <set>

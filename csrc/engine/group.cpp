@@ -1,6 +1,5 @@
 #include "engine/group.hpp"
 
-#include <algorithm>
 #include <new>
 #include <numeric>
 #include <set>

@@ -1,8 +1,5 @@
 #include "engine/program_factory.hpp"
 
-#include <algorithm>
-
-#include "common/error.hpp"
 #include "execution/host/host_execution.hpp"
 #include "execution/staged_execution.hpp"
 
