@@ -67,30 +67,25 @@ class PhaseWriter {
   }
 
   Phases build() {
-    switch (spec_.collective) {
-      case Collective::AllReduce:
-        all_reduce();
-        break;
-      case Collective::AllGather:
-        all_gather();
-        break;
-      case Collective::ReduceScatter:
-        reduce_scatter();
-        break;
-      case Collective::Broadcast:
-        broadcast();
-        break;
-      case Collective::Barrier:
-        barrier();
-        break;
-      default:
-        fail(ErrorCode::Internal, name(spec_.collective), " has no phases");
-    }
+    const Collective collective = spec_.collective;
+    if (collective == Collective::AllReduce)
+      all_reduce();
+    else if (collective == Collective::AllGather)
+      all_gather();
+    else if (collective == Collective::ReduceScatter)
+      reduce_scatter();
+    else if (collective == Collective::Broadcast)
+      broadcast();
+    else if (collective == Collective::Barrier)
+      barrier();
+    else
+      fail(ErrorCode::Internal, name(collective), " has no phases");
     return std::move(made_);
   }
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  static Piece piece_of(const Slice& slice) { return {slice.offset, slice.count}; }
 
   // Into how many parts a buffer, or each block, of `count` elements is cut, if each rank that sends has
   // `sent` bytes in `messages` messages that cross the network. No part is empty if one of them is not.
@@ -147,7 +142,7 @@ class PhaseWriter {
   SchedulePtr by_messages(const Phase& phase) {
     const CollectiveSpec& spec = phase.spec;
     const Algorithm*& chosen = chosen_[{spec.collective, phase.inside}];
-    if (!chosen) chosen = &select_algorithm(spec, false);
+    if (!chosen) chosen = select_row(spec, false).algorithm;
     if (spec.collective == Collective::AllGather && chosen->name == std::string_view("bruck"))
       chosen = find_algorithm(spec.collective, "recursive_doubling");
     return chosen->build(spec, between_);
@@ -182,7 +177,7 @@ class PhaseWriter {
     const auto gather = [&](int j) {
       const Slice whole = part(spec_.count, j);
       const CollectiveSpec slices = slices_of(whole, Collective::AllGather);
-      Scattered where{{}, on_all(ranks_, {{whole.offset, whole.count}})};
+      Scattered where{{}, on_all(ranks_, {piece_of(whole)})};
       for (int k = 0; k < ranks_; ++k)
         where.input.push_back({{whole.offset + block_offset(slices, k), block_count(slices, k)}});
       add_inside({true, slices, Buffer::Output, Buffer::Output, nullptr, j, meeting}, where);
@@ -192,7 +187,7 @@ class PhaseWriter {
       const CollectiveSpec slices = slices_of(whole, Collective::ReduceScatter);
       const Pieces own = {{whole.offset + block_offset(slices, place_), block_count(slices, place_)}};
       const int scatter = add_inside({true, slices, Buffer::Input, Buffer::Output, nullptr, j},
-                                     {on_all(ranks_, {{whole.offset, whole.count}}), on_all(ranks_, own)});
+                                     {on_all(ranks_, {piece_of(whole)}), on_all(ranks_, own)});
       if (j > 0) gather(j - 1);
       if (place_ >= leaders_) continue;
       const CollectiveSpec slice = among_nodes(Collective::AllReduce, own[0].count);
@@ -211,14 +206,8 @@ class PhaseWriter {
   }
 
   // Part j of a rank's block, and of this one's where it stands alone.
-  Piece block(int rank, int j) const {
-    const Slice slice = part(blocks_.at(Buffer::Output, rank), j);
-    return {slice.offset, slice.count};
-  }
-  Pieces own_block(int j) const {
-    const Slice slice = part(blocks_.count(spec_.rank), j);
-    return {{slice.offset, slice.count}};
-  }
+  Piece block(int rank, int j) const { return piece_of(part(blocks_.at(Buffer::Output, rank), j)); }
+  Pieces own_block(int j) const { return {piece_of(part(blocks_.count(spec_.rank), j))}; }
   // Of the blocks of all ranks, that part of those which the rank at `place` of node v takes across the
   // network.
   Pieces carried(int v, int place, int j) const {
@@ -353,7 +342,7 @@ class PhaseWriter {
     const int number = cut(spec_.count, bytes(spec_.count), 1);
     for (int j = 0; j < number; ++j) {
       const Slice whole = part(spec_.count, j);
-      const Pieces own = {{whole.offset, whole.count}};
+      const Pieces own = {piece_of(whole)};
       int there = -1;
       if (spec_.rank == leader) {
         CollectiveSpec chain = among_nodes(Collective::Broadcast, whole.count);

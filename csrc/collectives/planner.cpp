@@ -11,28 +11,26 @@ constexpr std::size_t kMostCached =
 
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
 
-template <typename T>
-void append(std::string& key, const T& value) {
-  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+template <typename... T>
+void append(std::string& key, const T&... values) {
+  (key.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
 }
 
 std::string key_of(const CollectiveSpec& spec) {
   std::string key;
   key.reserve(64);
-  append(key, spec.collective);
-  append(key, spec.dtype);
-  append(key, spec.op);
-  append(key, spec.rank);
-  append(key, spec.size);
-  append(key, spec.root);
-  append(key, spec.count);
+  append(key, spec.collective, spec.dtype, spec.op, spec.rank, spec.size, spec.root, spec.count);
   for (const std::uint64_t count : spec.counts) append(key, count);
   return key;
 }
 
-CollectiveSpec place(CollectiveSpec spec, const std::shared_ptr<const Topology>& topology) {
-  spec.topology = topology;
-  return spec;
+// With this topology, if there is one, in `room`; else no copy: every all_to_all comes here.
+const CollectiveSpec& place(const CollectiveSpec& spec, const std::shared_ptr<const Topology>& topology,
+                            CollectiveSpec& room) {
+  if (!topology) return spec;
+  room = spec;
+  room.topology = topology;
+  return room;
 }
 
 }  // namespace
@@ -54,31 +52,26 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
   std::string key = key_of(spec);
-  append(key, native);
-  append(key, reach);
-  append(key, by_host);
-  append(key, topology ? topology->id() : 0);
+  append(key, native, reach, by_host, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  Plan plan;
-  const auto make = [&](const CollectiveSpec& placed) {
-    const Choice chosen = choice(placed, native, reach);
-    plan.algorithm = chosen.algorithm;
-    const bool devices = reach == Reach::Devices;
-    Tuning tuning = devices ? device_tuning_ : tuning_;
-    tuning.leaders = chosen.leaders;
-    tuning.node_shares = reach == Reach::Nodes;
-    if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
-    // Devices do not reach each other's tensors, only what they share.
-    if (devices && plan.schedule->staged) {
-      plan.schedule = plan.schedule->staged;
-      plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
-    }
-    if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
-  };
-  topology ? make(place(spec, topology)) : make(spec);
+  CollectiveSpec room;
+  const CollectiveSpec& placed = place(spec, topology, room);
+  const SelectionRow& chosen = choice(placed, native, reach, nullptr);
+  Plan plan{chosen.algorithm, nullptr};
+  const bool devices = reach == Reach::Devices;
+  Tuning tuning = devices ? device_tuning_ : tuning_;
+  tuning.leaders = chosen.leaders;
+  tuning.node_shares = reach == Reach::Nodes;
+  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
+  // Devices do not reach each other's tensors, only what they share.
+  if (devices && plan.schedule->staged) {
+    plan.schedule = plan.schedule->staged;
+    plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
+  }
+  if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);
   std::size_t steps = 0;
@@ -90,9 +83,7 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
                                               int leaders, bool by_host) {
   std::string key = key_of(spec);
-  append(key, leaders);
-  append(key, by_host);
-  append(key, topology.id());
+  append(key, leaders, by_host, topology.id());
   {
     std::lock_guard lock(mutex_);
     if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
@@ -120,15 +111,10 @@ void Planner::make_room(std::size_t steps) {
   cached_steps_ += steps;
 }
 
-Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
-                       const std::shared_ptr<const Topology>& topology) const {
-  if (topology) return choice(place(spec, topology), native, reach);
-  return choice(spec, native, reach);  // no copy: every all_to_all comes here
-}
-
-Choice Planner::choice(const CollectiveSpec& spec, bool native, Reach reach) const {
-  const SelectionRow& row = select_row(spec, native, reach, selection_.table);
-  return {row.algorithm, row.leaders};
+const SelectionRow& Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
+                                    const std::shared_ptr<const Topology>& topology) const {
+  CollectiveSpec room;
+  return select_row(place(spec, topology, room), native, reach, selection_.table);
 }
 
 }  // namespace mpigdr

@@ -14,12 +14,6 @@
 
 namespace mpigdr {
 
-// What runs a collective, and what the row of the table that says so adds to it.
-struct Choice {
-  const Algorithm* algorithm = nullptr;
-  int leaders = 0;  // Tuning::leaders
-};
-
 struct Plan {
   const Algorithm* algorithm = nullptr;
   SchedulePtr schedule;  // null: run by the library ("native")
@@ -36,17 +30,16 @@ class Planner {
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
   // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.
-  // `leaders`: Choice::leaders.
+  // `leaders`: SelectionRow::leaders.
   std::shared_ptr<const Phases> phases(const CollectiveSpec& spec, const Topology& topology, int leaders,
                                        bool by_host);
   // What plan() builds from.
-  Choice choice(const CollectiveSpec& spec, bool native, Reach reach,
-                const std::shared_ptr<const Topology>& topology) const;
+  const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
+                             const std::shared_ptr<const Topology>& topology) const;
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
-  Choice choice(const CollectiveSpec& placed, bool native, Reach reach) const;
   // Before something of so many steps is kept; with mutex_ held.
   void make_room(std::size_t steps);
 

@@ -1,15 +1,145 @@
-// Reduce inside a node through shared memory: copy in, each rank reduces its slice, the root copies out.
-//   T = 1 flag + (p-1)/p n copied in + n reduced, n copied out by the root, per chunk; two flags more at the
-//       end
-//   of two ranks: 1 flag + n copied in while the root reads 2n, per chunk
+// Reductions inside a node through shared memory.
+//   flag     for what is tiny: every rank puts its input there, raises a flag, and those that take the result
+//            reduce all of them. T = 1 flag + n copied + pn read, per chunk
+//   staged   copy in, each rank reduces its slice, those that take the result copy it out.
+//            T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; two flags more at the
+//            end. Of two ranks as flag: less is written, and one piece fewer is copied
 //   one fold over all ranks in rank order, rounded once
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpigdr::collectives {
+namespace {
 
+bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
+
+// The reduction of all ranks' inputs through Staging, piece r of each chunk by rank r. What a rank reduces
+// itself it takes from its Input: only the other pieces are copied in.
+//
+// A pipeline: while chunk i is copied in, chunk i - 1 is reduced and chunk i - 2 copied out, so that there is
+// one synchronisation for each chunk. Of three chunks in work each touches another part of Staging.
+class StagedReduction {
+ public:
+  StagedReduction(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning)
+      : writer_(writer),
+        spec_(spec),
+        p_(static_cast<std::uint64_t>(spec.size)),
+        rank_(static_cast<std::uint64_t>(spec.rank)),
+        // A chunk's part r - 1 or r holds the piece for rank r, its last part what this rank has reduced.
+        rooms_(writer, with_margin((spec.count + p_ - 1) / p_), p_, spec, tuning),
+        each_(rooms_.each() < kLarge ? rooms_.each() : rooms_.each() - kMargin),
+        in_place_(tuning.in_place) {}
+
+  void write() {
+    const bool takes = takes_result(spec_);
+    const std::uint64_t chunks = (spec_.count + p_ * each_ - 1) / (p_ * each_);
+    for (std::uint64_t i = 0; i < chunks + 2; ++i) {
+      writer_.round();
+      if (i < chunks) copy_in(i);
+      if (i >= 1 && i <= chunks) reduce(i - 1);
+      if (i >= 2 && takes) copy_out(i - 2);
+      if (i <= chunks) meet(writer_, spec_);
+    }
+  }
+
+ private:
+  // By so much piece() makes some pieces longer than others, from this length on.
+  static constexpr std::uint64_t kMargin = 64, kLarge = 4096;
+  static constexpr std::uint64_t with_margin(std::uint64_t count) {
+    return count < kLarge ? count : count + kMargin;
+  }
+
+  Slice chunk(Buffer buffer, std::uint64_t i) const {
+    const std::uint64_t at = i * p_ * each_;
+    return {buffer, at, std::min(p_ * each_, spec_.count - at)};
+  }
+  Slice piece_of(Buffer buffer, std::uint64_t i, std::uint64_t r) const {
+    return piece(chunk(buffer, i), p_, r);
+  }
+  // Where rank `owner` keeps the piece for rank r; for itself: what it has reduced.
+  Slice room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) const {
+    const std::uint64_t part = r == owner ? p_ - 1 : r < owner ? r : r - 1;
+    const Slice here = rooms_.room(i, part, piece_of(Buffer::Input, i, r).count);
+    return owner == rank_ ? here : of(here, static_cast<int>(owner));
+  }
+  // With the place of what it holds, unless that is a multiple of the input.
+  Slice filled_room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) {
+    const Slice there = room(i, owner, r);
+    if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
+    return writer_.placed(there, piece_of(Buffer::Input, i, r));
+  }
+  // With the place where the result goes on every rank.
+  Slice result_room(std::uint64_t i, std::uint64_t r) {
+    const Slice there = room(i, r, r);
+    if (!in_place_ || has_root(spec_.collective)) return there;
+    return writer_.placed(there, piece_of(Buffer::Output, i, r));
+  }
+  void copy_in(std::uint64_t i) {
+    for (std::uint64_t r = 0; r < p_; ++r)
+      if (r != rank_)
+        writer_.copy(filled_room(i, rank_, r), piece_of(Buffer::Input, i, r), first_scale(spec_.op));
+  }
+  void reduce(std::uint64_t i) {
+    const Slice result = result_room(i, rank_);
+    Slice own = piece_of(Buffer::Input, i, rank_);
+    if (spec_.op == ReduceOp::PreMulSum) {  // by this rank's factor, before it meets the others
+      own = room(i, rank_, rank_);
+      writer_.copy(own, piece_of(Buffer::Input, i, rank_), Scale::PreMul);
+      writer_.round();
+    }
+    std::vector<Slice> sources;
+    for (std::uint64_t r = 0; r < p_; ++r) sources.push_back(r == rank_ ? own : filled_room(i, r, rank_));
+    writer_.reduce(result, sources, final_scale(spec_.op));
+  }
+  void copy_out(std::uint64_t i) {
+    for (std::uint64_t k = 0; k < p_; ++k) {
+      const std::uint64_t r = (rank_ + k) % p_;
+      writer_.copy(piece_of(Buffer::Output, i, r), result_room(i, r));
+    }
+  }
+
+  ScheduleWriter& writer_;
+  const CollectiveSpec& spec_;
+  const std::uint64_t p_, rank_;
+  const StagedChunks rooms_;
+  const std::uint64_t each_;  // elements of a piece, but for kMargin
+  const bool in_place_;
+};
+
+}  // namespace
+
+// The reduction of all ranks' inputs by each rank that takes the result: the others' come through Staging,
+// and everything is read by everybody. One fold over all ranks in rank order, rounded once.
+void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const bool takes = takes_result(spec), gives = !has_root(spec.collective) || !takes;
+  const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
+  const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
+  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
+    const Slice dst = chunks.chunk({Buffer::Output, 0, spec.count}, i);
+    const Slice room = chunks.room(i, 0, dst.count);
+    const Slice source = chunks.chunk({Buffer::Input, 0, spec.count}, i);
+    writer.round();
+    if (gives || scaled) writer.copy(room, source, first_scale(spec.op));
+    meet(writer, spec);
+    if (!takes) continue;
+    std::vector<Slice> sources = of_all(room, spec.size);
+    // Likelier in this core's cache.
+    if (!scaled) sources[static_cast<std::size_t>(spec.rank)] = source;
+    writer.reduce(dst, sources, final_scale(spec.op));
+  }
+}
+
+// Of two ranks, reducing everything is as much to read as to reduce one half and to copy the other one out,
+// and less to write; not where the halves need not be copied.
 void reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  reduce_in_staging(writer, spec, tuning);
+  if (spec.size == 2 && !tuning.in_place)
+    all_reduce_flag(writer, spec, tuning);
+  else
+    StagedReduction(writer, spec, tuning).write();
+}
+
+void all_reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  reduce_staged(writer, spec, tuning);
 }
 
 }  // namespace mpigdr::collectives

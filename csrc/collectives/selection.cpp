@@ -90,11 +90,6 @@ const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Re
   return choose(table, traits_of(spec, native_exact, reach));
 }
 
-const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach,
-                                  const SelectionTable& table) {
-  return *select_row(spec, native_exact, reach, table).algorithm;
-}
-
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
                                              DataType dtype, bool two_level) {
   std::vector<SelectionRange> ranges;

@@ -1,9 +1,9 @@
 #include "collectives/selection_table.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 #include <optional>
+#include <set>
 
 #include "common/error.hpp"
 
@@ -107,20 +107,19 @@ class RowParser {
       algorithm(text);
   }
 
-  void once(bool& seen, std::string_view what) const {
-    if (seen) bad("a second ", what, ": expected one");
-    seen = true;
+  void once(std::string_view what) {
+    if (!seen_.insert(what).second) bad("a second ", what, ": expected one");
   }
 
   void condition(std::string_view key, std::string_view value) {
     if (key == "ranks") {
-      once(seen_ranks_, "ranks=");
+      once("ranks=");
       ranks(value);
     } else if (key == "dtype") {
-      once(seen_dtype_, "dtype=");
+      once("dtype=");
       dtypes(value);
     } else if (key == "reach") {
-      once(seen_reach_, "reach=");
+      once("reach=");
       if (value != "node" && value != "messages" && value != "any")
         bad("reach=", value, ": expected node, messages or any");
       row_.where = value == "node"       ? Row::Where::Node
@@ -133,7 +132,7 @@ class RowParser {
       if (value != "library") bad("order=", value, ": expected library");
       row_.native_order = true;
     } else if (key == "leaders") {
-      once(seen_leaders_, "leaders=");
+      once("leaders=");
       leaders(value);
     } else {
       bad("'", key, "=' is not a condition: expected ranks=, dtype=, reach=, blocks=, order= or leaders=");
@@ -202,7 +201,7 @@ class RowParser {
   }
 
   void bytes(std::string_view text) {
-    once(seen_bytes_, "range of bytes");
+    once("range of bytes");
     const std::size_t dash = text.find('-');
     const auto from = number(text.substr(0, dash), true);
     const auto to = dash == std::string_view::npos ? std::nullopt : number(text.substr(dash + 1), true);
@@ -242,8 +241,7 @@ class RowParser {
 
   const std::string where_;
   Row row_;
-  bool seen_ranks_ = false, seen_dtype_ = false, seen_reach_ = false, seen_bytes_ = false,
-       seen_leaders_ = false;
+  std::set<std::string_view> seen_;
 };
 
 std::string bytes_text(std::uint64_t bytes) {

@@ -73,13 +73,9 @@ std::string algorithm_names(Collective collective);
 
 // The first row that fits and whose algorithm can run the call: where ranks reach so far into each other's
 // memory, as a schedule that stays small, and for "native" where the library has exactly our semantics for
-// this spec (`native_exact`). Looks only at what is equal on all ranks. The
-// row stands in `table`.
+// this spec (`native_exact`). Looks only at what is equal on all ranks. The row stands in `table`.
 const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
                                const SelectionTable& table = default_table());
-// Its algorithm.
-const Algorithm& select_algorithm(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
-                                  const SelectionTable& table = default_table());
 
 // What is chosen for groups of `size` ranks, of `dtype` (sum, even blocks), where the library can do
 // everything: for people to read. `two_level`: they are on several nodes, and some share one.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <utility>
 
 #include "collectives/phases.hpp"
 #include "common/error.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
+#include <type_traits>
 
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"
@@ -62,11 +63,8 @@ CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::strin
   Fnv1a hash;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const CallHeader::Call call = call_of(*calls[i]);
-    hash.add(&call.collective, sizeof call.collective);
-    hash.add(&call.dtype, sizeof call.dtype);
-    hash.add(&call.op, sizeof call.op);
-    hash.add(&call.root, sizeof call.root);
-    hash.add(&call.count, sizeof call.count);
+    static_assert(std::has_unique_object_representations_v<CallHeader::Call>);
+    hash.add(&call, sizeof call);
     if (i < CallHeader::kCalls) header.call[i] = call;
   }
   header.digest = hash.value();

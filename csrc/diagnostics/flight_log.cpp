@@ -14,11 +14,8 @@ std::int64_t FlightLog::nanoseconds(Clock::time_point t) const { return to_nanos
 std::uint32_t FlightLog::add_group(GroupInfo group) {
   std::lock_guard lock(groups_mutex_);
   const std::string name = group.name;
-  const auto taken = [&] {
-    return std::any_of(groups_.begin(), groups_.end(),
-                       [&](const GroupInfo& g) { return g.name == group.name; });
-  };
-  for (int i = 2; taken(); ++i) group.name = name + '#' + std::to_string(i);
+  for (int i = 2; std::ranges::find(groups_, group.name, &GroupInfo::name) != groups_.end(); ++i)
+    group.name = name + '#' + std::to_string(i);
   groups_.push_back(std::move(group));
   return static_cast<std::uint32_t>(groups_.size() - 1);
 }
@@ -67,8 +64,7 @@ FlightLog::Snapshot FlightLog::snapshot() const {
     const Lock lock(slot);
     if (slot.used) shot.entries.push_back(slot.entry);
   }
-  std::sort(shot.entries.begin(), shot.entries.end(),
-            [](const FlightEntry& a, const FlightEntry& b) { return a.id < b.id; });
+  std::ranges::sort(shot.entries, {}, &FlightEntry::id);
   // After the entries: their groups are there.
   std::lock_guard lock(groups_mutex_);
   shot.groups = groups_;

@@ -88,19 +88,21 @@ std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
   return "gloo:" + std::string(name);
 }
 
+// `put(i)` writes element i, or nothing.
+template <typename Put>
+void put_list(PickleWriter& out, std::size_t count, Put&& put) {
+  out.begin_list();
+  for (std::size_t i = 0; i < count; ++i) put(i);
+  out.end_list();
+}
+
 void put_shapes(Dict& dict, const char* sizes_key, const char* dtypes_key, const TensorShapes& shapes) {
+  const auto count = static_cast<std::size_t>(shapes.count());
   PickleWriter& out = dict.key(sizes_key);
-  out.begin_list();
-  for (int i = 0; i < shapes.count(); ++i) {
-    out.begin_list();
-    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) out.integer(shapes.sizes(shapes[i])[d]);
-    out.end_list();
-  }
-  out.end_list();
-  dict.key(dtypes_key);
-  out.begin_list();
-  for (int i = 0; i < shapes.count(); ++i) out.text(shapes[i].dtype);
-  out.end_list();
+  put_list(out, count, [&](int i) {
+    put_list(out, shapes[i].dims, [&](std::size_t d) { out.integer(shapes.sizes(shapes[i])[d]); });
+  });
+  put_list(dict.key(dtypes_key), count, [&](int i) { out.text(shapes[i].dtype); });
 }
 
 const char* state(const FlightEntry& entry) {
@@ -139,34 +141,29 @@ void put_common(Dict& dict, const FlightEntry& entry, const GroupInfo& group) {
   if (!entry.failed) return;
   dict.set("error", entry.error);
   put_time(dict, "time_failed_ns", entry.ended);
-  dict.key("pending_ranks");
-  out.begin_list();
-  for (int rank : entry.pending) out.integer(world_rank(group, rank));
-  out.end_list();
+  put_list(dict.key("pending_ranks"), entry.pending.size(),
+           [&](std::size_t i) { out.integer(world_rank(group, entry.pending[i])); });
 }
 
-void put_collective(PickleWriter& out, const FlightEntry& entry, const GroupInfo& group) {
+void put_entry(PickleWriter& out, const FlightEntry& entry, const GroupInfo& group, int self) {
   Dict dict(out);
-  dict.set("record_id", entry.record);
-  dict.set("collective_seq_id", entry.sequence);
-  dict.set("p2p_seq_id", 0);
+  const bool message = entry.channel == Channel::PointToPoint;
   dict.set("op_id", entry.id);
-  dict.set("is_p2p", false);
-  dict.set("profiling_name", analyzer_name(entry, group));
-  dict.set("sequences", entry.sequences);
-  dict.set("algorithm", entry.algorithm.view());
-  put_common(dict, entry, group);
-}
-
-void put_message(PickleWriter& out, const FlightEntry& entry, const GroupInfo& group, int self) {
-  Dict dict(out);
-  const int peer = world_rank(group, entry.peer);
-  dict.set("op_id", entry.id);
-  dict.set("is_p2p", true);
-  dict.set("source", entry.send ? self : peer);  // ranks of the world; -1: any source
-  dict.set("destination", entry.send ? peer : self);
-  dict.set("tag", entry.tag);
-  dict.set("message", entry.sequence);
+  dict.set("is_p2p", message);
+  if (message) {
+    const int peer = world_rank(group, entry.peer);
+    dict.set("source", entry.send ? self : peer);  // ranks of the world; -1: any source
+    dict.set("destination", entry.send ? peer : self);
+    dict.set("tag", entry.tag);
+    dict.set("message", entry.sequence);
+  } else {
+    dict.set("record_id", entry.record);
+    dict.set("collective_seq_id", entry.sequence);
+    dict.set("p2p_seq_id", 0);
+    dict.set("profiling_name", analyzer_name(entry, group));
+    dict.set("sequences", entry.sequences);
+    dict.set("algorithm", entry.algorithm.view());
+  }
   put_common(dict, entry, group);
 }
 
@@ -222,17 +219,15 @@ std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& o
     top.set("comm_lib_version", "mpi-gdr " + options.version);
     put_groups(top, shot);
     put_status(top, shot);
-    top.key("entries");
-    out.begin_list();
-    for (const FlightEntry& entry : shot.entries)
-      if (entry.channel != Channel::PointToPoint) put_collective(out, entry, shot.groups.at(entry.group));
-    out.end_list();
-    top.key("p2p_entries");
-    out.begin_list();
-    for (const FlightEntry& entry : shot.entries)
-      if (entry.channel == Channel::PointToPoint)
-        put_message(out, entry, shot.groups.at(entry.group), options.rank);
-    out.end_list();
+    const auto entries = [&](const char* key, bool messages) {
+      put_list(top.key(key), shot.entries.size(), [&](std::size_t i) {
+        const FlightEntry& entry = shot.entries[i];
+        if ((entry.channel == Channel::PointToPoint) == messages)
+          put_entry(out, entry, shot.groups.at(entry.group), options.rank);
+      });
+    };
+    entries("entries", false);
+    entries("p2p_entries", true);
     top.set("backend", "mpi-gdr");
     top.set("rank", options.rank);
     top.set("world_size", options.size);

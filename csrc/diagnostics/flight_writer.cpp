@@ -23,13 +23,11 @@ void for_each_entry(const Operation& operation, std::uint64_t number, Change&& c
 }  // namespace
 
 FlightWriter::FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options)
-    : log_(std::move(log)),
-      rank_(options.rank),
-      options_(std::make_shared<FlightWriterOptions>(std::move(options))) {}
+    : log_(std::move(log)), rank_(options.rank), options_(std::move(options)) {}
 
 std::string FlightWriter::path() const {
-  if (options_->directory.empty()) return "";
-  return options_->directory + "/mpi_gdr_trace_rank_" + std::to_string(rank_.load(std::memory_order_relaxed));
+  if (options_.directory.empty()) return "";
+  return options_.directory + "/mpi_gdr_trace_rank_" + std::to_string(rank_.load(std::memory_order_relaxed));
 }
 
 FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono::milliseconds patience,
@@ -39,11 +37,11 @@ FlightWriter::Result FlightWriter::write(const std::string& reason, std::chrono:
   try {
     return file_.write(
         to,
-        [log = log_, options = *options_, rank = rank_.load(std::memory_order_relaxed), reason]() mutable {
+        [log = log_, options = options_, rank = rank_.load(std::memory_order_relaxed), reason]() mutable {
           options.rank = rank;
           return pickle(log->snapshot(), options, reason);
         },
-        patience, wanted.empty() ? options_->use : FolderUse::Named);
+        patience, wanted.empty() ? options_.use : FolderUse::Named);
   } catch (const std::exception& e) {  // no memory
     return {to, e.what()};
   }

@@ -63,7 +63,7 @@ class FlightWriter : public Observer {
   // Issued so far, by (group, send, peer, tag).
   std::map<std::uint32_t, std::map<std::tuple<bool, int, int>, std::uint64_t>> messages_;
   std::atomic<int> rank_;
-  const std::shared_ptr<const FlightWriterOptions> options_;
+  const FlightWriterOptions options_;
   const FileWriter file_;
 };
 

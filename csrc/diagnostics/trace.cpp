@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "diagnostics/trace_file.hpp"
 #include "engine/group_state.hpp"
 #include "engine/operation.hpp"
 
@@ -31,6 +30,68 @@ void add_peer(TracedRound& record, std::int32_t peer, std::int32_t self) {
   *at = peer;
   ++record.peer_count;
 }
+
+// The rounds of one schedule that runs, on their way into the trace. Belongs to the holder of the progress
+// role; the trace outlives it.
+class RoundTrace final : public RoundObserver {
+ public:
+  // `rank`: this one, which is no peer.
+  RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank)
+      : trace_(trace),
+        schedule_(schedule),
+        item_size_(item_size(dtype)),
+        rank_(rank),
+        lanes_(schedule.lanes.size()) {}
+  void began(int lane) override { lanes_[static_cast<std::size_t>(lane)].began = Clock::now(); }
+  void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }
+  void ended(int lane, std::uint32_t index, const Round& round) override {
+    // Not by the constructor, which runs on the issuing thread.
+    if (execution_ == 0) execution_ = trace_.execution();
+    const LaneTimes& times = lanes_[static_cast<std::size_t>(lane)];
+    TracedRound record;
+    record.began = to_nanoseconds(times.began);
+    record.worked = to_nanoseconds(times.worked);
+    record.ended = to_nanoseconds(Clock::now());
+    record.round = index;
+    record.execution = execution_;
+    record.lane = static_cast<std::uint8_t>(lane);
+    for (std::uint32_t i = 0; i < round.step_count; ++i) {
+      const Step& step = schedule_.steps[round.first_step + i];
+      ++record.steps[static_cast<int>(step.kind)];
+      add_peer(record, step.peer, rank_);
+      switch (step.kind) {
+        case StepKind::Send:
+          record.sent += schedule_.source(step).count * item_size_;
+          break;
+        case StepKind::Recv:
+          record.received += step.dst.count * item_size_;
+          break;
+        case StepKind::Copy:
+        case StepKind::Reduce:
+          record.local += step.dst.count * step.source_count * item_size_;
+          add_peer(record, step.dst.owner, rank_);
+          for (std::uint32_t k = 0; k < step.source_count; ++k)
+            add_peer(record, schedule_.source(step, k).owner, rank_);
+          break;
+        case StepKind::Notify:
+        case StepKind::Await:
+          break;
+      }
+    }
+    trace_.round(record);
+  }
+
+ private:
+  struct LaneTimes {
+    Clock::time_point began, worked;
+  };
+  Trace& trace_;
+  const Schedule& schedule_;
+  const std::uint64_t item_size_;
+  const std::int32_t rank_;
+  std::uint32_t execution_ = 0;
+  std::vector<LaneTimes> lanes_;
+};
 
 }  // namespace
 
@@ -98,50 +159,6 @@ Trace::Snapshot Trace::snapshot() const {
 
 std::unique_ptr<RoundObserver> Trace::observe(const Schedule& schedule, DataType dtype, int rank) {
   return std::make_unique<RoundTrace>(*this, schedule, dtype, rank);
-}
-
-RoundTrace::RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank)
-    : trace_(trace),
-      schedule_(schedule),
-      item_size_(item_size(dtype)),
-      rank_(rank),
-      lanes_(schedule.lanes.size()) {}
-
-void RoundTrace::ended(int lane, std::uint32_t index, const Round& round) {
-  // Not by the constructor, which runs on the issuing thread.
-  if (execution_ == 0) execution_ = trace_.execution();
-  const LaneTimes& times = lanes_[static_cast<std::size_t>(lane)];
-  TracedRound record;
-  record.began = to_nanoseconds(times.began);
-  record.worked = to_nanoseconds(times.worked);
-  record.ended = to_nanoseconds(Clock::now());
-  record.round = index;
-  record.execution = execution_;
-  record.lane = static_cast<std::uint8_t>(lane);
-  for (std::uint32_t i = 0; i < round.step_count; ++i) {
-    const Step& step = schedule_.steps[round.first_step + i];
-    ++record.steps[static_cast<int>(step.kind)];
-    add_peer(record, step.peer, rank_);
-    switch (step.kind) {
-      case StepKind::Send:
-        record.sent += schedule_.source(step).count * item_size_;
-        break;
-      case StepKind::Recv:
-        record.received += step.dst.count * item_size_;
-        break;
-      case StepKind::Copy:
-      case StepKind::Reduce:
-        record.local += step.dst.count * step.source_count * item_size_;
-        add_peer(record, step.dst.owner, rank_);
-        for (std::uint32_t k = 0; k < step.source_count; ++k)
-          add_peer(record, schedule_.source(step, k).owner, rank_);
-        break;
-      case StepKind::Notify:
-      case StepKind::Await:
-        break;
-    }
-  }
-  trace_.round(record);
 }
 
 FileWriter::Result Trace::write(const std::string& reason, std::chrono::milliseconds patience) const {

@@ -1,5 +1,5 @@
-// What the engine did and when: operations, and the rounds of their lanes. trace_file.hpp makes a Chrome
-// trace of it (MPI_GDR_TRACE), docs/tracing.md says how it looks.
+// What the engine did and when: operations, and the rounds of their lanes (MPI_GDR_TRACE).
+// docs/tracing.md says how the file looks.
 //
 // Threads. started(), entered(), execution() and round() are called by the holder of the progress role,
 // ended() by the thread that ends the operation, snapshot() and write() by any thread at any time. One mutex
@@ -109,26 +109,12 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   std::uint64_t operation_count_ = 0, round_count_ = 0;  // ever recorded
 };
 
-// The rounds of one schedule that runs, on their way into the trace. Belongs to the holder of the progress
-// role; the trace outlives it.
-class RoundTrace final : public RoundObserver {
- public:
-  // `rank`: this one, which is no peer.
-  RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank);
-  void began(int lane) override { lanes_[static_cast<std::size_t>(lane)].began = Clock::now(); }
-  void worked(int lane) override { lanes_[static_cast<std::size_t>(lane)].worked = Clock::now(); }
-  void ended(int lane, std::uint32_t index, const Round& round) override;
+// The trace as a file: JSON in the Chrome trace event format (object form), which Perfetto and
+// chrome://tracing read. `reason`: why it is written, for the reader.
+std::string chrome_trace(const Trace::Snapshot& shot, const TraceOptions& options, const std::string& reason);
 
- private:
-  struct LaneTimes {
-    Clock::time_point began, worked;
-  };
-  Trace& trace_;
-  const Schedule& schedule_;
-  const std::uint64_t item_size_;
-  const std::int32_t rank_;
-  std::uint32_t execution_ = 0;
-  std::vector<LaneTimes> lanes_;
-};
+// The file of one rank: %r in `pattern` is its rank, %h the host's name, %p the process id. Without %r, a job
+// of several ranks has ".rank<rank>" put in front of the file name's extension: "step.rank3.json".
+std::string trace_path(const std::string& pattern, int rank, int size);
 
 }  // namespace mpigdr

@@ -1,5 +1,3 @@
-#include "diagnostics/trace_file.hpp"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "common/host_name.hpp"
+#include "diagnostics/trace.hpp"
 
 namespace mpigdr {
 namespace {
@@ -138,8 +137,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
   // By the time of issue for the queue; they start in another order.
   std::vector<const TracedOperation*> by_issue;
   for (const TracedOperation& o : shot.operations) by_issue.push_back(&o);
-  std::sort(by_issue.begin(), by_issue.end(),
-            [](const auto* a, const auto* b) { return a->issued < b->issued; });
+  std::ranges::sort(by_issue, {}, &TracedOperation::issued);
   for (const TracedOperation* o : by_issue)
     events.push_back({{0, queue.place(o->issued, o->started), -1, -1},
                       o->issued,
@@ -179,8 +177,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     const std::uint64_t id = first->first.first;
     std::vector<const Span*> spans;
     for (; first != executions.end() && first->first.first == id; ++first) spans.push_back(&first->second);
-    std::stable_sort(spans.begin(), spans.end(),
-                     [](const auto* a, const auto* b) { return a->begin < b->begin; });
+    std::ranges::stable_sort(spans, {}, &Span::begin);
     const auto [kind, row, none, none2] = events[operations[id]].track;
     const std::int64_t end = events[operations[id]].end;
     Rows parts;
@@ -270,22 +267,12 @@ std::string trace_path(const std::string& pattern, int rank, int size) {
     // Not the dot of a hidden file or of a folder.
     path.insert(dot == std::string::npos || dot <= name ? path.size() : dot, ".rank%r");
   }
-  std::string out;
-  for (std::size_t i = 0; i < path.size(); ++i) {
-    const char mark = path[i] == '%' && i + 1 < path.size() ? path[i + 1] : '\0';
-    if (mark == 'r') {
-      out += std::to_string(rank);
-    } else if (mark == 'h') {
-      out += host_name();
-    } else if (mark == 'p') {
-      out += std::to_string(getpid());
-    } else {
-      out += path[i];
-      continue;
-    }
-    ++i;
-  }
-  return out;
+  const std::pair<const char*, std::string> marks[] = {
+      {"%r", std::to_string(rank)}, {"%p", std::to_string(getpid())}, {"%h", host_name()}};
+  for (const auto& [mark, value] : marks)
+    for (std::size_t at = 0; (at = path.find(mark, at)) != std::string::npos; at += value.size())
+      path.replace(at, 2, value);
+  return path;
 }
 
 }  // namespace mpigdr

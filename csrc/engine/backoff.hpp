@@ -11,6 +11,13 @@
 
 namespace mpigdr {
 
+inline void rest(const Doorbell& bell, std::chrono::microseconds duration) {
+  if (bell.flag)
+    bell.sleep(duration);
+  else
+    std::this_thread::sleep_for(duration);
+}
+
 class Backoff {
  public:
   // `crowding` outlives it.
@@ -36,10 +43,8 @@ class Backoff {
     if (now - since_ < patience) {
       sched_yield();
       crowding_.yielded(now, Crowding::Clock::now());
-    } else if (bell.flag) {
-      bell.sleep(kNap);
     } else {
-      std::this_thread::sleep_for(kNap);
+      rest(bell, kNap);
     }
   }
 

@@ -9,11 +9,14 @@
 namespace mpigdr {
 namespace {
 
+std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
 // Bytes that this rank brings in.
 std::uint64_t contribution(const CollectiveSpec& spec) {
   std::uint64_t elements = spec.count;
-  if (spec.collective == Collective::AllToAll)
-    elements = std::accumulate(spec.send_counts.begin(), spec.send_counts.end(), std::uint64_t{0});
+  if (spec.collective == Collective::AllToAll) elements = sum(spec.send_counts);
   if (spec.collective == Collective::AllGather) elements = block_count(spec, spec.rank);
   if (spec.collective == Collective::ReduceScatter) elements = block_offset(spec, spec.size);
   if (spec.collective == Collective::Scatter)
@@ -109,9 +112,6 @@ std::uint64_t largest_buffer(const Call& call) {
 }
 
 std::uint64_t largest_buffer(const CollectiveSpec& spec) {
-  const auto sum = [](const std::vector<std::uint64_t>& counts) {
-    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  };
   std::uint64_t elements = block_offset(spec, spec.size);
   if (spec.collective == Collective::AllToAll)
     elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));

@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <utility>
 
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"

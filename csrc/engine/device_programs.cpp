@@ -19,6 +19,14 @@ std::uint32_t digest(const CollectiveSpec& spec, std::uint64_t sequence) {
                       static_cast<std::uint64_t>(call.op)});
 }
 
+// Null for nothing.
+template <typename Allocate>
+void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
+  if (bytes == 0) return nullptr;
+  work.kept.push_back(allocate(bytes));
+  return work.kept.back().get();
+}
+
 }  // namespace
 
 void ProgramFactory::keep_for_good(std::shared_ptr<const ipc::DeviceNode> node) {
@@ -53,13 +61,8 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec
                                                             const SchedulePtr& schedule, Binding binding,
                                                             const Place& place, const StreamTarget& target,
                                                             DeviceWork& work) {
-  const auto memory = [&](std::uint64_t count, const auto& allocate) -> void* {
-    if (count == 0) return nullptr;
-    work.kept.push_back(allocate(count * item_size(spec.dtype)));
-    return work.kept.back().get();
-  };
-  binding.scratch = memory(schedule->scratch_count, target.device_memory);
-  binding.bounce = memory(schedule->bounce_count, target.host_memory);
+  binding.scratch = keep(work, schedule->scratch_count * item_size(spec.dtype), target.device_memory);
+  binding.bounce = keep(work, schedule->bounce_count * item_size(spec.dtype), target.host_memory);
   if (!schedule->shared)
     return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
   check_place(spec, target);
@@ -71,7 +74,7 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec
 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
                                    std::string& algorithm, DeviceWork& work) {
-  if (const Choice chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
+  if (const SelectionRow& chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
     algorithm = chosen.algorithm->name;
     return make_phases(call, chosen.leaders, place, target, work);
   }
@@ -90,11 +93,7 @@ void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const 
   const auto made = options_.planner->phases(call.spec, *options_.topology, leaders, target.through_host);
   // Counted on all ranks, also on those that send nothing between the nodes.
   const bool acknowledged = is_acknowledged(made->one_way, call.spec, place.counters);
-  void* common = nullptr;
-  if (made->scratch_count) {
-    work.kept.push_back(target.device_memory(made->scratch_count * item_size(call.spec.dtype)));
-    common = work.kept.back().get();
-  }
+  void* const common = keep(work, made->scratch_count * item_size(call.spec.dtype), target.device_memory);
   std::vector<int> numbers;  // by phase: its program
   int last_inside = -1, last_between = -1;
   for (const Phase& phase : made->phases) {

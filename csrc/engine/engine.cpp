@@ -1,8 +1,5 @@
 #include "engine/engine.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 namespace mpigdr {
 namespace {
 
@@ -126,16 +123,17 @@ void Engine::wait_all(GroupState& group) {
   const std::shared_ptr<Engine> self = shared_from_this();
   Backoff backoff(crowding_);
   while (group.outstanding() > 0 && !outstanding_.stopped()) {
-    const std::vector<OperationPtr> pending = outstanding_.all_of(&group);
-    for (const OperationPtr& operation : pending) {
-      try {
-        wait(*operation);
-      } catch (const Error&) {
-        // Whoever holds the operation hears of it.
-      }
+    // What is not in the background belongs to callers that wait for it themselves, and see to its deadline.
+    const OperationPtr operation = outstanding_.next_of(&group);
+    if (!operation) {
+      try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
+      continue;
     }
-    // What is left belongs to callers that wait for it themselves, and see to its deadline.
-    if (pending.empty()) try_pass(Releases::Here) ? backoff.moved() : backoff.idle({});
+    try {
+      wait(*operation);
+    } catch (const Error&) {
+      // Whoever holds the operation hears of it.
+    }
   }
 }
 
@@ -178,9 +176,8 @@ void Engine::abort(GroupState& group, const std::string& reason) {
 
 void Engine::lose(const std::vector<GroupState*>& groups, const std::string& reason) {
   watch_.lose(reason);
-  std::vector<GroupState*> well;
-  std::copy_if(groups.begin(), groups.end(), std::back_inserter(well),
-               [](GroupState* g) { return !g->failed(); });
+  std::vector<GroupState*> well = groups;
+  std::erase_if(well, [](const GroupState* g) { return g->failed(); });
   // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
   // as it hears.
   if (!well.empty()) {

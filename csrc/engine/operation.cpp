@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <sstream>
+#include <thread>
 
+#include "common/quiet_thread.hpp"
 #include "engine/group_state.hpp"
 
 namespace mpigdr {
@@ -116,6 +118,19 @@ std::string Operation::describe() const {
   if (!info_.algorithm.empty()) text << " algorithm=" << info_.algorithm;
   text << " group=" << group_->name() << " rank=" << group_->rank() << '/' << group_->size();
   return text.str();
+}
+
+void let_the_device_go_on(const OperationPtr& operation) noexcept {
+  if (operation->release_device()) return;
+  try {
+    quiet_thread("mpigdr-release", [operation] {
+      const auto patience = Clock::now() + std::chrono::minutes(10);
+      while (!operation->release_device() && Clock::now() < patience)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }).detach();
+  } catch (const std::exception&) {
+    // No thread, no memory: what has been set once is all that can be done.
+  }
 }
 
 }  // namespace mpigdr

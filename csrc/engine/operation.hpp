@@ -148,4 +148,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
+// Lets the device go on with an operation that has ended with an error, as often as it takes: other ranks may
+// overwrite what was set for the device with what they have come to. Does not wait for it. Any thread, also
+// one beside another that does the same.
+void let_the_device_go_on(const OperationPtr& operation) noexcept;
+
 }  // namespace mpigdr

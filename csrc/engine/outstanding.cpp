@@ -61,14 +61,6 @@ void Outstanding::stop() {
   stopped_.store(true, std::memory_order_release);
 }
 
-std::vector<OperationPtr> Outstanding::all_of(const GroupState* group) const {
-  std::vector<OperationPtr> found;
-  std::lock_guard lock(mutex_);
-  for (const auto& [key, operation] : unfinished_)
-    if (!group || &operation->group() == group) found.push_back(operation);
-  return found;
-}
-
 OperationPtr Outstanding::next_of(const GroupState* group) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [key, operation] : unfinished_)

@@ -28,10 +28,8 @@ class Outstanding {
   void stop();  // for good
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
-  // Those in the background, of one group or of all.
-  std::vector<OperationPtr> all_of(const GroupState* group) const;
-  OperationPtr next_of(
-      const GroupState* group) const;  // one of them, null if there is none; allocates nothing
+  // One of those in the background, of one group or of all; null if there is none. Allocates nothing.
+  OperationPtr next_of(const GroupState* group) const;
   // The first sequence number of the channel below `next` that one of them has.
   std::uint64_t first_sequence(const GroupState& group, Channel channel, std::uint64_t next) const;
 

@@ -1,8 +1,5 @@
 #include "engine/program_factory.hpp"
 
-#include <algorithm>
-
-#include "common/error.hpp"
 #include "execution/host/host_execution.hpp"
 #include "execution/staged_execution.hpp"
 
@@ -30,7 +27,7 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       size_(transport.size()),
       tag_slots_(tag_slots(transport.max_tag())) {}
 
-Choice ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
+const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
   return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device), options_.topology);
 }
 

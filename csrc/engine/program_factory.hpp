@@ -48,7 +48,7 @@ class ProgramFactory {
   ~ProgramFactory();
 
   // `on_device`: the buffers are a device's.
-  Choice choose(const CollectiveSpec& spec, bool on_device = false) const;
+  const SelectionRow& choose(const CollectiveSpec& spec, bool on_device = false) const;
   // How far ranks reach into each other's memory in a call.
   Reach reach(bool on_device = false) const;
 

@@ -39,13 +39,6 @@ nanoseconds read(clockid_t clock) {
   return std::chrono::seconds(t.tv_sec) + nanoseconds(t.tv_nsec);
 }
 
-void rest(const Doorbell& bell, microseconds duration) {
-  if (bell.flag)
-    bell.sleep(duration);
-  else
-    std::this_thread::sleep_for(duration);
-}
-
 clockid_t clock_of_this_thread() {
   clockid_t clock = CLOCK_MONOTONIC;
   pthread_getcpuclockid(pthread_self(), &clock);

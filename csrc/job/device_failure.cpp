@@ -5,7 +5,6 @@
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"
-#include "engine/device_release.hpp"
 #include "engine/group.hpp"
 
 namespace mpigdr {

@@ -7,7 +7,7 @@
 #include "bootstrap/host.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
-#include "diagnostics/trace_file.hpp"
+#include "diagnostics/trace.hpp"
 
 namespace mpigdr {
 

@@ -232,7 +232,7 @@ void bind_schedule(py::module_& module) {
         spec.dtype = parse_dtype(dtype);
         spec.op = parse_op(op);
         return guarded(
-            [&] { return std::string(select_algorithm(spec, native_exact, parse_reach(reach)).name); });
+            [&] { return std::string(select_row(spec, native_exact, parse_reach(reach)).algorithm->name); });
       },
       py::arg("collective"), py::arg("size"), py::arg("count"), py::arg("dtype") = "float32",
       py::arg("op") = "sum", py::arg("native_exact") = false, py::arg("reach") = "none",

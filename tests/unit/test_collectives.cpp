@@ -190,13 +190,13 @@ TEST(uneven_blocks_of_large_groups) {
 TEST(selection_of_uneven_blocks) {
   CollectiveSpec spec = make(Collective::AllGather, 4, 0);
   spec.counts = {0, 0, 100, 0};
-  CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "recursive_doubling");
   spec.counts = {1 << 20, 1 << 20, 1 << 20, (1 << 20) + 8};
-  CHECK(std::string(select_algorithm(spec, false).name) == "ring");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "ring");
   spec.counts = {1 << 20, 0, 0, 8};  // every step of a ring would wait for the one large block
-  CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "recursive_doubling");
   spec.collective = Collective::ReduceScatter;
-  CHECK(std::string(select_algorithm(spec, false).name) == "ring");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "ring");
 }
 
 TEST(huge_counts_cost_no_more) {
@@ -361,9 +361,9 @@ TEST(selection_agrees_with_its_table) {
           if (!reduces(collective)) spec.dtype = DataType::UInt8;
           const std::uint64_t item = item_size(spec.dtype);
           spec.count = (range.from_bytes + item - 1) / item;
-          CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
+          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
           spec.count = (range.to_bytes - 1) / item;
-          CHECK(select_algorithm(spec, false, reach).name == range.algorithm);
+          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
         }
         CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
       }
@@ -375,28 +375,28 @@ TEST(selection_inside_a_node_keeps_to_what_is_possible) {
       for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1} << 22, std::uint64_t{1} << 40}) {
         CollectiveSpec spec = make(static_cast<Collective>(c), p, count);
         if (spec.collective == Collective::AllToAll) continue;
-        CHECK(!select_algorithm(spec, false).shared);
-        CHECK(std::string(select_algorithm(spec, false, Reach::Segments).name) != "direct");
+        CHECK(!select_row(spec, false).algorithm->shared);
+        CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "direct");
         // A schedule through Staging is as long as its data: it is not taken for a TiB.
-        const Algorithm& far = select_algorithm(spec, false, Reach::Segments);
+        const Algorithm& far = *select_row(spec, false, Reach::Segments).algorithm;
         CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);
         if (!reduces(spec.collective) || spec.collective == Collective::AllReduce) continue;
         spec.op = ReduceOp::PreMulSum;
-        const Algorithm& scaled = select_algorithm(spec, false, Reach::All);
+        const Algorithm& scaled = *select_row(spec, false, Reach::All).algorithm;
         CHECK(!scaled.shared || count < (std::uint64_t{1} << 28));
       }
 }
 
 TEST(native_reductions_are_a_default_for_integers_only) {
   CollectiveSpec spec = make(Collective::AllReduce, 4, 16);
-  CHECK(std::string(select_algorithm(spec, true).name) == "recursive_doubling");
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
   spec.dtype = DataType::Int64;
-  CHECK(std::string(select_algorithm(spec, true).name) == "native");
-  CHECK(std::string(select_algorithm(spec, false).name) == "recursive_doubling");
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "recursive_doubling");
   spec.dtype = DataType::Bool;
-  CHECK(std::string(select_algorithm(spec, true).name) == "native");
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
   spec.dtype = DataType::BFloat16;
-  CHECK(std::string(select_algorithm(spec, true).name) == "recursive_doubling");
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
 }
 
 UNIT_MAIN()

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "device_world.hpp"
-#include "engine/device_release.hpp"
 
 using namespace engine_tests;
 

@@ -25,7 +25,7 @@ CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
 
 std::string chosen(const SelectionTable& table, const CollectiveSpec& spec, bool native = false,
                    Reach reach = Reach::None) {
-  return select_algorithm(spec, native, reach, table).name;
+  return select_row(spec, native, reach, table).algorithm->name;
 }
 
 // The rows of a text, then the built-in ones.
@@ -246,7 +246,7 @@ TEST(a_plan_has_the_leaders_of_its_row) {
     for (const auto& [bytes, leaders] : {std::pair{4096, 1}, {65536, 0}}) {
       spec.count = bytes / 4;
       CHECK(crosses() == (leaders != 1));
-      const Choice choice = planner.choice(spec, true, Reach::None, topology);
+      const SelectionRow& choice = planner.choice(spec, true, Reach::None, topology);
       CHECK(choice.algorithm->two_level && choice.leaders == leaders);
     }
 }

@@ -5,7 +5,7 @@
 #include <map>
 #include <thread>
 
-#include "diagnostics/trace_file.hpp"
+#include "diagnostics/trace.hpp"
 #include "engine_world.hpp"
 
 using namespace engine_tests;

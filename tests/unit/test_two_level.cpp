@@ -260,7 +260,8 @@ TEST(only_groups_of_both_kinds_of_neighbours_choose_it) {
   for (const auto& [nodes, expected] : cases)
     for (const Collective collective :
          {Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather}) {
-      const Algorithm& chosen = select_algorithm(make(collective, nodes, 1 << 24), false, Reach::None, table);
+      const Algorithm& chosen =
+          *select_row(make(collective, nodes, 1 << 24), false, Reach::None, table).algorithm;
       CHECK(chosen.two_level == expected);
     }
   CollectiveSpec spec = make(Collective::AllReduce, {0, 0, 1, 1}, 8);
