@@ -20,9 +20,10 @@ namespace {
 using torch_binding::parse_op;
 using torch_binding::translating;
 
-mpi::RawKind parse_kind(const std::string& text) {
-  for (int k = 0; k < mpi::kRawKindCount; ++k)
-    if (text == mpi::name(static_cast<mpi::RawKind>(k))) return static_cast<mpi::RawKind>(k);
+std::optional<Collective> parse_kind(const std::string& text) {
+  if (text == "sendrecv") return std::nullopt;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    if (text == name(static_cast<Collective>(c))) return static_cast<Collective>(c);
   fail(ErrorCode::InvalidUsage, "collective='", text, "', expected the name of a collective");
 }
 
@@ -37,7 +38,7 @@ mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Te
   check_plain("raw_mpi", input);
   check_plain("raw_mpi", output);
   mpi::RawCall call;
-  call.kind = parse_kind(collective);
+  call.collective = parse_kind(collective);
   call.in_place = in_place;
   call.input = input.data_ptr();
   call.output = output.data_ptr();
