@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -102,6 +101,7 @@ class World {
     natives_.erase(entry);
     return handle;
   }
+
   // True once done, and the handle is free for reuse; throws what went wrong with the request.
   bool test(std::uint64_t handle, RecvStatus* status) {
     std::lock_guard lock(mutex_);
@@ -185,12 +185,10 @@ class World {
     Slot& slot = slots_[receive.receiver];
     slot.done = true;
     slot.status = {message.source, message.tag, message.bytes};
-    if (message.bytes > receive.bytes) {
-      std::ostringstream text;
-      text << "message truncated: " << message.bytes << " bytes from rank " << message.source << " with tag "
-           << message.tag << " do not fit a receive of " << receive.bytes << " bytes";
-      slot.error = text.str();
-    }
+    if (message.bytes > receive.bytes)
+      slot.error = "message truncated: " + std::to_string(message.bytes) + " bytes from rank " +
+                   std::to_string(message.source) + " with tag " + std::to_string(message.tag) +
+                   " do not fit a receive of " + std::to_string(receive.bytes) + " bytes";
     const std::size_t bytes = std::min(message.bytes, receive.bytes);
     if (bytes) std::memcpy(receive.data, message.bytes_at(), bytes);
     if (message.sender != kNobody) slots_[message.sender].done = true;
