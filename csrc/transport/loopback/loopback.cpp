@@ -228,7 +228,7 @@ class World {
         for (const NativeCollective& part : operation.parts) append(part.input);
         break;
       default:
-        break;  // Barrier moves nothing; others are refused by native_supported()
+        break;  // Barrier moves nothing; others are refused by has_native()
     }
     for (int r = 0; r < size_; ++r) {
       if (!result.empty()) std::memcpy(operation.parts[r].output, result.data(), result.size());
@@ -251,21 +251,6 @@ class World {
   std::vector<std::uint64_t> native_sequence_;                        // [rank][channel]
   std::map<std::pair<int, std::uint64_t>, NativeOperation> natives_;  // by (channel, sequence)
 };
-
-// What run_native serves: movement of any type, and Sum, Min, Max on the types below.
-bool native_supported(Collective collective, DataType dtype, ReduceOp op) {
-  switch (collective) {
-    case Collective::Broadcast:
-    case Collective::AllGather:
-    case Collective::Barrier:
-      return true;
-    case Collective::AllReduce:
-      return (op == ReduceOp::Sum || op == ReduceOp::Min || op == ReduceOp::Max) &&
-             (dtype == DataType::Float64 || dtype == DataType::Float32 || dtype == DataType::Int64);
-    default:
-      return false;
-  }
-}
 
 class LoopbackTransport : public Transport {
  public:
@@ -314,7 +299,17 @@ class LoopbackTransport : public Transport {
   }
 
   bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t) const override {
-    return native_ && native_supported(collective, dtype, op);
+    switch (collective) {  // what World::run_native() does
+      case Collective::Broadcast:
+      case Collective::AllGather:
+      case Collective::Barrier:
+        return native_;
+      case Collective::AllReduce:
+        return native_ && (op == ReduceOp::Sum || op == ReduceOp::Min || op == ReduceOp::Max) &&
+               (dtype == DataType::Float64 || dtype == DataType::Float32 || dtype == DataType::Int64);
+      default:
+        return false;
+    }
   }
 
   Request istart_native(Channel channel, const NativeCollective& collective) override {
