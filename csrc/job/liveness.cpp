@@ -236,13 +236,11 @@ bool Liveness::depart(const Open& open, const News& news) {
     if (member == open.members.end()) continue;
     for (const Part& part : parts) {
       if (part.key != open.key) continue;
-      Departure departure;
-      departure.rank = static_cast<int>(member - open.members.begin());
-      departure.text = news.text;
-      departure.when = Clock::now();
-      departure.failed = !news.meets_again;
-      departure.sequences = part.sequences;
-      open.group->depart(std::move(departure));
+      open.group->depart({.rank = static_cast<int>(member - open.members.begin()),
+                          .text = news.text,
+                          .sequences = part.sequences,
+                          .when = Clock::now(),
+                          .failed = !news.meets_again});
       concerned = true;
     }
   }
@@ -384,9 +382,7 @@ void Liveness::linger() const {
 void Liveness::give_up(milliseconds patience) {
   const auto watch = heartbeat();
   if (!watch) return;
-  News news{News::Kind::Ended, {}, ""};
-  news.text = own_name() + " has ended without MPI_Finalize";
-  watch->say(std::move(news), patience);
+  watch->say({News::Kind::Ended, {}, own_name() + " has ended without MPI_Finalize"}, patience);
   const std::lock_guard lock(mutex_);
   told_ = Clock::now();
 }
