@@ -286,19 +286,9 @@ void Heartbeat::look_soon() {
   state_->changed.notify_all();
 }
 
-std::string Heartbeat::missing() const { return state_->watch.missing(); }
-
-std::string Heartbeat::lost_among(const std::vector<int>& ranks, bool or_left) const {
-  return state_->watch.lost_among(ranks, or_left);
-}
-
-std::string Heartbeat::quiet_among(const std::vector<int>& ranks) const {
-  return state_->watch.quiet_among(ranks);
-}
+const PeerWatch& Heartbeat::peers() const { return state_->watch; }
 
 std::string Heartbeat::store_lost() const { return state_->store_lost(); }
-
-bool Heartbeat::published() const { return state_->watch.published(); }
 
 void Heartbeat::stop(milliseconds patience) {
   std::unique_lock lock(state_->mutex);

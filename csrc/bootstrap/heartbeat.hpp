@@ -43,12 +43,8 @@ class Heartbeat {
   // The next look, and with it the next on_tick, comes at once.
   void look_soon();
 
-  std::string missing() const;
-  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
-  std::string quiet_among(const std::vector<int>& ranks) const;
-
-  // As PeerWatch's.
-  bool published() const;
+  // What it has found out.
+  const PeerWatch& peers() const;
   // Why there is no news from the store any more, or "".
   std::string store_lost() const;
 

@@ -110,8 +110,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   // and both ends of a message must go the same way.
   const bool kernel_copies =
       Env::get().messages != MessagePath::Shm && options.node && options.node->reach() == Reach::All;
-  if (!made.gpu_aware)
-    transport = shm::over_node_memory(std::move(transport), options.node, {.kernel_copies = kernel_copies});
+  if (!made.gpu_aware) transport = shm::over_node_memory(std::move(transport), options.node, kernel_copies);
   const char* const long_messages = !transport->messages_in_memory() ? ""
                                     : kernel_copies                  ? ", long ones by the kernel's copy"
                                                                      : ", long ones in pieces";

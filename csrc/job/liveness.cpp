@@ -138,7 +138,7 @@ std::vector<Liveness::Open> Liveness::open_groups() const {
 
 std::string Liveness::lost_among(const std::vector<int>& ranks, bool or_left) const {
   const auto watch = heartbeat();
-  return watch ? watch->lost_among(ranks, or_left) : "";
+  return watch ? watch->peers().lost_among(ranks, or_left) : "";
 }
 
 std::vector<int> Liveness::members_of(const GroupState& group) const {
@@ -158,7 +158,7 @@ std::string Liveness::quiet(const GroupState& group) const {
   for (const int r : members)  // what the heartbeat finds a while later
     if (r != rank() && on_this_host(r) && look_at(all[r]) == ProcessState::Stopped)
       return describe(r, all[r]) + " is stopped (by SIGSTOP or job control)";
-  return watch->quiet_among(members);
+  return watch->peers().quiet_among(members);
 }
 
 std::string Liveness::explain(const std::vector<int>& members) const {
@@ -171,7 +171,7 @@ std::string Liveness::explain(const std::vector<int>& members) const {
     for (const int r : members)
       if (on_this_host(r) && look_at(all[r]) == ProcessState::Ended)
         return describe(r, all[r]) + " is gone: its process has ended";
-    if (const std::string lost = watch->lost_among(members); !lost.empty()) return lost;
+    if (const std::string lost = watch->peers().lost_among(members); !lost.empty()) return lost;
     std::this_thread::sleep_for(milliseconds(10));
   }
   return "";
@@ -180,7 +180,7 @@ std::string Liveness::explain(const std::vector<int>& members) const {
 std::string Liveness::missing() const {
   const auto watch = heartbeat();
   if (!watch) return "";
-  const std::string lost = watch->missing();
+  const std::string lost = watch->peers().missing();
   // Rank 0 serves it, as a rule, and would do so until the last meeting.
   return lost.empty() && !watch->store_lost().empty() ? "the store of the job is gone" : lost;
 }
@@ -236,13 +236,11 @@ bool Liveness::depart(const Open& open, const News& news) {
     if (member == open.members.end()) continue;
     for (const Part& part : parts) {
       if (part.key != open.key) continue;
-      Departure departure;
-      departure.rank = static_cast<int>(member - open.members.begin());
-      departure.text = news.text;
-      departure.when = Clock::now();
-      departure.failed = !news.meets_again;
-      departure.sequences = part.sequences;
-      open.group->depart(std::move(departure));
+      open.group->depart({.rank = static_cast<int>(member - open.members.begin()),
+                          .text = news.text,
+                          .sequences = part.sequences,
+                          .when = Clock::now(),
+                          .failed = !news.meets_again});
       concerned = true;
     }
   }
@@ -322,11 +320,12 @@ void Liveness::on_tick() {
     const std::lock_guard lock(mutex_);
     watch = heartbeat_;
     // Not before other hosts can hear of it.
-    if (!aborted_.empty() && watch && (watch->published() || Clock::now() - aborted_at_ > milliseconds(1500)))
+    if (!aborted_.empty() && watch &&
+        (watch->peers().published() || Clock::now() - aborted_at_ > milliseconds(1500)))
       end_process(1, aborted_ + "; ending this process, too");
   }
   if (watch)
-    blocking_.look([&](const std::vector<int>& ranks) { return watch->lost_among(ranks); },
+    blocking_.look([&](const std::vector<int>& ranks) { return watch->peers().lost_among(ranks); },
                    [&] { return watch->store_lost(); });
 }
 
@@ -383,9 +382,7 @@ void Liveness::linger() const {
 void Liveness::give_up(milliseconds patience) {
   const auto watch = heartbeat();
   if (!watch) return;
-  News news{News::Kind::Ended, {}, ""};
-  news.text = own_name() + " has ended without MPI_Finalize";
-  watch->say(std::move(news), patience);
+  watch->say({News::Kind::Ended, {}, own_name() + " has ended without MPI_Finalize"}, patience);
   const std::lock_guard lock(mutex_);
   told_ = Clock::now();
 }

@@ -55,14 +55,12 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
   if (call.streams) {
     result->keep(std::move(call.held));
     options.keepalive =
-        std::make_shared<std::pair<std::shared_ptr<StreamResult>, std::vector<std::shared_ptr<void>>>>(
-            result, std::move(call.kept));
+        std::make_shared<decltype(std::pair(result, call.kept))>(result, std::move(call.kept));
     return call.is_message() ? hand_over_messages(call, std::move(options), *result)
                              : hand_over_collectives(call, std::move(options), *result);
   }
   options.keepalive =
-      std::make_shared<std::pair<std::vector<at::Tensor>, std::vector<std::shared_ptr<void>>>>(
-          std::move(call.held), std::move(call.kept));
+      std::make_shared<decltype(std::pair(call.held, call.kept))>(std::move(call.held), std::move(call.kept));
   options.background = call.async;
   return group_->issue(std::move(call.calls), std::move(options));
 }

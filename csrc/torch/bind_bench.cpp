@@ -14,22 +14,19 @@
 
 namespace py = pybind11;
 
-namespace mpigdr {
+namespace mpigdr::torch_binding {
 namespace {
 
-using torch_binding::parse_op;
-using torch_binding::translating;
-
-mpi::RawKind parse_kind(const std::string& text) {
-  for (int k = 0; k < mpi::kRawKindCount; ++k)
-    if (text == mpi::name(static_cast<mpi::RawKind>(k))) return static_cast<mpi::RawKind>(k);
+std::optional<Collective> parse_kind(const std::string& text) {
+  if (text == "sendrecv") return std::nullopt;
+  for (int c = 0; c < kCollectiveCount; ++c)
+    if (text == name(static_cast<Collective>(c))) return static_cast<Collective>(c);
   fail(ErrorCode::InvalidUsage, "collective='", text, "', expected the name of a collective");
 }
 
 void check_plain(const char* what, const at::Tensor& t) {
   if (!t.is_contiguous() || !t.device().is_cpu())
-    fail(ErrorCode::InvalidUsage, what, ": expected contiguous tensors on the CPU, got ",
-         torch_binding::describe(t));
+    fail(ErrorCode::InvalidUsage, what, ": expected contiguous tensors on the CPU, got ", describe(t));
 }
 
 mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Tensor& input,
@@ -37,12 +34,12 @@ mpi::RawCall raw_call(const std::string& collective, bool in_place, const at::Te
   check_plain("raw_mpi", input);
   check_plain("raw_mpi", output);
   mpi::RawCall call;
-  call.kind = parse_kind(collective);
+  call.collective = parse_kind(collective);
   call.in_place = in_place;
   call.input = input.data_ptr();
   call.output = output.data_ptr();
   call.count = static_cast<std::uint64_t>(count);
-  call.dtype = torch_binding::data_type(input, "raw_mpi", ReduceOp::Sum);
+  call.dtype = data_type(input, "raw_mpi", ReduceOp::Sum);
   call.op = parse_op(op);
   call.root = root;
   return call;
@@ -62,8 +59,7 @@ mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
     for (const at::Tensor& t : *tensors) {
       check_plain("time_messages", t);
       if (turn.bytes != 0 && t.nbytes() != turn.bytes)
-        fail(ErrorCode::InvalidUsage, "time_messages: expected tensors of equal size, got ",
-             torch_binding::describe(t));
+        fail(ErrorCode::InvalidUsage, "time_messages: expected tensors of equal size, got ", describe(t));
       turn.bytes = t.nbytes();
     }
   for (const at::Tensor& t : outgoing) turn.outgoing.push_back(t.data_ptr());
@@ -130,12 +126,11 @@ void bind_bench(py::module_& module) {
         "MPI_Barrier over all ranks.");
   m.def("start_all_reduce", translating(+[](const at::Tensor& tensor) {
           mpi::start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
-                                torch_binding::data_type(tensor, "start_all_reduce", ReduceOp::Sum),
-                                ReduceOp::Sum);
+                                data_type(tensor, "start_all_reduce", ReduceOp::Sum), ReduceOp::Sum);
         }),
         py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");
   m.def("test_all_reduce", translating(&mpi::test_all_reduce),
         "MPI_Test: true if it is done, or none was started.");
 }
 
-}  // namespace mpigdr
+}  // namespace mpigdr::torch_binding

@@ -19,16 +19,9 @@
 
 namespace py = pybind11;
 
-namespace mpigdr {
+namespace mpigdr::torch_binding {
 namespace {
 
-using torch_binding::parse;
-using torch_binding::parse_collective;
-using torch_binding::parse_dtype;
-using torch_binding::parse_op;
-using torch_binding::parse_reach;
-using torch_binding::report;
-using torch_binding::Reports;
 using namespace pybind11::literals;
 
 constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
@@ -268,4 +261,4 @@ void bind_schedule(py::module_& module) {
   m.def("default_table", [] { return std::string(default_table_text()); }, "The built-in table as text.");
 }
 
-}  // namespace mpigdr
+}  // namespace mpigdr::torch_binding

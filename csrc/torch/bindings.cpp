@@ -24,12 +24,11 @@
 
 namespace py = pybind11;
 
-namespace mpigdr {
+namespace mpigdr::torch_binding {
+
 void bind_schedule(py::module_& module);  // bind_schedule.cpp
 void bind_bench(py::module_& module);     // bind_bench.cpp
-}  // namespace mpigdr
 
-namespace mpigdr::torch_binding {
 namespace {
 
 using namespace pybind11::literals;
@@ -193,8 +192,7 @@ PYBIND11_MODULE(_C, m) {
         py::arg("world_store") = py::none(), release(),
         "The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at "
         "the first call; blocks until all members have come. `world_*` describe the default group where it "
-        "is another "
-        "backend's.");
+        "is another backend's.");
   m.def("init_mpi_from_launcher", translating(+[](int rank, int size, double timeout_seconds) {
           this_job().start_from_launcher(
               rank, size, std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3)));
@@ -255,8 +253,7 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("address"),
       "For tests: of the device's group memory that this address is in, the bytes in use, those reserved, "
-      "and "
-      "the number of segments; None: it is in none.");
+      "and the number of segments; None: it is in none.");
   m.def(
       "use_device_library",
       [](const std::string& type, std::uintptr_t library) {
@@ -274,8 +271,7 @@ PYBIND11_MODULE(_C, m) {
         "What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "
         "\"one\", whose kernel lets them reach each other's memory, \"several\", of several ranks each, or "
         "\"one per rank\". `to_bytes` None: open; `leaders`: where the row names a number; `origin`: "
-        "built-in, or the "
-        "variable or line of a file.");
+        "built-in, or the variable or line of a file.");
   m.def("selection_rows", translating(&selection_rows),
         "The table in force: (row as text, origin), in order.");
   m.def(

@@ -84,7 +84,7 @@ struct World {
       options.group.node = nodes[r];
       rank.group = std::make_shared<Group>(
           *rank.engine, options.group,
-          shm::over_node_memory(std::move(transports[r]), nodes[r], {.kernel_copies = options.kernel_copies}),
+          shm::over_node_memory(std::move(transports[r]), nodes[r], options.kernel_copies),
           std::make_shared<Planner>(options.env));
       ranks.push_back(std::move(rank));
     }

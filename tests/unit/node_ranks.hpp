@@ -18,12 +18,11 @@ inline Bytes pattern(std::size_t bytes, unsigned seed) {
 }
 
 struct NodeRanks {
-  explicit NodeRanks(int size, const shm::NodeMessageOptions& options = {},
-                     const std::vector<shm::Arena*>& arenas = {}) {
+  explicit NodeRanks(int size, bool kernel_copies = false, const std::vector<shm::Arena*>& arenas = {}) {
     auto loopback = make_loopback(size);
     nodes = make_node(size, arenas);
     for (int r = 0; r < size; ++r)
-      ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], options));
+      ranks.push_back(shm::over_node_memory(std::move(loopback[r]), nodes[r], kernel_copies));
   }
   Transport& operator[](int r) { return *ranks[static_cast<std::size_t>(r)]; }
   // Of one thread, all ranks in turn.

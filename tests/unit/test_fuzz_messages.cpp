@@ -71,7 +71,7 @@ TEST(records_of_messages) {
   for (int turn = 0; turn < kTurns; ++turn) {
     const bool kernel_copies = turn % 2 == 0;
     // Rank 0 only writes: what it would do itself afterwards it may do to itself.
-    NodeRanks ranks(2, {.kernel_copies = kernel_copies});
+    NodeRanks ranks(2, kernel_copies);
     const Bytes sent = data;
     std::vector<Guarded> got(4, Guarded(kBytes));
     std::vector<Request> requests;
@@ -119,7 +119,7 @@ TEST(records_of_messages) {
 
 TEST(cells_of_copies) {
   Words word;
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   auto& cell =
       *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_line(ranks.nodes[1]->messages(1), 0));
   const Bytes data = pattern(kLong, 2);

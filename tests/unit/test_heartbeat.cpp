@@ -132,13 +132,13 @@ TEST(heartbeats_tell_each_other) {
   Beating zero(store, 0, processes, nullptr), one(store, 1, processes, &dead);
   dead = true;  // rank 2, which has no heartbeat here
   CHECK(zero.hears("rank 2 (host b, pid 3) is gone") && one.hears("rank 2"));
-  CHECK(zero.heartbeat->lost_among({2}) != "" && zero.ticks > 0);
+  CHECK(zero.heartbeat->peers().lost_among({2}) != "" && zero.ticks > 0);
   CHECK(zero.connections == 1 && one.connections == 1);
   News news;
   news.text = "rank 1 has left";
   one.heartbeat->say(news, 5s);
   one.heartbeat->say(news, 5s);  // once
-  CHECK(zero.hears("rank 1 has left") && zero.heartbeat->missing() != "");
+  CHECK(zero.hears("rank 1 has left") && zero.heartbeat->peers().missing() != "");
 }
 
 TEST(a_rank_that_does_not_speak_has_no_connection) {
@@ -158,7 +158,7 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
     while (broken.requests() < 4) std::this_thread::sleep_for(10ms);  // it has answered
     broken.break_down();
     CHECK(one.hears("gives up") && one.hears("store: connection reset"));
-    CHECK(one.heartbeat->lost_among({1}) == "gives up");
+    CHECK(one.heartbeat->peers().lost_among({1}) == "gives up");
     one.heartbeat->say({News::Kind::Left, {}, "left"}, 5s);  // nobody can be told
   }
   {
@@ -168,7 +168,7 @@ TEST(a_lost_store_is_told_and_a_hanging_one_is_left_behind) {
     one.gives_up = false;
     hanging.hang();
     CHECK(one.hears("quiet store: no answer for 10 s") && one.hears("\nstore: no answer for 12 s"));
-    CHECK(one.heartbeat->lost_among({1}).empty());
+    CHECK(one.heartbeat->peers().lost_among({1}).empty());
     one.heartbeat->say({News::Kind::Left, {}, "left"}, 50ms);
     one.heartbeat->stop(50ms);
   }
@@ -183,7 +183,7 @@ TEST(a_store_that_was_never_reached_loses_nobody) {
   Beating one(broken, 0, processes, nullptr);
   CHECK(one.hears("quiet store: connection reset"));
   while (one.ticks < 12) std::this_thread::sleep_for(10ms);
-  CHECK(one.heartbeat->lost_among({1}).empty() && one.heartbeat->store_lost().empty());
+  CHECK(one.heartbeat->peers().lost_among({1}).empty() && one.heartbeat->store_lost().empty());
 }
 
 TEST(a_talk_that_is_stuck_is_tried_over_another_connection) {

@@ -105,7 +105,7 @@ TEST(thousands_of_sends_before_any_receive) {
 
 TEST(long_messages_arrive_whichever_side_is_first) {
   for (const bool kernel_copies : {false, true}) {
-    NodeRanks ranks(2, {.kernel_copies = kernel_copies});
+    NodeRanks ranks(2, kernel_copies);
     for (const std::size_t bytes : {16384u, 16385u, 32768u, 100001u, 5000000u})
       for (const bool early : {false, true}) {
         const Bytes data = pattern(bytes, static_cast<unsigned>(bytes));
@@ -132,7 +132,7 @@ TEST(random_traffic_in_all_directions) {
     for (const int p : {2, 3, 4}) {
       if (kernel_copies && p == 3) continue;
       constexpr unsigned kRounds = 6, kMessages = 12;
-      NodeRanks ranks(p, {.kernel_copies = kernel_copies});
+      NodeRanks ranks(p, kernel_copies);
       const auto size_of = [](int from, int to, unsigned round, unsigned i) -> std::size_t {
         std::minstd_rand random(static_cast<unsigned>(from * 1009 + to * 10007) + round * 100003u +
                                 i * 1000003u + 1u);

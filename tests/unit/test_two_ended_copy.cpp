@@ -40,7 +40,7 @@ shm::CopyCell& cell(NodeRanks& ranks) {
 #if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
 TEST(long_messages_from_group_memory_are_copied_once) {
   shm::Arena first(std::size_t{16} << 20), second(std::size_t{16} << 20);
-  NodeRanks ranks(2, {}, {&first, &second});
+  NodeRanks ranks(2, /*kernel_copies=*/false, {&first, &second});
   constexpr std::size_t kBytes = 3000001;
   const Bytes data = pattern(kBytes, 4);
   auto* from = static_cast<std::uint8_t*>(first.allocate(kBytes));
@@ -57,7 +57,7 @@ TEST(long_messages_from_group_memory_are_copied_once) {
 #endif
 
 TEST(both_ends_copy_a_long_message) {
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(5000001, 6);
   for (const bool helped : {true, false}) {
     Bytes got(data.size());
@@ -79,7 +79,7 @@ TEST(both_ends_copy_a_long_message) {
 }
 
 TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(5000001, 7);
   for (const bool sender_gives_up : {true, false}) {
     Bytes got(data.size());
@@ -109,7 +109,7 @@ TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
 }
 
 TEST(a_sender_that_stops_inside_a_chunk_keeps_its_receiver_waiting_and_nobody_else) {
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 8);
   Bytes got(kBytes), next(kBytes);
   Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
@@ -129,7 +129,7 @@ TEST(a_sender_that_stops_inside_a_chunk_keeps_its_receiver_waiting_and_nobody_el
 TEST(what_the_kernel_does_not_read_goes_through_the_ring) {
   const Bytes data = pattern(kBytes, 9);
   for (const bool helped : {false, true}) {
-    NodeRanks ranks(2, {.kernel_copies = true});
+    NodeRanks ranks(2, /*kernel_copies=*/true);
     Pages from;
     std::memcpy(from.data(), data.data(), kBytes);
     Bytes got(kBytes);
@@ -151,7 +151,7 @@ TEST(what_the_kernel_does_not_read_goes_through_the_ring) {
 }
 
 TEST(what_the_kernel_does_not_write_is_left_to_its_receiver) {
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 10);
   Pages got;
   Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
@@ -167,7 +167,7 @@ TEST(what_the_kernel_does_not_write_is_left_to_its_receiver) {
 }
 
 TEST(an_offer_with_the_id_of_another_is_refused) {
-  NodeRanks ranks(2, {.kernel_copies = true});
+  NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(kBytes, 11);
   Bytes got(kBytes);
   ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);

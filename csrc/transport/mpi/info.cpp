@@ -1,7 +1,6 @@
 // State and queries: what is answered without starting MPI.
 #include <dlfcn.h>
 #include <mpi.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>

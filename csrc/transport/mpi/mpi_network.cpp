@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -249,8 +248,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
   State& s = state();
   if (o.size < 1 || o.rank < 0 || o.rank >= o.size)
     fail(ErrorCode::InvalidUsage, "rank=", o.rank, " is not in 0..", o.size - 1);
-  if (s.ready.load(std::memory_order_acquire)) return check_again(o);
-  if (s.pid && s.pid != ::getpid()) return check_again(o);
+  if (s.ready.load(std::memory_order_acquire) || (s.pid && s.pid != ::getpid())) return check_again(o);
 
   Proposal mine = propose(family(), o.bootstrap);
   mine.process = own_process();
@@ -259,14 +257,13 @@ void MpiNetwork::start(const NetworkOptions& o) {
     mine.error = objection_to_existing(o.size);
     mine.initialised = true;
   }
-  const std::string own_error = mine.error;
   std::vector<Proposal> all;
   try {
     all = gather_proposals(o, mine);
   } catch (const Error&) {
-    if (own_error.empty()) throw;
+    if (mine.error.empty()) throw;
   }
-  if (!own_error.empty()) fail(ErrorCode::InvalidUsage, own_error);
+  if (!mine.error.empty()) fail(ErrorCode::InvalidUsage, mine.error);
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
     fail(ErrorCode::InvalidUsage, "world_size=", o.size,

@@ -58,7 +58,6 @@ const char* name(Channel channel) {
 class MpiTransport final : public Transport {
  public:
   MpiTransport(MPI_Comm group, const std::string& name_of_group, bool accelerator) : group_(group) {
-    std::fill(std::begin(channels_), std::end(channels_), MPI_COMM_NULL);
     check(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
     const std::string label = "mpi-gdr group " + name_of_group;
@@ -210,7 +209,7 @@ class MpiTransport final : public Transport {
   }
 
   MPI_Comm group_;
-  MPI_Comm channels_[kChannelCount];
+  MPI_Comm channels_[kChannelCount] = {MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
   int rank_ = 0, size_ = 1, max_tag_ = 32767;
   std::unordered_multimap<std::uint64_t, Delivery> deliveries_;
 };

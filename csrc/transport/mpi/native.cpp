@@ -54,58 +54,51 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
     fail(ErrorCode::InvalidUsage, "no native ", name(c.collective), " for ", c.count, " elements of ",
          name(c.dtype), " with ", name(c.op));
   MPI_Request request = MPI_REQUEST_NULL;
-  const int count = static_cast<int>(c.count);
+  const bool typed = reduces(c.collective), root = rank == c.root;
   const std::size_t bytes = c.count * item_size(c.dtype);
-  const int int_bytes = static_cast<int>(bytes);
+  const int count = static_cast<int>(typed ? c.count : bytes);
+  const MPI_Datatype type = typed ? mpi_datatype(c.dtype) : MPI_BYTE;
+  const MPI_Op op = typed ? mpi_operation(c.op, c.dtype) : MPI_OP_NULL;
   const void* input = c.input == result ? MPI_IN_PLACE : c.input;
-  const bool root = rank == c.root;
   const auto own_block = [&](const void* all) {
     return static_cast<const char*>(all) + static_cast<std::size_t>(rank) * bytes;
   };
+  const auto started = [&request](int code, const char* operation) {
+    check(code, operation);
+    return request;
+  };
   switch (c.collective) {
     case Collective::Barrier:
-      check(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
-      break;
+      return started(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
     case Collective::Broadcast:
-      check(MPI_Ibcast(result, int_bytes, MPI_BYTE, c.root, comm, &request), "MPI_Ibcast");
-      break;
+      return started(MPI_Ibcast(result, count, type, c.root, comm, &request), "MPI_Ibcast");
     case Collective::AllReduce:
-      check(MPI_Iallreduce(input, result, count, mpi_datatype(c.dtype), mpi_operation(c.op, c.dtype), comm,
-                           &request),
-            "MPI_Iallreduce");
-      break;
+      return started(MPI_Iallreduce(input, result, count, type, op, comm, &request), "MPI_Iallreduce");
     case Collective::Reduce:
       // In place is for the root only; the others' result is not looked at.
-      check(MPI_Ireduce(root ? input : c.input, root ? result : nullptr, count, mpi_datatype(c.dtype),
-                        mpi_operation(c.op, c.dtype), c.root, comm, &request),
-            "MPI_Ireduce");
-      break;
+      return started(MPI_Ireduce(root ? input : c.input, root ? result : nullptr, count, type, op, c.root,
+                                 comm, &request),
+                     "MPI_Ireduce");
     case Collective::AllGather:
-      check(MPI_Iallgather(c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE, result,
-                           int_bytes, MPI_BYTE, comm, &request),
-            "MPI_Iallgather");
-      break;
+      return started(MPI_Iallgather(c.input == own_block(result) ? MPI_IN_PLACE : c.input, count, type,
+                                    result, count, type, comm, &request),
+                     "MPI_Iallgather");
     case Collective::ReduceScatter:
-      check(MPI_Ireduce_scatter_block(c.input, result, count, mpi_datatype(c.dtype),
-                                      mpi_operation(c.op, c.dtype), comm, &request),
-            "MPI_Ireduce_scatter_block");
-      break;
+      return started(MPI_Ireduce_scatter_block(c.input, result, count, type, op, comm, &request),
+                     "MPI_Ireduce_scatter_block");
     case Collective::Gather:
-      check(MPI_Igather(root && c.input == own_block(result) ? MPI_IN_PLACE : c.input, int_bytes, MPI_BYTE,
-                        root ? result : nullptr, int_bytes, MPI_BYTE, c.root, comm, &request),
-            "MPI_Igather");
-      break;
-    case Collective::Scatter: {
-      const bool in_place = root && result == own_block(c.input);
-      check(MPI_Iscatter(root ? c.input : nullptr, int_bytes, MPI_BYTE, in_place ? MPI_IN_PLACE : result,
-                         int_bytes, MPI_BYTE, c.root, comm, &request),
-            "MPI_Iscatter");
-      break;
-    }
+      return started(MPI_Igather(root && c.input == own_block(result) ? MPI_IN_PLACE : c.input, count, type,
+                                 root ? result : nullptr, count, type, c.root, comm, &request),
+                     "MPI_Igather");
+    case Collective::Scatter:
+      return started(MPI_Iscatter(root ? c.input : nullptr, count, type,
+                                  root && result == own_block(c.input) ? MPI_IN_PLACE : result, count, type,
+                                  c.root, comm, &request),
+                     "MPI_Iscatter");
     case Collective::AllToAll:
-      fail(ErrorCode::Internal, "native all_to_all was refused above");
+      break;
   }
-  return request;
+  fail(ErrorCode::Internal, "native all_to_all was refused above");
 }
 
 }  // namespace mpigdr::mpi

@@ -14,9 +14,7 @@
 namespace mpigdr::mpi {
 namespace {
 
-bool reduces(RawKind kind) {
-  return kind == RawKind::AllReduce || kind == RawKind::Reduce || kind == RawKind::ReduceScatter;
-}
+bool typed(const RawCall& call) { return call.collective && reduces(*call.collective); }
 
 // Beyond mpi_datatype(): extensions of MPICH for the sum of short floats. Handles mean the same only in the
 // library of the headers. Its bfloat16 ends the process with any other operation.
@@ -42,28 +40,28 @@ struct Bound {
     void *in = call.input, *out = call.output;
     const void* send = call.in_place ? MPI_IN_PLACE : in;
     const bool root = rank == call.root;
-    switch (call.kind) {
-      case RawKind::AllReduce:
+    if (!call.collective)
+      return MPI_Sendrecv(in, count, type, (rank + 1) % size, 0, out, count, type, (rank + size - 1) % size,
+                          0, comm, MPI_STATUS_IGNORE);
+    switch (*call.collective) {
+      case Collective::AllReduce:
         return MPI_Allreduce(send, out, count, type, op, comm);
-      case RawKind::Broadcast:
+      case Collective::Broadcast:
         return MPI_Bcast(out, count, type, call.root, comm);
-      case RawKind::Reduce:
+      case Collective::Reduce:
         return MPI_Reduce(root ? send : in, root ? out : nullptr, count, type, op, call.root, comm);
-      case RawKind::AllGather:
+      case Collective::AllGather:
         return MPI_Allgather(send, count, type, out, count, type, comm);
-      case RawKind::ReduceScatter:
+      case Collective::ReduceScatter:
         return MPI_Reduce_scatter_block(send, out, count, type, op, comm);
-      case RawKind::AllToAll:
+      case Collective::AllToAll:
         return MPI_Alltoall(send, count, type, out, count, type, comm);
-      case RawKind::Gather:
+      case Collective::Gather:
         return MPI_Gather(root ? send : in, count, type, root ? out : nullptr, count, type, call.root, comm);
-      case RawKind::Scatter:
+      case Collective::Scatter:
         return MPI_Scatter(root ? in : nullptr, count, type, root && call.in_place ? MPI_IN_PLACE : out,
                            count, type, call.root, comm);
-      case RawKind::SendRecv:
-        return MPI_Sendrecv(in, count, type, (rank + 1) % size, 0, out, count, type, (rank + size - 1) % size,
-                            0, comm, MPI_STATUS_IGNORE);
-      case RawKind::Barrier:
+      case Collective::Barrier:
         break;
     }
     return MPI_Barrier(comm);
@@ -72,15 +70,14 @@ struct Bound {
 
 Bound bind(const RawCall& call) {
   if (const std::string text = objection(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
-  const bool typed = reduces(call.kind);
-  const auto count = static_cast<int>(typed ? call.count : call.count * item_size(call.dtype));
+  const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
           rank(),
           size(),
           count,
-          typed ? raw_datatype(call.dtype, call.op) : MPI_BYTE,
-          typed ? mpi_operation(call.op, call.dtype) : MPI_OP_NULL};
+          typed(call) ? raw_datatype(call.dtype, call.op) : MPI_BYTE,
+          typed(call) ? mpi_operation(call.op, call.dtype) : MPI_OP_NULL};
 }
 
 using Clock = std::chrono::steady_clock;
@@ -93,28 +90,21 @@ MPI_Request& outstanding() {
 
 }  // namespace
 
-const char* name(RawKind kind) {
-  constexpr const char* kNames[kRawKindCount] = {"all_reduce",     "broadcast",  "reduce", "all_gather",
-                                                 "reduce_scatter", "all_to_all", "gather", "scatter",
-                                                 "sendrecv",       "barrier"};
-  return kNames[static_cast<int>(kind)];
-}
-
 std::string objection(const RawCall& call) {
-  const bool typed = reduces(call.kind);
-  if (typed && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
+  if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
     return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
-  if (typed && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
+  if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
     return "MPI has no operation for " + std::string(name(call.op));
-  if (call.count > INT_MAX / (typed ? 1 : item_size(call.dtype)))
+  if (call.count > INT_MAX / (typed(call) ? 1 : item_size(call.dtype)))
     return std::to_string(call.count) + " elements are more than an int of MPI counts";
   return "";
 }
 
 std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
   const Bound bound = bind(call);
-  const char* what = name(call.kind);
-  Watchdog guard("MPI's own " + std::string(what), Clock::now() + timing.timeout, rank());
+  const std::string name = call.collective ? std::string(mpigdr::name(*call.collective)) : "sendrecv";
+  const char* const what = name.c_str();
+  Watchdog guard("MPI's own " + name, Clock::now() + timing.timeout, rank());
   for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
   check(MPI_Barrier(bound.comm), "MPI_Barrier");
   std::vector<double> samples(static_cast<std::size_t>(timing.iterations));
@@ -150,7 +140,7 @@ void barrier() {
 void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
   if (outstanding() != MPI_REQUEST_NULL)
     fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
-  const RawCall call{RawKind::AllReduce, true, buffer, buffer, count, dtype, op, 0};
+  const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
   const Bound bound = bind(call);
   check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding()),
         "MPI_Iallreduce");

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,27 +17,12 @@
 
 namespace mpigdr::mpi {
 
-enum class RawKind : std::uint8_t {
-  AllReduce,
-  Broadcast,
-  Reduce,
-  AllGather,
-  ReduceScatter,  // MPI_Reduce_scatter_block
-  AllToAll,
-  Gather,
-  Scatter,
-  SendRecv,  // MPI_Sendrecv in a ring: to the next rank, from the one before
-  Barrier,
-};
-inline constexpr int kRawKindCount = 10;
-// As the benchmark calls them: those of common/types.hpp, and "sendrecv".
-const char* name(RawKind kind);
-
 // `input` is what the call reads on this rank. In place: MPI_IN_PLACE where the standard has it, and then
 // input and output are one buffer: the whole one of all_gather, gather, scatter (on the root), all_to_all and
 // reduce_scatter, whose result is at the begin. Broadcast has no other form.
 struct RawCall {
-  RawKind kind = RawKind::Barrier;
+  // None: MPI_Sendrecv in a ring, to the next rank, from the one before.
+  std::optional<Collective> collective;
   bool in_place = false;
   void* input = nullptr;
   void* output = nullptr;

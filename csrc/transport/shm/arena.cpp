@@ -11,7 +11,6 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "common/memory_file.hpp"
 #include "common/record.hpp"
 
 namespace mpigdr::shm {
@@ -71,16 +70,13 @@ Arena* Arena::find(const void* memory) {
   return nullptr;
 }
 
-Arena::Arena(std::size_t limit) : bytes_(whole_pages(limit) + kGrain), owner_(::getpid()) {
-  nonce_ = draw_nonce();
-  const MemoryFile made = make_memory_file(bytes_);
-  file_ = made.file;
-  memory_ = static_cast<std::byte*>(made.memory);
+Arena::Arena(std::size_t limit)
+    : bytes_(whole_pages(limit) + kGrain), owner_(::getpid()), file_(make_memory_file(bytes_)) {
   reinterpret_cast<Header*>(memory_)->nonce = nonce_;
   free_.emplace(kGrain, Free{bytes_ - kGrain, 0});
 }
 
-Arena::~Arena() { release({file_, memory_}, bytes_); }
+Arena::~Arena() { release(file_, bytes_); }
 
 void* Arena::allocate(std::size_t bytes) {
   if (bytes == 0 || bytes > bytes_ || ::getpid() != owner_) return nullptr;
@@ -140,7 +136,7 @@ void Arena::free(void* memory) {
 
 // Its pages go back to the system.
 void Arena::punch(Blocks::iterator block) {
-  if (::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block->first),
+  if (::fallocate(file_.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block->first),
                   static_cast<off_t>(block->second.bytes)) != 0)
     return;
   warm_ -= block->second.warm;
@@ -153,7 +149,7 @@ std::size_t Arena::in_use() const {
 }
 
 std::string Arena::ticket() const {
-  return pack({std::to_string(::getpid()), std::to_string(file_),
+  return pack({std::to_string(::getpid()), std::to_string(file_.file),
                std::to_string(reinterpret_cast<std::uintptr_t>(memory_)), std::to_string(bytes_),
                std::to_string(nonce_)});
 }

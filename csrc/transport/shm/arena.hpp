@@ -17,6 +17,8 @@
 #include <mutex>
 #include <string>
 
+#include "common/memory_file.hpp"
+
 namespace mpigdr::shm {
 
 // Thread-safe. Never destroyed: storages outlive groups and the interpreter.
@@ -53,9 +55,9 @@ class Arena {
 
   const std::size_t bytes_;
   const int owner_;  // pid
-  int file_ = -1;
-  std::byte* memory_ = nullptr;
-  std::uint64_t nonce_ = 0;
+  const std::uint64_t nonce_ = draw_nonce();
+  const MemoryFile file_;
+  std::byte* const memory_ = static_cast<std::byte*>(file_.memory);
   mutable std::mutex mutex_;  // all below
   Blocks free_;               // no two are adjacent
   Blocks used_;

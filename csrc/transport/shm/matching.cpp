@@ -35,9 +35,4 @@ bool Matching::take(const Transfer& receive, Unexpected& message) {
   return false;
 }
 
-void Matching::keep(Unexpected message) {
-  auto& messages = unexpected_[bucket(message.tag)];
-  messages.push_back(std::move(message));
-}
-
 }  // namespace mpigdr::shm

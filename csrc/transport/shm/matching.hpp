@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <utility>
 
 namespace mpigdr::shm {
 
@@ -51,7 +52,7 @@ class Matching {
 
   // Takes the earliest message that fits the receive; false if there is none.
   bool take(const Transfer& receive, Unexpected& message);
-  void keep(Unexpected message);
+  void keep(Unexpected message) { unexpected_[bucket(message.tag)].push_back(std::move(message)); }
 
  private:
   // Lists by tag, in order: a search passes those of other sources, as in MPI.

@@ -20,22 +20,20 @@ enum Kind : std::uint32_t {
   kDone        // it is there, or will never be taken
 };
 
-// The payload of Offer and Opened: in the memory of the rank that writes it.
-struct Where {
-  std::uint64_t address;
-};
+// The payload of Offer and Opened: an address in the memory of the rank that writes it.
+using Where = std::uint64_t;
 
-inline std::uint64_t where(const std::byte* payload) {
-  Where where{};
+inline Where where(const std::byte* payload) {
+  Where where = 0;
   std::memcpy(&where, payload, sizeof where);
-  return where.address;
+  return where;
 }
 
 // False: there is no room.
 inline bool publish_where(RingWriter& ring, const void* memory, RecordHeader header) {
   std::byte* const payload = ring.reserve(sizeof(Where));
   if (!payload) return false;
-  const Where where{reinterpret_cast<std::uintptr_t>(memory)};
+  const Where where = reinterpret_cast<std::uintptr_t>(memory);
   std::memcpy(payload, &where, sizeof where);
   header.payload = sizeof where;
   ring.publish(header);

@@ -15,7 +15,6 @@
 
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "common/memory_file.hpp"
 #include "common/record.hpp"
 
 namespace mpigdr::shm {
@@ -91,8 +90,7 @@ int transfer(Direction direction, std::int64_t pid, void* here, std::uint64_t th
 }  // namespace
 
 Segment::Segment(const Arena* arena, std::size_t message_bytes)
-    : nonce_(draw_nonce()), arena_(arena), message_bytes_(message_bytes) {
-  file_ = make_memory_file(kMessagesStart + message_bytes_);
+    : file_(make_memory_file(kMessagesStart + message_bytes)), arena_(arena), message_bytes_(message_bytes) {
   Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
@@ -120,12 +118,11 @@ NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size,
 
 NodeMemory::~NodeMemory() {
   for (const int r : members_)
-    if (r != rank_ && peers_[static_cast<std::size_t>(r)].memory)
-      ::munmap(peers_[static_cast<std::size_t>(r)].memory, peers_[static_cast<std::size_t>(r)].bytes);
+    if (r != rank_ && peer(r).memory) ::munmap(peer(r).memory, peer(r).bytes);
 }
 
 bool NodeMemory::probe(int rank) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const Peer& peer = this->peer(rank);
   std::uint64_t value = 0;
   if (transfer(Direction::Read, peer.pid, &value, peer.nonce_address, sizeof value) != 0) return false;
   constexpr std::size_t to_probed = offsetof(Header, probed) - offsetof(Header, nonce);
@@ -179,7 +176,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   // Who could not map a segment has said so in its own, so that all come to the same result.
   for (const int r : node->members_) {
     if (reach == Reach::None) break;
-    const auto& verdict = header(node->peers_[static_cast<std::size_t>(r)].memory).verdict;
+    const auto& verdict = header(node->peer(r).memory).verdict;
     std::uint32_t said;
     while ((said = verdict.load(std::memory_order_acquire)) == kPending) {
       if (std::chrono::steady_clock::now() > deadline)
@@ -202,24 +199,21 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
 
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
   static_assert(kSlotsStart == kPage);
-  return peers_[static_cast<std::size_t>(rank)].memory + kStagingStart +
+  return peer(rank).memory + kStagingStart +
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }
 
-std::byte* NodeMemory::messages(int rank) const {
-  return peers_[static_cast<std::size_t>(rank)].memory + kMessagesStart;
-}
+std::byte* NodeMemory::messages(int rank) const { return peer(rank).memory + kMessagesStart; }
 
 void NodeMemory::fail_at(int rank, const char* what, int error) const {
-  fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peers_[static_cast<std::size_t>(rank)].pid,
-       ") cannot be ", what, ": ",
+  fail(ErrorCode::System, "memory of rank ", rank, " (pid ", peer(rank).pid, ") cannot be ", what, ": ",
        error ? std::strerror(error) : "its process has ended, its pid is another's");
 }
 
 // The nonce is looked at after what is read, and before what is written: a process that has got the pid of
 // one that ended does not have it.
 bool NodeMemory::try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const Peer& peer = this->peer(rank);
   std::uint64_t nonce = 0;
   const iovec local[] = {{to, bytes}, {&nonce, sizeof nonce}};
   const iovec remote[] = {{reinterpret_cast<void*>(from), bytes},
@@ -238,7 +232,7 @@ bool NodeMemory::try_read(int rank, void* to, std::uint64_t from, std::size_t by
 }
 
 bool NodeMemory::try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const {
-  const Peer& peer = peers_[static_cast<std::size_t>(rank)];
+  const Peer& peer = this->peer(rank);
   std::uint64_t nonce = 0;
   int error = transfer(Direction::Read, peer.pid, &nonce, peer.nonce_address, sizeof nonce);
   if (error == 0 && nonce != peer.nonce) fail_at(rank, "written", 0);

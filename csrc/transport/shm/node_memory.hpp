@@ -80,9 +80,9 @@ class Segment {
 
  private:
   friend class NodeMemory;
+  const std::uint64_t nonce_ = draw_nonce();
   MemoryFile file_;
-  std::uint64_t nonce_ = 0;
-  const Arena* arena_;
+  const Arena* const arena_;
   const std::size_t message_bytes_;
 };
 
@@ -114,8 +114,7 @@ class NodeMemory {
   }
 
   Slot& slot(int rank, int channel, int number) const {
-    std::byte* const memory = peers_[static_cast<std::size_t>(rank)].memory;
-    return reinterpret_cast<Slot*>(memory + kSlotsStart)[channel * kSlots + number];
+    return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
   }
   std::byte* staging(int rank, int channel, int number) const;
 
@@ -126,7 +125,7 @@ class NodeMemory {
 
   // Where another rank's memory [address, address + bytes) is mapped here; null if it is not in its arena.
   std::byte* mapped(int rank, std::uint64_t address, std::size_t bytes) const {
-    const auto& arena = peers_[static_cast<std::size_t>(rank)].arena;
+    const auto& arena = peer(rank).arena;
     return arena ? arena->at(address, bytes) : nullptr;
   }
 
@@ -148,6 +147,7 @@ class NodeMemory {
     std::uint64_t nonce = 0, nonce_address = 0;  // what stands in its process where
     std::shared_ptr<ArenaView> arena;            // null: not mapped
   };
+  const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
   NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size, std::vector<int> members);
   Reach attach(const std::vector<std::string>& tickets);  // and arenas_mapped_
   bool probe(int rank) const;

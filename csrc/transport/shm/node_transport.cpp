@@ -25,15 +25,14 @@ constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
  public:
-  NodeTransport(std::unique_ptr<Transport> inner, std::shared_ptr<const NodeMemory> node,
-                const NodeMessageOptions& options)
+  NodeTransport(std::unique_ptr<Transport> inner, std::shared_ptr<const NodeMemory> node, bool kernel_copies)
       : inner_(std::move(inner)),
         node_(std::move(node)),
         area_(node_->size()),
         peers_(static_cast<std::size_t>(node_->size())) {
     const int self = node_->rank();
     MPIGDR_CHECK(inner_->rank() == self && inner_->size() == node_->size());
-    const bool kernel_copies = options.kernel_copies && node_->reach() == Reach::All;
+    kernel_copies = kernel_copies && node_->reach() == Reach::All;
     std::byte* const own = node_->messages(self);
     for (int r = 0; r < node_->size(); ++r) {
       std::byte* const theirs = node_->messages(r);
@@ -387,13 +386,12 @@ class NodeTransport final : public Transport {
 std::size_t message_bytes(int size) { return MessageArea(size).bytes(); }
 
 std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
-                                            std::shared_ptr<const NodeMemory> node,
-                                            const NodeMessageOptions& options) {
+                                            std::shared_ptr<const NodeMemory> node, bool kernel_copies) {
   if (!node || node->reach() == Reach::None ||
       node->members().size() < static_cast<std::size_t>(node->size()) ||
       node->message_bytes() < message_bytes(node->size()))
     return inner;
-  return std::make_unique<NodeTransport>(std::move(inner), std::move(node), options);
+  return std::make_unique<NodeTransport>(std::move(inner), std::move(node), kernel_copies);
 }
 
 }  // namespace mpigdr::shm

@@ -27,13 +27,10 @@ namespace mpigdr::shm {
 // What a rank asks of its Segment for this transport, in a group of `size` ranks.
 std::size_t message_bytes(int size);
 
-struct NodeMessageOptions {
-  bool kernel_copies = false;  // long messages by CMA, where Reach::All; each rank for itself
-};
-
 // Over `inner`, if all ranks of the group have given memory for messages; else `inner` itself, on all ranks.
+// `kernel_copies`: long messages by CMA, where Reach::All; each rank for itself.
 std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
                                             std::shared_ptr<const NodeMemory> node,
-                                            const NodeMessageOptions& options = {});
+                                            bool kernel_copies = false);
 
 }  // namespace mpigdr::shm

@@ -40,8 +40,6 @@ void RingWriter::put(const RecordHeader& header, std::size_t size) {
   Doorbell::ring(here.stamp, *sleepers_);
 }
 
-void RingWriter::publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
-
 const std::byte* RingReader::peek(RecordHeader& header) {
   for (;;) {
     const Record& here = record();

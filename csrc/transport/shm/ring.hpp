@@ -51,7 +51,7 @@ class RingWriter {
   // Where the payload of the next record goes; null: there is no room now. At most max_payload() bytes.
   std::byte* reserve(std::size_t payload);
   // The record that was reserved; `header.payload` is at most what was reserved.
-  void publish(const RecordHeader& header);
+  void publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
   std::size_t max_payload() const { return bytes_ / 4; }
   // Of the flag that changes when there is room again, after reserve() found none.
   Doorbell bell(std::atomic<std::uint32_t>* sleepers) const { return {tail_, seen_, sleepers}; }
