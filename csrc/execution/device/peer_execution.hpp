@@ -58,10 +58,6 @@ class PeerExecution : public DeviceProgram {
   bool is_located(const Step& step) const;
   // A step whose addresses the device takes from what the others have shown.
   void submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
-  void* address(const Slice& slice) const;
-  const Place* place(const Slice& slice) const {
-    return slice.place < 0 ? nullptr : &schedule_->places[static_cast<std::size_t>(slice.place)];
-  }
   // What this rank shows of a buffer; 0: nothing.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   // The device looks at what all have shown.

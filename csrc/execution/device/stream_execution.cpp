@@ -76,7 +76,9 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
     if (sides.device) {
       if (host_before > awaited) queue.wait_flag(flags_->host(lane), flags_->base + host_before);
       awaited = host_before;
-      submit_round(schedule_->rounds[rounds.first_round + r], queue);
+      for (const Step& step : schedule_->steps_of(schedule_->rounds[rounds.first_round + r]))
+        if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
+          submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
       // The counter is not read before the lane's next messages.
       std::uint32_t next = r + 1;
@@ -87,12 +89,6 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
     }
     host_before += sides.host;
   }
-}
-
-void StreamExecution::submit_round(const Round& round, DeviceQueue& queue) {
-  for (const Step& step : schedule_->steps_of(round))
-    if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
-      mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
 }
 
 bool StreamExecution::advance() {

@@ -61,7 +61,6 @@ class StreamExecution : public DeviceProgram {
 
   Sides sides_of(const Round& round);
   void submit_lane(int lane, DeviceQueue& queue);
-  void submit_round(const Round& round, DeviceQueue& queue);
   void advance_lane(int lane);
 
   // Constant after construction.
