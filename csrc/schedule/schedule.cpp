@@ -7,8 +7,6 @@
 
 namespace mpigdr {
 
-ScheduleWriter::ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
-
 ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algorithm) {
   schedule_.scratch_count = like.scratch_count;
   schedule_.staging_count = like.staging_count;

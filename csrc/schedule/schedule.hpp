@@ -141,7 +141,7 @@ using SchedulePtr = std::shared_ptr<const Schedule>;
 // 0: a lane's number is equal on all ranks. Not thread-safe: one writer builds, then calls finish() once.
 class ScheduleWriter {
  public:
-  explicit ScheduleWriter(std::string algorithm);
+  explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
   // For a schedule like another one, of which all is here but lanes, their contents, places and `staged`.
   explicit ScheduleWriter(const Schedule& like);
   void lane();   // begins a new lane (its number is its position, also when it stays empty)

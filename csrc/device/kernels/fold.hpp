@@ -6,10 +6,24 @@
 #pragma once
 
 #include "device/kernels/portable.hpp"
+#include "device/kernels/reduce_families.hpp"
 // Above the functions that call what it defines.
 #include MPIGDR_FOLD
 
 namespace mpigdr::kernels::MPIGDR_ISA {
+
+struct Typed {
+  DataType dtype;
+  void (*fold)(const Args&);
+};
+
+// That of these which is for the type.
+template <std::size_t kCount>
+void fold_typed(const Args& args, const Typed (&all)[kCount]) {
+  for (const Typed& one : all)
+    if (one.dtype == args.dtype) return one.fold(args);
+  unexpected(args.dtype);
+}
 
 // Sums of one codec, scaled only if the arguments ask for it.
 template <typename Codec>

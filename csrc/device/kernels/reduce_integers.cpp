@@ -1,6 +1,5 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/fold.hpp"
-#include "device/kernels/reduce_families.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
 namespace {
@@ -49,26 +48,14 @@ void fold_bool(const Args& args) {
 }
 
 void fold_signed(const Args& args) {
-  switch (args.dtype) {
-    case DataType::Int64:
-      return fold_integer<std::int64_t>(args);
-    case DataType::Int32:
-      return fold_integer<std::int32_t>(args);
-    case DataType::Int16:
-      return fold_integer<std::int16_t>(args);
-    case DataType::Int8:
-      return fold_integer<std::int8_t>(args);
-    case DataType::UInt64:
-      return fold_integer<std::uint64_t>(args);
-    case DataType::UInt32:
-      return fold_integer<std::uint32_t>(args);
-    case DataType::UInt16:
-      return fold_integer<std::uint16_t>(args);
-    case DataType::UInt8:
-      return fold_integer<std::uint8_t>(args);
-    default:
-      unexpected(args.dtype);
-  }
+  fold_typed(args, {{DataType::Int64, fold_integer<std::int64_t>},
+                    {DataType::Int32, fold_integer<std::int32_t>},
+                    {DataType::Int16, fold_integer<std::int16_t>},
+                    {DataType::Int8, fold_integer<std::int8_t>},
+                    {DataType::UInt64, fold_integer<std::uint64_t>},
+                    {DataType::UInt32, fold_integer<std::uint32_t>},
+                    {DataType::UInt16, fold_integer<std::uint16_t>},
+                    {DataType::UInt8, fold_integer<std::uint8_t>}});
 }
 
 }  // namespace

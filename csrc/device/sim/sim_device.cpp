@@ -73,16 +73,11 @@ void* SimDevice::allocate(std::size_t bytes) {
 
 void SimDevice::release(void* memory) {
   synchronize();
-  Allocation found;
-  {
-    std::lock_guard lock(state_);
-    const auto at = allocations_.find(memory);
-    if (at == allocations_.end())
-      fail(ErrorCode::InvalidUsage, "release of ", memory, ": not from allocate()");
-    found = at->second;
-    allocations_.erase(at);
-  }
-  mpigdr::release(found.file, found.bytes);
+  std::unique_lock lock(state_);
+  const auto found = allocations_.extract(memory);
+  lock.unlock();
+  if (!found) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not from allocate()");
+  mpigdr::release(found.mapped().file, found.mapped().bytes);
 }
 
 std::string SimDevice::export_memory(void* memory) {
@@ -109,10 +104,9 @@ void* SimDevice::import_memory(const std::string& ticket) {
 void SimDevice::release_imported(void* memory) {
   synchronize();
   std::lock_guard lock(state_);
-  const auto at = imported_.find(memory);
-  if (at == imported_.end()) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
-  ::munmap(memory, at->second);
-  imported_.erase(at);
+  const auto found = imported_.extract(memory);
+  if (!found) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
+  ::munmap(memory, found.mapped());
 }
 
 std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {

@@ -75,9 +75,7 @@ class SimDevice : public Device {
  private:
   friend class SimQueue;
   friend struct SimMark;
-  // Runs on a worker; returns false while it must wait (it is then called again), describes what for in the
-  // string.
-  using Item = std::function<bool(std::string* waits_for)>;
+  using Item = SimCapture::Item;
 
   struct HardwareQueue {
     std::deque<Item> items;
