@@ -256,7 +256,8 @@ struct Heartbeat::State : std::enable_shared_from_this<State> {
   }
 };
 
-Heartbeat::Heartbeat(HeartbeatOptions options) : state_(std::make_shared<State>(std::move(options))) {
+Heartbeat::Heartbeat(HeartbeatOptions options)
+    : state_(std::make_shared<State>(std::move(options))), watch_(state_->watch) {
   state_->start("mpigdr-look", [](State& state) { state.look(); });
 }
 
@@ -286,19 +287,7 @@ void Heartbeat::look_soon() {
   state_->changed.notify_all();
 }
 
-std::string Heartbeat::missing() const { return state_->watch.missing(); }
-
-std::string Heartbeat::lost_among(const std::vector<int>& ranks, bool or_left) const {
-  return state_->watch.lost_among(ranks, or_left);
-}
-
-std::string Heartbeat::quiet_among(const std::vector<int>& ranks) const {
-  return state_->watch.quiet_among(ranks);
-}
-
 std::string Heartbeat::store_lost() const { return state_->store_lost(); }
-
-bool Heartbeat::published() const { return state_->watch.published(); }
 
 void Heartbeat::stop(milliseconds patience) {
   std::unique_lock lock(state_->mutex);

@@ -43,12 +43,13 @@ class Heartbeat {
   // The next look, and with it the next on_tick, comes at once.
   void look_soon();
 
-  std::string missing() const;
-  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const;
-  std::string quiet_among(const std::vector<int>& ranks) const;
-
   // As PeerWatch's.
-  bool published() const;
+  std::string missing() const { return watch_.missing(); }
+  std::string lost_among(const std::vector<int>& ranks, bool or_left = false) const {
+    return watch_.lost_among(ranks, or_left);
+  }
+  std::string quiet_among(const std::vector<int>& ranks) const { return watch_.quiet_among(ranks); }
+  bool published() const { return watch_.published(); }
   // Why there is no news from the store any more, or "".
   std::string store_lost() const;
 
@@ -59,6 +60,7 @@ class Heartbeat {
  private:
   struct State;  // shared with the threads, which may outlive this
   const std::shared_ptr<State> state_;
+  const PeerWatch& watch_;  // of the state
 };
 
 }  // namespace mpigdr

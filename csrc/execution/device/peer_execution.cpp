@@ -130,23 +130,10 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   }
   const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
-  if (is_located(step))
-    submit_located(step, local.args, queue);
-  else
-    mpigdr::submit(local, queue);
+  if (!places_ || !submit_located(step, local.args, queue)) mpigdr::submit(local, queue);
 }
 
-bool PeerExecution::is_located(const Step& step) const {
-  if (!places_) return false;
-  if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Output) return true;
-  for (std::uint32_t k = 0; k < step.source_count; ++k)
-    if (const Place* const at = schedule_->place(schedule_->source(step, k));
-        at && at->buffer == Buffer::Input)
-      return true;
-  return false;
-}
-
-void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
+bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
   LocatedReduce out;
   out.table = node_->table(slot_);
@@ -155,20 +142,23 @@ void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
-  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
-  looked_ = true;
+  bool is_located = out.to_outputs;
   located_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);
     const Place* const at = schedule_->place(source);
-    if (at && at->buffer == Buffer::Input)
-      located_.push_back({source.owner < 0 ? node_->rank() : source.owner, at->offset * item});
-    else
-      located_.push_back({});
+    const bool input = at && at->buffer == Buffer::Input;
+    is_located |= input;
+    const int owner = source.owner < 0 ? node_->rank() : source.owner;
+    located_.push_back(input ? LocatedSource{owner, at->offset * item} : LocatedSource{});
   }
+  if (!is_located) return false;
+  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
+  looked_ = true;
   out.located = located_.data();
   out.reduce = is_reduction(step, args) ? args : as_bytes(args);
   queue.reduce(out);
+  return true;
 }
 
 bool PeerExecution::advance() {
