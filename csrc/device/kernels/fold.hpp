@@ -37,16 +37,10 @@ void fold_sum(const Args& args) {
 // Every operation that real floats have.
 template <typename Codec>
 void fold_real(const Args& args) {
-  switch (args.op) {
-    case ReduceOp::Product:
-      return fold<Codec, Multiply, false>(args);
-    case ReduceOp::Min:
-      return fold<Codec, Minimum, false>(args);
-    case ReduceOp::Max:
-      return fold<Codec, Maximum, false>(args);
-    default:
-      return fold_sum<Codec>(args);
-  }
+  if (args.op == ReduceOp::Product) return fold<Codec, Multiply, false>(args);
+  if (args.op == ReduceOp::Min) return fold<Codec, Minimum, false>(args);
+  if (args.op == ReduceOp::Max) return fold<Codec, Maximum, false>(args);
+  fold_sum<Codec>(args);
 }
 
 }  // namespace mpigdr::kernels::MPIGDR_ISA

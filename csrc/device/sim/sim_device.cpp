@@ -155,7 +155,8 @@ bool SimDevice::reached(const SimMark& mark) {
 void SimDevice::synchronize() {
   std::lock_guard submission(submission_);
   std::unique_lock lock(state_);
-  finished_.wait(lock, [this] { return idle_locked(); });
+  const auto idle = [](const auto& queue) { return queue->finished == queue->submitted; };
+  finished_.wait(lock, [&] { return std::all_of(queues_.begin(), queues_.end(), idle); });
   throw_failure_locked();
 }
 
@@ -214,11 +215,6 @@ void SimDevice::set_failure(ErrorCode code, const std::string& text) {
   failed_ = true;
   failure_code_ = code;
   failure_ = text;
-}
-
-bool SimDevice::idle_locked() const {
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const auto& queue) { return queue->finished == queue->submitted; });
 }
 
 void SimDevice::throw_failure_locked() const {

@@ -93,7 +93,6 @@ class SimDevice : public Device {
   void work(HardwareQueue& queue);
   void run(HardwareQueue& queue, const Item& item);
   void set_failure(ErrorCode code, const std::string& text);
-  bool idle_locked() const;
   void throw_failure_locked() const;
   std::string flag_name(const Flag* flag);
 
