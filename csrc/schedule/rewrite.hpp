@@ -1,7 +1,6 @@
 // Schedules made of another one: the same lanes and rounds, other steps. Pure, thread-safe.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "schedule/schedule.hpp"
@@ -19,16 +18,6 @@ void rewrite(ScheduleWriter& writer, const Schedule& from, const Lane& lane, Cha
       change(Step(step), std::vector<Slice>(sources.begin(), sources.end()));
     }
   }
-}
-
-// All of `from`, by a writer that was made like it.
-template <typename Change>
-SchedulePtr rewrite(ScheduleWriter& writer, const Schedule& from, Change change) {
-  for (const Lane& lane : from.lanes) {
-    writer.lane();
-    rewrite(writer, from, lane, change);
-  }
-  return writer.finish();
 }
 
 }  // namespace mpigdr
