@@ -20,4 +20,14 @@ void rewrite(ScheduleWriter& writer, const Schedule& from, const Lane& lane, Cha
   }
 }
 
+// All of `from`, by a writer that was made like it.
+template <typename Change>
+SchedulePtr rewrite(ScheduleWriter& writer, const Schedule& from, Change change) {
+  for (const Lane& lane : from.lanes) {
+    writer.lane();
+    rewrite(writer, from, lane, change);
+  }
+  return writer.finish();
+}
+
 }  // namespace mpigdr

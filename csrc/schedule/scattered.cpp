@@ -54,12 +54,8 @@ class PieceWriter {
   }
 
   SchedulePtr run() {
-    for (const Lane& lane : from_.lanes) {
-      writer_.lane();
-      rewrite(writer_, from_, lane,
-              [this](const Step& step, const std::vector<Slice>& sources) { write(step, sources); });
-    }
-    return writer_.finish();
+    return rewrite(writer_, from_,
+                   [this](const Step& step, const std::vector<Slice>& sources) { write(step, sources); });
   }
 
  private:

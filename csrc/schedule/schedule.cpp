@@ -36,7 +36,10 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   MPIGDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
   for (const Slice& source : sources) MPIGDR_CHECK(source.count == count);
   if (count == 0 && !notice) return;
+  // What has no meaning for the kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};
+  if (notice || message) step.scale = Scale::None;
+  if (step.kind != StepKind::Await && !message) step.peer = -1;
   if (schedule_.lanes.empty() || schedule_.lanes.back().round_count == 0) round();
   step.first_source = static_cast<std::uint32_t>(schedule_.sources.size());
   step.source_count = static_cast<std::uint32_t>(sources.size());
