@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
@@ -20,14 +21,11 @@ namespace {
 
 constexpr std::size_t kMaxMapping = 1023;  // one less than the 1024 that the PMI server announces
 
-// Smallest p that divides the length and has v[i] == v[i % p] for all i.
+// Smallest p that divides the length and has v[i] == v[i - p] for all i from p on.
 std::size_t period(const std::vector<int>& v) {
-  for (std::size_t p = 1; p < v.size(); ++p) {
-    if (v.size() % p != 0) continue;
-    std::size_t i = p;
-    while (i < v.size() && v[i] == v[i % p]) ++i;
-    if (i == v.size()) return p;
-  }
+  for (std::size_t p = 1; p < v.size(); ++p)
+    if (v.size() % p == 0 && std::equal(v.begin() + static_cast<std::ptrdiff_t>(p), v.end(), v.begin()))
+      return p;
   return v.size();
 }
 

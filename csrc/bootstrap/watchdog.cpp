@@ -67,6 +67,10 @@ Watchdog::~Watchdog() {
 
 void Watchdog::run(Deadline deadline, int rank) {
   std::unique_lock<std::mutex> lock(mutex_);
+  const auto announce = [&](const std::string& why) {
+    const std::string text = what_ + why;
+    report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
+  };
   // A peer that has ended may have done its part before: then the call returns soon.
   constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
   std::optional<Deadline> since;
@@ -78,14 +82,12 @@ void Watchdog::run(Deadline deadline, int rank) {
     if (reason.empty()) continue;
     if (!since) since = now;
     if (now < *since + kBelieve) continue;
-    const std::string text = what_ + " cannot return: " + reason;
-    report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
+    announce(" cannot return: " + reason);
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);
   }
   if (changed_.wait_until(lock, deadline, [this] { return done_; })) return;
-  const std::string text = what_ + " has not returned by its deadline";
-  report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
+  announce(" has not returned by its deadline");
   if (details_) {
     // The store may be what hangs: ask it from a thread that can be left behind.
     auto answer = std::make_shared<std::promise<std::string>>();

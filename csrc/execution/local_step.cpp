@@ -18,17 +18,10 @@ ReduceArgs element_args(const Step& step, const Binding& binding) {
   return args;
 }
 
-LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
-                  std::vector<const void*>& sources) {
-  sources.clear();
-  for (std::uint32_t k = 0; k < step.source_count; ++k)
-    sources.push_back(source_address(schedule.source(step, k), binding));
-  return resolve(step, binding, target_address(step.dst, binding), sources);
-}
-
 LocalStep resolve(const Step& step, const Binding& binding, void* dst,
                   const std::vector<const void*>& sources) {
-  MPIGDR_CHECK(step.kind == StepKind::Copy || step.kind == StepKind::Reduce);
+  MPIGDR_CHECK((step.kind == StepKind::Copy || step.kind == StepKind::Reduce) &&
+               step.dst.buffer != Buffer::Input);
   LocalStep local;
   local.bytes = byte_count(step.dst, binding);
   local.args = element_args(step, binding);

@@ -46,10 +46,11 @@ struct LocalStep {
   ReduceArgs args;
 };
 
-// `sources` holds the addresses that the result's args point to, until the next call.
-LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
-                  std::vector<const void*>& sources);
-// The same where `address` says where a slice is, read or written.
+// With addresses.
+LocalStep resolve(const Step& step, const Binding& binding, void* dst,
+                  const std::vector<const void*>& sources);
+// `address` says where a slice is, read or written. `sources` holds the addresses that the result's args
+// point to, until the next call.
 template <typename Address>
 LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding, const Address& address,
                   std::vector<const void*>& sources) {
@@ -57,9 +58,11 @@ LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& bin
   for (std::uint32_t k = 0; k < step.source_count; ++k) sources.push_back(address(schedule.source(step, k)));
   return resolve(step, binding, address(step.dst), sources);
 }
-// The same with addresses.
-LocalStep resolve(const Step& step, const Binding& binding, void* dst,
-                  const std::vector<const void*>& sources);
+inline LocalStep resolve(const Schedule& schedule, const Step& step, const Binding& binding,
+                         std::vector<const void*>& sources) {
+  const auto address = [&](const Slice& s) { return const_cast<std::byte*>(source_address(s, binding)); };
+  return resolve(schedule, step, binding, address, sources);
+}
 
 inline void submit(const LocalStep& local, DeviceQueue& queue) {
   if (local.kind == LocalStep::Kind::Copy)

@@ -15,31 +15,27 @@ void RoundMessages::post(const Schedule& schedule, const Round& round, int lane,
   channel_ = binding.channel;
   acknowledgement_tag_ = tag + kMaxLanes;
   // Receives first: a message that finds its receive posted is not buffered as unexpected.
-  for (const Step& step : schedule.steps_of(round)) {
-    if (step.kind != StepKind::Recv) continue;
-    std::byte* const data = target_address(step.dst, binding);
-    const std::size_t total = byte_count(step.dst, binding);
-    for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
-      const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
-      const Request request = transport.irecv(binding.channel, data + done, bytes, step.peer, tag);
-      pending_.push_back({request, step.peer, bytes, Kind::Recv});
+  const auto messages = [&](StepKind kind, const auto& post_one) {
+    for (const Step& step : schedule.steps_of(round)) {
+      if (step.kind != kind) continue;
+      const Slice& slice = kind == StepKind::Recv ? step.dst : schedule.source(step);
+      const std::size_t total = byte_count(slice, binding);
+      for (std::size_t done = 0; done < total; done += kMaxMessageBytes)
+        post_one(slice, step.peer, done, std::min(total - done, kMaxMessageBytes));
     }
-  }
-  for (const Step& step : schedule.steps_of(round)) {
-    if (step.kind != StepKind::Send) continue;
-    const Slice& slice = schedule.source(step);
-    const std::byte* const data = source_address(slice, binding);
-    const std::size_t total = byte_count(slice, binding);
-    for (std::size_t done = 0; done < total; done += kMaxMessageBytes) {
-      const std::size_t bytes = std::min(total - done, kMaxMessageBytes);
-      // Its acknowledgement carries no bytes; awaited like any other message of the round.
-      if (binding.acknowledged)
-        pending_.push_back({transport.irecv(binding.channel, nullptr, 0, step.peer, tag + kMaxLanes),
-                            step.peer, 0, Kind::Acknowledgement});
-      const Request request = transport.isend(binding.channel, data + done, bytes, step.peer, tag);
-      pending_.push_back({request, step.peer, bytes, Kind::Send});
-    }
-  }
+  };
+  messages(StepKind::Recv, [&](const Slice& slice, int peer, std::size_t at, std::size_t bytes) {
+    std::byte* const data = target_address(slice, binding) + at;
+    pending_.push_back({transport.irecv(channel_, data, bytes, peer, tag), peer, bytes, Kind::Recv});
+  });
+  messages(StepKind::Send, [&](const Slice& slice, int peer, std::size_t at, std::size_t bytes) {
+    // Its acknowledgement carries no bytes; awaited like any other message of the round.
+    if (acknowledge_)
+      pending_.push_back({transport.irecv(channel_, nullptr, 0, peer, acknowledgement_tag_), peer, 0,
+                          Kind::Acknowledgement});
+    const std::byte* const data = source_address(slice, binding) + at;
+    pending_.push_back({transport.isend(channel_, data, bytes, peer, tag), peer, bytes, Kind::Send});
+  });
 }
 
 bool RoundMessages::test(Transport& transport) {

@@ -58,8 +58,7 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
 }
 
 // `slice` of the output must hold the complete reduction of elements from `index` on.
-void expect_reduction(const Simulation& run, const CollectiveSpec& spec, const Slice& slice,
-                      std::uint64_t index) {
+void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& slice, std::uint64_t index) {
   if (slice.count == 0) return;
   std::uint64_t at = slice.offset;
   for (const Value& value : run.output(spec.rank, slice)) {

@@ -1,7 +1,6 @@
 // Schedules made of another one: the same lanes and rounds, other steps. Pure, thread-safe.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "schedule/schedule.hpp"

@@ -64,20 +64,17 @@ class PieceWriter {
     if (buffer == Buffer::Input) return &input_[r];
     return buffer == Buffer::Output ? &output_[r] : nullptr;
   }
-  const Place* place(const Slice& slice) const {
-    return slice.place < 0 ? nullptr : &from_.places[static_cast<std::size_t>(slice.place)];
-  }
   // Elements from `at` of the slice on that need no cut.
   std::uint64_t run(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
     if (const Map* const own = map(slice.buffer, slice.owner))
       length = std::min(length, own->run(slice.offset + at));
-    if (const Place* const other = place(slice))
+    if (const Place* const other = from_.place(slice))
       length = std::min(length, map(other->buffer, slice.owner)->run(other->offset + at));
     return length;
   }
   Slice cut(Slice slice, std::uint64_t at, std::uint64_t length) {
-    const Place* const other = place(slice);
+    const Place* const other = from_.place(slice);
     const Map* const own = map(slice.buffer, slice.owner);
     slice.offset = own ? own->moved(slice.offset + at) : slice.offset + at;
     slice.count = length;

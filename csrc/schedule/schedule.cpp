@@ -7,8 +7,6 @@
 
 namespace mpigdr {
 
-ScheduleWriter::ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
-
 ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algorithm) {
   schedule_.scratch_count = like.scratch_count;
   schedule_.staging_count = like.staging_count;
@@ -31,61 +29,26 @@ void ScheduleWriter::round() {
   ++current.round_count;
 }
 
-void ScheduleWriter::append(Step step, const std::vector<Slice>& sources) {
+void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
+  const bool notice = step.kind == StepKind::Notify || step.kind == StepKind::Await;
+  const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
+  const std::uint64_t count = step.kind == StepKind::Send ? sources[0].count : step.dst.count;
+  MPIGDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
+  for (const Slice& source : sources) MPIGDR_CHECK(source.count == count);
+  if (count == 0 && !notice) return;
+  // What has no meaning for the kind.
+  if (notice || step.kind == StepKind::Send) step.dst = {};
+  if (notice || message) step.scale = Scale::None;
+  if (step.kind != StepKind::Await && !message) step.peer = -1;
   if (schedule_.lanes.empty() || schedule_.lanes.back().round_count == 0) round();
   step.first_source = static_cast<std::uint32_t>(schedule_.sources.size());
   step.source_count = static_cast<std::uint32_t>(sources.size());
   schedule_.sources.insert(schedule_.sources.end(), sources.begin(), sources.end());
   const auto shared = [](const Slice& slice) { return slice.owner >= 0 || slice.buffer == Buffer::Staging; };
-  schedule_.shared |= step.kind == StepKind::Notify || step.kind == StepKind::Await || shared(step.dst) ||
-                      std::any_of(sources.begin(), sources.end(), shared);
-  schedule_.messages |= step.kind == StepKind::Send || step.kind == StepKind::Recv;
+  schedule_.shared |= notice || shared(step.dst) || std::any_of(sources.begin(), sources.end(), shared);
+  schedule_.messages |= message;
   schedule_.steps.push_back(step);
   ++schedule_.rounds.back().step_count;
-}
-
-void ScheduleWriter::send(int peer, Slice source) {
-  if (source.count == 0) return;
-  append({.kind = StepKind::Send, .peer = peer}, {source});
-}
-
-void ScheduleWriter::recv(int peer, Slice dst) {
-  if (dst.count == 0) return;
-  append({.kind = StepKind::Recv, .peer = peer, .dst = dst}, {});
-}
-
-void ScheduleWriter::copy(Slice dst, Slice source, Scale scale) {
-  MPIGDR_CHECK(dst.count == source.count);
-  if (dst.count == 0) return;
-  append({.kind = StepKind::Copy, .scale = scale, .dst = dst}, {source});
-}
-
-void ScheduleWriter::reduce(Slice dst, const std::vector<Slice>& sources, Scale scale) {
-  MPIGDR_CHECK(!sources.empty() && scale != Scale::PreMul);
-  for (const Slice& source : sources) MPIGDR_CHECK(source.count == dst.count);
-  if (dst.count == 0) return;
-  append({.kind = StepKind::Reduce, .scale = scale, .dst = dst}, sources);
-}
-
-void ScheduleWriter::notify() { append({.kind = StepKind::Notify}, {}); }
-
-void ScheduleWriter::await(int peer) { append({.kind = StepKind::Await, .peer = peer}, {}); }
-
-void ScheduleWriter::step(const Step& like, const std::vector<Slice>& sources) {
-  switch (like.kind) {
-    case StepKind::Send:
-      return send(like.peer, sources[0]);
-    case StepKind::Recv:
-      return recv(like.peer, like.dst);
-    case StepKind::Copy:
-      return copy(like.dst, sources[0], like.scale);
-    case StepKind::Reduce:
-      return reduce(like.dst, sources, like.scale);
-    case StepKind::Notify:
-      return notify();
-    case StepKind::Await:
-      return await(like.peer);
-  }
 }
 
 Slice ScheduleWriter::placed(Slice slice, const Slice& where) {

@@ -128,6 +128,9 @@ struct Schedule {
   std::span<const Slice> sources_of(const Step& step) const {
     return {sources.data() + step.first_source, step.source_count};
   }
+  const Place* place(const Slice& slice) const {  // null: none
+    return slice.place < 0 ? nullptr : &places[static_cast<std::size_t>(slice.place)];
+  }
   const Slice& source(const Step& step, std::uint32_t k = 0) const { return sources[step.first_source + k]; }
 };
 
@@ -138,20 +141,24 @@ using SchedulePtr = std::shared_ptr<const Schedule>;
 // 0: a lane's number is equal on all ranks. Not thread-safe: one writer builds, then calls finish() once.
 class ScheduleWriter {
  public:
-  explicit ScheduleWriter(std::string algorithm);
+  explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
   // For a schedule like another one, of which all is here but lanes, their contents, places and `staged`.
   explicit ScheduleWriter(const Schedule& like);
   void lane();   // begins a new lane (its number is its position, also when it stays empty)
   void round();  // begins a new round in the current lane
   // Without a lane() or round() before them, steps open the first ones.
-  void send(int peer, Slice source);
-  void recv(int peer, Slice dst);
-  void copy(Slice dst, Slice source, Scale scale = Scale::None);
-  void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None);
-  void notify();
-  void await(int peer);
-  // One of these, by `like.kind`: with its peer, dst and scale, and these sources (schedule/rewrite.hpp).
-  void step(const Step& like, const std::vector<Slice>& sources);
+  void send(int peer, Slice source) { step({.kind = StepKind::Send, .peer = peer}, {source}); }
+  void recv(int peer, Slice dst) { step({.kind = StepKind::Recv, .peer = peer, .dst = dst}, {}); }
+  void copy(Slice dst, Slice source, Scale scale = Scale::None) {
+    step({.kind = StepKind::Copy, .scale = scale, .dst = dst}, {source});
+  }
+  void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None) {
+    step({.kind = StepKind::Reduce, .scale = scale, .dst = dst}, sources);
+  }
+  void notify() { step({.kind = StepKind::Notify}, {}); }
+  void await(int peer) { step({.kind = StepKind::Await, .peer = peer}, {}); }
+  // One of these, by its kind, with these sources: what of it has no meaning for that is left out.
+  void step(Step step, const std::vector<Slice>& sources);
   // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.
   Slice scratch(std::uint64_t count) { return reserve(Buffer::Scratch, schedule_.scratch_count, count); }
   Slice staging(std::uint64_t count) { return reserve(Buffer::Staging, schedule_.staging_count, count); }
@@ -166,7 +173,6 @@ class ScheduleWriter {
   SchedulePtr finish();
 
  private:
-  void append(Step step, const std::vector<Slice>& sources);
   static Slice reserve(Buffer buffer, std::uint64_t& total, std::uint64_t count) {
     total += count;
     return {buffer, total - count, count};

@@ -157,8 +157,7 @@ void Simulation::hear(LaneState& state, const Notice& notice) const {
 }
 
 void Simulation::heed(const Waiting& waiting, const Notice& notice) {
-  LaneState& state = lanes_[waiting.lane];
-  hear(state, notice);
+  hear(lanes_[waiting.lane], notice);
   complete(waiting.lane, waiting.step);
 }
 

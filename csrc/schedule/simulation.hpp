@@ -29,7 +29,6 @@ class Simulation {
   Values output(int rank, const Slice& slice) const;
   // The ranks whose start the end of `rank` depends on (kept for barriers only).
   RankSet heard(int rank) const;
-  const ExpressionTable& expressions() const { return table_; }
   ExpressionTable& expressions() { return table_; }
 
  private:

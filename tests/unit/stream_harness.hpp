@@ -55,7 +55,7 @@ class Rank {
       posted_.push_back(operation);
     }
     operation->launch(device, queues, *caller);
-    if (join) operation->join(device, *caller);
+    if (join) device.order(*queues[0], *caller);
     return operation;
   }
 

@@ -72,7 +72,7 @@ TEST(many_in_flight_joined_late_and_out_of_order) {
         std::vector<std::unique_ptr<DeviceQueue>> consumers;
         for (std::size_t i = operations.size(); i-- > 0;) {
           consumers.push_back(rank.device.make_queue());
-          operations[i]->execution->join(rank.device, *consumers.back());
+          rank.device.order(*rank.queues[0], *consumers.back());
           operations[i]->consume(*consumers.back());
         }
         for (auto& consumer : consumers) consumer->synchronize();

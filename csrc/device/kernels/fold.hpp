@@ -6,10 +6,24 @@
 #pragma once
 
 #include "device/kernels/portable.hpp"
+#include "device/kernels/reduce_families.hpp"
 // Above the functions that call what it defines.
 #include MPIGDR_FOLD
 
 namespace mpigdr::kernels::MPIGDR_ISA {
+
+struct Typed {
+  DataType dtype;
+  void (*fold)(const Args&);
+};
+
+// That of these which is for the type.
+template <std::size_t kCount>
+void fold_typed(const Args& args, const Typed (&all)[kCount]) {
+  for (const Typed& one : all)
+    if (one.dtype == args.dtype) return one.fold(args);
+  unexpected(args.dtype);
+}
 
 // Sums of one codec, scaled only if the arguments ask for it.
 template <typename Codec>
@@ -23,16 +37,10 @@ void fold_sum(const Args& args) {
 // Every operation that real floats have.
 template <typename Codec>
 void fold_real(const Args& args) {
-  switch (args.op) {
-    case ReduceOp::Product:
-      return fold<Codec, Multiply, false>(args);
-    case ReduceOp::Min:
-      return fold<Codec, Minimum, false>(args);
-    case ReduceOp::Max:
-      return fold<Codec, Maximum, false>(args);
-    default:
-      return fold_sum<Codec>(args);
-  }
+  if (args.op == ReduceOp::Product) return fold<Codec, Multiply, false>(args);
+  if (args.op == ReduceOp::Min) return fold<Codec, Minimum, false>(args);
+  if (args.op == ReduceOp::Max) return fold<Codec, Maximum, false>(args);
+  fold_sum<Codec>(args);
 }
 
 }  // namespace mpigdr::kernels::MPIGDR_ISA

@@ -1,6 +1,5 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/fold.hpp"
-#include "device/kernels/reduce_families.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
 namespace {
@@ -8,67 +7,37 @@ namespace {
 // Where the sign matters.
 template <typename T>
 void fold_integer(const Args& args) {
-  switch (args.op) {
-    case ReduceOp::Min:
-      return fold<PlainCodec<T>, Minimum, false>(args);
-    case ReduceOp::Max:
-      return fold<PlainCodec<T>, Maximum, false>(args);
-    default:
-      return fold<PlainCodec<T>, Add, true>(args);
-  }
+  if (args.op == ReduceOp::Min) return fold<PlainCodec<T>, Minimum, false>(args);
+  if (args.op == ReduceOp::Max) return fold<PlainCodec<T>, Maximum, false>(args);
+  fold<PlainCodec<T>, Add, true>(args);
 }
 
 // Where it does not: results wrap modulo 2^n, and bits are bits.
 template <typename T>
 void fold_bits(const Args& args) {
-  switch (args.op) {
-    case ReduceOp::Product:
-      return fold<PlainCodec<T>, Multiply, false>(args);
-    case ReduceOp::BitAnd:
-      return fold<PlainCodec<T>, And, false>(args);
-    case ReduceOp::BitOr:
-      return fold<PlainCodec<T>, Or, false>(args);
-    case ReduceOp::BitXor:
-      return fold<PlainCodec<T>, Xor, false>(args);
-    default:
-      return fold<PlainCodec<T>, Add, false>(args);
-  }
+  if (args.op == ReduceOp::Product) return fold<PlainCodec<T>, Multiply, false>(args);
+  if (args.op == ReduceOp::BitAnd) return fold<PlainCodec<T>, And, false>(args);
+  if (args.op == ReduceOp::BitOr) return fold<PlainCodec<T>, Or, false>(args);
+  if (args.op == ReduceOp::BitXor) return fold<PlainCodec<T>, Xor, false>(args);
+  fold<PlainCodec<T>, Add, false>(args);
 }
 
 void fold_bool(const Args& args) {
-  switch (args.op) {
-    case ReduceOp::Sum:
-    case ReduceOp::Max:
-    case ReduceOp::BitOr:
-      return fold<BoolCodec, Or, false>(args);
-    case ReduceOp::BitXor:
-      return fold<BoolCodec, Xor, false>(args);
-    default:
-      return fold<BoolCodec, And, false>(args);
-  }
+  if (args.op == ReduceOp::Sum || args.op == ReduceOp::Max || args.op == ReduceOp::BitOr)
+    return fold<BoolCodec, Or, false>(args);
+  if (args.op == ReduceOp::BitXor) return fold<BoolCodec, Xor, false>(args);
+  fold<BoolCodec, And, false>(args);
 }
 
 void fold_signed(const Args& args) {
-  switch (args.dtype) {
-    case DataType::Int64:
-      return fold_integer<std::int64_t>(args);
-    case DataType::Int32:
-      return fold_integer<std::int32_t>(args);
-    case DataType::Int16:
-      return fold_integer<std::int16_t>(args);
-    case DataType::Int8:
-      return fold_integer<std::int8_t>(args);
-    case DataType::UInt64:
-      return fold_integer<std::uint64_t>(args);
-    case DataType::UInt32:
-      return fold_integer<std::uint32_t>(args);
-    case DataType::UInt16:
-      return fold_integer<std::uint16_t>(args);
-    case DataType::UInt8:
-      return fold_integer<std::uint8_t>(args);
-    default:
-      unexpected(args.dtype);
-  }
+  fold_typed(args, {{DataType::Int64, fold_integer<std::int64_t>},
+                    {DataType::Int32, fold_integer<std::int32_t>},
+                    {DataType::Int16, fold_integer<std::int16_t>},
+                    {DataType::Int8, fold_integer<std::int8_t>},
+                    {DataType::UInt64, fold_integer<std::uint64_t>},
+                    {DataType::UInt32, fold_integer<std::uint32_t>},
+                    {DataType::UInt16, fold_integer<std::uint16_t>},
+                    {DataType::UInt8, fold_integer<std::uint8_t>}});
 }
 
 }  // namespace
@@ -76,16 +45,11 @@ void fold_signed(const Args& args) {
 void reduce_integers(const Args& args) {
   if (args.dtype == DataType::Bool) return fold_bool(args);
   if (args.divisor != 1 || args.op == ReduceOp::Min || args.op == ReduceOp::Max) return fold_signed(args);
-  switch (item_size(args.dtype)) {
-    case 8:
-      return fold_bits<std::uint64_t>(args);
-    case 4:
-      return fold_bits<std::uint32_t>(args);
-    case 2:
-      return fold_bits<std::uint16_t>(args);
-    default:
-      return fold_bits<std::uint8_t>(args);
-  }
+  const std::size_t item = item_size(args.dtype);
+  if (item == 8) return fold_bits<std::uint64_t>(args);
+  if (item == 4) return fold_bits<std::uint32_t>(args);
+  if (item == 2) return fold_bits<std::uint16_t>(args);
+  fold_bits<std::uint8_t>(args);
 }
 
 }  // namespace mpigdr::kernels::MPIGDR_ISA

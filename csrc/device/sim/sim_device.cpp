@@ -73,16 +73,11 @@ void* SimDevice::allocate(std::size_t bytes) {
 
 void SimDevice::release(void* memory) {
   SimDevice::synchronize();
-  Allocation found;
-  {
-    std::lock_guard lock(state_);
-    const auto at = allocations_.find(memory);
-    if (at == allocations_.end())
-      fail(ErrorCode::InvalidUsage, "release of ", memory, ": not from allocate()");
-    found = at->second;
-    allocations_.erase(at);
-  }
-  mpigdr::release(found.file, found.bytes);
+  std::unique_lock lock(state_);
+  const auto found = allocations_.extract(memory);
+  lock.unlock();
+  if (!found) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not from allocate()");
+  mpigdr::release(found.mapped().file, found.mapped().bytes);
 }
 
 std::string SimDevice::export_memory(void* memory) {
@@ -109,10 +104,9 @@ void* SimDevice::import_memory(const std::string& ticket) {
 void SimDevice::release_imported(void* memory) {
   SimDevice::synchronize();
   std::lock_guard lock(state_);
-  const auto at = imported_.find(memory);
-  if (at == imported_.end()) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
-  ::munmap(memory, at->second);
-  imported_.erase(at);
+  const auto found = imported_.extract(memory);
+  if (!found) fail(ErrorCode::InvalidUsage, "release of ", memory, ": not imported");
+  ::munmap(memory, found.mapped());
 }
 
 std::shared_ptr<Flag[]> SimDevice::make_flags(std::size_t count) {
@@ -161,7 +155,8 @@ bool SimDevice::reached(const SimMark& mark) {
 void SimDevice::synchronize() {
   std::lock_guard submission(submission_);
   std::unique_lock lock(state_);
-  finished_.wait(lock, [this] { return idle_locked(); });
+  const auto idle = [](const auto& queue) { return queue->finished == queue->submitted; };
+  finished_.wait(lock, [&] { return std::all_of(queues_.begin(), queues_.end(), idle); });
   throw_failure_locked();
 }
 
@@ -220,11 +215,6 @@ void SimDevice::set_failure(ErrorCode code, const std::string& text) {
   failed_ = true;
   failure_code_ = code;
   failure_ = text;
-}
-
-bool SimDevice::idle_locked() const {
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const auto& queue) { return queue->finished == queue->submitted; });
 }
 
 void SimDevice::throw_failure_locked() const {

@@ -75,9 +75,7 @@ class SimDevice : public Device {
  private:
   friend class SimQueue;
   friend struct SimMark;
-  // Runs on a worker; returns false while it must wait (it is then called again), describes what for in the
-  // string.
-  using Item = std::function<bool(std::string* waits_for)>;
+  using Item = SimCapture::Item;
 
   struct HardwareQueue {
     std::deque<Item> items;
@@ -95,7 +93,6 @@ class SimDevice : public Device {
   void work(HardwareQueue& queue);
   void run(HardwareQueue& queue, const Item& item);
   void set_failure(ErrorCode code, const std::string& text);
-  bool idle_locked() const;
   void throw_failure_locked() const;
   std::string flag_name(const Flag* flag);
 

@@ -18,6 +18,8 @@ namespace mpigdr {
 // A capture under way. Its streams have numbers, the one that began it 0. Throws InvalidUsage after its end.
 class SimCapture {
  public:
+  // Runs on a worker; returns false while it must wait (it is then called again), describes what for in the
+  // string.
   using Item = std::function<bool(std::string* waits_for)>;
   // What comes before something: so many items of each stream.
   using Past = std::vector<std::uint64_t>;

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -16,6 +15,11 @@ namespace {
 
 std::uint64_t of_replay(const Replays& replays, std::uint32_t ago, std::uint32_t number) {
   return (replays.count->load(std::memory_order_relaxed) - ago) << 32 | number;
+}
+
+std::string to_reach(const std::string& flag, std::uint64_t at_least, const char* where,
+                     std::uint64_t value) {
+  return flag + " to reach " + std::to_string(at_least) + where + ", it is " + std::to_string(value);
 }
 
 }  // namespace
@@ -90,11 +94,7 @@ void SimQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
   submit([device = device_, flag, at_least](std::string* waits_for) {
     const std::uint32_t value = flag->load(std::memory_order_acquire);
     if (value >= at_least) return true;
-    if (waits_for) {
-      std::ostringstream text;
-      text << device->flag_name(flag) << " to reach " << at_least << ", it is " << value;
-      *waits_for = text.str();
-    }
+    if (waits_for) *waits_for = to_reach(device->flag_name(flag), at_least, "", value);
     return false;
   });
 }
@@ -107,8 +107,7 @@ void SimQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
   submit([flag, at_least](std::string* waits_for) {
     const std::uint64_t value = flag->load(std::memory_order_acquire);
     if (value >= at_least) return true;
-    if (waits_for)
-      *waits_for = "a shared flag to reach " + std::to_string(at_least) + ", it is " + std::to_string(value);
+    if (waits_for) *waits_for = to_reach("a shared flag", at_least, "", value);
     return false;
   });
 }
@@ -131,9 +130,7 @@ void SimQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint
       replays.spoiled->store(1, std::memory_order_relaxed);
       return true;
     }
-    if (waits_for)
-      *waits_for = "a shared flag to reach " + std::to_string(at_least) + " in a replay, it is " +
-                   std::to_string(value);
+    if (waits_for) *waits_for = to_reach("a shared flag", at_least, " in a replay", value);
     return false;
   });
 }

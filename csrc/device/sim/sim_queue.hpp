@@ -72,7 +72,7 @@ class SimQueue : public DeviceQueue {
   void replay(SimGraph& graph);
 
  private:
-  using Item = std::function<bool(std::string* waits_for)>;
+  using Item = SimCapture::Item;
   struct State;  // one for all queues that stand for the stream
   SimMark submit(Item item);
   void check_idle_may_be_asked(const char* call);

@@ -2,27 +2,9 @@
 
 #include <vector>
 
-#include "common/error.hpp"
 #include "execution/device/peer_lane.hpp"
-#include "execution/local_step.hpp"
 
 namespace mpigdr {
-namespace {
-
-void submit_local(const Schedule& schedule, const Step& step, const Binding& binding,
-                  const ipc::DeviceNode* node, DeviceQueue& queue) {
-  const auto address = [&](const Slice& slice) {
-    if (slice.buffer == Buffer::Staging)
-      return node->staging(slice.owner < 0 ? node->rank() : slice.owner, ipc::kGraphSlot) +
-             slice.offset * item_size(binding.dtype);
-    MPIGDR_CHECK(slice.owner < 0 || (node && slice.owner == node->rank()));
-    return const_cast<std::byte*>(source_address(slice, binding));
-  };
-  std::vector<const void*> sources;
-  submit(resolve(schedule, step, binding, address, sources), queue);
-}
-
-}  // namespace
 
 bool can_be_captured(const Schedule& schedule, std::string& why) {
   if (schedule.messages)
@@ -34,7 +16,12 @@ bool can_be_captured(const Schedule& schedule, std::string& why) {
 
 void submit_captured(const Schedule& schedule, const Binding& binding, const ipc::DeviceNode* node,
                      DeviceQueue& queue) {
-  const auto local = [&](const Step& step) { submit_local(schedule, step, binding, node, queue); };
+  constexpr int kSlot = ipc::kGraphSlot;
+  const auto address = [&](const Slice& slice) { return lane_address(slice, binding, node, kSlot); };
+  std::vector<const void*> sources;
+  const auto local = [&](const Step& step) {
+    submit(resolve(schedule, step, binding, address, sources), queue);
+  };
   const auto lanes = static_cast<int>(schedule.lanes.size());
   if (!schedule.shared) {
     const auto none = [](auto...) { MPIGDR_CHECK(false); };
@@ -42,26 +29,21 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
     return;
   }
   MPIGDR_CHECK(node && schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
-  constexpr int kSlot = ipc::kGraphSlot;
   const int rank = node->rank(), size = node->size();
   const Replays replays = node->replays();
-  const auto each_peer = [&](const auto& f) {
-    for (int r = 0; r < size; ++r)
-      if (r != rank) f(r);
-  };
   queue.count_replay(replays);
   // The slot is free when all have ended the replay before.
-  each_peer([&](int r) { queue.wait_replay(&node->ended(rank, kSlot, r), replays, 1, 0); });
+  node->each_peer([&](int r) { queue.wait_replay(&node->ended(rank, kSlot, r), replays, 1, 0); });
   for (int lane = 0; lane < lanes; ++lane) {
     const auto notify = [&](std::uint32_t n) {
-      each_peer([&](int r) { queue.write_replay(&node->notices(r, kSlot, lane, rank), replays, n); });
+      node->each_peer([&](int r) { queue.write_replay(&node->notices(r, kSlot, lane, rank), replays, n); });
     };
     const auto await = [&](int peer, std::uint32_t n) {
       queue.wait_replay(&node->notices(rank, kSlot, lane, peer), replays, 0, n);
     };
     submit_peer_lane(schedule, lane, size, notify, local, await);
   }
-  each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
+  node->each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
 }
 
 }  // namespace mpigdr

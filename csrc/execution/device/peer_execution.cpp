@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/error.hpp"
 #include "common/fnv1a.hpp"
 #include "execution/device/peer_lane.hpp"
-#include "execution/local_step.hpp"
 
 namespace mpigdr {
 namespace {
@@ -55,14 +53,6 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
   flags_.acquire(1);
 }
 
-void* PeerExecution::address(const Slice& slice) const {
-  const int owner = slice.owner < 0 ? node_->rank() : slice.owner;
-  if (slice.buffer == Buffer::Staging)
-    return node_->staging(owner, slot_) + slice.offset * item_size(binding_.dtype);
-  MPIGDR_CHECK(owner == node_->rank());
-  return const_cast<std::byte*>(source_address(slice, binding_));
-}
-
 std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint64_t use) const {
   const auto of_buffer = [&](const Place& place) { return place.buffer == buffer; };
   if (!places_ || !memory || std::none_of(schedule_->places.begin(), schedule_->places.end(), of_buffer))
@@ -102,8 +92,8 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   DeviceQueue& first = *queues[0];
   device.order(caller, first);
   // The slot is free when all have ended what they had there before.
-  for (int r = 0; r < size && generation_ > 1; ++r)
-    if (r != rank) first.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1);
+  if (generation_ > 1)
+    node_->each_peer([&](int r) { first.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1); });
   if (places_) {
     first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
     first.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
@@ -111,71 +101,64 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   for (std::size_t q = 1; q < used; ++q) device.order(first, *queues[q]);
   for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
   for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], first);
-  for (int r = 0; r < size; ++r)
-    if (r != rank) first.write_flag64(&node_->ended(r, slot_, rank), generation_);
+  node_->each_peer([&](int r) { first.write_flag64(&node_->ended(r, slot_, rank), generation_); });
   if (conclude) conclude();
   first.write_flag(flags_->end(), flags_->base + 1);
 }
 
 void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
-  const int rank = node_->rank(), size = node_->size();
+  const int rank = node_->rank();
   const auto notify = [&](std::uint32_t n) {
-    for (int r = 0; r < size; ++r)
-      if (r != rank) queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n));
+    node_->each_peer(
+        [&](int r) { queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n)); });
   };
   const auto await = [&](int peer, std::uint32_t n) {
     looked_ = false;  // by now a rank may have given up
     queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
   };
-  submit_peer_lane(*schedule_, lane, size, notify, [&](const Step& step) { submit(step, queue); }, await);
+  submit_peer_lane(
+      *schedule_, lane, node_->size(), notify, [&](const Step& step) { submit(step, queue); }, await);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   const Slice& from = schedule_->source(step);
   if (step.kind == StepKind::Copy) {
-    if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Input && shown_input_) return;
-    if (const Place* const at = place(from); at && at->buffer == Buffer::Output && shown_output_) return;
+    if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Input && shown_input_)
+      return;
+    if (const Place* const at = schedule_->place(from); at && at->buffer == Buffer::Output && shown_output_)
+      return;
   }
-  const auto where = [&](const Slice& slice) { return address(slice); };
+  const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
-  if (is_located(step))
-    submit_located(step, local.args, queue);
-  else
-    mpigdr::submit(local, queue);
+  if (!places_ || !submit_located(step, local.args, queue)) mpigdr::submit(local, queue);
 }
 
-bool PeerExecution::is_located(const Step& step) const {
-  if (!places_) return false;
-  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) return true;
-  for (std::uint32_t k = 0; k < step.source_count; ++k)
-    if (const Place* const at = place(schedule_->source(step, k)); at && at->buffer == Buffer::Input)
-      return true;
-  return false;
-}
-
-void PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
+bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
   LocatedReduce out;
   out.table = node_->table(slot_);
   out.ranks = node_->size();
-  if (const Place* const at = place(step.dst); at && at->buffer == Buffer::Output) {
+  if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Output) {
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
-  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
-  looked_ = true;
+  bool is_located = out.to_outputs;
   located_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);
-    const Place* const at = place(source);
-    if (at && at->buffer == Buffer::Input)
-      located_.push_back({source.owner < 0 ? node_->rank() : source.owner, at->offset * item});
-    else
-      located_.push_back({});
+    const Place* const at = schedule_->place(source);
+    const bool input = at && at->buffer == Buffer::Input;
+    is_located |= input;
+    const int owner = source.owner < 0 ? node_->rank() : source.owner;
+    located_.push_back(input ? LocatedSource{owner, at->offset * item} : LocatedSource{});
   }
+  if (!is_located) return false;
+  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
+  looked_ = true;
   out.located = located_.data();
   out.reduce = is_reduction(step, args) ? args : as_bytes(args);
   queue.reduce(out);
+  return true;
 }
 
 bool PeerExecution::advance() {
@@ -193,8 +176,7 @@ bool PeerExecution::advance() {
 
 void PeerExecution::look_for_failures(bool ended) const {
   const int rank = node_->rank();
-  for (int r = 0; r < node_->size(); ++r) {
-    if (r == rank) continue;
+  node_->each_peer([&](int r) {
     // Its device will never come to what this one waits for.
     if (node_->concerns(node_->refused(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
@@ -204,7 +186,7 @@ void PeerExecution::look_for_failures(bool ended) const {
     if (ended && node_->concerns(node_->failed(rank, r), use_))
       fail(ErrorCode::Remote, "rank ", node_->member(r),
            " has given up this operation or an earlier one of the group");
-  }
+  });
 }
 
 std::uint64_t PeerExecution::called(int peer, const std::vector<std::uint64_t>& sent,
@@ -230,13 +212,12 @@ void PeerExecution::compare_calls() {
 
 std::vector<int> PeerExecution::pending_peers() const {
   std::vector<int> absent, busy;
-  for (int r = 0; r < node_->size(); ++r) {
-    if (r == node_->rank()) continue;
+  node_->each_peer([&](int r) {
     if (node_->called(node_->rank(), slot_, r).load(std::memory_order_acquire) >> 32 < generation_)
       absent.push_back(node_->member(r));
     else if (node_->ended(node_->rank(), slot_, r).load(std::memory_order_acquire) < generation_)
       busy.push_back(node_->member(r));
-  }
+  });
   return absent.empty() ? busy : absent;
 }
 
@@ -245,12 +226,11 @@ std::vector<int> PeerExecution::pending_peers() const {
 bool PeerExecution::release_device() noexcept {
   const int rank = node_->rank();
   node_->tell_failed();  // first: who sees what this device does then sees this, too
-  for (int r = 0; r < node_->size(); ++r) {
-    if (r == rank) continue;
+  node_->each_peer([&](int r) {
     raise(node_->ended(rank, slot_, r), generation_ - 1);
     for (int lane = 0; lane < static_cast<int>(schedule_->lanes.size()); ++lane)
       raise(node_->notices(rank, slot_, lane, r), stamp(generation_, UINT32_MAX));
-  }
+  });
   return flags_->through();
 }
 

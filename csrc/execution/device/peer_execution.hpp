@@ -55,13 +55,8 @@ class PeerExecution : public DeviceProgram {
   void look_for_failures(bool ended) const;
   void submit_lane(int lane, DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
-  bool is_located(const Step& step) const;
-  // A step whose addresses the device takes from what the others have shown.
-  void submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
-  void* address(const Slice& slice) const;
-  const Place* place(const Slice& slice) const {
-    return slice.place < 0 ? nullptr : &schedule_->places[static_cast<std::size_t>(slice.place)];
-  }
+  // If it is a step whose addresses the device takes from what the others have shown; else false.
+  bool submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
   // What this rank shows of a buffer; 0: nothing.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   // The device looks at what all have shown.

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "schedule/schedule.hpp"
+#include "common/error.hpp"
+#include "execution/local_step.hpp"
+#include "transport/ipc/device_node.hpp"
 
 namespace mpigdr {
 
@@ -25,6 +27,15 @@ void submit_peer_lane(const Schedule& schedule, int lane, int size, const Notify
     for (const Step& step : steps)
       if (step.kind == StepKind::Await) await(step.peer, ++heeded[static_cast<std::size_t>(step.peer)]);
   }
+}
+
+// Of this rank's memory, or of Staging in `slot` of the node, which may be null without any.
+inline void* lane_address(const Slice& slice, const Binding& binding, const ipc::DeviceNode* node, int slot) {
+  const bool own = slice.owner < 0 || (node && slice.owner == node->rank());
+  if (slice.buffer == Buffer::Staging)
+    return node->staging(own ? node->rank() : slice.owner, slot) + slice.offset * item_size(binding.dtype);
+  MPIGDR_CHECK(own);
+  return const_cast<std::byte*>(source_address(slice, binding));
 }
 
 }  // namespace mpigdr

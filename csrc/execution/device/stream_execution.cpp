@@ -41,7 +41,7 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
 
 void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                              const std::function<void()>& conclude) {
-  MPIGDR_CHECK(!queues.empty() && !last_queue_);
+  MPIGDR_CHECK(!queues.empty());
   flags_.begin();
   // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
   // happen to share one of our queues.
@@ -57,15 +57,9 @@ void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queue
   for (std::size_t lane = 0; lane < lanes; ++lane)
     if (host_total_[lane])
       queues[lane % used]->wait_flag(flags_->host(static_cast<int>(lane)), flags_->base + host_total_[lane]);
-  last_queue_ = queues[0];
-  for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *last_queue_);
+  for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], *queues[0]);
   if (conclude) conclude();
-  last_queue_->write_flag(flags_->end(), flags_->base + 1);
-}
-
-void StreamExecution::join(Device& device, DeviceQueue& consumer) const {
-  MPIGDR_CHECK(last_queue_);
-  device.order(*last_queue_, consumer);
+  queues[0]->write_flag(flags_->end(), flags_->base + 1);
 }
 
 void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
@@ -76,7 +70,9 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
     if (sides.device) {
       if (host_before > awaited) queue.wait_flag(flags_->host(lane), flags_->base + host_before);
       awaited = host_before;
-      submit_round(schedule_->rounds[rounds.first_round + r], queue);
+      for (const Step& step : schedule_->steps_of(schedule_->rounds[rounds.first_round + r]))
+        if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
+          submit(resolve(*schedule_, step, binding_, sources_), queue);
       ++device_done;
       // The counter is not read before the lane's next messages.
       std::uint32_t next = r + 1;
@@ -87,12 +83,6 @@ void StreamExecution::submit_lane(int lane, DeviceQueue& queue) {
     }
     host_before += sides.host;
   }
-}
-
-void StreamExecution::submit_round(const Round& round, DeviceQueue& queue) {
-  for (const Step& step : schedule_->steps_of(round))
-    if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce)
-      mpigdr::submit(resolve(*schedule_, step, binding_, sources_), queue);
 }
 
 bool StreamExecution::advance() {

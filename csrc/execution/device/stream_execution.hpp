@@ -5,11 +5,11 @@
 // starts when all earlier rounds of the lane are done on both sides. docs/device.md says why this cannot
 // deadlock.
 //
-// Threads: constructor, launch(), end_early() and join() on the issuing thread; advance(), pending_peers()
+// Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers()
 // and abandon() by the holder of the progress role, from before launch() on; release_device() by anyone.
 // Apart from flags they share only constant data. advance() and abandon() touch the transport and flags,
 // never the device. Ownership: the progress role may see the operation done, and drop it, before launch() has
-// returned: the issuing thread keeps a reference of its own until launch() and its joins are through.
+// returned: the issuing thread keeps a reference of its own until launch() is through.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,6 @@ class StreamExecution : public DeviceProgram {
     flags_.end_early(device, queues);
   }
 
-  // Later work of `consumer` sees the results. After launch(), any number of times.
-  void join(Device& device, DeviceQueue& consumer) const;
-
   // True once the device program is over as well: buffers are free, scratch may be reused.
   bool advance() override;
   std::vector<int> pending_peers() const override;
@@ -61,7 +58,6 @@ class StreamExecution : public DeviceProgram {
 
   Sides sides_of(const Round& round);
   void submit_lane(int lane, DeviceQueue& queue);
-  void submit_round(const Round& round, DeviceQueue& queue);
   void advance_lane(int lane);
 
   // Constant after construction.
@@ -74,7 +70,6 @@ class StreamExecution : public DeviceProgram {
 
   // Issuing thread.
   std::vector<const void*> sources_;
-  DeviceQueue* last_queue_ = nullptr;
 
   // Progress role.
   std::vector<Cursor> cursors_;

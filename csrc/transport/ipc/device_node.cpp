@@ -83,34 +83,29 @@ bool DeviceNode::attach(const std::vector<Ticket>& tickets, std::string& why) {
     const auto at = static_cast<std::size_t>(r);
     const Ticket& theirs = tickets[at];
     const std::string who = "rank " + std::to_string(member(r));
-    if (theirs.file < 0) {
-      why = who + " has no device memory to share";
+    const auto refuse = [&](const std::string& text) {
+      why = who + text;
       return false;
-    }
-    if (theirs.handle_bytes > theirs.handle.size()) {
-      why = who + "'s handle has " + std::to_string(theirs.handle_bytes) + " bytes, expected at most " +
-            std::to_string(theirs.handle.size());
-      return false;
-    }
+    };
+    if (theirs.file < 0) return refuse(" has no device memory to share");
+    if (theirs.handle_bytes > theirs.handle.size())
+      return refuse("'s handle has " + std::to_string(theirs.handle_bytes) + " bytes, expected at most " +
+                    std::to_string(theirs.handle.size()));
     try {
       if (r != rank_) {
         segments_[at] = map_file_of(theirs.pid, theirs.file, segment_bytes_);
-        if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0) {
-          why = who + "'s flags cannot be mapped";
-          return false;
-        }
+        if (!segments_[at] || std::memcmp(segments_[at], &theirs.nonce, sizeof theirs.nonce) != 0)
+          return refuse("'s flags cannot be mapped");
         staging_[at] =
             static_cast<std::byte*>(device_.import_memory({theirs.handle.data(), theirs.handle_bytes}));
       }
       device_.register_host(segments_[at], segment_bytes_);
       registered_[at] = true;
-      if (r != rank_ && !arrives(r, theirs.nonce)) {
-        why = who + ": what this device writes into that one's memory, or reads there, is not what arrives";
-        return false;
-      }
+      if (r != rank_ && !arrives(r, theirs.nonce))
+        return refuse(
+            ": what this device writes into that one's memory, or reads there, is not what arrives");
     } catch (const Error& e) {
-      why = who + ": " + e.what();
-      return false;
+      return refuse(std::string(": ") + e.what());
     }
     crowded_ |= r != rank_ && theirs.identity == tickets[static_cast<std::size_t>(rank_)].identity;
     flags_[at] = reinterpret_cast<Line*>(static_cast<std::byte*>(segments_[at]) + kPage);

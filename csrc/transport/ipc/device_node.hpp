@@ -72,6 +72,11 @@ class DeviceNode {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  template <typename F>
+  void each_peer(const F& f) const {
+    for (int r = 0; r < size_; ++r)
+      if (r != rank_) f(r);
+  }
   int member(int rank) const { return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)]; }
   std::byte* staging(int rank, int slot) const {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;

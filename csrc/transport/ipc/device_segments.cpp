@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "common/error.hpp"
@@ -16,18 +15,6 @@ static_assert(DeviceArena::kMaxSegments == 64, "a bit of a word each");
 std::uint64_t bit(int segment) { return std::uint64_t{1} << segment; }
 
 }  // namespace
-
-DeviceSegments::Part DeviceSegments::part_at(std::byte* memory, int size, int slots) {
-  Part part;
-  const auto lines = reinterpret_cast<Line*>(memory);
-  part.news = lines;
-  part.count = lines + 1;
-  part.mapped = lines + 2;
-  part.shown = part.mapped + size;
-  part.entries = reinterpret_cast<Entry*>(part.shown + slots * kKinds);
-  part.bases = reinterpret_cast<std::uint64_t*>(part.entries + kMax);
-  return part;
-}
 
 std::size_t DeviceSegments::bytes(int size, int slots) {
   static_assert(sizeof(Entry) * kMax % sizeof(Line) == 0 && kMax * sizeof(std::uint64_t) % sizeof(Line) == 0);
@@ -46,9 +33,16 @@ DeviceSegments::DeviceSegments(Device& device, int rank, int size, int slots, st
       parts_(static_cast<std::size_t>(size)),
       seen_(static_cast<std::size_t>(size)) {}
 
-void DeviceSegments::attach(int r, std::byte* part) {
-  parts_[static_cast<std::size_t>(r)] = part_at(part, size_, slots_);
-  if (r == rank_) own_bases_ = parts_[static_cast<std::size_t>(r)].bases;
+void DeviceSegments::attach(int r, std::byte* memory) {
+  Part& part = parts_[static_cast<std::size_t>(r)];
+  const auto lines = reinterpret_cast<Line*>(memory);
+  part.news = lines;
+  part.count = lines + 1;
+  part.mapped = lines + 2;
+  part.shown = part.mapped + size_;
+  part.entries = reinterpret_cast<Entry*>(part.shown + slots_ * kKinds);
+  part.bases = reinterpret_cast<std::uint64_t*>(part.entries + kMax);
+  if (r == rank_) own_bases_ = part.bases;
 }
 
 void DeviceSegments::publish() {

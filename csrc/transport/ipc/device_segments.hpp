@@ -33,7 +33,7 @@ class DeviceSegments {
   DeviceSegments(Device& device, int rank, int size, int slots, std::vector<int> members = {});
   // Where this process has rank `r`'s part, zeroed at first. Its own one comes first; all are known before
   // anything but publish() is called.
-  void attach(int r, std::byte* part);
+  void attach(int r, std::byte* memory);
 
   // Own segments since the last time. Before all parts are known: a rank that attaches then sees them.
   void publish();
@@ -70,7 +70,6 @@ class DeviceSegments {
     Entry* entries = nullptr;
     std::uint64_t* bases = nullptr;
   };
-  static Part part_at(std::byte* memory, int size, int slots);
   void map(int r, std::uint64_t use);
 
   Device& device_;
