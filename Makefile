@@ -11,7 +11,7 @@
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make package    only builds and installs into .venv
-#   make lint       ruff, clang-format and mypy
+#   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
 #   make stubs      mpi_backend/_C/*.pyi from the extension, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
@@ -63,7 +63,7 @@ gpu-counts: $(VENV)/.package
 
 # With the nvcc that the package was built with. gcovr from the package registry.
 COVERAGE_TESTS = $(addprefix test_,device device_arena device_node device_failures device_load captured_program peer_execution \
-  stream_execution group_device group_phases engine_staged)
+  stream_execution group_device group_phases engine_chained)
 # Lines of 100, and of which files; of kernels (*.cu, *.cuh) the host runs nothing.
 COVERAGE_GOALS = '95:csrc/device/cuda/.*[.][ch]pp$$' 95:csrc/transport/ipc/ \
   '90:csrc/(execution/device/|engine/device_programs[.])'
@@ -178,11 +178,14 @@ check-torch: $(VENV)/.tools
 CMAKE_BUILD := $(BIN)/cmake --build
 CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 3
 
+# Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
+RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution
 lint: $(VENV)/.tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
+	@! git grep -nwE '$(RETIRED)' -- csrc mpi_backend tests tools docs examples
 
 # File by file, with the compiler's commands of each. clang-tidy from the package registry.
 tidy: $(VENV)/.tools

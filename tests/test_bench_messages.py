@@ -9,7 +9,7 @@ from mpi_backend import bench, selftest
 from mpi_backend.bench import messages
 from mpi_backend.extension import _C
 
-# Over torch and over bare MPI in turn; then with a receive that spoils one byte of every message.
+# Over torch and over bare MPI in turn; then with a receive that poisons one byte of every message.
 EVERY_BENCHMARK = """
 import sys
 import torch.distributed as dist
@@ -38,7 +38,7 @@ class Spoiled:
         self.work.wait()
         self.tensor[0] += 1
 dist.irecv = Spoiled
-print(f"spoiled {wrong('mpi-gdr')}\\n", end="")
+print(f"poisoned {wrong('mpi-gdr')}\\n", end="")
 """
 
 
@@ -49,8 +49,8 @@ def test_messages_arrive_and_wrong_bytes_are_counted(tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
     none = [[0, 0, 0]] * 4
     # One direction of three messages, two of them, and one again; the ping-pong receives otherwise.
-    spoiled = [[0, 0, 0], [3, 3, 3], [6, 6, 6], [3, 3, 3]]
-    for label, expected in (("mpi-gdr", none), ("mpi", none), ("spoiled", spoiled)):
+    poisoned = [[0, 0, 0], [3, 3, 3], [6, 6, 6], [3, 3, 3]]
+    for label, expected in (("mpi-gdr", none), ("mpi", none), ("poisoned", poisoned)):
         assert result.stdout.count(f"{label} {expected}\n") == 2, result.stdout
 
 

@@ -15,11 +15,11 @@ MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 # What nothing notices, and why it cannot matter.
-# The kernel reads these once, behind the lane's Await for those who wrote them
+# The kernel reads these once, behind the lane's Wait for those who wrote them
 # (execution/device/peer_execution.cpp), and a wait leaves nothing old in the cache. A rank that gives up
 # says so before its device goes on past it.
 READ_ONCE = "behind a wait, and once"
-HARMLESS = {f"volatile {k} of locate_kernel": READ_ONCE for k in range(4)}
+HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
 # Ten, of each kind, that are noticed soon, by these cases.
 SOON = (
     "every_fold_gives_the_bits_of_the_host",

@@ -149,9 +149,10 @@ def test_variables_and_algorithms_as_text():
         "algorithms for 2 ranks on several nodes, one rank each",
         "  allreduce                from 0 B and more: chain",
     ]
-    assert info_text.variable_text({"name": "MPI_GDR_GROUP_MEMORY", "value": "1073741824"}) == "1073741824 (1 GiB)"
-    assert info_text.variable_text({"name": "MPI_GDR_TIMEOUT", "value": "1800"}) == "1800"
-    assert info_text.variable_text({"name": "MPI_GDR_TRACE", "value": ""}) == "-"
+    text = info_text.variable_text
+    assert text({"name": "MPI_GDR_GROUP_MEMORY", "value": "1073741824"}) == "1073741824 (1 GiB)"
+    assert text({"name": "MPI_GDR_TIMEOUT", "value": "1800"}) == "1800"
+    assert text({"name": "MPI_GDR_TRACE", "value": ""}) == "-"
 
 
 def test_rank_0_alone_speaks(monkeypatch, capsys):

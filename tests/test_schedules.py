@@ -104,7 +104,7 @@ def test_lanes_are_numbered_alike(collective, algorithm, data):
 
 
 def drop_step(draw, lanes, lane, number, step, size):
-    if step.kind == "await":  # its peer may have nothing to give, or be known of from a third
+    if step.kind == "wait":  # its peer may have nothing to give, or be known of from a third
         return False
     lanes[lane][number].remove(step)
     if not lanes[lane][number]:
@@ -113,7 +113,7 @@ def drop_step(draw, lanes, lane, number, step, size):
 
 
 def swap_peer(draw, lanes, lane, number, step, size):
-    if step.peer < 0 or size < 3 or step.kind == "await":
+    if step.peer < 0 or size < 3 or step.kind == "wait":
         return False
     step.peer = (step.peer + draw(st.integers(1, size - 1))) % size
     return True

@@ -81,11 +81,11 @@ void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
     const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
     bool heard = false;
     for (std::uint64_t q = 0; q < p; ++q) heard = heard || (q != rank && waits(sent[q], received[q]));
-    if (heard) writer.notify();
+    if (heard) writer.signal();
     writer.copy(rooms.chunk(received[rank], i), rooms.chunk(sent[rank], i));
     for (std::uint64_t k = 1; k < p; ++k) {
       const std::uint64_t q = (rank + k) % p;
-      if (waits(received[q], sent[q])) writer.await(static_cast<int>(q));
+      if (waits(received[q], sent[q])) writer.wait(static_cast<int>(q));
     }
   }
   for (std::uint64_t k = 1; k < p; ++k) {

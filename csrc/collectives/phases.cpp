@@ -156,9 +156,9 @@ class PhaseWriter {
     return add(phase, find_algorithm(phase.spec.collective, name)->build(phase.spec, inside_), where);
   }
   // Of a group of one an all-gather is a copy.
-  int add_copy(Buffer to, const Pieces& there, Buffer from, const Pieces& here, int j, int behind) {
+  int add_copy(Buffer to, const Pieces& there, Buffer from, const Pieces& here, int j, int depends_on) {
     const CollectiveSpec spec = part_of(Collective::AllGather, 0, 1, total(there), ReduceOp::Avg);
-    return add({true, spec, from, to, nullptr, j, behind},
+    return add({true, spec, from, to, nullptr, j, depends_on},
                find_algorithm(Collective::AllGather, "ring")->build(spec, between_), {{here}, {there}});
   }
   // The same on all ranks of `number`.
@@ -320,7 +320,7 @@ class PhaseWriter {
   }
   // What leaders have of their node's blocks goes to all of its ranks, of which each takes its own.
   void hand_out(const Pieces& blocks, const std::vector<std::uint64_t>& counts, const Pieces& own, int j,
-                int behind) {
+                int depends_on) {
     std::uint64_t all = 0, before = 0;
     for (int k = 0; k < ranks_; ++k) {
       if (k < place_ % leaders_) before += counts[index(k)];
@@ -330,7 +330,7 @@ class PhaseWriter {
       before += block(topology_.members(node_)[index(k)], j).count;
     const Pieces gathered = common(all);
     const int done = add_inside({true, of_blocks(among_node(Collective::AllGather, 0), counts),
-                                 Buffer::Scratch, Buffer::Scratch, nullptr, j, behind},
+                                 Buffer::Scratch, Buffer::Scratch, nullptr, j, depends_on},
                                 {on_all(ranks_, blocks), on_all(ranks_, gathered)});
     add_copy(Buffer::Output, own, Buffer::Scratch, {{gathered[0].offset + before, own[0].count}}, j, done);
   }

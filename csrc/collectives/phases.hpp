@@ -24,13 +24,13 @@ struct Phase {
   Buffer input = Buffer::Input, output = Buffer::Output;
   // Inside a node ranks are numbered by their places; messages name ranks of the whole group.
   SchedulePtr schedule;
-  int part = 0;     // of the call
-  int behind = -1;  // the phase whose end it needs, of the same part; -1: none
+  int part = 0;         // of the call
+  int depends_on = -1;  // the phase whose end it needs, of the same part; -1: none
 };
 
 struct Phases {
   // In an order in which they may run one after the other. Those inside form one sequence, equal on all ranks
-  // of a node, and those between the nodes another; the two run side by side, but for Phase::behind.
+  // of a node, and those between the nodes another; the two run side by side, but for Phase::depends_on.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements that all phases have in common
   bool one_way = false;             // as Schedule::one_way

@@ -70,10 +70,10 @@ bool can_run(const Algorithm& algorithm, const Traits& t) {
   if (algorithm.native()) return t.native_exact;
   if (algorithm.two_level) return t.two_level;
   if (!algorithm.shared) return true;
-  const bool direct = algorithm.name == std::string_view("direct");
-  if (t.reach == Reach::None || (direct && t.reach != Reach::All)) return false;
+  const bool zero_copy = algorithm.name == std::string_view("zero_copy");
+  if (t.reach == Reach::None || (zero_copy && t.reach != Reach::All)) return false;
   if (t.size == 1) return true;
-  const bool staged = !direct || only_through_staging(t.collective, t.op);
+  const bool staged = !zero_copy || only_through_staging(t.collective, t.op);
   return !staged || t.largest < staged_limit(t.size, t.reach);
 }
 

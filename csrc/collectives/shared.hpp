@@ -1,7 +1,7 @@
 // What the algorithms for ranks of one node share: they touch each other's memory instead of sending
 // messages.
 //
-//   direct   each rank reads the others' Input and writes their Output: every byte moves once. What that
+//   zero_copy   each rank reads the others' Input and writes their Output: every byte moves once. What that
 //            costs depends on how the executor reaches the memory (mapped, or by the kernel's copy)
 //   staged   everything goes through Staging, in chunks: one copy more, no access to anybody's tensors
 //   flag     as staged, but every rank does all of the reduction: one synchronisation instead of two
@@ -26,8 +26,8 @@ namespace mpigdr::collectives {
 // All that any rank did in earlier rounds is known to all ranks in later ones.
 inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.round();
-  writer.notify();
-  for (int k = 1; k < spec.size; ++k) writer.await(wrap(spec.rank + k, spec.size));
+  writer.signal();
+  for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
   writer.round();
 }
 
@@ -38,10 +38,10 @@ inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way wa
   const bool tells = way == Way::Both || root == (way == Way::FromRoot);
   const bool waits = way == Way::Both || root == (way == Way::ToRoot);
   writer.round();
-  if (tells) writer.notify();
-  if (waits && !root) writer.await(spec.root);
+  if (tells) writer.signal();
+  if (waits && !root) writer.wait(spec.root);
   if (waits && root)
-    for (int k = 1; k < spec.size; ++k) writer.await(wrap(spec.rank + k, spec.size));
+    for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
   writer.round();
 }
 

@@ -49,9 +49,9 @@ class Joiner {
     room_ = rooms_[turns_ % 2];
     if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;
     writer_.round();
-    if (place_ != phase.spec.root) return writer_.notify();
+    if (place_ != phase.spec.root) return writer_.signal();
     for (const int rank : local_)
-      if (rank != local_[static_cast<std::size_t>(place_)]) writer_.await(rank);
+      if (rank != local_[static_cast<std::size_t>(place_)]) writer_.wait(rank);
   }
 
   void write(const Phase& phase) {

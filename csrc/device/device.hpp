@@ -30,8 +30,8 @@ struct ReduceArgs {
   std::uint32_t divisor = 1;
 };
 
-struct LocateArgs;  // located.hpp
-struct LocatedReduce;
+struct ResolveArgs;  // resolved.hpp
+struct ResolvedReduce;
 
 namespace host {
 // Runs on the calling thread; no allocation, no locks.
@@ -48,7 +48,7 @@ using Flag64 = std::atomic<std::uint64_t>;
 // not hear of them, so the device counts. Runs of a group follow each other.
 struct Replays {
   Flag64* count = nullptr;           // in the device's memory
-  Flag64* spoiled = nullptr;         // there, too: some wait was cut short
+  Flag64* poisoned = nullptr;        // there, too: some wait was cut short
   const Flag64* released = nullptr;  // in memory of Device::register_host(); set by the host: no wait goes on
 };
 
@@ -68,16 +68,16 @@ class DeviceQueue {
   // The same where the generation is that of the replay, when it runs: count << 32 | number. May be captured,
   // as copies and reductions may.
   virtual void count_replay(const Replays& replays) = 0;  // one more
-  // As many generations `ago`. Once released: spoils what follows, and goes on.
+  // As many generations `ago`. Once released: poisons what follows, and goes on.
   virtual void wait_replay(const Flag64* flag, const Replays& replays, std::uint32_t ago,
                            std::uint32_t number) = 0;
-  // Nothing, once spoiled: who waits for it shall not believe what there is.
+  // Nothing, once poisoned: who waits for it shall not believe what there is.
   virtual void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) = 0;
   virtual void copy(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void reduce(const ReduceArgs& args) = 0;  // sources array is copied by the call
-  // located.hpp; arrays are copied by the call.
-  virtual void locate(const LocateArgs& args) = 0;
-  virtual void reduce(const LocatedReduce& args) = 0;
+  // resolved.hpp; arrays are copied by the call.
+  virtual void resolve(const ResolveArgs& args) = 0;
+  virtual void reduce(const ResolvedReduce& args) = 0;
   virtual void synchronize() = 0;  // blocks the host until all submitted work is done
   virtual void* native() = 0;      // what Device::adopt() takes
 };

@@ -73,8 +73,8 @@ class RoundTrace final : public RoundObserver {
           for (std::uint32_t k = 0; k < step.source_count; ++k)
             add_peer(record, schedule_.source(step, k).owner, rank_);
           break;
-        case StepKind::Notify:
-        case StepKind::Await:
+        case StepKind::Signal:
+        case StepKind::Wait:
           break;
       }
     }

@@ -14,7 +14,7 @@
 namespace mpigdr {
 namespace {
 
-constexpr const char* kStepNames[kStepKindCount] = {"send", "recv", "copy", "reduce", "notify", "await"};
+constexpr const char* kStepNames[kStepKindCount] = {"send", "recv", "copy", "reduce", "signal", "wait"};
 constexpr const char* kChannelNames[kChannelCount] = {"collectives", "accelerator", "messages"};
 
 std::string quoted(std::string_view text) {

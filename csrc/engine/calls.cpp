@@ -93,11 +93,11 @@ bool is_all_to_all(const Call& call) {
 
 std::uint64_t sequences_of(const Call& call) {
   if (std::holds_alternative<MessageCall>(call)) return 0;
-  return std::holds_alternative<StagedCall>(call) ? 2 : 1;
+  return std::holds_alternative<ChainedCall>(call) ? 2 : 1;
 }
 
 const CollectiveSpec& spec_of(const Call& call) {
-  if (const auto* staged = std::get_if<StagedCall>(&call)) return staged->first.spec;
+  if (const auto* staged = std::get_if<ChainedCall>(&call)) return staged->first.spec;
   return std::get<CollectiveCall>(call).spec;
 }
 

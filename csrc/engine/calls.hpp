@@ -27,7 +27,7 @@ struct CollectiveCall {
 
 // Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
 // operation; both sequence numbers are taken when it is issued, so that ranks agree whenever `next` runs.
-struct StagedCall {
+struct ChainedCall {
   CollectiveCall first;
   // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
   // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
@@ -36,7 +36,7 @@ struct StagedCall {
   std::function<std::optional<CollectiveCall>()> next;
 };
 
-using Call = std::variant<CollectiveCall, MessageCall, StagedCall>;
+using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 
 bool is_all_to_all(const Call& call);
 // How many sequence numbers, and with them tags, a call takes.

@@ -109,7 +109,7 @@ void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const 
     if (binding.op != ReduceOp::PreMulSum) binding.factor = 1.0;
     if (binding.op != ReduceOp::Avg) binding.divisor = 1;
     int& last = phase.inside ? last_inside : last_between;
-    const int behind = phase.behind < 0 ? -1 : numbers[static_cast<std::size_t>(phase.behind)];
+    const int behind = phase.depends_on < 0 ? -1 : numbers[static_cast<std::size_t>(phase.depends_on)];
     const auto on = phase.inside ? DevicePart::On::First : DevicePart::On::Others;
     work.programs.push_back(
         {make_program(phase.spec, phase.schedule, binding, place, target, work), on, last, behind});

@@ -205,7 +205,7 @@ Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown
       while (done.size() < made.device.programs.size()) {
         const DevicePart& program = made.device.programs[done.size()];
         std::vector<std::shared_ptr<const bool>> before;
-        for (const int earlier : {program.follows, program.behind})
+        for (const int earlier : {program.follows, program.depends_on})
           if (earlier >= 0) before.push_back(done[static_cast<std::size_t>(earlier)]);
         auto part = std::make_unique<ProgramPart>(program.program, std::move(before));
         done.push_back(part->done());

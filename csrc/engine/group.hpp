@@ -79,7 +79,7 @@ class Group : public GroupState {
   // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
   // those of a group that has ended, nothing is known.
   struct Preview {
-    std::string algorithm = "unknown";  // several: "ring+direct"; of messages "p2p"
+    std::string algorithm = "unknown";  // several: "ring+zero_copy"; of messages "p2p"
     std::uint64_t bytes = 0;            // of this rank's contribution
     std::uint64_t sequence = 0;         // 0 for messages
   };

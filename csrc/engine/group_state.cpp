@@ -34,7 +34,7 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
   std::function<void()> told;
   {
     std::lock_guard lock(failure_mutex_);
-    if (refused && told_node_) told_node_->tell_refused();
+    if (refused && notified_node_) notified_node_->tell_refused();
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       failure_ = reason;
@@ -44,7 +44,7 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
     // Before any device is let go on: what it computes then must find nobody who believes it.
-    if (told_node_) told_node_->tell_failed();
+    if (notified_node_) notified_node_->tell_failed();
     told.swap(on_failure_);
   }
   if (told) told();
@@ -64,7 +64,7 @@ ErrorCode GroupState::failure_code() const {
 void GroupState::tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node) {
   std::lock_guard lock(failure_mutex_);
   if (node && failed()) node->tell_failed();
-  told_node_ = std::move(node);
+  notified_node_ = std::move(node);
 }
 
 void GroupState::on_failure(std::function<void()> callback) {

@@ -154,7 +154,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
  private:
   mutable std::mutex failure_mutex_;  // all up to departures_
-  std::shared_ptr<const ipc::DeviceNode> told_node_;
+  std::shared_ptr<const ipc::DeviceNode> notified_node_;
   std::function<void()> on_failure_;
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;

@@ -1,7 +1,7 @@
 #include "engine/program_factory.hpp"
 
+#include "execution/chained_execution.hpp"
 #include "execution/host/host_execution.hpp"
-#include "execution/staged_execution.hpp"
 
 namespace mpigdr {
 namespace {
@@ -43,14 +43,14 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Pla
     algorithm = transport_.message_path();
     return std::make_unique<MessageExecution>(*message, transport_);
   }
-  if (const auto* staged = std::get_if<StagedCall>(&call)) {
+  if (const auto* staged = std::get_if<ChainedCall>(&call)) {
     auto next = [this, channel = place.channel, sequence = place.sequence,
                  next = staged->next]() -> std::unique_ptr<Execution> {
       const std::optional<CollectiveCall> second = next();
       return second ? make_second(*second, channel, sequence + 1) : nullptr;
     };
-    return std::make_unique<StagedExecution>(make_collective(staged->first, place, algorithm),
-                                             std::move(next));
+    return std::make_unique<ChainedExecution>(make_collective(staged->first, place, algorithm),
+                                              std::move(next));
   }
   return make_collective(std::get<CollectiveCall>(call), place, algorithm);
 }

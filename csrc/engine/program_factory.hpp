@@ -87,7 +87,7 @@ class ProgramFactory {
   }
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
                                              std::string& algorithm);
-  // The second stage of a StagedCall. For the holder of the progress role.
+  // The second stage of a ChainedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
                                           std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);

@@ -39,7 +39,7 @@ void StuckWatch::run() {
       look();
     } catch (const std::bad_alloc&) {
       release_memory_reserve();
-      told_ = false;  // at the next look
+      notified_ = false;  // at the next look
     }
     lock.lock();
   }
@@ -48,7 +48,7 @@ void StuckWatch::run() {
 void StuckWatch::look() {
   // Seen several times: a process that was stopped for a while looks stuck at the first look after it.
   seen_ = progress_.stuck() ? seen_ + 1 : 0;
-  if (told_ || seen_ < kLooks) return;
+  if (notified_ || seen_ < kLooks) return;
   const OperationPtr operation = progress_.current();
   std::unique_lock lock(mutex_);
   std::string lost = lost_;
@@ -63,7 +63,7 @@ void StuckWatch::look() {
   if (lost.empty() &&
       (deadline == Outstanding::kNever || Clock::now().time_since_epoch().count() - grace < deadline))
     return;
-  told_ = true;
+  notified_ = true;
   std::string text = std::string("a thread is stuck inside the MPI library") +
                      (lost.empty() ? " past a deadline" : "") + ", working on " +
                      (operation ? operation->describe() : std::string("the end of a group")) + ": " +

@@ -36,9 +36,9 @@ class StuckWatch {
   std::condition_variable changed_;
   bool stopping_ = false;
   std::string lost_;
-  bool told_ = false;   // of the thread
-  int seen_ = 0;        // of the thread: looks in a row at which somebody was stuck
-  std::thread thread_;  // last: starts when all else is there
+  bool notified_ = false;  // of the thread
+  int seen_ = 0;           // of the thread: looks in a row at which somebody was stuck
+  std::thread thread_;     // last: starts when all else is there
 };
 
 }  // namespace mpigdr

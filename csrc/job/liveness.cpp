@@ -258,7 +258,7 @@ void Liveness::failed(const GroupState& group, const std::string& reason) noexce
         if (entry.address == &group && !entry.group.expired()) {
           entry.unfinished = group.outstanding();
           entry.failure = reason;
-          told_ = Clock::now();
+          notified_ = Clock::now();
         }
     }
     watch->look_soon();
@@ -363,15 +363,15 @@ void Liveness::farewell(bool meets_again, milliseconds patience) {
   news.meets_again = meets_again;
   if (watch) watch->say(std::move(news), patience);
   const std::lock_guard lock(mutex_);
-  if (!meets_again && told_ == Clock::time_point{}) told_ = Clock::now();
+  if (!meets_again && notified_ == Clock::time_point{}) notified_ = Clock::now();
 }
 
 void Liveness::linger() const {
   Clock::time_point told;
   {
     const std::lock_guard lock(mutex_);
-    if (!heartbeat_ || told_ == Clock::time_point{}) return;
-    told = told_;
+    if (!heartbeat_ || notified_ == Clock::time_point{}) return;
+    told = notified_;
   }
   // A look of theirs, a round with the store between hosts, and the writing.
   bool one_host = true;
@@ -384,7 +384,7 @@ void Liveness::give_up(milliseconds patience) {
   if (!watch) return;
   watch->say({News::Kind::Ended, {}, own_name() + " has ended without MPI_Finalize"}, patience);
   const std::lock_guard lock(mutex_);
-  told_ = Clock::now();
+  notified_ = Clock::now();
 }
 
 void Liveness::stop(milliseconds patience) {

@@ -120,7 +120,7 @@ class Liveness {
   std::chrono::steady_clock::time_point aborted_at_{};
   News farewell_;
   std::deque<News> left_;  // of this generation, who left what: a group of that may not be open yet
-  std::chrono::steady_clock::time_point told_{};  // when this rank last published a failure
+  std::chrono::steady_clock::time_point notified_{};  // when this rank last published a failure
   std::atomic<bool> ending_{false};
   OrphanWatch orphan_;  // of the thread that looks around
 };

@@ -69,8 +69,8 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
     if (!wrong.empty()) throw CheckFailure(wrong);
   };
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
-  const bool notice = step.kind == StepKind::Notify || step.kind == StepKind::Await;
-  if ((message || step.kind == StepKind::Await) &&
+  const bool notice = step.kind == StepKind::Signal || step.kind == StepKind::Wait;
+  if ((message || step.kind == StepKind::Wait) &&
       (step.peer < 0 || step.peer >= spec.size || step.peer == spec.rank))
     throw CheckFailure("names peer " + std::to_string(step.peer) + " in a group of " +
                        std::to_string(spec.size));
@@ -94,14 +94,14 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
   inside(step.dst);
   if (step.dst.count == 0) throw CheckFailure("writes nothing");
   if (step.dst.buffer == Buffer::Input) throw CheckFailure("writes " + text(step.dst));
-  const Extent dst = layout.locate(step.dst);
+  const Extent dst = layout.resolve(step.dst);
   for (std::uint32_t k = 0; k < sources; ++k) {
     const Slice& source = schedule.source(step, k);
     if (source.count != step.dst.count)
       throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
                          ", which is not as long");
     if (source.owner != step.dst.owner && !(own(source) && own(step.dst))) continue;
-    const Extent extent = layout.locate(source);
+    const Extent extent = layout.resolve(source);
     if (extent.overlaps(dst) && !(extent == dst))
       throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
                          ", which overlaps it in part");
@@ -113,7 +113,7 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
 bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout) {
   return step.kind == StepKind::Copy && step.scale == Scale::None &&
          schedule.source(step).owner == step.dst.owner &&
-         layout.locate(schedule.source(step)) == layout.locate(step.dst);
+         layout.resolve(schedule.source(step)) == layout.resolve(step.dst);
 }
 
 void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased) {
@@ -139,7 +139,7 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
         if (is_skipped(schedule, step, layout)) continue;
         const auto touch = [&](const Slice& slice, bool write) {
           if (slice.owner < 0 || slice.owner == spec.rank)
-            in_round.push_back({layout.locate(slice), write, s});
+            in_round.push_back({layout.resolve(slice), write, s});
         };
         for (std::uint32_t k = 0; k < step.source_count; ++k) touch(schedule.source(step, k), false);
         if (step.dst.count > 0) touch(step.dst, true);

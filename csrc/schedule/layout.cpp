@@ -47,7 +47,7 @@ Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliase
   if (aliased) alias = in_place;
 }
 
-Extent Layout::locate(const Slice& slice) const {
+Extent Layout::resolve(const Slice& slice) const {
   Extent extent{slice.buffer, slice.offset, slice.offset + slice.count};
   const bool moved = (alias == Alias::InputInOutput && slice.buffer == Buffer::Input) ||
                      (alias == Alias::OutputInInput && slice.buffer == Buffer::Output);

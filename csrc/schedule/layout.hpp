@@ -30,7 +30,7 @@ struct Layout {
 
   // `aliased`: the in-place variant, where the collective has one on this rank.
   Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
-  Extent locate(const Slice& slice) const;
+  Extent resolve(const Slice& slice) const;
   // "" or what is wrong with the slice.
   std::string out_of_bounds(const Slice& slice) const;
 };

@@ -1,7 +1,7 @@
 // Whether all accesses to memory that several ranks touch are ordered by their messages and notifications, in
 // every possible timing: with vector clocks, on one run of the schedules.
 //
-// A lane's rounds are over one after the other, and what a Recv or Await brings is known from the next round
+// A lane's rounds are over one after the other, and what a Recv or Wait brings is known from the next round
 // on, so a clock is one number per lane of the group: 0 nothing is known of it, 1 its rank has begun, 1 + k
 // its first k rounds are over. Two accesses of which one writes must be ordered; and all accesses to a rank's
 // Input and Output must lie between its begin and its end, where the memory is the caller's again. Staging

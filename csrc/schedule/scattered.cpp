@@ -85,7 +85,7 @@ class PieceWriter {
   }
 
   void write(const Step& step, const std::vector<Slice>& sources) {
-    if (step.kind == StepKind::Notify || step.kind == StepKind::Await) return writer_.step(step, {});
+    if (step.kind == StepKind::Signal || step.kind == StepKind::Wait) return writer_.step(step, {});
     const bool has_dst = step.kind != StepKind::Send;
     const std::uint64_t count = has_dst ? step.dst.count : sources[0].count;
     for (std::uint64_t at = 0; at < count;) {

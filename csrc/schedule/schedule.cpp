@@ -30,7 +30,7 @@ void ScheduleWriter::round() {
 }
 
 void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
-  const bool notice = step.kind == StepKind::Notify || step.kind == StepKind::Await;
+  const bool notice = step.kind == StepKind::Signal || step.kind == StepKind::Wait;
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const std::uint64_t count = step.kind == StepKind::Send ? sources[0].count : step.dst.count;
   MPIGDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
@@ -39,7 +39,7 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   // What has no meaning for the kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};
   if (notice || message) step.scale = Scale::None;
-  if (step.kind != StepKind::Await && !message) step.peer = -1;
+  if (step.kind != StepKind::Wait && !message) step.peer = -1;
   if (schedule_.lanes.empty() || schedule_.lanes.back().round_count == 0) round();
   step.first_source = static_cast<std::uint32_t>(schedule_.sources.size());
   step.source_count = static_cast<std::uint32_t>(sources.size());

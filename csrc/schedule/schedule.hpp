@@ -12,8 +12,8 @@
 // the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.
 //
 // Ranks that share a node may also touch each other's memory: a slice names its owner. Such accesses are
-// ordered by Notify and Await. The k-th Await of lane L for rank a, on whatever rank, is over once a has come
-// to its k-th Notify of lane L and all earlier rounds of that lane are over on a.
+// ordered by Signal and Wait. The k-th Wait of lane L for rank a, on whatever rank, is over once a has come
+// to its k-th Signal of lane L and all earlier rounds of that lane are over on a.
 //
 // A slice of Staging may have a place: where a rank whose buffers the others reach has the same data, so that
 // it need not pass through Staging:
@@ -60,8 +60,8 @@ enum class StepKind : std::uint8_t {
   Recv,    // peer -> dst
   Copy,    // dst = source(0)
   Reduce,  // dst = op(source(0), source(1), ...) elementwise, folded from the left; dst may equal one source
-  Notify,  // this rank has come here
-  Await,   // until `peer` has come to its next Notify
+  Signal,  // this rank has come here
+  Wait,    // until `peer` has come to its next Signal
 };
 inline constexpr int kStepKindCount = 6;
 
@@ -75,7 +75,7 @@ enum class Scale : std::uint8_t {
 struct Step {
   StepKind kind = StepKind::Copy;
   Scale scale = Scale::None;
-  std::int32_t peer = -1;          // Send, Recv, Await: rank in the group
+  std::int32_t peer = -1;          // Send, Recv, Wait: rank in the group
   Slice dst;                       // Recv, Copy, Reduce
   std::uint32_t first_source = 0;  // into Schedule::sources: Send, Copy take one, Reduce `source_count`
   std::uint32_t source_count = 0;
@@ -109,7 +109,7 @@ struct Schedule {
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
   std::uint64_t bounce_count = 0;   // elements
-  bool shared = false;              // needs memory that the ranks share: Notify, Await, slices of others
+  bool shared = false;              // needs memory that the ranks share: Signal, Wait, slices of others
   bool messages = false;            // has Sends or Receives
   // Of a shared schedule that lets ranks touch each other's Input and Output: the one to run instead, unless
   // those of all ranks are in memory that the others map. Null: none, then they are reached as well as the
@@ -155,8 +155,8 @@ class ScheduleWriter {
   void reduce(Slice dst, const std::vector<Slice>& sources, Scale scale = Scale::None) {
     step({.kind = StepKind::Reduce, .scale = scale, .dst = dst}, sources);
   }
-  void notify() { step({.kind = StepKind::Notify}, {}); }
-  void await(int peer) { step({.kind = StepKind::Await, .peer = peer}, {}); }
+  void signal() { step({.kind = StepKind::Signal}, {}); }
+  void wait(int peer) { step({.kind = StepKind::Wait, .peer = peer}, {}); }
   // One of these, by its kind, with these sources: what of it has no meaning for that is left out.
   void step(Step step, const std::vector<Slice>& sources);
   // Reserves `count` elements of scratch, of staging or of bounce memory, and returns the slice.

@@ -36,7 +36,7 @@ void Simulation::initialise(std::size_t rank) {
   RankState& state = ranks_[rank];
   const auto fill = [&](Buffer buffer, std::uint64_t count) {
     if (count > 0)
-      state.memory.write(layout.locate({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
+      state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
   fill(Buffer::Input, layout.input);
   if (spec.collective == Collective::Broadcast && spec.rank == spec.root) fill(Buffer::Output, layout.output);
@@ -106,7 +106,7 @@ Extent Simulation::touch(std::size_t lane, std::uint32_t step, const Slice& slic
   const std::size_t at = owner(lane, slice);
   const std::string wrong = layouts_[at].out_of_bounds(slice);
   if (!wrong.empty()) throw CheckFailure(wrong);
-  const Extent extent = layouts_[at].locate(slice);
+  const Extent extent = layouts_[at].resolve(slice);
   if (shared_) {
     if (ranks_[at].lanes.empty()) throw CheckFailure("names " + text(slice) + ", which has no schedule");
     races_.access({static_cast<int>(at), extent, write, state.rank, lane, state.round, step}, state.clock,
@@ -123,7 +123,7 @@ void Simulation::write(std::size_t lane, std::uint32_t step, const Slice& slice,
   ranks_[owner(lane, slice)].memory.write(touch(lane, step, slice, true), values);
 }
 
-void Simulation::notify(std::size_t lane) {
+void Simulation::signal(std::size_t lane) {
   Notices& notices = notices_[lane];
   notices.sent.push_back(news(lanes_[lane]));
   std::vector<Waiting> ready;
@@ -135,15 +135,15 @@ void Simulation::notify(std::size_t lane) {
   for (const Waiting& waiting : ready) heed(waiting, notices.sent[waiting.number]);
 }
 
-void Simulation::await(std::size_t lane, std::uint32_t step) {
+void Simulation::wait(std::size_t lane, std::uint32_t step) {
   LaneState& state = lanes_[lane];
   const RankState& peer = ranks_[static_cast<std::size_t>(step_of(state, step).peer)];
   const auto number = static_cast<std::size_t>(state.number);
   if (number >= peer.lanes.size())
-    throw CheckFailure(where(lane, step) + " awaits a lane that rank " +
+    throw CheckFailure(where(lane, step) + " waits a lane that rank " +
                        std::to_string(step_of(state, step).peer) + " does not have");
   const std::size_t source = peer.lanes[number];
-  const Waiting waiting{lane, step, state.heeded[source]++};
+  const Waiting waiting{lane, step, state.consumed[source]++};
   if (waiting.number < notices_[source].sent.size())
     heed(waiting, notices_[source].sent[waiting.number]);
   else
@@ -192,12 +192,12 @@ void Simulation::begin_round(std::size_t lane) {
         match(channel);
         break;
       }
-      case StepKind::Notify:
-        notify(lane);
+      case StepKind::Signal:
+        signal(lane);
         complete(lane, s);
         break;
-      case StepKind::Await:
-        await(lane, s);
+      case StepKind::Wait:
+        wait(lane, s);
         break;
       case StepKind::Copy:
       case StepKind::Reduce:
@@ -282,7 +282,7 @@ void Simulation::report_deadlock_or_leftovers() const {
       what += "to send to rank " + std::to_string(step.peer);
     else if (step.kind == StepKind::Recv)
       what += "to receive from rank " + std::to_string(step.peer);
-    else if (step.kind == StepKind::Await)
+    else if (step.kind == StepKind::Wait)
       what += "for a notice of rank " + std::to_string(step.peer);
     else
       what += "for its turn in the device queue";
@@ -299,7 +299,7 @@ void Simulation::report_deadlock_or_leftovers() const {
 Values Simulation::output(int rank, const Slice& slice) const {
   const auto r = static_cast<std::size_t>(rank);
   try {
-    return ranks_[r].memory.read(layouts_[r].locate(slice));
+    return ranks_[r].memory.read(layouts_[r].resolve(slice));
   } catch (const CheckFailure&) {
     throw CheckFailure("rank " + std::to_string(rank) + " ends with part of " + text(slice) +
                        " never written");

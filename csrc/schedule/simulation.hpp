@@ -40,10 +40,10 @@ class Simulation {
     // As of the start of the current round, and what its receives add.
     RankSet heard, heard_next;
     std::uint64_t depth = 0, depth_next = 0;
-    VectorClock clock, clock_next;              // only if the schedules are shared
-    std::map<std::size_t, std::size_t> heeded;  // Awaits so far, by lane of the peer
+    VectorClock clock, clock_next;                // only if the schedules are shared
+    std::map<std::size_t, std::size_t> consumed;  // Waits so far, by lane of the peer
   };
-  struct Notice {  // what a Notify or Send tells of its lane
+  struct Notice {  // what a Signal or Send tells of its lane
     RankSet heard;
     std::uint64_t depth = 0;
     VectorClock clock;
@@ -54,10 +54,10 @@ class Simulation {
     Values values;
     Notice news;
   };
-  struct Waiting {  // an Await
+  struct Waiting {  // an Wait
     std::size_t lane;
     std::uint32_t step;
-    std::size_t number;  // of the Notify
+    std::size_t number;  // of the Signal
   };
   struct Notices {
     std::vector<Notice> sent;
@@ -82,8 +82,8 @@ class Simulation {
   void initialise(std::size_t rank);
   void begin_round(std::size_t lane);
   void match(Channel& channel);
-  void notify(std::size_t lane);
-  void await(std::size_t lane, std::uint32_t step);
+  void signal(std::size_t lane);
+  void wait(std::size_t lane, std::uint32_t step);
   Notice news(const LaneState& lane) const {
     return {barrier() ? lane.heard : RankSet(), lane.depth, lane.clock};
   }

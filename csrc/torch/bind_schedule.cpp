@@ -25,7 +25,7 @@ namespace {
 using namespace pybind11::literals;
 
 constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
-constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "notify", "await"};
+constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "signal", "wait"};
 constexpr const char* kScales[] = {"none", "premul", "average"};
 
 using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t, int>;  // buffer, offset, count, owner

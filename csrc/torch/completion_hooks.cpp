@@ -26,7 +26,7 @@ CompletionHooks::Expected::Expected(std::shared_ptr<CompletionHooks> hooks) : ho
 }
 
 CompletionHooks::Expected::~Expected() {
-  if (told_) return;
+  if (notified_) return;
   std::lock_guard lock(hooks_->mutex_);
   --hooks_->expected_;
   hooks_->idle_.notify_all();
@@ -34,7 +34,7 @@ CompletionHooks::Expected::~Expected() {
 
 void CompletionHooks::Expected::tell(std::shared_ptr<c10d::WorkInfo> info) {
   hooks_->run(std::move(info));
-  told_ = true;
+  notified_ = true;
 }
 
 void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info) {

@@ -35,7 +35,7 @@ class CompletionHooks {
 
    private:
     const std::shared_ptr<CompletionHooks> hooks_;
-    bool told_ = false;  // by the thread that ends the operation; read by the last one that drops this
+    bool notified_ = false;  // by the thread that ends the operation; read by the last one that drops this
   };
 
   // Until the hook has returned for all operations that were expected, or `patience` is over. How many it has

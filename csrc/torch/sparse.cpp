@@ -160,7 +160,7 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   call.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
   call.held = {tensor, x->packed};
   call.kept.push_back(x);
-  StagedCall staged;
+  ChainedCall staged;
   staged.first.spec = {Collective::AllGather, rank, size};
   staged.first.spec.count = sizeof(Header);
   staged.first.input = &x->own;

@@ -54,7 +54,7 @@ void StreamResult::order(const c10::Stream& consumer) {
   for (const auto& event : computed_) event->block(consumer);
   if (!gate_) return;
   if (arrived_) return arrived_->block(consumer);
-  gate_->await(*streams_->queue(consumer));
+  gate_->wait(*streams_->queue(consumer));
   // These copies the allocator does not know of: the memory must not be given out before they are through,
   // though what was kept goes with the end of the host's part.
   if (consumer != home_) tell_allocator(kept_, consumer);

@@ -62,7 +62,7 @@ class CarriedRank {
     it.execution = std::make_shared<StreamExecution>(it.schedule, it.binding, *transport_, flags_);
     DeviceQueue* queues[] = {owned_[0].get(), owned_[1].get()};
     it.execution->launch(device, queues, *caller);
-    it.execution->join(device, *caller);
+    device.order(*queues[0], *caller);
     caller->copy(it.result, it.binding.output, it.data.expected.size() * sizeof(Element));
   }
 

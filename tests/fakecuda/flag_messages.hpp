@@ -59,12 +59,12 @@ class FlagMessages {
   }
 
   // The host tells the device, which has read what was there before; all of it was submitted before.
-  void hear(const std::function<void()>& await, const std::function<void()>& raise) {
+  void hear(const std::function<void()>& wait, const std::function<void()>& raise) {
     begin();
     hold_.on(*queue_);
     queue_->copy(memory_, &page_[kData], 8);
     CHECK(cudaEventRecord(event_, native_) == cudaSuccess);
-    await();
+    wait();
     queue_->copy(memory_, &page_[kData], 8);
     queue_->copy(&page_[kSeen], memory_, 8);
     hold_.let_go();

@@ -7,7 +7,7 @@
 #include <string>
 #include <typeinfo>
 
-#include "device/kernels/located_fold.hpp"
+#include "device/kernels/resolved_fold.hpp"
 #include "launch_kernel.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
@@ -15,7 +15,7 @@ namespace mpigdr::kernels::MPIGDR_ISA {
 struct LaunchedArgs : ReduceArgs {
   unsigned threads = 256;  // of the shape only: these kernels are for 256
   unsigned most_blocks = 1;
-  const LocatedReduce* located = nullptr;
+  const ResolvedReduce* resolved = nullptr;
 };
 using Args = LaunchedArgs;
 
@@ -57,8 +57,8 @@ void run_grid(const Parameters& parameters, std::uint64_t useful, const Args& ar
 
 template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
-  if (args.located) {
-    const LocatedFoldArgs parameters = located_fold_args<Codec>(args, *args.located);
+  if (args.resolved) {
+    const ResolvedFoldArgs parameters = resolved_fold_args<Codec>(args, *args.resolved);
     return run_grid<fold_located_kernel<Codec, Op, kScaled>>(parameters, useful_threads<Codec>(parameters),
                                                              args);
   }

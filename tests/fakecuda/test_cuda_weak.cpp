@@ -32,16 +32,16 @@ std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
   return words[kData];
 }
 
-// The device reads a word, waits by `await`, which the host raises after a new value, and reads it again. All
-// is submitted before: what is submitted later sees what the host has written.
-std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& await) {
+// The device reads a word, waits by `wait_flag`, for what the host raises after a new value, and reads it
+// again. All is submitted before: what is submitted later sees what the host has written.
+std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& wait_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
   unsigned char* const memory = allocate(4);
   wait(stream, words[kGo], 1);
   copy(memory, &words[kData], stream);
   write(stream, words[kBegun], 1);
-  await(words, stream);
+  wait_flag(words, stream);
   copy(memory, &words[kData], stream);
   copy(&words[kSeen], memory, stream);
   words[kGo] = 1;

@@ -65,9 +65,9 @@ void gather_in_two_lanes(ScheduleWriter& writer, const CollectiveSpec& spec, con
     writer.round();
     writer.copy(room, {Buffer::Input, at, count});
     writer.round();
-    writer.notify();
+    writer.signal();
     for (int r = 0; r < spec.size; ++r)
-      if (r != spec.rank) writer.await(r);
+      if (r != spec.rank) writer.wait(r);
     writer.round();
     for (std::uint64_t r = 0; r < peers; ++r) {
       room.owner = static_cast<int>(r);

@@ -4,7 +4,7 @@
 #include <string>
 #include <thread>
 
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
 
@@ -84,9 +84,9 @@ TEST(a_flag_that_another_thread_raises) {
 }
 
 TEST(replays_are_counted_by_the_device) {
-  std::uint64_t count = 4, spoiled = 0, released = 0, word = 0;
+  std::uint64_t count = 4, poisoned = 0, released = 0, word = 0;
   const auto wait = [&](std::uint32_t ago, std::uint32_t number) {
-    return launch(kWait, &word, &count, &spoiled, &released, ago, number);
+    return launch(kWait, &word, &count, &poisoned, &released, ago, number);
   };
   Launch counting = launch(kCount, &count);
   finish(counting);
@@ -96,20 +96,20 @@ TEST(replays_are_counted_by_the_device) {
   CHECK(waits(waiting));
   word = std::uint64_t{4} << 32 | 7;
   finish(waiting);
-  CHECK(spoiled == 0);
-  Launch writing = launch(kWrite, &word, &count, &spoiled, std::uint32_t{9});
+  CHECK(poisoned == 0);
+  Launch writing = launch(kWrite, &word, &count, &poisoned, std::uint32_t{9});
   finish(writing);
   CHECK(word == (std::uint64_t{5} << 32 | 9));
 }
 
-TEST(a_wait_that_was_released_spoils_what_follows) {
-  std::uint64_t count = 1, spoiled = 0, released = 0, word = 0;
-  Launch waiting = launch(kWait, &word, &count, &spoiled, &released, std::uint32_t{0}, std::uint32_t{1});
+TEST(a_wait_that_was_released_poisons_what_follows) {
+  std::uint64_t count = 1, poisoned = 0, released = 0, word = 0;
+  Launch waiting = launch(kWait, &word, &count, &poisoned, &released, std::uint32_t{0}, std::uint32_t{1});
   CHECK(waits(waiting));
   released = 1;
   finish(waiting);
-  CHECK(spoiled == 1);
-  Launch writing = launch(kWrite, &word, &count, &spoiled, std::uint32_t{9});
+  CHECK(poisoned == 1);
+  Launch writing = launch(kWrite, &word, &count, &poisoned, std::uint32_t{9});
   finish(writing);
   CHECK(word == 0);
 }
@@ -127,7 +127,7 @@ TEST(addresses_are_located_as_by_the_host) {
     for (const bool others_gave_up : {false, true}) {
       if (others_gave_up) given_up.back() = 1;
       std::vector<std::uint64_t> table(static_cast<std::size_t>(2 * ranks), 99);
-      LocateArgs args;
+      ResolveArgs args;
       args.table = table.data();
       args.ranks = ranks;
       for (int i = 0; i < 2 * ranks; ++i)

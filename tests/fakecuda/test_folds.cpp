@@ -90,7 +90,7 @@ TEST(counts_beyond_32_bits) {
 
 TEST(what_a_device_believes_of_other_ranks_buffers) {
   const std::uint64_t bases[] = {0x1000, 0x2000, 0x5000, 0};  // two segments each of two ranks
-  LocateArgs args;
+  ResolveArgs args;
   args.ranks = 2;
   args.segments = 2;
   args.stamp = shown_stamp(7);
@@ -116,11 +116,11 @@ TEST(what_a_device_kernel_refuses) {
   args.source_count = 1;
   CHECK_THROWS(kernels::reduce_with(kLaunched, args), Error, "aligned to 4 bytes");
   const std::uint64_t table[2] = {};
-  const LocatedSource source;
-  LocatedReduce located{args, table, 1, &source, false, 0};
-  args.located = &located;
+  const ResolvedSource source;
+  ResolvedReduce resolved{args, table, 1, &source, false, 0};
+  args.resolved = &resolved;
   CHECK_THROWS(kernels::reduce_with(kLaunched, args), Error, "aligned to 4 bytes");
-  args.located = nullptr;
+  args.resolved = nullptr;
   args.op = ReduceOp::BitAnd;
   CHECK_THROWS(kernels::reduce_with(kLaunched, args), Error, "is not defined on");
 }

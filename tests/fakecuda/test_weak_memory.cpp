@@ -52,7 +52,7 @@ template <Order kOrder = Order::Weak>
 void put(Thread& t, u32& word, u32 value) {
   store<kOrder, u32>(t, reinterpret_cast<u64>(&word), value);
 }
-void await(Thread& t, u32& word) {
+void wait(Thread& t, u32& word) {
   while (get<Order::Volatile>(t, word) == 0) {
   }
 }
@@ -89,7 +89,7 @@ u32 heard_from_the_host() {
   Memory& memory = fresh();
   const Kernel read = kernel([](Thread& t) {
     get(t, words(t).data[0]);
-    await(t, words(t).flag[0]);
+    wait(t, words(t).flag[0]);
     fence_of<kFence>(t);
     put<Order::Volatile>(t, words(t).seen[0], get(t, words(t).data[0]));
   });
@@ -111,9 +111,9 @@ u32 told_to_another_block(u64 seed) {
           put(t, it.data[0], 7);
           fence_of<kFence>(t);
           put<Order::Volatile>(t, it.flag[0], 1);
-          await(t, it.flag[1]);  // its end would show it as well
+          wait(t, it.flag[1]);  // its end would show it as well
         } else {
-          await(t, it.flag[0]);
+          wait(t, it.flag[0]);
           put<Order::Volatile>(t, it.seen[0], get(t, it.data[0]));
           put<Order::Volatile>(t, it.flag[1], 1);
         }

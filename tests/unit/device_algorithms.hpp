@@ -9,7 +9,7 @@ namespace mpigdr {
 
 // On memory that the devices of a node's ranks share.
 inline bool runs_on_devices(const Algorithm& algorithm) {
-  return !algorithm.native() && algorithm.shared && std::strcmp(algorithm.name, "direct") != 0;
+  return !algorithm.native() && algorithm.shared && std::strcmp(algorithm.name, "zero_copy") != 0;
 }
 
 }  // namespace mpigdr

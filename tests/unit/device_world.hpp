@@ -107,7 +107,7 @@ struct Reduction {
   OperationPtr operation;
 };
 
-// A message as the binding makes it: begins when `queue` has come to it, and `await()` comes behind it.
+// A message as the binding makes it: begins when `queue` has come to it, and `wait()` comes behind it.
 struct GatedMessage {
   GatedMessage(World& world, int r, Gpu& gpu, MessageCall call, DeviceQueue& queue)
       : gate(std::make_shared<Gate>(gpu.flags)) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/kernels/reduce_families.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 #include "device_elements.hpp"
 #include "test.hpp"
 
@@ -130,11 +130,11 @@ struct FoldCheck {
     dst.fill(blank);
     std::vector<std::uint64_t> table;
     std::vector<const void*> sources(args.sources, args.sources + args.source_count);
-    std::vector<mpigdr::LocatedSource> located(sources.size());
+    std::vector<mpigdr::ResolvedSource> resolved(sources.size());
     for (int r = 0; r < ranks; ++r) {
       const auto at = static_cast<std::size_t>(r);
       table.push_back(r % 2 == 0 ? 0 : reinterpret_cast<std::uint64_t>(sources[at]) - 8);
-      if (r % 4 != 3) located[at] = {r, 8};  // of those with an address, some are not asked for
+      if (r % 4 != 3) resolved[at] = {r, 8};  // of those with an address, some are not asked for
       if (r % 4 == 1) sources[at] = nullptr;
     }
     for (int r = 0; r < ranks; ++r)
@@ -147,11 +147,11 @@ struct FoldCheck {
     if (bytes) std::memcpy(last.data(), args.sources[ranks - 1], bytes);
     outputs.back().fill(last);
     sources.back() = outputs.back().data();
-    located.back() = {};
+    resolved.back() = {};
     args.dst = dst.data();
     args.sources = sources.data();
-    const mpigdr::LocatedReduce reduce{args, table.data(), ranks, located.data(), true, 24};
-    args.located = &reduce;
+    const mpigdr::ResolvedReduce reduce{args, table.data(), ranks, resolved.data(), true, 24};
+    args.resolved = &reduce;
     mpigdr::kernels::reduce_with(families, args);
     const auto holds = [&](Buffer& buffer, const Bytes& what) {
       return same(args.dtype, buffer.values(), what) && buffer.guarded();

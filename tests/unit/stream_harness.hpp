@@ -245,7 +245,7 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
 }
 
 // One operation with memory of its own. The input is produced by an item just before it on the caller's
-// queue, the output is consumed and spoiled right after.
+// queue, the output is consumed and poisoned right after.
 struct Operation {
   // `by_host`: its messages go by way of host memory. Two-level algorithms see two ranks to a node.
   Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index,
@@ -263,8 +263,8 @@ struct Operation {
     input.assign(data.input.size(), -1);
     output.assign(std::max(data.expected.size(), data.in_place ? data.input.size() : 0), -2);
     result.assign(data.expected.size(), -3);
-    spoiled.assign(output.size(), -4);
-    spoiled_input.assign(input.size(), -7);
+    poisoned.assign(output.size(), -4);
+    poisoned_input.assign(input.size(), -7);
     scratch.assign(schedule->scratch_count, -5);
     bounce.assign(schedule->bounce_count, -6);
     binding.input = input.data();
@@ -282,9 +282,9 @@ struct Operation {
   }
   void consume(DeviceQueue& caller) {
     caller.copy(result.data(), binding.output, result.size() * sizeof(Element));
-    caller.copy(binding.output, spoiled.data(), spoiled.size() * sizeof(Element));
-    caller.copy(const_cast<void*>(binding.input), spoiled_input.data(),
-                spoiled_input.size() * sizeof(Element));
+    caller.copy(binding.output, poisoned.data(), poisoned.size() * sizeof(Element));
+    caller.copy(const_cast<void*>(binding.input), poisoned_input.data(),
+                poisoned_input.size() * sizeof(Element));
   }
   void issue(Rank& rank, bool join = true) {
     produce(*rank.caller);
@@ -296,7 +296,7 @@ struct Operation {
   CollectiveSpec spec;
   SchedulePtr schedule;
   Data data;
-  std::vector<Element> input, output, result, spoiled, spoiled_input, scratch, bounce;
+  std::vector<Element> input, output, result, poisoned, poisoned_input, scratch, bounce;
   Binding binding;
   std::shared_ptr<StreamExecution> execution;
 };

@@ -81,7 +81,7 @@ bool same_steps(const Schedule& a, const Schedule& b) {
 
 }  // namespace
 
-TEST(adaptive_is_direct_and_staged) {
+TEST(adaptive_is_zero_copy_and_staged) {
   for (const Algorithm& a : algorithms()) {
     if (a.name != std::string_view("adaptive")) continue;
     for (const int p : {1, 2, 5})
@@ -89,9 +89,9 @@ TEST(adaptive_is_direct_and_staged) {
         const CollectiveSpec spec =
             make(a.collective, p, 100003, reduces(a.collective) ? op : ReduceOp::Sum, p / 2);
         const SchedulePtr both = a.build(spec, kFine);
-        const SchedulePtr direct = find_algorithm(a.collective, "direct")->build(spec, kFine);
+        const SchedulePtr zero_copy = find_algorithm(a.collective, "zero_copy")->build(spec, kFine);
         const SchedulePtr staged = find_algorithm(a.collective, "staged")->build(spec, kFine);
-        CHECK(same_steps(*both, *direct));
+        CHECK(same_steps(*both, *zero_copy));
         CHECK(both->staged ? same_steps(*both->staged, *staged) : p == 1 || same_steps(*both, *staged));
       }
   }
@@ -376,7 +376,7 @@ TEST(selection_inside_a_node_keeps_to_what_is_possible) {
         CollectiveSpec spec = make(static_cast<Collective>(c), p, count);
         if (spec.collective == Collective::AllToAll) continue;
         CHECK(!select_row(spec, false).algorithm->shared);
-        CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "direct");
+        CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "zero_copy");
         // A schedule through Staging is as long as its data: it is not taken for a TiB.
         const Algorithm& far = *select_row(spec, false, Reach::Segments).algorithm;
         CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);

@@ -30,8 +30,8 @@ TEST(a_message_that_never_comes_is_a_timeout_and_the_device_goes_on) {
   float& received = unfreed(1, 0)[0];
   GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
   GatedMessage next(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.caller);
-  message.gate->await(*gpu.caller);
-  next.gate->await(*gpu.side);
+  message.gate->wait(*gpu.caller);
+  next.gate->wait(*gpu.side);
   gpu.device.synchronize();
   CHECK(message.operation->finished() && message.operation->error());
   CHECK_THROWS(world.ranks[0].engine->wait(*message.operation), Error, "still waiting for rank 1");
@@ -192,7 +192,7 @@ TEST(a_shutdown_lets_the_device_go_on) {
   Reduction reduction(world, 0, gpu, 1000, 1);
   float& received = unfreed(1, 0)[0];
   GatedMessage message(world, 0, gpu, {false, &received, 4, 1, 0}, *gpu.side);
-  message.gate->await(*gpu.side);
+  message.gate->wait(*gpu.side);
   CHECK(!world.ranks[0].engine->shutdown());
   gpu.device.synchronize();
   gpu.device.check();

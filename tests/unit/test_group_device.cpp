@@ -27,8 +27,8 @@ TEST(streams_that_wait_for_a_message_are_known) {
     Gate gate(gpu.flags);
     gate.enter(*gpu.caller);
     if (early) gate.open();
-    gate.await(*gpu.caller);
-    gate.await(*gpu.side);
+    gate.wait(*gpu.caller);
+    gate.wait(*gpu.side);
     CHECK(Gate::any_holds_a_stream() == !early);
     gate.open();
     CHECK(!Gate::any_holds_a_stream());
@@ -104,13 +104,13 @@ TEST(messages_begin_with_their_queue_and_end_before_what_awaits_them) {
       if (r == 0) {
         gpu.caller->copy(&moved, &source, sizeof moved);
         GatedMessage message(world, 0, gpu, {true, &moved, sizeof moved, 1, 0}, *gpu.caller);
-        message.gate->await(*gpu.caller);
+        message.gate->wait(*gpu.caller);
         gpu.caller->copy(&moved, &result, sizeof moved);  // only now is it free again
         gpu.caller->synchronize();
         world.ranks[r].engine->wait(*message.operation);
       } else {
         GatedMessage message(world, 1, gpu, {false, &moved, sizeof moved, 0, 0}, *gpu.caller);
-        message.gate->await(*gpu.side);
+        message.gate->wait(*gpu.side);
         gpu.side->copy(&result, &moved, sizeof moved);
         gpu.side->synchronize();
         CHECK(result == source);

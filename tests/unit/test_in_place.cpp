@@ -96,12 +96,12 @@ TEST(the_last_synchronisation_is_needed) {
     spec.count = 100;
     Group group =
         rewritten(build(*find_algorithm(collective, "staged"), spec, kInPlace), reached_by(3, all, all));
-    std::size_t awaits = 0;
-    for (const Step& step : group.schedules[1]->steps) awaits += step.kind == StepKind::Await;
+    std::size_t waits = 0;
+    for (const Step& step : group.schedules[1]->steps) waits += step.kind == StepKind::Wait;
     std::size_t seen = 0;
     group.schedules[1] =
         unit::rewrite(*group.schedules[1], [&](std::size_t, Step& step, std::vector<Slice>&) {
-          return step.kind != StepKind::Await || ++seen <= awaits - 2;
+          return step.kind != StepKind::Wait || ++seen <= waits - 2;
         });
     const CheckResult result = check(group.specs, group.schedules);
     CHECK(!result.ok && result.error.find("may have ended") != std::string::npos);

@@ -22,7 +22,7 @@ void expect_mismatch(const char* algorithm, Collective collective,
 }  // namespace
 
 TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
-  for (const char* algorithm : {"direct", "staged", "flag", "adaptive"}) {
+  for (const char* algorithm : {"zero_copy", "staged", "flag", "adaptive"}) {
     const auto all_reduce = Collective::AllReduce;
     expect_mismatch(
         algorithm, all_reduce, [](CollectiveCall& c, int r) { c.spec.count -= static_cast<unsigned>(r); },
@@ -35,7 +35,7 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
         [](CollectiveCall& c, int r) { c.spec.dtype = r ? DataType::Int32 : DataType::Float32; },
         "1000 x int32");
   }
-  for (const char* algorithm : {"direct", "staged", "adaptive"}) {
+  for (const char* algorithm : {"zero_copy", "staged", "adaptive"}) {
     expect_mismatch(
         algorithm, Collective::AllGather,
         [](CollectiveCall& c, int r) {

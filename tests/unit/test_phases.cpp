@@ -176,9 +176,9 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
     CHECK(phases.size() == (three ? 24u : 16u));
     for (std::size_t i = 0; i < phases.size(); ++i) {
       const Phase& phase = phases[i];
-      CHECK(phase.behind < static_cast<int>(i));
-      if (phase.behind < 0) continue;
-      const Phase& before = phases[static_cast<std::size_t>(phase.behind)];
+      CHECK(phase.depends_on < static_cast<int>(i));
+      if (phase.depends_on < 0) continue;
+      const Phase& before = phases[static_cast<std::size_t>(phase.depends_on)];
       CHECK(before.part == phase.part && before.inside != phase.inside);
       // Something of another part that it does not wait for is there by then, but for the first and the last.
       if (three && phase.inside && phase.part < 7) CHECK(phases[i - 1].part == phase.part + 1);

@@ -84,7 +84,7 @@ void each_group(Body body) {
 // Who gets nothing from a peer need not wait for it, and the staged algorithms let all wait for all.
 bool may_await_less(const Algorithm& a, const CollectiveSpec& spec) {
   if (!a.shared || a.collective == Collective::Barrier) return false;
-  return a.name != std::string("direct") || spec.count < static_cast<unsigned>(spec.size);
+  return a.name != std::string("zero_copy") || spec.count < static_cast<unsigned>(spec.size);
 }
 
 }  // namespace
@@ -143,10 +143,10 @@ TEST(rank_sets) {
 TEST(in_place_variants_are_the_same_memory) {
   CollectiveSpec spec = make(Collective::AllGather, 4, 10);
   spec.rank = 2;
-  CHECK(Layout(spec, {}, true).locate(in(1, 3)) == Layout(spec, {}, true).locate(out(21, 3)));
-  CHECK(!(Layout(spec, {}, false).locate(in(1, 3)) == Layout(spec, {}, false).locate(out(21, 3))));
+  CHECK(Layout(spec, {}, true).resolve(in(1, 3)) == Layout(spec, {}, true).resolve(out(21, 3)));
+  CHECK(!(Layout(spec, {}, false).resolve(in(1, 3)) == Layout(spec, {}, false).resolve(out(21, 3))));
   spec.collective = Collective::ReduceScatter;
-  CHECK(Layout(spec, {}, true).locate(out(1, 3)) == Layout(spec, {}, true).locate(in(21, 3)));
+  CHECK(Layout(spec, {}, true).resolve(out(1, 3)) == Layout(spec, {}, true).resolve(in(21, 3)));
 }
 
 TEST(dropped_steps_are_caught) {
@@ -154,7 +154,7 @@ TEST(dropped_steps_are_caught) {
   each_group([&](const Algorithm& a, const Group& group) {
     applied += expect_all_caught(
         group, [&](const CollectiveSpec& spec, bool& keep, Step& step, std::vector<Slice>&) {
-          if (step.kind == StepKind::Await && may_await_less(a, spec)) return false;
+          if (step.kind == StepKind::Wait && may_await_less(a, spec)) return false;
           keep = false;
           return true;
         });
@@ -168,7 +168,7 @@ TEST(swapped_peers_are_caught) {
     applied +=
         expect_all_caught(group, [](const CollectiveSpec& spec, bool&, Step& step, std::vector<Slice>&) {
           // What a peer has done may be heard from a third.
-          if (step.peer < 0 || step.kind == StepKind::Await) return false;
+          if (step.peer < 0 || step.kind == StepKind::Wait) return false;
           step.peer = (step.peer + 1) % spec.size;
           return true;
         });
@@ -182,7 +182,7 @@ TEST(wrong_slices_are_caught) {
     if (a.collective == Collective::Barrier) return;  // its data means nothing
     applied +=
         expect_all_caught(group, [](const CollectiveSpec&, bool&, Step& step, std::vector<Slice>& sources) {
-          if (step.kind == StepKind::Notify || step.kind == StepKind::Await) return false;
+          if (step.kind == StepKind::Signal || step.kind == StepKind::Wait) return false;
           if (sources.empty())
             ++step.dst.offset;
           else

@@ -193,18 +193,18 @@ TEST(the_first_row_that_fits_wins) {
 
 TEST(a_row_that_cannot_run_a_call_is_passed_over) {
   const SelectionTable table = table_of(
-      "all_reduce direct\n"
+      "all_reduce zero_copy\n"
       "all_reduce order=library native\n"
       "reduce staged\n"
       "all_gather native\n");
   using C = Collective;
   const CollectiveSpec sum = call(C::AllReduce, 4, 64);
-  CHECK(chosen(table, sum, true, Reach::All) == "direct");
+  CHECK(chosen(table, sum, true, Reach::All) == "zero_copy");
   CHECK(chosen(table, sum, true, Reach::Segments) == "native");
   CHECK(chosen(table, sum, true) == "native");
   CHECK(chosen(table, sum, false) == "recursive_doubling");
   CHECK(chosen(table, call(C::Reduce, 2, 1 << 20), false, Reach::All) == "staged");
-  CHECK(chosen(table, call(C::Reduce, 2, std::uint64_t{1} << 30), false, Reach::All) == "direct");
+  CHECK(chosen(table, call(C::Reduce, 2, std::uint64_t{1} << 30), false, Reach::All) == "zero_copy");
   CHECK(chosen(table, call(C::AllGather, 2, 8), true) == "native");
   CHECK(chosen(table, call(C::AllGather, 2, 8), false) == "recursive_doubling");
 }

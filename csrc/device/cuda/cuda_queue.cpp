@@ -2,7 +2,7 @@
 
 #include "device/cuda/flag_kernels.hpp"
 #include "device/cuda/launch.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 
 namespace mpigdr {
 namespace {
@@ -81,12 +81,12 @@ void CudaQueue::reduce(const ReduceArgs& args) {
   kernels::reduce_with(kKernels, LaunchArgs{args, stream_, device_.index_, device_.most_blocks_});
 }
 
-void CudaQueue::locate(const LocateArgs& args) {
+void CudaQueue::resolve(const ResolveArgs& args) {
   const gpu::DeviceGuard guard(device_.driver_);
   gpu::launch_locate(device_.index_, stream_, args);
 }
 
-void CudaQueue::reduce(const LocatedReduce& args) {
+void CudaQueue::reduce(const ResolvedReduce& args) {
   const gpu::DeviceGuard guard(device_.driver_);
   kernels::reduce_with(kKernels,
                        LaunchArgs{args.reduce, stream_, device_.index_, device_.most_blocks_, &args});

@@ -27,8 +27,8 @@ class CudaQueue : public DeviceQueue {
   void copy(void* dst, const void* src, std::size_t bytes) override;
   // Throws InvalidUsage for more than 480 sources, and for elements that are not aligned to their parts.
   void reduce(const ReduceArgs& args) override;
-  void locate(const LocateArgs& args) override;
-  void reduce(const LocatedReduce& args) override;
+  void resolve(const ResolveArgs& args) override;
+  void reduce(const ResolvedReduce& args) override;
   void synchronize() override;
   void* native() override { return stream_; }
 

@@ -22,7 +22,7 @@ __global__ void write_kernel(volatile Word* word, Word value) {
 }
 
 // Volatile: what others have written is found in the host's memory, past the caches.
-__global__ void locate_kernel(const GPU_GRID_CONSTANT LocateArgs args) {
+__global__ void resolve_kernel(const GPU_GRID_CONSTANT ResolveArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= 2 * args.ranks) return;
   const auto load = [](const auto& flags, int k) {
@@ -33,26 +33,26 @@ __global__ void locate_kernel(const GPU_GRID_CONSTANT LocateArgs args) {
   args.table[i] = theirs == 0 && own == 0 ? args.address(i, word, args.bases) : 0;
 }
 
-// Of Replays: `count` and `spoiled` are written by kernels of one stream only, `released` by the host.
+// Of Replays: `count` and `poisoned` are written by kernels of one stream only, `released` by the host.
 __global__ void count_replay_kernel(std::uint64_t* count) { ++*count; }
 
 __global__ void wait_replay_kernel(const volatile std::uint64_t* word, const std::uint64_t* count,
-                                   std::uint64_t* spoiled, const volatile std::uint64_t* released,
+                                   std::uint64_t* poisoned, const volatile std::uint64_t* released,
                                    std::uint32_t ago, std::uint32_t number) {
   const std::uint64_t at_least = (*count - ago) << 32 | number;
   while (true) {
     const std::uint64_t value = *word, over = *released;  // under way at the same time
     if (static_cast<std::int64_t>(value - at_least) >= 0) break;
     if (over == 0) continue;
-    *spoiled = 1;
+    *poisoned = 1;
     break;
   }
   __threadfence_system();  // nothing that follows is read before
 }
 
 __global__ void write_replay_kernel(volatile std::uint64_t* word, const std::uint64_t* count,
-                                    const std::uint64_t* spoiled, std::uint32_t number) {
-  if (*spoiled != 0) return;
+                                    const std::uint64_t* poisoned, std::uint32_t number) {
+  if (*poisoned != 0) return;
   __threadfence_system();  // what was written before is seen first
   *word = *count << 32 | number;
 }
@@ -61,7 +61,7 @@ std::uint64_t* plain(const Flag64* flag) {
   return const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(flag));
 }
 
-const void* const kLocate = reinterpret_cast<const void*>(&locate_kernel);
+const void* const kLocate = reinterpret_cast<const void*>(&resolve_kernel);
 const void* const kWait = reinterpret_cast<const void*>(&wait_kernel<std::uint32_t>);
 const void* const kWrite = reinterpret_cast<const void*>(&write_kernel<std::uint32_t>);
 const void* const kWait64 = reinterpret_cast<const void*>(&wait_kernel<std::uint64_t>);
@@ -95,9 +95,9 @@ void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_
   GPU_CALL(device, LaunchKernel, kWrite64, dim3(1), dim3(1), arguments, 0, stream);
 }
 
-void launch_locate(int device, Stream stream, const LocateArgs& args) {
-  static_assert(2 * kMostLocated <= 1024 && sizeof(LocateArgs) <= 4096);
-  LocateArgs copy = args;
+void launch_locate(int device, Stream stream, const ResolveArgs& args) {
+  static_assert(2 * kMostLocated <= 1024 && sizeof(ResolveArgs) <= 4096);
+  ResolveArgs copy = args;
   void* arguments[] = {&copy};
   GPU_CALL(device, LaunchKernel, kLocate, dim3(1), dim3(2 * kMostLocated), arguments, 0, stream);
 }
@@ -110,16 +110,16 @@ void launch_count_replay(int device, Stream stream, const Replays& replays) {
 
 void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
                         std::uint32_t ago, std::uint32_t number) {
-  std::uint64_t *word = plain(flag), *count = plain(replays.count), *spoiled = plain(replays.spoiled),
+  std::uint64_t *word = plain(flag), *count = plain(replays.count), *poisoned = plain(replays.poisoned),
                 *released = plain(replays.released);
-  void* arguments[] = {&word, &count, &spoiled, &released, &ago, &number};
+  void* arguments[] = {&word, &count, &poisoned, &released, &ago, &number};
   GPU_CALL(device, LaunchKernel, kWaitReplay, dim3(1), dim3(1), arguments, 0, stream);
 }
 
 void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
                          std::uint32_t number) {
-  std::uint64_t *word = plain(flag), *count = plain(replays.count), *spoiled = plain(replays.spoiled);
-  void* arguments[] = {&word, &count, &spoiled, &number};
+  std::uint64_t *word = plain(flag), *count = plain(replays.count), *poisoned = plain(replays.poisoned);
+  void* arguments[] = {&word, &count, &poisoned, &number};
   GPU_CALL(device, LaunchKernel, kWriteReplay, dim3(1), dim3(1), arguments, 0, stream);
 }
 

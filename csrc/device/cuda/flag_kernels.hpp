@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "device/cuda/gpu_api.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 
 namespace mpigdr::gpu {
 
@@ -23,7 +23,7 @@ void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Rep
 void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
                          std::uint32_t number);
 
-// DeviceQueue::locate().
-void launch_locate(int device, Stream stream, const LocateArgs& args);
+// DeviceQueue::resolve().
+void launch_locate(int device, Stream stream, const ResolveArgs& args);
 
 }  // namespace mpigdr::gpu

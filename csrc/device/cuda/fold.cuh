@@ -4,7 +4,7 @@
 
 #include "device/cuda/gpu_api.hpp"
 #include "device/cuda/launch.hpp"
-#include "device/kernels/located_fold.hpp"
+#include "device/kernels/resolved_fold.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
 
@@ -31,11 +31,11 @@ struct FoldKernel {
 
 template <typename Codec, typename Op, bool kScaled>
 __global__ void __launch_bounds__(gpu::kThreads)
-    fold_located_kernel(const GPU_GRID_CONSTANT LocatedFoldArgs args) {
-  __shared__ LocatedFold located;
-  if (threadIdx.x == 0) locate_fold<Codec>(args, located);
+    fold_located_kernel(const GPU_GRID_CONSTANT ResolvedFoldArgs args) {
+  __shared__ ResolvedFold resolved;
+  if (threadIdx.x == 0) resolve_fold<Codec>(args, resolved);
   __syncthreads();
-  fold_elements<Codec, Op, kScaled>(located, std::uint64_t{blockIdx.x} * gpu::kThreads + threadIdx.x,
+  fold_elements<Codec, Op, kScaled>(resolved, std::uint64_t{blockIdx.x} * gpu::kThreads + threadIdx.x,
                                     std::uint64_t{gridDim.x} * gpu::kThreads);
 }
 
@@ -47,14 +47,14 @@ struct FoldLocatedKernel {
   static inline const bool entered = gpu::enter_kernel(address());
   static void launch(const Args& args) {
     static_cast<void>(entered);
-    LocatedFoldArgs parameters = located_fold_args<Codec>(args, *args.located);
+    ResolvedFoldArgs parameters = resolved_fold_args<Codec>(args, *args.resolved);
     gpu::launch(address(), useful_threads<Codec>(parameters), &parameters, args);
   }
 };
 
 template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
-  if (args.located) {
+  if (args.resolved) {
     if (args.count != 0) FoldLocatedKernel<Codec, Op, kScaled>::launch(args);
     return;
   }

@@ -6,7 +6,7 @@
 #include "device/cuda/gpu_api.hpp"
 #include "device/device.hpp"
 #include "device/kernels/reduce_families.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 
 namespace mpigdr {
 
@@ -14,8 +14,8 @@ namespace mpigdr {
 struct LaunchArgs : ReduceArgs {
   gpu::Stream stream = nullptr;
   int device = 0;
-  unsigned most_blocks = 1;                // those that run at once
-  const LocatedReduce* located = nullptr;  // of which this is the reduction; null: of none
+  unsigned most_blocks = 1;                  // those that run at once
+  const ResolvedReduce* resolved = nullptr;  // of which this is the reduction; null: of none
 };
 
 namespace kernels {

@@ -170,7 +170,7 @@ MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::ui
 }
 
 // The part of thread `first` of `step` threads. An element is read and written by one thread only, so dst may
-// equal a source. Args: FoldArgs, or LocatedFold (located_fold.hpp).
+// equal a source. Args: FoldArgs, or ResolvedFold (resolved_fold.hpp).
 template <typename Codec, typename Op, bool kScaled, typename Args>
 MPIGDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;

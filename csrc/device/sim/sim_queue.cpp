@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "common/error.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 #include "device/sim/sim_device.hpp"
 
 namespace mpigdr {
@@ -127,7 +127,7 @@ void SimQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint
                         value = flag->load(std::memory_order_acquire);
     if (value >= at_least) return true;
     if (replays.released->load(std::memory_order_acquire)) {
-      replays.spoiled->store(1, std::memory_order_relaxed);
+      replays.poisoned->store(1, std::memory_order_relaxed);
       return true;
     }
     if (waits_for) *waits_for = to_reach("a shared flag", at_least, " in a replay", value);
@@ -137,7 +137,7 @@ void SimQueue::wait_replay(const Flag64* flag, const Replays& replays, std::uint
 
 void SimQueue::write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) {
   enqueue([flag, replays, number] {
-    if (!replays.spoiled->load(std::memory_order_relaxed))
+    if (!replays.poisoned->load(std::memory_order_relaxed))
       flag->store(of_replay(replays, 0, number), std::memory_order_release);
   });
 }
@@ -156,7 +156,7 @@ void SimQueue::reduce(const ReduceArgs& args) {
   });
 }
 
-void SimQueue::locate(const LocateArgs& args) {
+void SimQueue::resolve(const ResolveArgs& args) {
   enqueue([args] {
     for (int i = 0; i < 2 * args.ranks; ++i) {
       const auto gave_up = [&](int r) {
@@ -169,14 +169,14 @@ void SimQueue::locate(const LocateArgs& args) {
   });
 }
 
-void SimQueue::reduce(const LocatedReduce& args) {
+void SimQueue::reduce(const ResolvedReduce& args) {
   const auto count = static_cast<std::size_t>(args.reduce.source_count);
   enqueue([args, sources = std::vector<const void*>(args.reduce.sources, args.reduce.sources + count),
-           located = std::vector<LocatedSource>(args.located, args.located + count)]() mutable {
+           resolved = std::vector<ResolvedSource>(args.resolved, args.resolved + count)]() mutable {
     std::vector<const void*> from = sources;
     for (std::size_t k = 0; k < from.size(); ++k)
-      if (located[k].entry >= 0 && args.table[located[k].entry])
-        from[k] = reinterpret_cast<const void*>(args.table[located[k].entry] + located[k].offset);
+      if (resolved[k].entry >= 0 && args.table[resolved[k].entry])
+        from[k] = reinterpret_cast<const void*>(args.table[resolved[k].entry] + resolved[k].offset);
     std::vector<void*> to;
     for (int r = 0; r < args.ranks && args.to_outputs; ++r)
       if (const std::uint64_t output = args.table[args.ranks + r])

@@ -47,8 +47,8 @@ class SimQueue : public DeviceQueue {
   void write_replay(Flag64* flag, const Replays& replays, std::uint32_t number) override;
   void copy(void* dst, const void* src, std::size_t bytes) override;
   void reduce(const ReduceArgs& args) override;
-  void locate(const LocateArgs& args) override;
-  void reduce(const LocatedReduce& args) override;
+  void resolve(const ResolveArgs& args) override;
+  void reduce(const ResolvedReduce& args) override;
   // For the work of this stream alone, not for what others have put behind it into the same hardware queue.
   void synchronize() override;
   void* native() override { return static_cast<DeviceQueue*>(this); }

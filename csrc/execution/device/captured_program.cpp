@@ -35,13 +35,13 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
   // The slot is free when all have ended the replay before.
   node->each_peer([&](int r) { queue.wait_replay(&node->ended(rank, kSlot, r), replays, 1, 0); });
   for (int lane = 0; lane < lanes; ++lane) {
-    const auto notify = [&](std::uint32_t n) {
+    const auto signal = [&](std::uint32_t n) {
       node->each_peer([&](int r) { queue.write_replay(&node->notices(r, kSlot, lane, rank), replays, n); });
     };
-    const auto await = [&](int peer, std::uint32_t n) {
+    const auto wait = [&](int peer, std::uint32_t n) {
       queue.wait_replay(&node->notices(rank, kSlot, lane, peer), replays, 0, n);
     };
-    submit_peer_lane(schedule, lane, size, notify, local, await);
+    submit_peer_lane(schedule, lane, size, signal, local, wait);
   }
   node->each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
 }

@@ -25,9 +25,9 @@ class Launcher {
  private:
   void launch(std::size_t i) {
     const DevicePart& part = parts_[i];
-    if (part.behind >= 0 && !ordered_[i])
-      target_.device.order(first(parts_[static_cast<std::size_t>(part.behind)].on), first(part.on));
-    const bool alone = part.follows < 0 && part.behind < 0;
+    if (part.depends_on >= 0 && !ordered_[i])
+      target_.device.order(first(parts_[static_cast<std::size_t>(part.depends_on)].on), first(part.on));
+    const bool alone = part.follows < 0 && part.depends_on < 0;
     DeviceQueue& before = alone ? target_.caller : first(part.on);
     used_others_ |= part.on == DevicePart::On::Others;
     // What concludes is on the first queue, behind everything.
@@ -50,7 +50,7 @@ class Launcher {
   void hand_over(std::size_t i) {
     for (std::size_t k = i + 1; k < parts_.size(); ++k) {
       if (parts_[k].on == parts_[i].on) continue;
-      if (parts_[k].behind != static_cast<int>(i)) return;
+      if (parts_[k].depends_on != static_cast<int>(i)) return;
       target_.device.order(first(parts_[i].on), first(parts_[k].on));
       ordered_[k] = true;
       return;

@@ -19,9 +19,9 @@ struct DevicePart {
   std::shared_ptr<DeviceProgram> program;
   On on = On::All;
   // Parts before it, by index; -1: none. `follows`: the one of its call that is on the same queues, so that
-  // it begins behind that one anyway. `behind`: one on the other queues, behind whose end it has to begin.
-  // With neither it begins behind the caller.
-  int follows = -1, behind = -1;
+  // it begins behind that one anyway. `depends_on`: one on the other queues, behind whose end it has to
+  // begin. With neither it begins behind the caller.
+  int follows = -1, depends_on = -1;
 };
 
 // Launches the parts one after the other, the last one with target.conclude, which is behind all of them.

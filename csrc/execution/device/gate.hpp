@@ -1,8 +1,8 @@
 // Joins what only the host does (messages, the library's own collectives) to a device: it begins when the
-// device has come to enter(), and what the device does behind await() comes when it is over. Unlike a
-// StreamExecution it has no place in a queue of its own: where the device waits is up to who calls await().
+// device has come to enter(), and what the device does behind wait() comes when it is over. Unlike a
+// StreamExecution it has no place in a queue of its own: where the device waits is up to who calls wait().
 //
-// Threads: enter(), await() on issuing threads; open() by anyone; the rest by the holder of the progress
+// Threads: enter(), wait() on issuing threads; open() by anyone; the rest by the holder of the progress
 // role.
 #pragma once
 
@@ -31,7 +31,7 @@ class Gate {
   // Behind all that `queue` holds now the host may begin. Once.
   void enter(DeviceQueue& queue) { queue.write_flag(flags_.start(), flags_.base + 1); }
   // Later work of `queue` waits until the host's part is over, well or not. Any number of times.
-  void await(DeviceQueue& queue) {
+  void wait(DeviceQueue& queue) {
     if (state_.fetch_or(kAwaited, std::memory_order_relaxed) == 0)
       holding_.fetch_add(1, std::memory_order_relaxed);
     queue.wait_flag(flags_.end(), flags_.base + 1);

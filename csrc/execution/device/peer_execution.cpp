@@ -64,8 +64,8 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 
-void PeerExecution::locate(DeviceQueue& queue) const {
-  LocateArgs args;
+void PeerExecution::resolve_addresses(DeviceQueue& queue) const {
+  ResolveArgs args;
   args.table = node_->table(slot_);
   args.ranks = node_->size();
   args.stamp = shown_stamp(call_);
@@ -77,7 +77,7 @@ void PeerExecution::locate(DeviceQueue& queue) const {
       args.shown[static_cast<std::size_t>(kind * args.ranks + r)] = &node_->shown(r, slot_, kind);
   args.bases = node_->bases();
   args.segments = ipc::DeviceSegments::kMax;
-  queue.locate(args);
+  queue.resolve(args);
 }
 
 void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
@@ -108,16 +108,16 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
 
 void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
   const int rank = node_->rank();
-  const auto notify = [&](std::uint32_t n) {
+  const auto signal = [&](std::uint32_t n) {
     node_->each_peer(
         [&](int r) { queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n)); });
   };
-  const auto await = [&](int peer, std::uint32_t n) {
+  const auto wait = [&](int peer, std::uint32_t n) {
     looked_ = false;  // by now a rank may have given up
     queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
   };
   submit_peer_lane(
-      *schedule_, lane, node_->size(), notify, [&](const Step& step) { submit(step, queue); }, await);
+      *schedule_, lane, node_->size(), signal, [&](const Step& step) { submit(step, queue); }, wait);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -135,7 +135,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
 
 bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
-  LocatedReduce out;
+  ResolvedReduce out;
   out.table = node_->table(slot_);
   out.ranks = node_->size();
   if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Output) {
@@ -143,19 +143,19 @@ bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
     out.output_offset = at->offset * item;
   }
   bool is_located = out.to_outputs;
-  located_.clear();
+  resolved_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);
     const Place* const at = schedule_->place(source);
     const bool input = at && at->buffer == Buffer::Input;
     is_located |= input;
     const int owner = source.owner < 0 ? node_->rank() : source.owner;
-    located_.push_back(input ? LocatedSource{owner, at->offset * item} : LocatedSource{});
+    resolved_.push_back(input ? ResolvedSource{owner, at->offset * item} : ResolvedSource{});
   }
   if (!is_located) return false;
-  if (!looked_) locate(queue);  // behind the others' first Notify, and again behind each later one
+  if (!looked_) resolve_addresses(queue);  // behind the others' first Signal, and again behind each later one
   looked_ = true;
-  out.located = located_.data();
+  out.resolved = resolved_.data();
   out.reduce = is_reduction(step, args) ? args : as_bytes(args);
   queue.reduce(out);
   return true;

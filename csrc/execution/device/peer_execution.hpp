@@ -1,4 +1,4 @@
-// A schedule on memory that the devices of a node share: Notify, Await, Copy and Reduce, all of it a device
+// A schedule on memory that the devices of a node share: Signal, Wait, Copy and Reduce, all of it a device
 // program. The host does nothing but look whether it is over.
 //
 // Of a schedule with places (schedule/schedule.hpp) each device shows the others where its rank's buffers
@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 #include "execution/device/device_program.hpp"
 #include "execution/device/stream_flags.hpp"
 #include "transport/ipc/device_node.hpp"
@@ -60,7 +60,7 @@ class PeerExecution : public DeviceProgram {
   // What this rank shows of a buffer; 0: nothing.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   // The device looks at what all have shown.
-  void locate(DeviceQueue& queue) const;
+  void resolve_addresses(DeviceQueue& queue) const;
 
   const SchedulePtr schedule_;
   const Binding binding_;
@@ -73,11 +73,11 @@ class PeerExecution : public DeviceProgram {
   bool places_;  // some rank may show something
   std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
-  std::vector<const void*> sources_;    // issuing thread
-  std::vector<LocatedSource> located_;  // issuing thread
-  bool looked_ = false;                 // issuing thread: locate() is behind all Awaits so far
-  bool done_ = false;                   // progress role
-  std::vector<bool> compared_;          // progress role: ranks whose call is known to be the same
+  std::vector<const void*> sources_;      // issuing thread
+  std::vector<ResolvedSource> resolved_;  // issuing thread
+  bool looked_ = false;                   // issuing thread: resolve_addresses() is behind all Waits so far
+  bool done_ = false;                     // progress role
+  std::vector<bool> compared_;            // progress role: ranks whose call is known to be the same
 };
 
 }  // namespace mpigdr

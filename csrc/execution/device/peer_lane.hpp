@@ -11,21 +11,21 @@
 
 namespace mpigdr {
 
-// `notify(n)`: this rank's n-th Notify of the lane; `local(step)`: a Copy or Reduce; `await(peer, n)`: until
+// `signal(n)`: this rank's n-th Signal of the lane; `local(step)`: a Copy or Reduce; `wait(peer, n)`: until
 // the peer has come to its n-th. n from 1.
-template <typename Notify, typename Local, typename Await>
-void submit_peer_lane(const Schedule& schedule, int lane, int size, const Notify& notify, const Local& local,
-                      const Await& await) {
-  std::vector<std::uint32_t> heeded(static_cast<std::size_t>(size));
+template <typename Signal, typename Local, typename Wait>
+void submit_peer_lane(const Schedule& schedule, int lane, int size, const Signal& signal, const Local& local,
+                      const Wait& wait) {
+  std::vector<std::uint32_t> consumed(static_cast<std::size_t>(size));
   std::uint32_t notices = 0;
   for (const Round& round : schedule.rounds_of(schedule.lanes[static_cast<std::size_t>(lane)])) {
     const auto steps = schedule.steps_of(round);
     for (const Step& step : steps)  // of earlier rounds: first
-      if (step.kind == StepKind::Notify) notify(++notices);
+      if (step.kind == StepKind::Signal) signal(++notices);
     for (const Step& step : steps)
       if (step.kind == StepKind::Copy || step.kind == StepKind::Reduce) local(step);
     for (const Step& step : steps)
-      if (step.kind == StepKind::Await) await(step.peer, ++heeded[static_cast<std::size_t>(step.peer)]);
+      if (step.kind == StepKind::Wait) wait(step.peer, ++consumed[static_cast<std::size_t>(step.peer)]);
   }
 }
 

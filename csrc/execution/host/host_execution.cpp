@@ -58,7 +58,7 @@ bool HostExecution::advance_lane(int lane) {
     if (!state.messages.test(transport_) || !run_awaits(round, lane)) return false;
     if (observer_) observer_->ended(lane, state.round, round);
     state.posted = false;
-    state.awaits = 0;
+    state.waits = 0;
     ++state.round;
     ++rounds_done_;
   }
@@ -67,9 +67,9 @@ bool HostExecution::advance_lane(int lane) {
 
 bool HostExecution::run_awaits(const Round& round, int lane) {
   if (!shared_) return true;
-  for (std::uint32_t& i = lanes_[static_cast<std::size_t>(lane)].awaits; i < round.step_count; ++i) {
+  for (std::uint32_t& i = lanes_[static_cast<std::size_t>(lane)].waits; i < round.step_count; ++i) {
     const Step& step = plan_->steps[round.first_step + i];
-    if (step.kind == StepKind::Await && !shared_->awaited(lane, step)) return false;
+    if (step.kind == StepKind::Wait && !shared_->awaited(lane, step)) return false;
   }
   return true;
 }
@@ -77,7 +77,7 @@ bool HostExecution::run_awaits(const Round& round, int lane) {
 void HostExecution::run_local_steps(const Round& round, int lane) {
   if (shared_)  // it tells of earlier rounds: not to be kept waiting by this one
     for (const Step& step : plan_->steps_of(round))
-      if (step.kind == StepKind::Notify) shared_->notify(lane);
+      if (step.kind == StepKind::Signal) shared_->signal(lane);
   for (const Step& step : plan_->steps_of(round)) {
     if (step.kind != StepKind::Copy && step.kind != StepKind::Reduce) continue;
     worked_ += byte_count(step.dst, binding_) * step.source_count;

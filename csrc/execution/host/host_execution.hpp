@@ -25,9 +25,9 @@ class HostExecution : public Execution {
 
  private:
   struct LaneState {
-    std::uint32_t round = 0;   // the one in work
-    bool posted = false;       // its messages are under way and its local steps done
-    std::uint32_t awaits = 0;  // steps of the round among which all Awaits are over
+    std::uint32_t round = 0;  // the one in work
+    bool posted = false;      // its messages are under way and its local steps done
+    std::uint32_t waits = 0;  // steps of the round among which all Waits are over
     RoundMessages messages;
   };
   bool advance_lane(int lane);

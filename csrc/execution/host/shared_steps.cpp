@@ -61,7 +61,7 @@ void SharedSteps::raise(std::atomic<std::uint64_t>& flag, std::uint64_t value) {
 
 bool SharedSteps::begin() {
   if (begun_) return true;
-  if (!told_) {
+  if (!notified_) {
     if (!slot_is_free()) return false;
     shm::Slot& own = slot(node_.rank());
     own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
@@ -69,7 +69,7 @@ bool SharedSteps::begin() {
     own.call = binding_.call;
     if (!binding_.send_counts.empty()) show_counts();
     raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
-    told_ = true;
+    notified_ = true;
   }
   if (schedule_->staged && !agree()) return false;
   missing_ = -1;
@@ -124,21 +124,21 @@ bool SharedSteps::agree() {
   return true;
 }
 
-void SharedSteps::notify(int lane) {
+void SharedSteps::signal(int lane) {
   raise(slot(node_.rank()).notices[lane], stamp(generation_, ++notices(lane)));
 }
 
 bool SharedSteps::awaited(int lane, const Step& step) {
-  std::uint64_t& heeded = this->heeded(lane, step.peer);
+  std::uint64_t& consumed = this->consumed(lane, step.peer);
   const shm::Slot& theirs = slot(step.peer);
   const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
-  const bool here = notices >= stamp(generation_, heeded + 1);
-  // In another call it may never come to a Notify.
+  const bool here = notices >= stamp(generation_, consumed + 1);
+  // In another call it may never come to a Signal.
   if (!agrees(step.peer) && (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
     compare_calls(step.peer);
   if (!here) return missing(step.peer, flag, notices);
-  ++heeded;
+  ++consumed;
   missing_ = -1;
   return true;
 }
@@ -190,7 +190,7 @@ bool SharedSteps::doorbell(Doorbell& bell) const {
   return true;
 }
 
-SharedSteps::Place SharedSteps::locate(const Slice& slice) const {
+SharedSteps::Place SharedSteps::resolve(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
   MPIGDR_CHECK(agrees(owner));
@@ -224,17 +224,17 @@ void SharedSteps::run(const Step& step) {
   if (is_reduction(step, args))
     reduce(step, args);
   else
-    copy(locate(step.dst), locate(schedule_->source(step)), byte_count(step.dst, binding_));
+    copy(resolve(step.dst), resolve(schedule_->source(step)), byte_count(step.dst, binding_));
 }
 
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
-  const Place dst = locate(step.dst);
+  const Place dst = resolve(step.dst);
   places_.clear();
   places_.reserve(step.source_count);
   std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
-    places_.push_back(locate(schedule_->source(step, k)));
+    places_.push_back(resolve(schedule_->source(step, k)));
     apart += places_.back().here ? 0 : 1;
   }
   const std::size_t count = static_cast<std::size_t>(step.dst.count);

@@ -1,4 +1,4 @@
-// The steps of a schedule that ranks of one node run on each other's memory: Notify, Await, and Copy and
+// The steps of a schedule that ranks of one node run on each other's memory: Signal, Wait, and Copy and
 // Reduce with slices of others. One for each execution, with a slot of the group's NodeMemory.
 //
 // Used by the holder of the progress role only.
@@ -25,8 +25,8 @@ class SharedSteps {
   bool begin();
   // The one given, or the one that it names for buffers that are not mapped. After begin().
   const Schedule& schedule() const { return *schedule_; }
-  void notify(int lane);
-  // True if the peer of this Await, the next one in its lane that names it, has come to its Notify. Throws
+  void signal(int lane);
+  // True if the peer of this Wait, the next one in its lane that names it, has come to its Signal. Throws
   // Remote, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
@@ -45,7 +45,7 @@ class SharedSteps {
     std::uint64_t there = 0;    // address in the owner's process
     int owner = -1;
   };
-  Place locate(const Slice& slice) const;
+  Place resolve(const Slice& slice) const;
   bool slot_is_free();
   bool is_open() const;
   bool agree();
@@ -67,12 +67,12 @@ class SharedSteps {
   const std::uint64_t generation_;
   ScratchPool& pool_;
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
-  // One allocation: our notices by lane; Awaits that are over by lane and place on the node; by place,
+  // One allocation: our notices by lane; Waits that are over by lane and place on the node; by place,
   // whether the rank has been heard and is in the same call.
   const std::size_t lanes_, ranks_;
   std::vector<std::uint64_t> counts_;
   std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }
-  std::uint64_t& heeded(int lane, int peer) {
+  std::uint64_t& consumed(int lane, int peer) {
     return counts_[lanes_ + static_cast<std::size_t>(lane) * ranks_ + node_.place(peer)];
   }
   bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + node_.place(rank)]; }
@@ -81,7 +81,7 @@ class SharedSteps {
   std::vector<Place> places_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
-  bool told_ = false, begun_ = false;
+  bool notified_ = false, begun_ = false;
 };
 
 }  // namespace mpigdr

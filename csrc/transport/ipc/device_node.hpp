@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "common/staging.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 #include "transport/ipc/device_segments.hpp"
 
 namespace mpigdr::ipc {
@@ -129,7 +129,7 @@ class DeviceNode {
   // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
   // rank's segment, 0 if nowhere. Whatever place() returns on another rank, this one has an address for.
   const std::uint64_t* bases() const { return group_memory_->bases(); }
-  // Of this rank's device, for addresses of others' buffers (LocateArgs::table), by slot.
+  // Of this rank's device, for addresses of others' buffers (ResolveArgs::table), by slot.
   std::uint64_t* table(int slot) const {
     return reinterpret_cast<std::uint64_t*>(counts_ + 2) + slot * kTableWords;
   }

@@ -110,10 +110,10 @@ void expect_no_capture(const char* call) {
   if (mine == cudaStreamCaptureModeRelaxed) return;
   for (const auto& capture : captures()) {
     const bool own = capture->thread == std::this_thread::get_id();
-    const bool heeded = own || mine == cudaStreamCaptureModeGlobal;
+    const bool consumed = own || mine == cudaStreamCaptureModeGlobal;
     const bool strict =
         own ? capture->mode != cudaStreamCaptureModeRelaxed : capture->mode == cudaStreamCaptureModeGlobal;
-    if (heeded && strict) refuse(call, "not while a stream is captured");
+    if (consumed && strict) refuse(call, "not while a stream is captured");
   }
 }
 

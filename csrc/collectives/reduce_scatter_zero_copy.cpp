@@ -6,7 +6,7 @@
 
 namespace mpigdr::collectives {
 
-void reduce_scatter_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void reduce_scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   const Tiles from(blocks.at(Buffer::Input, spec.rank), spec, tuning),
       to({Buffer::Output, 0, blocks.count(spec.rank)}, spec, tuning);

@@ -5,7 +5,7 @@
 
 namespace mpigdr::collectives {
 
-void gather_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Input, 0, spec.count};
   meet_root(writer, spec, Way::FromRoot);
   copy_in_tiles(

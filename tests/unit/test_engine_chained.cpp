@@ -24,7 +24,7 @@ struct Exchange {
   int times_asked = 0;
 
   Exchange(int rank, int size, std::uint64_t bytes) : own(bytes), sizes(size), data(4096, rank + 1) {}
-  StagedCall call(int rank, int size) {
+  ChainedCall call(int rank, int size) {
     return {all_gather(rank, size, &own, sizes.data(), sizeof own),
             [this, rank, size]() -> std::optional<CollectiveCall> {
               ++times_asked;
@@ -98,7 +98,7 @@ TEST(an_error_between_the_stages_fails_the_operation) {
   world.run([&](int r) {
     auto* exchange =
         new Exchange(r, 2, 8);  // stays behind a failed operation, as the engine's keepalive does
-    StagedCall call = exchange->call(r, 2);
+    ChainedCall call = exchange->call(r, 2);
     if (r == 0) call.next = []() -> std::optional<CollectiveCall> { throw std::bad_alloc(); };
     auto op = world.ranks[r].group->issue({call}, foreground());
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, r == 0 ? "bad_alloc" : "timed out");

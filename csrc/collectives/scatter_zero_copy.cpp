@@ -5,7 +5,7 @@
 
 namespace mpigdr::collectives {
 
-void scatter_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   meet_root(writer, spec, Way::FromRoot);
   copy_in_tiles(
       writer, {Buffer::Output, 0, spec.count},

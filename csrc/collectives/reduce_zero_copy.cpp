@@ -6,7 +6,7 @@
 
 namespace mpigdr::collectives {
 
-void reduce_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   const Tiles from(piece({Buffer::Input, 0, spec.count}, p, rank), spec, tuning),
       to(piece({Buffer::Output, 0, spec.count}, p, rank), spec, tuning);

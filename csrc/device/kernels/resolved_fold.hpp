@@ -1,13 +1,13 @@
-// A fold whose addresses are taken from a table at execution (device/located.hpp): what a kernel is given,
+// A fold whose addresses are taken from a table at execution (device/resolved.hpp): what a kernel is given,
 // and what one thread of each block makes of it for the others. Plain functions that the host compiles too.
 #pragma once
 
 #include "device/kernels/fold_elements.hpp"
-#include "device/located.hpp"
+#include "device/resolved.hpp"
 
 namespace mpigdr::kernels::MPIGDR_ISA {
 
-struct LocatedFoldArgs {
+struct ResolvedFoldArgs {
   struct Source {
     const void* here;
     std::uint64_t offset;
@@ -24,10 +24,10 @@ struct LocatedFoldArgs {
   int first_output;
   Source sources[kMostLocated];
 };
-static_assert(sizeof(LocatedFoldArgs) <= 4096);
+static_assert(sizeof(ResolvedFoldArgs) <= 4096);
 
 // In memory that the threads of a block share.
-struct LocatedFold {
+struct ResolvedFold {
   std::uint64_t count, head, vectors;  // as of FoldArgs
   double factor;
   std::uint32_t divisor;
@@ -37,7 +37,7 @@ struct LocatedFold {
 };
 
 template <typename Access, typename Stored>
-MPIGDR_PORTABLE void put(const LocatedFold& args, std::uint64_t at, Access value) {
+MPIGDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access value) {
   for (int k = 0; k < args.dst_count; ++k)
     write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
 }
@@ -45,11 +45,11 @@ MPIGDR_PORTABLE void put(const LocatedFold& args, std::uint64_t at, Access value
 // `reduce` is that of `args`, maybe in terms of a complex number's parts. On the host. Throws InvalidUsage
 // for too many sources and for elements that are not aligned.
 template <typename Codec>
-LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce& args) {
+ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedReduce& args) {
   if (reduce.source_count > kMostLocated || args.ranks > kMostLocated)
     fail(ErrorCode::InvalidUsage, "source_count=", reduce.source_count, ": at most ", kMostLocated,
-         " sources are located by a device");
-  LocatedFoldArgs out;
+         " sources are resolved by a device");
+  ResolvedFoldArgs out;
   out.dst = reduce.dst;
   out.count = reduce.count;
   out.factor = reduce.factor;
@@ -61,8 +61,8 @@ LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce&
   out.first_output = args.ranks;
   std::uintptr_t any = reinterpret_cast<std::uintptr_t>(reduce.dst) | args.output_offset;
   for (int k = 0; k < reduce.source_count; ++k) {
-    out.sources[k] = {reduce.sources[k], args.located[k].offset, args.located[k].entry};
-    any |= reinterpret_cast<std::uintptr_t>(reduce.sources[k]) | args.located[k].offset;
+    out.sources[k] = {reduce.sources[k], args.resolved[k].offset, args.resolved[k].entry};
+    any |= reinterpret_cast<std::uintptr_t>(reduce.sources[k]) | args.resolved[k].offset;
   }
   check_aligned<typename Codec::Stored>(any, reduce.dtype);
   return out;
@@ -70,12 +70,12 @@ LocatedFoldArgs located_fold_args(const ReduceArgs& reduce, const LocatedReduce&
 
 // How many threads have anything to do, at most.
 template <typename Codec>
-std::uint64_t useful_threads(const LocatedFoldArgs& args) {
+std::uint64_t useful_threads(const ResolvedFoldArgs& args) {
   return args.count * sizeof(typename Codec::Stored) / sizeof(Vector) + 2 * sizeof(Vector);
 }
 
 template <typename Codec>
-MPIGDR_PORTABLE void locate_fold(const LocatedFoldArgs& args, LocatedFold& out) {
+MPIGDR_PORTABLE void resolve_fold(const ResolvedFoldArgs& args, ResolvedFold& out) {
   using Stored = typename Codec::Stored;
   out.count = args.count;
   out.factor = args.factor;

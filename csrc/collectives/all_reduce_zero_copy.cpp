@@ -7,7 +7,7 @@
 
 namespace mpigdr::collectives {
 
-void all_reduce_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void all_reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
   const Slice output{Buffer::Output, 0, spec.count};
   const Contribution contribution(writer, spec);

@@ -5,7 +5,7 @@
 
 namespace mpigdr::collectives {
 
-void all_gather_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
   meet(writer, spec);
   for (int k = 0; k < spec.size; ++k) {

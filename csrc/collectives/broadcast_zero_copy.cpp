@@ -6,7 +6,7 @@
 
 namespace mpigdr::collectives {
 
-void broadcast_direct(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size);
   const Slice whole{Buffer::Output, 0, spec.count};
   const Slice pushed = piece(whole, p, 0);

@@ -1,7 +1,7 @@
 // Reductions on buffers of other ranks whose addresses only the device finds out, when it comes to them: the
 // hosts do not wait for each other. Each rank shows where its buffers are, as a word of host memory that its
-// device writes; locate() turns the words of all into a table of addresses in the device's memory, from which
-// later work of the same queue takes them.
+// device writes; resolve() turns the words of all into a table of addresses in the device's memory, from
+// which later work of the same queue takes them.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace mpigdr {
 
-inline constexpr int kMostLocated = 64;  // ranks, and sources of a LocatedReduce
+inline constexpr int kMostLocated = 64;  // ranks, and sources of a ResolvedReduce
 
 // What a rank shows in call `call`, for memory at `offset` of its segment number `segment`. Of words with
 // another stamp nothing is believed: an old one, which a device finds that goes on after a failure, or that
@@ -31,7 +31,7 @@ constexpr std::uint64_t shown_word(std::uint32_t call, int segment, std::uint64_
   return shown_stamp(call) | static_cast<std::uint64_t>(segment + 1) << kShownOffsetBits | offset;
 }
 
-struct LocateArgs {
+struct ResolveArgs {
   // Entry i of the table.
   MPIGDR_LOCATED std::uint64_t address(int i, std::uint64_t word,
                                        const volatile std::uint64_t* begins) const {
@@ -58,18 +58,18 @@ struct LocateArgs {
 };
 
 // What the table's entry says at execution, else another address that the host knows.
-struct LocatedSource {
+struct ResolvedSource {
   int entry = -1;            // -1: none
   std::uint64_t offset = 0;  // bytes behind it
 };
 
 // `dst` and `sources` of the ReduceArgs: where the table has no address. Every address modulo 16 is as
 // aligned as the elements are.
-struct LocatedReduce {
+struct ResolvedReduce {
   ReduceArgs reduce;
   const std::uint64_t* table = nullptr;
   int ranks = 0;
-  const LocatedSource* located = nullptr;  // as many as sources
+  const ResolvedSource* resolved = nullptr;  // as many as sources
   // The result goes `output_offset` bytes behind every address among the table's Outputs, and to dst if one
   // of them is missing. False: to dst alone.
   bool to_outputs = false;

@@ -9,12 +9,12 @@
 
 namespace mpigdr {
 
-class StagedExecution : public Execution {
+class ChainedExecution : public Execution {
  public:
   // Makes the second stage, on the thread that holds the progress role; null: there is none.
   using Next = std::function<std::unique_ptr<Execution>()>;
 
-  StagedExecution(std::unique_ptr<Execution> first, Next next)
+  ChainedExecution(std::unique_ptr<Execution> first, Next next)
       : current_(std::move(first)), next_(std::move(next)) {}
   bool advance() override {
     while (current_) {
