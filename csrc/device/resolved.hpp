@@ -18,7 +18,7 @@
 
 namespace mpigdr {
 
-inline constexpr int kMostLocated = 64;  // ranks, and sources of a ResolvedReduce
+inline constexpr int kMostResolved = 64;  // ranks, and sources of a ResolvedReduce
 
 // What a rank shows in call `call`, for memory at `offset` of its segment number `segment`. Of words with
 // another stamp nothing is believed: an old one, which a device finds that goes on after a failure, or that
@@ -45,12 +45,12 @@ struct ResolveArgs {
   // Of the device: two for each rank. First all Inputs in rank order, then all Outputs. 0: not within reach.
   std::uint64_t* table = nullptr;
   int ranks = 0;
-  std::array<const Flag64*, 2 * kMostLocated> shown{};  // as the table
-  std::uint64_t stamp = 0;                              // those that count
+  std::array<const Flag64*, 2 * kMostResolved> shown{};  // as the table
+  std::uint64_t stamp = 0;                               // those that count
   // By rank, in host memory: other than 0 once that rank has given up an operation of the group. What its
   // device does since is worth nothing, its buffers may be in use again, and those of all ranks once this one
   // has: then they are not within reach.
-  std::array<const Flag64*, kMostLocated> given_up{};
+  std::array<const Flag64*, kMostResolved> given_up{};
   int rank = 0;  // this one
   // Within the device's reach: where segment k of rank r begins, at [r * segments + k].
   const std::uint64_t* bases = nullptr;

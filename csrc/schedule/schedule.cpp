@@ -34,7 +34,8 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const std::uint64_t count = step.kind == StepKind::Send ? sources[0].count : step.dst.count;
   MPIGDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
-  for (const Slice& source : sources) MPIGDR_CHECK(source.count == count);
+  for (const Slice& source : sources)
+    MPIGDR_CHECK(step.kind == StepKind::Send || source.count == step.dst.count);
   if (count == 0 && !notice) return;
   // What has no meaning for the kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};

@@ -23,7 +23,7 @@ using Args = LaunchedArgs;
 template <typename Codec, typename Op, bool kScaled, int kCapacity>
 struct fold_kernel {};
 template <typename Codec, typename Op, bool kScaled>
-struct fold_located_kernel {};
+struct fold_resolved_kernel {};
 
 // How often each fold was launched, by the name of its kernel.
 inline std::map<std::string, int>& launched() {
@@ -59,8 +59,8 @@ template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
   if (args.resolved) {
     const ResolvedFoldArgs parameters = resolved_fold_args<Codec>(args, *args.resolved);
-    return run_grid<fold_located_kernel<Codec, Op, kScaled>>(parameters, useful_threads<Codec>(parameters),
-                                                             args);
+    return run_grid<fold_resolved_kernel<Codec, Op, kScaled>>(parameters, useful_threads<Codec>(parameters),
+                                                              args);
   }
   with_fold_args<Codec>(args, [&]<int kCapacity>(const FoldArgs<kCapacity>& parameters) {
     run_grid<fold_kernel<Codec, Op, kScaled, kCapacity>>(parameters, useful_threads<Codec>(parameters), args);

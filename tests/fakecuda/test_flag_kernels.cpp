@@ -114,9 +114,9 @@ TEST(a_wait_that_was_released_poisons_what_follows) {
   CHECK(word == 0);
 }
 
-TEST(addresses_are_located_as_by_the_host) {
+TEST(addresses_are_resolved_as_by_the_host) {
   std::mt19937 random(8);
-  for (const int ranks : {1, 2, 3, kMostLocated}) {
+  for (const int ranks : {1, 2, 3, kMostResolved}) {
     constexpr int kSegments = 3;
     constexpr std::uint32_t kCall = 7;
     std::vector<std::uint64_t> bases, shown, given_up(static_cast<std::size_t>(ranks));
@@ -141,9 +141,9 @@ TEST(addresses_are_located_as_by_the_host) {
       args.segments = kSegments;
       std::vector<std::byte> bytes(sizeof args);
       std::memcpy(bytes.data(), &args, sizeof args);
-      Launch locating(flag_kernel("13locate_kernelENS_10LocateArgsE"), 1, 2 * kMostLocated, bytes,
-                      whole_gpu());
-      finish(locating);
+      Launch resolving(flag_kernel("14resolve_kernelENS_11ResolveArgsE"), 1, 2 * kMostResolved, bytes,
+                       whole_gpu());
+      finish(resolving);
       for (int i = 0; i < 2 * ranks; ++i) {
         const auto at = static_cast<std::size_t>(i);
         const bool given = given_up[at % static_cast<std::size_t>(ranks)] || given_up[0];

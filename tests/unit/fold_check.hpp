@@ -108,8 +108,8 @@ struct FoldCheck {
               shape.most_blocks};
     mpigdr::host::reduce(args);
     expected.pop_back();
-    check_located(args, expected, shape, false);
-    check_located(args, expected, shape, true);
+    check_resolved(args, expected, shape, false);
+    check_resolved(args, expected, shape, true);
     Buffer fresh(shape.residue * alignment % 16, bytes);
     Buffer& dst = shape.in_place ? sources.back() : fresh;
     args.dst = dst.data();
@@ -119,7 +119,7 @@ struct FoldCheck {
 
   // The same reduction with addresses from a table: of every second source, and of the outputs of all ranks
   // but the first, or of all.
-  void check_located(Args args, const Bytes& expected, const FoldShape& shape, bool all_outputs) {
+  void check_resolved(Args args, const Bytes& expected, const FoldShape& shape, bool all_outputs) {
     const std::size_t alignment = alignment_of(args.dtype), bytes = expected.size();
     const int ranks = shape.sources;
     std::vector<Buffer> outputs;

@@ -83,7 +83,7 @@ void CudaQueue::reduce(const ReduceArgs& args) {
 
 void CudaQueue::resolve(const ResolveArgs& args) {
   const gpu::DeviceGuard guard(device_.driver_);
-  gpu::launch_locate(device_.index_, stream_, args);
+  gpu::launch_resolve(device_.index_, stream_, args);
 }
 
 void CudaQueue::reduce(const ResolvedReduce& args) {

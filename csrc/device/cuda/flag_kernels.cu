@@ -61,7 +61,7 @@ std::uint64_t* plain(const Flag64* flag) {
   return const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(flag));
 }
 
-const void* const kLocate = reinterpret_cast<const void*>(&resolve_kernel);
+const void* const kResolve = reinterpret_cast<const void*>(&resolve_kernel);
 const void* const kWait = reinterpret_cast<const void*>(&wait_kernel<std::uint32_t>);
 const void* const kWrite = reinterpret_cast<const void*>(&write_kernel<std::uint32_t>);
 const void* const kWait64 = reinterpret_cast<const void*>(&wait_kernel<std::uint64_t>);
@@ -69,9 +69,10 @@ const void* const kWrite64 = reinterpret_cast<const void*>(&write_kernel<std::ui
 const void* const kCountReplay = reinterpret_cast<const void*>(&count_replay_kernel);
 const void* const kWaitReplay = reinterpret_cast<const void*>(&wait_replay_kernel);
 const void* const kWriteReplay = reinterpret_cast<const void*>(&write_replay_kernel);
-[[maybe_unused]] const bool kEntered[] = {
-    enter_kernel(kWait),        enter_kernel(kWrite),      enter_kernel(kWait64),      enter_kernel(kWrite64),
-    enter_kernel(kCountReplay), enter_kernel(kWaitReplay), enter_kernel(kWriteReplay), enter_kernel(kLocate)};
+[[maybe_unused]] const bool kEntered[] = {enter_kernel(kWait),        enter_kernel(kWrite),
+                                          enter_kernel(kWait64),      enter_kernel(kWrite64),
+                                          enter_kernel(kCountReplay), enter_kernel(kWaitReplay),
+                                          enter_kernel(kWriteReplay), enter_kernel(kResolve)};
 
 }  // namespace
 
@@ -95,11 +96,11 @@ void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_
   GPU_CALL(device, LaunchKernel, kWrite64, dim3(1), dim3(1), arguments, 0, stream);
 }
 
-void launch_locate(int device, Stream stream, const ResolveArgs& args) {
-  static_assert(2 * kMostLocated <= 1024 && sizeof(ResolveArgs) <= 4096);
+void launch_resolve(int device, Stream stream, const ResolveArgs& args) {
+  static_assert(2 * kMostResolved <= 1024 && sizeof(ResolveArgs) <= 4096);
   ResolveArgs copy = args;
   void* arguments[] = {&copy};
-  GPU_CALL(device, LaunchKernel, kLocate, dim3(1), dim3(2 * kMostLocated), arguments, 0, stream);
+  GPU_CALL(device, LaunchKernel, kResolve, dim3(1), dim3(2 * kMostResolved), arguments, 0, stream);
 }
 
 void launch_count_replay(int device, Stream stream, const Replays& replays) {

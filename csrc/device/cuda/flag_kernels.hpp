@@ -24,6 +24,6 @@ void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays&
                          std::uint32_t number);
 
 // DeviceQueue::resolve().
-void launch_locate(int device, Stream stream, const ResolveArgs& args);
+void launch_resolve(int device, Stream stream, const ResolveArgs& args);
 
 }  // namespace mpigdr::gpu

@@ -31,7 +31,7 @@ struct FoldKernel {
 
 template <typename Codec, typename Op, bool kScaled>
 __global__ void __launch_bounds__(gpu::kThreads)
-    fold_located_kernel(const GPU_GRID_CONSTANT ResolvedFoldArgs args) {
+    fold_resolved_kernel(const GPU_GRID_CONSTANT ResolvedFoldArgs args) {
   __shared__ ResolvedFold resolved;
   if (threadIdx.x == 0) resolve_fold<Codec>(args, resolved);
   __syncthreads();
@@ -40,9 +40,9 @@ __global__ void __launch_bounds__(gpu::kThreads)
 }
 
 template <typename Codec, typename Op, bool kScaled>
-struct FoldLocatedKernel {
+struct FoldResolvedKernel {
   static const void* address() {
-    return reinterpret_cast<const void*>(&fold_located_kernel<Codec, Op, kScaled>);
+    return reinterpret_cast<const void*>(&fold_resolved_kernel<Codec, Op, kScaled>);
   }
   static inline const bool entered = gpu::enter_kernel(address());
   static void launch(const Args& args) {
@@ -55,7 +55,7 @@ struct FoldLocatedKernel {
 template <typename Codec, typename Op, bool kScaled>
 void fold(const Args& args) {
   if (args.resolved) {
-    if (args.count != 0) FoldLocatedKernel<Codec, Op, kScaled>::launch(args);
+    if (args.count != 0) FoldResolvedKernel<Codec, Op, kScaled>::launch(args);
     return;
   }
   with_fold_args<Codec>(args, [&]<int kCapacity>(const FoldArgs<kCapacity>& parameters) {

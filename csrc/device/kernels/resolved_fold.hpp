@@ -22,7 +22,7 @@ struct ResolvedFoldArgs {
   int source_count;
   int outputs;  // entries of the table from `first_output` on; 0: the result goes to dst alone
   int first_output;
-  Source sources[kMostLocated];
+  Source sources[kMostResolved];
 };
 static_assert(sizeof(ResolvedFoldArgs) <= 4096);
 
@@ -32,8 +32,8 @@ struct ResolvedFold {
   double factor;
   std::uint32_t divisor;
   int source_count, dst_count;
-  const void* sources[kMostLocated];
-  void* dsts[kMostLocated + 1];
+  const void* sources[kMostResolved];
+  void* dsts[kMostResolved + 1];
 };
 
 template <typename Access, typename Stored>
@@ -46,8 +46,8 @@ MPIGDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access valu
 // for too many sources and for elements that are not aligned.
 template <typename Codec>
 ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedReduce& args) {
-  if (reduce.source_count > kMostLocated || args.ranks > kMostLocated)
-    fail(ErrorCode::InvalidUsage, "source_count=", reduce.source_count, ": at most ", kMostLocated,
+  if (reduce.source_count > kMostResolved || args.ranks > kMostResolved)
+    fail(ErrorCode::InvalidUsage, "source_count=", reduce.source_count, ": at most ", kMostResolved,
          " sources are resolved by a device");
   ResolvedFoldArgs out;
   out.dst = reduce.dst;

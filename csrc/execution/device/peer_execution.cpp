@@ -42,7 +42,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       generation_(use / ipc::kSlots + 1),
       call_(call),
       flags_(std::move(flags)),
-      places_(!schedule_->places.empty() && node_->size() <= kMostLocated && node_->any_group_memory()),
+      places_(!schedule_->places.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
   static_assert(kMaxLanes <= ipc::kLanes);
   MPIGDR_CHECK(!schedule_->messages &&
@@ -130,10 +130,10 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   }
   const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
-  if (!places_ || !submit_located(step, local.args, queue)) mpigdr::submit(local, queue);
+  if (!places_ || !submit_resolved(step, local.args, queue)) mpigdr::submit(local, queue);
 }
 
-bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue) {
+bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue) {
   const std::size_t item = item_size(binding_.dtype);
   ResolvedReduce out;
   out.table = node_->table(slot_);
@@ -142,17 +142,17 @@ bool PeerExecution::submit_located(const Step& step, ReduceArgs args, DeviceQueu
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
-  bool is_located = out.to_outputs;
+  bool is_resolved = out.to_outputs;
   resolved_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);
     const Place* const at = schedule_->place(source);
     const bool input = at && at->buffer == Buffer::Input;
-    is_located |= input;
+    is_resolved |= input;
     const int owner = source.owner < 0 ? node_->rank() : source.owner;
     resolved_.push_back(input ? ResolvedSource{owner, at->offset * item} : ResolvedSource{});
   }
-  if (!is_located) return false;
+  if (!is_resolved) return false;
   if (!looked_) resolve_addresses(queue);  // behind the others' first Signal, and again behind each later one
   looked_ = true;
   out.resolved = resolved_.data();

@@ -56,7 +56,7 @@ class PeerExecution : public DeviceProgram {
   void submit_lane(int lane, DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
   // If it is a step whose addresses the device takes from what the others have shown; else false.
-  bool submit_located(const Step& step, ReduceArgs args, DeviceQueue& queue);
+  bool submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue);
   // What this rank shows of a buffer; 0: nothing.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
   // The device looks at what all have shown.

@@ -166,7 +166,7 @@ class DeviceNode {
   bool arrives(int owner, std::uint64_t nonce) const;
 
   static constexpr int kKinds = 5 + kLanes;
-  static constexpr int kTableWords = 2 * kMostLocated;
+  static constexpr int kTableWords = 2 * kMostResolved;
   std::size_t flag_bytes() const {
     return std::size_t{(kGraphSlot + 1)} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);
   }
