@@ -54,7 +54,7 @@ gpu-test: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
 	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target fakecuda_tests fakecuda_translate_others
 	$(CTEST) --test-dir $(EXTENSION_BUILD) -L fakecuda
-	$(BIN)/python -m pytest tests/test_gpu.py tests/test_simgpu.py tests/launch/test_device_losses.py $(ARGS)
+	$(BIN)/python -m pytest tests/gpu/test_gpu.py tests/gpu/test_simgpu.py tests/launch/test_device_losses.py $(ARGS)
 
 gpu-counts: $(VENV)/.package
 	@$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) > $(EXTENSION_BUILD)/gpu-counts.log

@@ -2,11 +2,10 @@
 
 import os
 
-# tests/spmd is run by test_spmd.py, once per number of ranks and launcher, tests/frameworks by
-# test_frameworks.py, tests/gpu by test_gpu.py; see support/spmd_main.py.
-collect_ignore = [] if "SPMD_REPORTS" in os.environ else ["spmd", "frameworks", "gpu"]
+# What a job's ranks run stands in ranks/, beside the test that starts the jobs (support/spmd.py).
+collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
-collect_ignore += [] if "TEST_MPI" in os.environ else ["mpi"]
+collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
 # tests/clients by `make test-clients`, which installs what it needs.
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
@@ -37,7 +36,9 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "smoke: runs under every launcher, not only under mpi-gdr run")
     config.addinivalue_line("markers", "algorithms: runs once more with every algorithm forced")
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")
-    config.addinivalue_line("markers", "cuda: needs CUDA tensors; skipped where tests/gpu runs on others")
+    config.addinivalue_line(
+        "markers", "cuda: needs CUDA tensors; skipped where tests/gpu/ranks runs on others"
+    )
     config.addinivalue_line("markers", "streams: needs a device with streams; skipped on CPU tensors")
     config.addinivalue_line(
         "markers", "simulated: needs the simulated accelerator; skipped on any other device"

@@ -47,7 +47,7 @@ step() {
 
 skipped() { ! [[ $1 =~ $only ]] || printf '%s\tskipped: %s\t0\t\n' "$1" "$2" | tee -a "$work/steps"; }
 
-# spmd RANKS [pytest arguments]: tests/gpu, all ranks on one GPU; RANK_UNDER: a program that runs each rank.
+# spmd RANKS [pytest arguments]: tests/gpu/ranks, all ranks on one GPU; RANK_UNDER: a program that runs each rank.
 spmd() {
   local reports python status=0 sharing=()
   reports=$(mktemp -d "$out/logs/ranks-$1.XXXX")
@@ -55,7 +55,7 @@ spmd() {
   python=$(command -v python3)
   # shellcheck disable=SC2086
   (cd "$root/tests" && SPMD_REPORTS=$reports exec python3 -m mpi_backend run -n "$1" "${sharing[@]}" -- ${RANK_UNDER:-} "$python" -u \
-    support/spmd_main.py gpu "${@:2}") || status=$?
+    support/spmd_main.py gpu/ranks "${@:2}") || status=$?
   [ $status = 0 ] || tail -n 200 "$reports"/rank*.log "$reports"/rank*.stacks 2> /dev/null
   grep -hE '(passed|failed|error).* in ' "$reports/rank0.log" | tail -n 1  # pytest's last word
   return $status

@@ -2,7 +2,7 @@
 
     make stubs
 
-Needs a built package. tests/test_stubs.py fails where these files and the extension differ.
+Needs a built package. tests/install/test_stubs.py fails where these files and the extension differ.
 """
 
 from __future__ import annotations

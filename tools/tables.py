@@ -2,7 +2,7 @@
 
     python tools/tables.py
 
-tests/test_pages.py fails where a page is behind.
+tests/docs/test_pages.py fails where a page is behind.
 """
 
 from __future__ import annotations

@@ -39,4 +39,4 @@ STORE_LAUNCHERS = [] if LIBRARY.own_build else ["torchrun", pytest.param("spawn"
 def test_smoke(tmp_path, launcher):
     environment = LIBRARY.environment()
     environment["MPI_GDR_P2P"] = "mpi" if launcher == "mpi-gdr run" else "auto"
-    assert run_spmd(tmp_path, launcher, 2, "spmd", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0
+    assert run_spmd(tmp_path, launcher, 2, "spmd/ranks", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0

@@ -1,4 +1,4 @@
-"""What the tests in tests/gpu share: the device, inputs, a float64 reference by NumPy or CuPy, slow kernels.
+"""What tests/gpu/ranks shares: the device, inputs, a float64 reference by NumPy or CuPy, slow kernels.
 
 SPMD_DEVICE=cpu|cuda|simgpu says on what the tensors are (simgpu: the simulated accelerator, tests/simgpu),
 SPMD_REFERENCE=numpy|cupy who computes what must come out.

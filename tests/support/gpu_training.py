@@ -1,4 +1,4 @@
-"""The small training of training.py on the device of tests/gpu."""
+"""The small training of training.py on the device of tests/gpu/ranks."""
 
 import torch.distributed as dist
 

@@ -23,7 +23,7 @@ def run_spmd(
     mpiexec: str | None = None,
     **env: str,
 ) -> int:
-    """Runs tests/spmd with pytest `arguments` on `size` ranks; the number of tests that each rank passed.
+    """Runs pytest with `arguments` (files, selection) on `size` ranks; the number of tests that all passed.
 
     `mpiexec`: what `mpi-gdr run` starts instead of the launcher of the MPI that the extension was built for.
     """

@@ -1,4 +1,4 @@
-"""A job of two ranks under torch's profiler and MPI_GDR_TRACE, for tests/test_tracing.py.
+"""A job of two ranks under torch's profiler and MPI_GDR_TRACE, for tests/launch/test_tracing.py.
 
     tracing_program.py FOLDER
 

@@ -1,5 +1,5 @@
 // The trace of the engine: what it records of operations and of the rounds of their lanes, what is dropped,
-// and how the file is laid out. tests/test_tracing.py reads the files of real jobs.
+// and how the file is laid out. tests/launch/test_tracing.py reads the files of real jobs.
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -9,7 +9,7 @@ from support import processes, simgpu_build
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-PROGRAM = Path(__file__).parent / "support" / "simgpu_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "simgpu_program.py"
 # Among the streams of one hardware queue all is in order, by accident.
 BY_ACCIDENT = (
     "other_streams_do_not_wait",

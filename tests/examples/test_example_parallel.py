@@ -10,7 +10,7 @@ from support import processes
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = ["--layers=2", "--heads=2", "--channels=32", "--block-size=32", "--batch-size=24"]
 TINY += ["--text-bytes=400000", "--device=cpu"]
 ALONE = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=1"]

@@ -63,12 +63,12 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
 
 
 def notices(tmp_path, way, timeout, **environment):
-    """What tests/gpu says; empty: nothing is wrong."""
+    """What tests/gpu/ranks says; empty: nothing is wrong."""
     size, gpus, chosen, env = WAYS[way]
     reports = tmp_path / f"reports-{time.monotonic()}"
     env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}
     try:
-        run_spmd(reports, "mpi-gdr run", size, "gpu", "-k", chosen, timeout=timeout, **env)
+        run_spmd(reports, "mpi-gdr run", size, "gpu/ranks", "-k", chosen, timeout=timeout, **env)
     except AssertionError as error:
         return str(error)
     return ""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support import processes
 
-PROGRAM = Path(__file__).parent / "support" / "ddp_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "ddp_program.py"
 
 
 def trained(launcher, size, backend, folder):

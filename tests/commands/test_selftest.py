@@ -48,7 +48,7 @@ def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
     known = [(a["variable"], a["name"]) for a in _C.schedule.algorithms() if not a["two_level"]]
     assert sorted(named) == sorted(known)
     assert selftest.algorithm_sets(3)[-1]["MPI_GDR_BARRIER_ALGO"] == "two_level"  # takes two nodes
-    few = [sets[0], sets[-1]]  # tests/test_spmd.py runs all of them
+    few = [sets[0], sets[-1]]  # tests/spmd/test_spmd.py runs all of them
     monkeypatch.setattr(selftest, "algorithm_sets", lambda n: few)
     assert selftest.main(["-n", "2", "--quick", "--json", "--algorithms"]) == 0
     report = json.loads(capsys.readouterr().out)

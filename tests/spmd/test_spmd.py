@@ -1,4 +1,4 @@
-"""Runs tests/spmd on several ranks, under each launcher."""
+"""Runs tests/spmd/ranks on several ranks, under each launcher."""
 
 import itertools
 import re
@@ -72,12 +72,12 @@ def test_mpi_launcher(tmp_path, size, pytestconfig):
     selection = [] if size == 3 else ["-k", "not test_pairs"]  # of which one number shows as much
     if size == 4 and not pytestconfig.getoption("--full"):
         selection = ["-m", "smoke"]
-    assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd", *selection) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd/ranks", *selection) > 0
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "spawn"])
 def test_store_launchers(tmp_path, launcher):
-    assert run_spmd(tmp_path, launcher, 2, "spmd", "-m", "smoke") > 0
+    assert run_spmd(tmp_path, launcher, 2, "spmd/ranks", "-m", "smoke") > 0
 
 
 def forced():
@@ -113,7 +113,7 @@ IN_CI = ("native", "two_level")
     [name if name in IN_CI else pytest.param(name, marks=pytest.mark.full) for name in FORCED],
 )
 def test_forced_algorithms(tmp_path, choice):
-    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd", "-m", "algorithms", **FORCED[choice]) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 3, "spmd/ranks", "-m", "algorithms", **FORCED[choice]) > 0
 
 
 def test_fewer_leaders_than_ranks(tmp_path):
@@ -121,7 +121,7 @@ def test_fewer_leaders_than_ranks(tmp_path):
     rows = "all_reduce:4K-1M:two_level#all_reduce:leaders=1:two_level"
     variables = {"MPI_GDR_SELECT": rows, "MPI_GDR_RANKS_PER_NODE": "2", "MPI_GDR_CHUNK_BYTES": "16K"}
     few = "test_all_reduce and int64 or test_large and bfloat16"
-    assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/test_reductions.py", "-k", few, **variables) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/ranks/test_reductions.py", "-k", few, **variables) > 0
 
 
 def full_grid(tmp_path, size, **env):
@@ -129,14 +129,14 @@ def full_grid(tmp_path, size, **env):
     env |= {"SPMD_GROUP_SECONDS": "600", "SPMD_HANG_SECONDS": "1800"}
     # Memory is kept, not handed back to the kernel and faulted in anew for every tensor.
     env |= {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
-    selection = ["spmd/test_grid.py", "--full", "-k", "test_product"]
+    selection = ["spmd/ranks/test_grid.py", "--full", "-k", "test_product"]
     assert run_spmd(tmp_path, "mpi-gdr run", size, *selection, timeout=7200, **env) > 0
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("size", range(1, 9))
 def test_full_grid(tmp_path, size):
-    """The whole product of tests/spmd/test_grid.py, of which test_mpi_launcher runs covering pairs."""
+    """The whole product of tests/spmd/ranks/test_grid.py, of which test_mpi_launcher runs covering pairs."""
     full_grid(tmp_path, size)
 
 

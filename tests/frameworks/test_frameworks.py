@@ -1,4 +1,4 @@
-"""Runs tests/frameworks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
+"""Runs tests/frameworks/ranks: what torch builds on a process group, over mpi-gdr. See docs/frameworks.md."""
 
 import pytest
 from support import processes
@@ -10,18 +10,18 @@ LIMITS = {"timeout": 600, "SPMD_HANG_SECONDS": "200"}
 
 
 def test_two_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks", "-m", "not mesh", **LIMITS) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 2, "frameworks/ranks", "-m", "not mesh", **LIMITS) > 0
 
 
 def test_four_ranks(tmp_path):
-    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks", "-m", "mesh", **LIMITS) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", 4, "frameworks/ranks", "-m", "mesh", **LIMITS) > 0
 
 
 def test_debug_detail(tmp_path):
     """torch wraps every group in one that compares shapes over Gloo before each collective."""
     selection = ["-m", "detail and not mesh"]
     passed = run_spmd(
-        tmp_path, "mpi-gdr run", 2, "frameworks", *selection, TORCH_DISTRIBUTED_DEBUG="DETAIL", **LIMITS
+        tmp_path, "mpi-gdr run", 2, "frameworks/ranks", *selection, TORCH_DISTRIBUTED_DEBUG="DETAIL", **LIMITS
     )
     assert passed > 0
 

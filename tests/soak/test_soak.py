@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import processes
 
-SOAK = Path(__file__).parent / "soak" / "soak.py"
+SOAK = Path(__file__).parent / "soak.py"
 
 
 def soak(size, *arguments):

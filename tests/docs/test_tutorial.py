@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "labs.py"
 # Programs of their own pages, and what others import.
 NOT_LABS = {"common.py", "memory.py", "resnet.py", "deepspeed_zero.py", "ranks_per_gpu.py"}

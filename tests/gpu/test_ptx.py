@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TRANSLATOR = Path(__file__).parent / "fakecuda" / "ptx.py"
+TRANSLATOR = Path(__file__).parents[1] / "fakecuda" / "ptx.py"
 KERNEL = """.version 9.0
 .target sm_90
 .address_size 64

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.command import mpi_gdr
 
-PROGRAM = Path(__file__).parent / "support" / "tracing_program.py"
+PROGRAM = Path(__file__).parents[1] / "support" / "tracing_program.py"
 RANKS = range(2)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import mpi_backend
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 

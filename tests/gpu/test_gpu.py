@@ -1,4 +1,4 @@
-"""Runs tests/gpu on several ranks: on GPUs made of software (tests/simgpu), with MPI_GDR_TEST_DEVICE=cuda on
+"""Runs tests/gpu/ranks: on GPUs made of software (tests/simgpu), with MPI_GDR_TEST_DEVICE=cuda on
 GPUs, with MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
 
 import os
@@ -23,7 +23,7 @@ def run(tmp_path, size, *selection, **env):
         env["MPI_GDR_RANKS_PER_GPU"] = str(-(-size // gpus))
     # What processes.clean_environment takes from the ranks, and they need.
     env |= {name: os.environ[name] for name in ("SPMD_NOTES", "SPMD_REFERENCE") if name in os.environ}
-    assert run_spmd(tmp_path, "mpi-gdr run", size, "gpu", *selection, SPMD_DEVICE=DEVICE, **env) > 0
+    assert run_spmd(tmp_path, "mpi-gdr run", size, "gpu/ranks", *selection, SPMD_DEVICE=DEVICE, **env) > 0
 
 
 @pytest.mark.skipif(DEVICE == "simgpu", reason="test_software_gpus")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support import processes
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def blocks(page, language):

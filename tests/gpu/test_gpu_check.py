@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import processes, simgpu_build
 
-SCRIPT = Path(__file__).parents[1] / "tools" / "gpu_check.sh"
+SCRIPT = Path(__file__).parents[2] / "tools" / "gpu_check.sh"
 PROBE = SCRIPT.with_name("gpu_probe.sh")
 MISSING = simgpu_build.missing()
 on_software = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))

@@ -15,7 +15,7 @@ from mpi_backend.extension import _C
 from mpi_backend.tune import table
 from mpi_backend.tune.report import summary
 
-PROGRAM = Path(__file__).parent / "launch" / "programs" / "selection.py"
+PROGRAM = Path(__file__).parents[1] / "launch" / "programs" / "selection.py"
 schedule = _C.schedule
 
 # ---- groups -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt"
 BACKENDS = ("gloo", "mpi-gdr")
 ITERATIONS = 20
 TIMEOUT = 60  # seconds a run; it takes a tenth of that

@@ -10,7 +10,7 @@ import pytest
 from setuptools.config.pyprojecttoml import load_file
 from support.command import clean_environment, mpi_gdr
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EXTRAS = load_file(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import processes
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "ranks_per_gpu.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ranks_per_gpu.py"
 TINY = ["--preset=tiny", "--dropout=0", "--iterations=12", "--warm-up=2"]
 
 
