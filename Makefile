@@ -1,6 +1,6 @@
 # From nothing to a trained model, or to all tests passed, in a local .venv:
 #   make train      the main job: the GPT example on 2 ranks
-#   make test       all tests: those of C++ (make unit), then those of Python on two workers (make pytest)
+#   make test       all tests: those of C++ (make unit), then those of Python on three workers (make pytest)
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
@@ -42,10 +42,10 @@ help:
 test: unit
 	$(MAKE) pytest
 
-# Two workers, since many tests wait for most of their time; ARGS="-n 0" for none. A file is one worker's, and
-# tests/conftest.py says which are begun first.
+# Three workers, since many tests wait for most of their time (two cores idle for a fifth of it with two); ARGS="-n 0"
+# for none. A file is one worker's, and tests/conftest.py says which are begun first.
 pytest: $(VENV)/.package
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)

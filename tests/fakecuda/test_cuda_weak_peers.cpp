@@ -1,5 +1,5 @@
-// What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/gpu/test_cuda_mutants.py runs these
-// for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
+// What a mutant of the software CUDA (gpu/mutant.hpp) has to get past: tests/gpu/test_cuda_mutants.py runs
+// these for each of them. Without a mutant they pass. Memory is weak, everything is submitted before anything
 // begins, and one rank, or one queue of each, is later than the others all the time.
 #include "carried_calls.hpp"
 #include "flag_messages.hpp"
