@@ -176,7 +176,7 @@ check-torch: $(VENV)/.tools
 	$(BIN)/python tools/check_torch_versions.py $(TORCH_VERSIONS)
 
 CMAKE_BUILD := $(BIN)/cmake --build
-CTEST := $(BIN)/ctest --output-on-failure --timeout 300 --parallel 3
+CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
 # Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
 RETIRED := spoiled|heeded|located|locate|Notify|Await|[a-z_]+_direct|StagedCall|StagedExecution

@@ -140,7 +140,7 @@ void Simulation::wait(std::size_t lane, std::uint32_t step) {
   const RankState& peer = ranks_[static_cast<std::size_t>(step_of(state, step).peer)];
   const auto number = static_cast<std::size_t>(state.number);
   if (number >= peer.lanes.size())
-    throw CheckFailure(where(lane, step) + " waits a lane that rank " +
+    throw CheckFailure(where(lane, step) + " waits for a lane that rank " +
                        std::to_string(step_of(state, step).peer) + " does not have");
   const std::size_t source = peer.lanes[number];
   const Waiting waiting{lane, step, state.consumed[source]++};

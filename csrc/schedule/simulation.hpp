@@ -54,7 +54,7 @@ class Simulation {
     Values values;
     Notice news;
   };
-  struct Waiting {  // an Wait
+  struct Waiting {  // a Wait
     std::size_t lane;
     std::uint32_t step;
     std::size_t number;  // of the Signal

@@ -166,7 +166,7 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     const bool any = peer == kAnySource;
     const auto type = send ? c10d::OpType::SEND : any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV;
     TensorCall call(&devices_, what, type, true, c10d::kUnsetTimeout);
-    if (any) call.title = "recvAnySource";
+    if (any && !send) call.title = "recvAnySource";
     call.inputs = call.outputs = {tensor};
     MessageCall message;
     message.send = send;

@@ -1,24 +1,20 @@
 """The example trains over Gloo and over mpi-gdr with the same curve, and goes on exactly where it stopped."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support import processes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt"
 BACKENDS = ("gloo", "mpi-gdr")
 ITERATIONS = 20
-TIMEOUT = 60  # seconds a run; it takes a tenth of that
 
 
-def launch(
-    *arguments: str, ranks: int = 2, script: Path = EXAMPLE / "train.py"
-) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+def launch(*arguments: str, ranks: int = 2, script: Path = EXAMPLE / "train.py") -> processes.Result:
+    command = [*processes.TORCHRUN, "--standalone", f"--nproc-per-node={ranks}"]
     command += [
         str(script),
         "--preset=tiny",
@@ -26,14 +22,11 @@ def launch(
         f"--iterations={ITERATIONS}",
         *arguments,
     ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
+    return processes.run(command)
 
 
 def train(*arguments: str, ranks: int = 2) -> str:
-    result = launch(*arguments, ranks=ranks)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+    return launch(*arguments, ranks=ranks).expect(0)
 
 
 def read(out: Path) -> list[dict]:
@@ -44,7 +37,7 @@ def losses(out: Path) -> list[tuple[str, int, float]]:
     return [(r["kind"], r["iteration"], r["loss"]) for r in read(out) if "loss" in r]
 
 
-def compare(a: Path, b: Path, *arguments: str) -> subprocess.CompletedProcess:
+def compare(a: Path, b: Path, *arguments: str) -> processes.Result:
     command = [
         sys.executable,
         str(EXAMPLE / "compare.py"),
@@ -52,7 +45,7 @@ def compare(a: Path, b: Path, *arguments: str) -> subprocess.CompletedProcess:
         str(b / "log.jsonl"),
         *arguments,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    return processes.run(command)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +98,7 @@ def test_backends_agree(finished, tmp_path):
     (gloo, _), (mpi_gdr, _) = finished("gloo"), finished("mpi-gdr")
     picture = tmp_path / "both.png"
     result = compare(gloo, mpi_gdr, "--tolerance=1e-3", f"--plot={picture}")
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.status == 0, result.tail()
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -118,23 +111,23 @@ def test_compare_finds_a_difference(finished, tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "log.jsonl").write_text("\n".join(text) + "\n")
     result = compare(whole, tmp_path / "changed")
-    assert result.returncode == 1
+    assert result.status == 1
     assert (
         f"largest difference: 0.01 ({record['kind']} loss of iteration {record['iteration']})"
-        in result.stdout
+        in result.output
     )
-    assert compare(whole, tmp_path / "changed", "--tolerance=0.1").returncode == 0
-    assert compare(whole, tmp_path / "short").returncode == 1
-    assert compare(whole, tmp_path / "short", "--partial").returncode == 0
+    assert compare(whole, tmp_path / "changed", "--tolerance=0.1").status == 0
+    assert compare(whole, tmp_path / "short").status == 1
+    assert compare(whole, tmp_path / "short", "--partial").status == 0
 
 
 def test_other_settings_do_not_resume(finished, tmp_path):
     whole, _ = finished("gloo")
     before = (whole / "log.jsonl").read_bytes()
     result = launch("--backend=gloo", f"--out={whole}", "--resume", "--seed=1", ranks=1)
-    assert result.returncode != 0
-    assert "seed=1337, now 1" in result.stderr
-    assert "ranks=2, now 1" in result.stderr
+    assert result.status != 0
+    assert "seed=1337, now 1" in result.output
+    assert "ranks=2, now 1" in result.output
     assert (whole / "log.jsonl").read_bytes() == before
 
 
@@ -156,17 +149,13 @@ train.Trainer.parameter_hashes = off_by_a_little
 sys.exit(train.main())
 """)
     result = launch("--backend=gloo", f"--out={tmp_path}", "--iterations=1", script=script)
-    assert result.returncode != 0
-    assert "parameters: DIFFERENT" in result.stdout
+    assert result.status != 0
+    assert "parameters: DIFFERENT" in result.output
     assert not read(tmp_path)[-1]["equal"]
 
 
 def test_one_process_without_launcher(tmp_path):
-    launcher = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    environment = {name: value for name, value in os.environ.items() if name not in launcher}
     command = [sys.executable, str(EXAMPLE / "train.py"), "--preset=tiny", "--device=cpu", "--iterations=5"]
     command += [f"--out={tmp_path}"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "bitwise equal on all 1 ranks" in result.stdout
+    assert "bitwise equal on all 1 ranks" in processes.run(command).expect(0)
     assert read(tmp_path)[-1]["exposed_ms"] is None

@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "descriptors for the store run out (M4)",
         "the limit is raised, or an error names it",
-        ("test_descriptors.py",),
+        ("launch/test_descriptors.py",),
     ),
     Fault(
         "torchrun is killed (M5)",

@@ -61,6 +61,10 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
 
 
+# Every limit here is for a machine that does nothing else. Only a hang needs it, so a busy machine gets more.
+PATIENCE = 4
+
+
 class Program:
     """A running program with all its children. Use as a context: nothing of it outlives the block."""
 
@@ -86,8 +90,9 @@ class Program:
         self._log.close()
 
     def finish(self, timeout: float) -> Result:
+        """Status None: it was killed after PATIENCE times as many seconds."""
         try:
-            status: int | None = self.process.wait(timeout)
+            status: int | None = self.process.wait(PATIENCE * timeout)
         except subprocess.TimeoutExpired:
             status = None
             with contextlib.suppress(ProcessLookupError):

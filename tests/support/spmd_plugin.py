@@ -20,6 +20,8 @@ SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 REPORTS = Path(os.environ["SPMD_REPORTS"])
 # The group's own deadline (support/spmd.py) is shorter, so that a wait in the backend ends with its message.
 HANG_SECONDS = int(os.environ.get("SPMD_HANG_SECONDS", "75"))
+# Longer: the others begin late where the machine is busy, and who hangs is to say so first.
+MEETING_SECONDS = HANG_SECONDS + 60
 
 
 class Events:
@@ -33,7 +35,7 @@ class Events:
 
 
 class Meeting:
-    """All ranks wait for each other, at most HANG_SECONDS."""
+    """All ranks wait for each other, at most MEETING_SECONDS."""
 
     def __init__(self):
         port_file = REPORTS / "port"
@@ -43,7 +45,7 @@ class Meeting:
             partial.write_text(str(self._store.port))
             partial.rename(port_file)
         else:
-            deadline = time.monotonic() + HANG_SECONDS
+            deadline = time.monotonic() + MEETING_SECONDS
             while not port_file.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             self._store = dist.TCPStore("127.0.0.1", int(port_file.read_text()), is_master=False)
@@ -57,7 +59,7 @@ class Meeting:
             self._store.add(f"{key}/failed", 1)
         if self._store.add(f"{key}/arrived", 1) == SIZE:
             self._store.set(f"{key}/all", "")
-        self._store.wait([f"{key}/all"], datetime.timedelta(seconds=HANG_SECONDS))
+        self._store.wait([f"{key}/all"], datetime.timedelta(seconds=MEETING_SECONDS))
         return self._store.add(f"{key}/failed", 0) == 0
 
 

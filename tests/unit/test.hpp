@@ -32,8 +32,7 @@ inline constexpr bool kSanitized = true;  // several times slower
 inline constexpr bool kSanitized = false;
 #endif
 
-inline int run(int argc, char** argv, unsigned seconds_per_test = 60) {
-  if (kSanitized) seconds_per_test *= 4;
+inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   int passed = 0, failed = 0;
   for (const Test& t : registry()) {
     if (argc > 1 && !std::strstr(t.name, argv[1])) continue;

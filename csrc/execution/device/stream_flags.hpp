@@ -30,7 +30,7 @@ void raise(std::atomic<Value>& flag, Value value) noexcept {
   }
 }
 
-// One operation's flags. Every value it writes or waits lies in (base, base + span].
+// One operation's flags. Every value it writes or waits for lies in (base, base + span].
 struct StreamFlags {
   Flag* flags = nullptr;
   std::uint32_t base = 0;
