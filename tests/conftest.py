@@ -1,6 +1,10 @@
 """Rules for all tests: what runs on several ranks and is not collected here, and what begins first."""
 
 import os
+import sys
+
+import pytest
+from support import processes, warm
 
 # What a job's ranks run stands in ranks/, beside the test that starts the jobs (support/spmd.py).
 collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
@@ -8,6 +12,15 @@ collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
 collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
 # tests/clients by `make test-clients`, which installs what it needs.
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
+
+# Folders whose jobs need not import torch in each process (support/warm.py): what they test is no launcher,
+# no end of a process, no installation.
+WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    processes.python = warm.python() if item.path.parent.name in WARM else sys.executable
 
 
 def pytest_addoption(parser):

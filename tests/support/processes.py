@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 BIN = Path(sys.executable).parent
+# What runs programs of Python: this one, or one that need not import torch (warm.py).
+python = sys.executable
 MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # Variables of a launcher or of a rendezvous: the tests themselves may run inside one.
@@ -69,9 +71,10 @@ class Program:
     """A running program with all its children. Use as a context: nothing of it outlives the block."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
+        words = [python if command[0] == sys.executable else str(command[0]), *map(str, command[1:])]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (not a pipe: nobody reads while it runs)
         self.process = subprocess.Popen(
-            [str(word) for word in command],
+            words,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
