@@ -62,16 +62,18 @@ def python() -> str:
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     sockets = [folder / str(number) for number in range(SERVERS)]
+    end, _ours = os.pipe()  # a server ends when nobody holds the other end
     servers = [
         subprocess.Popen(
             [sys.executable, "-m", "support.warm", str(path)],
-            stdin=subprocess.PIPE,  # its end is ours
+            stdin=end,
             cwd=Path(__file__).parents[1],
             env=processes.clean_environment(TORCH_DEVICE_BACKEND_AUTOLOAD="0"),
             start_new_session=True,
         )
         for path in sockets
     ]
+    os.close(end)
     client = [sys._base_executable, "-IS", __file__.replace(".py", "_client.py"), sys.executable, *sockets]  # type: ignore[attr-defined]
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} -- "$@"\n')
