@@ -1,7 +1,6 @@
 """Rules for all tests: what runs on several ranks and is not collected here, and what begins first."""
 
 import os
-import sys
 
 import pytest
 from support import processes, warm
@@ -14,13 +13,15 @@ collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Folders whose jobs need not import torch in each process (support/warm.py): what they test is no launcher,
-# no end of a process, no installation.
+# no end of a process, no installation. None with --full: what a program forgets to import is seen there.
+COLD = processes.python
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    processes.python = warm.python() if item.path.parent.name in WARM else sys.executable
+    forked = item.path.parent.name in WARM and not item.config.getoption("--full")
+    processes.python = warm.python if forked else COLD
 
 
 def pytest_addoption(parser):

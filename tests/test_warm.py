@@ -1,9 +1,12 @@
 """What tests take for Python (support/warm.py) does as Python does."""
 
+import contextlib
 import os
 import signal
 import subprocess
-import textwrap
+import threading
+import time
+from textwrap import dedent
 
 import pytest
 from support import processes, warm
@@ -11,44 +14,59 @@ from support import processes, warm
 TORCH_IS_HERE = "import sys; print('torch' in sys.modules)"
 
 
-def python(program, *arguments, **options):
-    environment = processes.clean_environment() | options.pop("env", {})
-    command = [warm.python(), "-u", "-c", textwrap.dedent(program), *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options)
+def python(*arguments, **env):
+    return processes.run([warm.python(), *arguments], **env)
+
+
+@contextlib.contextmanager
+def running(program, *arguments, env=None, **options):
+    command = [warm.python(), "-c", dedent(program), *arguments]
+    environment = processes.clean_environment() | (env or {})
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options) as process:
+        watchdog = threading.Timer(processes.PATIENCE * 60, process.kill)
+        watchdog.start()
+        yield process
+        watchdog.cancel()
 
 
 @pytest.mark.parametrize(
     ("environment", "taken"), [({}, True), ({"OMP_NUM_THREADS": "2"}, False), ({"TORCH_LOGS": "dist"}, False)]
 )
 def test_imports_nothing_anew_unless_the_environment_matters_there(environment, taken):
-    with python(TORCH_IS_HERE, env=environment) as program:
-        assert program.stdout.read() == f"{taken}\n"
+    assert python("-c", TORCH_IS_HERE, **environment).expect() == f"{taken}\n"
 
 
 def test_limits_of_its_own_are_not_those_of_a_server():
     command = ["prlimit", "--nofile=512", warm.python(), "-c", TORCH_IS_HERE]
-    assert subprocess.check_output(command, env=processes.clean_environment(), text=True) == "False\n"
+    assert processes.run(command).expect() == "False\n"
 
 
 def test_gets_what_a_program_inherits(tmp_path):
     reader, writer = os.pipe()
     inherited = {"cwd": tmp_path, "env": {"OF_THE_TEST": "yes"}, "pass_fds": [writer]}
-    with python(
+    with running(
         """
         import os, sys
         print(sys.argv[1:], os.getcwd(), os.environ["OF_THE_TEST"], sys.stdin.read(), os.sched_getaffinity(0))
         os.write(int(sys.argv[2]), b"by the pipe")
         """,
         "a b", str(writer), stdin=subprocess.PIPE, **inherited,
-    ) as program:  # fmt: skip
+    ) as process:  # fmt: skip
         os.close(writer)
-        said, _ = program.communicate("from here")
-        assert (
-            said.split("\n")[0]
-            == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}"
-        )
+        said, _ = process.communicate("from here")
+        assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
         assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # and nobody else can write there
     os.close(reader)
+
+
+def test_its_own_options_are_not_the_programs():
+    assert (
+        python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect() == "['-c', '-u', '-B']\n"
+    )
+
+
+def test_compiles_as_python_does():
+    assert "NameError" in python("-c", "def f(x: Undefined): pass").expect(1)
 
 
 @pytest.mark.parametrize(
@@ -60,39 +78,59 @@ def test_gets_what_a_program_inherits(tmp_path):
     ],
 )
 def test_ends_as_the_program_ends(program, status):
-    with python(program) as process:
-        assert process.wait() == status
+    python("-c", program).expect(status)
 
 
-def test_passes_signals_on():
-    with python(
+def test_passes_signals_on_and_runs_once():
+    with running(
         """
-        import signal, sys
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+        import os, signal
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(5))
         print("ready")
         signal.pause()
         """
-    ) as program:
-        assert program.stdout.readline() == "ready\n"
-        program.terminate()
-        assert program.wait() == 5
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        while process.poll() is None:  # some come when the program has ended, and its status is on the way
+            process.terminate()
+            time.sleep(0.001)
+        assert process.returncode == 5
+        assert process.stdout.read() == ""
+
+
+WITH_A_CHILD = """
+    import subprocess
+    child = subprocess.Popen(["sleep", "1000"])
+    print("ready")
+"""
 
 
 def test_when_killed_nothing_of_the_program_is_left():
-    with python(
-        """
-        import subprocess
-        with subprocess.Popen(["sleep", "1000"]):
-            print("ready")
-        """
-    ) as program:
-        assert program.stdout.readline() == "ready\n"
-        program.kill()
-        assert program.stdout.read() == ""  # its end comes when all who could write there have ended
+    with running(WITH_A_CHILD + "    child.wait()") as process:
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        assert process.stdout.read() == ""  # its end comes when all who could write there have ended
+
+
+def test_what_the_program_has_started_ends_with_it():
+    with running(WITH_A_CHILD) as process:
+        assert process.stdout.read() == "ready\n"
+        assert process.wait() == 0
+
+
+def test_the_program_ends_with_the_process_that_started_it():
+    waits = [warm.python(), "-c", "import time; print('ready'); time.sleep(1000)"]
+    with subprocess.Popen(
+        ["sh", "-c", '"$@" & wait', "sh", *waits],
+        env=processes.clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as shell:
+        assert shell.stdout.readline() == "ready\n"
+        shell.kill()
+        assert shell.stdout.read() == ""
 
 
 def test_children_of_the_program_need_not_import_either():
-    with python(
-        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {TORCH_IS_HERE!r}])"
-    ) as program:
-        assert program.stdout.read() == "True\n"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {TORCH_IS_HERE!r}])"
+    assert python("-c", program).expect() == "True\n"

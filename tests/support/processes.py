@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 BIN = Path(sys.executable).parent
-# What runs programs of Python: this one, or one that need not import torch (warm.py).
-python = sys.executable
 MPI_GDR_RUN = [sys.executable, "-m", "mpi_backend", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 # Variables of a launcher or of a rendezvous: the tests themselves may run inside one.
@@ -63,6 +61,11 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
 
 
+def python() -> str:
+    """What runs programs of Python. tests/conftest.py puts another one here, which need not import torch."""
+    return sys.executable
+
+
 # Every limit here is for a machine that does nothing else. Only a hang needs it, so a busy machine gets more.
 PATIENCE = 4
 
@@ -71,7 +74,7 @@ class Program:
     """A running program with all its children. Use as a context: nothing of it outlives the block."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: str | None = None) -> None:
-        words = [python if command[0] == sys.executable else str(command[0]), *map(str, command[1:])]
+        words = [python() if command[0] == sys.executable else str(command[0]), *map(str, command[1:])]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (not a pipe: nobody reads while it runs)
         self.process = subprocess.Popen(
             words,

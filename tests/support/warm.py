@@ -5,9 +5,10 @@ server runs then in a child of its own: with the arguments, environment, open fi
 one that was started, in a session of its own. Several servers take turns by chance, so that ranks differ in
 their addresses and hash seeds.
 
-What is different: the program is no child of the one that started it, and its process ID is not the one that
-was started. It gets the signals that a launcher sends, and SIGKILL as its end, but no SIGSTOP. Not for tests
-of launchers, of parents, and of what happens at `import torch`.
+What is different: the program is no child of the one that started it, its process ID is not the one that was
+started, and modules may be there that it has not imported itself. It gets the signals that a launcher sends,
+and SIGKILL as its end, but no SIGSTOP; it ends with the process that started it. Not for tests of launchers,
+of parents, and of what happens at `import torch`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import fcntl
 import gc
 import importlib
 import io
+import itertools
 import marshal
 import multiprocessing
 import os
@@ -52,7 +54,22 @@ IMPORTED = (
 MOST_FILES = 250  # that a message carries
 # What is read when Python starts, or by torch and its libraries when they are imported: a program for which
 # one of these is not as it is for the server is not taken.
-AT_START = ("PYTHON", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "OPENBLAS_", "LD_", "MALLOC_", "GLIBC_", "CUDA_")
+AT_START = (
+    *(
+        "PYTHON",
+        "TORCH_",
+        "PYTORCH_",
+        "OMP_",
+        "GOMP_",
+        "KMP_",
+        "MKL_",
+        "OPENBLAS_",
+        "LD_",
+        "MALLOC_",
+        "GLIBC_",
+    ),
+    *("CUDA_", "LANG", "LC_", "TZ"),
+)
 NOT_AT_START = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
 
@@ -74,12 +91,15 @@ def python() -> str:
         for path in sockets
     ]
     os.close(end)
-    client = [sys._base_executable, "-IS", __file__.replace(".py", "_client.py"), sys.executable, *sockets]  # type: ignore[attr-defined]
+    client = Path(__file__).with_name("warm_client.py")
+    command = [sys._base_executable, "-IS", client, sys.executable, *sockets]  # type: ignore[attr-defined]
     program = folder / "python"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} -- "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} -- "$@"\n')
     program.chmod(0o700)
+    until = time.monotonic() + processes.PATIENCE * 60
     while not all(path.exists() for path in sockets):
         assert all(server.poll() is None for server in servers), "a server of tests/support/warm.py has ended"
+        assert time.monotonic() < until, "a server of tests/support/warm.py does not start"
         time.sleep(0.05)
     return str(program)
 
@@ -89,6 +109,8 @@ class Request:
 
     def __init__(self, client: socket.socket) -> None:
         head, self._files, _, _ = socket.recv_fds(client, 4, MOST_FILES)
+        if len(head) < 4:
+            raise EOFError
         data = b""
         while len(data) < struct.unpack("=I", head)[0]:
             if not (more := client.recv(1 << 20)):
@@ -96,10 +118,11 @@ class Request:
             data += more
         self._what: dict[str, Any] = marshal.loads(data)
         pid = struct.unpack("=3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        self._arguments = [word for word in self._what["arguments"] if word not in ("-u", "-B")]
+        self._arguments = list(itertools.dropwhile(("-u", "-B").__contains__, self._what["arguments"]))
+        first = self._arguments[0] if self._arguments else "-"
         self.fits = (
             len(self._files) == len(self._what["files"])
-            and (self._arguments[0] in ("-c", "-m") or not self._arguments[0].startswith("-"))
+            and (first in ("-c", "-m") or not first.startswith("-"))
             and at_start(self._what["environment"]) == at_start(dict(os.environ))
             and surroundings(pid) == surroundings(os.getpid())
         )
@@ -119,11 +142,15 @@ class Request:
         os.sched_setaffinity(0, self._what["cores"])
         sys.executable = self._what["executable"]
         multiprocessing.set_executable(sys.executable)
-        sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0, closefd=False))  # type: ignore[misc]
-        sys.stdout = sys.__stdout__ = writer(1)  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = writer(2)  # type: ignore[misc]
+        multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+        tempfile.tempdir = None
+        sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc] # noqa: SIM115
+        sys.stdout = sys.__stdout__ = writer(1, "strict")  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = writer(2, "backslashreplace")  # type: ignore[misc]
+        import numpy
         import torch
 
+        numpy.random.seed()
         if torch._is_device_backend_autoload_enabled():
             torch._import_device_backends()
         run(*self._arguments)
@@ -159,8 +186,8 @@ def surroundings(pid: int) -> tuple[object, ...]:
     )
 
 
-def writer(fd: int) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), line_buffering=True, write_through=True)
+def writer(fd: int, errors: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), errors=errors, write_through=True)
 
 
 def run(program: str, *arguments: str) -> None:
@@ -173,12 +200,12 @@ def run(program: str, *arguments: str) -> None:
     elif program == "-c":
         sys.argv = ["-c", *arguments[1:]]
         sys.path[0] = ""
-        exec(compile(arguments[0], "<string>", "exec"), main.__dict__)
+        exec(compile(arguments[0], "<string>", "exec", dont_inherit=True), main.__dict__)
     else:
         sys.argv = [program, *arguments]
         sys.path[0] = os.path.dirname(os.path.realpath(program))
         main.__dict__["__file__"] = program
-        exec(compile(Path(program).read_bytes(), program, "exec"), main.__dict__)
+        exec(compile(Path(program).read_bytes(), program, "exec", dont_inherit=True), main.__dict__)
 
 
 def serve(path: str) -> Request:
@@ -192,6 +219,7 @@ def serve(path: str) -> Request:
             client = listener.accept()[0]
             with client:
                 if os.fork() == 0:
+                    listener.close()  # whoever connects after the server's end shall not wait
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     return forked(client)
     os._exit(0)
@@ -201,24 +229,25 @@ def forked(client: socket.socket) -> Request:
     """In a child of the server. Its own child is the program; itself it tells either side of the other."""
     try:
         request = Request(client)
-    except (OSError, EOFError):  # the client has ended
+        if not request.fits:
+            os._exit(0)
+        client.send(b"y")
+    except (OSError, EOFError):  # the client has been killed
         os._exit(1)
-    if not request.fits:
-        os._exit(0)
     if (program := os.fork()) == 0:
         return request
     request.close()
     ended = os.pidfd_open(program)
-    with contextlib.suppress(OSError):  # the client has been killed
-        client.send(b"y")
+    with contextlib.suppress(OSError):
         while ended not in select.select([client, ended], [], [])[0] and (number := client.recv(1)):
             os.kill(program, number[0])
-    if not select.select([ended], [], [], 0)[0]:
-        os.kill(program, signal.SIGKILL)  # it may not have its session yet
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(program, signal.SIGKILL)
-    with contextlib.suppress(OSError):  # the client has been killed
-        client.send(struct.pack("=i", os.waitpid(program, 0)[1]))
+    # Also where the program has ended: nothing that it has left in its session shall outlive it.
+    os.kill(program, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # it has no session yet
+        os.killpg(program, signal.SIGKILL)
+    status = os.waitpid(program, 0)[1]
+    with contextlib.suppress(OSError):
+        client.send(struct.pack("=i", status))
     os._exit(0)
 
 

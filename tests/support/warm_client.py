@@ -10,6 +10,7 @@ import marshal
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import struct
@@ -30,9 +31,8 @@ def inheritable_files():
     return found
 
 
-def hand_over(server):
+def hand_over(server, files):
     """True if the server runs the program."""
-    files = inheritable_files()
     mask = os.umask(0)
     os.umask(mask)
     request = marshal.dumps(
@@ -51,6 +51,23 @@ def hand_over(server):
     return server.recv(1) == b"y"
 
 
+def stand_for_it(server, parent):
+    """Until the program has ended, or this process's parent has: the program shall end then, too."""
+
+    def pass_on(number, _):
+        with contextlib.suppress(OSError):  # it has ended
+            server.send(bytes([number]))
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    answer = b""
+    if server in select.select([server, parent], [], [])[0]:
+        with contextlib.suppress(OSError):
+            answer = server.recv(4)
+    # No answer: what would have given it was killed, as by a lack of memory.
+    end_as(struct.unpack("=i", answer)[0] if len(answer) == 4 else signal.SIGKILL)
+
+
 def end_as(status):
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -62,17 +79,19 @@ def end_as(status):
 
 
 def main():
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
+    server = socket.socket(socket.AF_UNIX)
+    files = inheritable_files()
+    taken = False
+    with contextlib.suppress(OSError):
+        parent = os.pidfd_open(os.getppid())
         # By chance: ranks shall not all have the same addresses and the same order of sets.
         server.connect(random.choice(SERVERS))
-        if hand_over(server):
-            for number in PASSED_ON:
-                signal.signal(number, lambda number, _: server.send(bytes([number])))
-            answer = server.recv(4)
-            if len(answer) < 4:
-                end_as(signal.SIGKILL)  # the server was killed, and the program with it
-            end_as(struct.unpack("=i", answer)[0])
-    os.execv(PYTHON, [PYTHON, *ARGUMENTS])
+        taken = hand_over(server, files)
+    if not taken:
+        os.execv(PYTHON, [PYTHON, *ARGUMENTS])
+    for fd in {*files}.difference({2}):  # the program's own from now on
+        os.close(fd)
+    stand_for_it(server, parent)
 
 
 main()
