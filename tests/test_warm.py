@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -56,6 +57,20 @@ def test_gets_what_a_program_inherits(tmp_path):
         said, _ = process.communicate("from here")
         assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
         assert os.read(reader, 100) + os.read(reader, 1) == b"by the pipe"  # and nobody else can write there
+    os.close(reader)
+
+
+def test_what_it_inherits_is_open_until_it_ends():
+    reader, writer = os.pipe()
+    with running(
+        "import os, sys; os.close(int(sys.argv[1])); print('closed'); sys.stdin.read()",
+        str(writer), pass_fds=[writer], stdin=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        os.close(writer)
+        assert process.stdout.readline() == "closed\n"
+        assert select.select([reader], [], [], 0.5)[0] == []
+        process.communicate("")
+        assert os.read(reader, 1) == b""
     os.close(reader)
 
 

@@ -18,6 +18,9 @@ SECONDS = (5, 15, 60, 240)
 REPORT = 10  # after so many seconds somebody says that a rank is silent
 # After a cut of T seconds TCP tries again T seconds later at the latest, and never more than two minutes.
 PATIENCE = 180
+# TCP's tries begin 0.2 s after the first loss: one is after 6.2 s, the next after 12.6 s. On a busy machine
+# an interruption of 5 s may last until after the former.
+SHORT = 6
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Cell:
 class Seen:
     cell: Cell
     ranks: list[jobs.Ended]
+    lasted: float = 0  # seconds
     after: float | None = (
         None  # seconds from the interruption's end until all ranks went on. None: they did not
     )
@@ -75,7 +79,7 @@ class Seen:
             if rank.times("wrong"):
                 found.append(f"rank {rank.rank}: a wrong result")
         silent = [line for line in self.said if "has not been heard of" in line or "no answer for" in line]
-        if self.cell.seconds < REPORT and silent:
+        if self.lasted < SHORT and silent:
             found.append(f"reported before {REPORT} s")
         stopped = self.cell.interruption.stopped
         if self.cell.seconds > REPORT and len(stopped) == 1:
@@ -101,7 +105,7 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
             if plan.computes:
                 (events / "compute").touch()
                 time.sleep(1)
-            interrupt(bed, link, plan, running, cell.seconds)
+            seen.lasted = interrupt(bed, link, plan, running, cell.seconds)
             (events / "compute").unlink(missing_ok=True)
             seen.after = wait_for_all(events, len(plan.hosts), time.monotonic())
             time.sleep(1.5)  # ranks look at each other a few times a second
@@ -113,15 +117,19 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
 
 def interrupt(
     bed: Testbed, link: int, plan: Interruption, running: Sequence[tuple[jobs.Nursery, int]], seconds: float
-) -> None:
+) -> float:
+    """Returns how long it has lasted at most, in seconds."""
+
     def signal_all(number: int) -> None:
         for rank in plan.stopped:
             nursery, pid = running[rank]
             nursery.kill(pid, number)
 
+    began = time.monotonic()
     signal_all(signal.SIGSTOP) if plan.stopped else bed.cut("black hole", link)
     time.sleep(seconds)
     signal_all(signal.SIGCONT) if plan.stopped else bed.mend(link)
+    return time.monotonic() - began
 
 
 def wait_for_all(events: Path, ranks: int, since: float) -> float | None:

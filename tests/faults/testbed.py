@@ -1,7 +1,7 @@
 """Two nodes with a network between them, on one machine.
 
 A node is a set of namespaces (network, host name, processes, /dev/shm), so that MPI and mpi-gdr take it for
-a host; a switch is a bridge in a network namespace of its own. Nothing is added to the machine's own
+a host; switches are bridges in a network namespace of their own. Nothing is added to the machine's own
 namespaces, and all of it goes when the processes that hold the namespaces end.
 """
 
@@ -37,15 +37,15 @@ class Testbed:
     __test__ = False  # no tests, whatever its name says
 
     def __init__(self, stack: contextlib.ExitStack, links: int = 1) -> None:
-        self.switch = stack.enter_context(
-            Namespaces("switch", "ip link add br0 type bridge && ip link set br0 up")
-        )
+        self.switch = stack.enter_context(Namespaces("switch", "true"))
         self.nodes = [stack.enter_context(Namespaces(f"node{k}", NODE)) for k in range(2)]
         for link in range(links):
+            # A bridge each: on a common one a node answers for an address at any of its devices.
+            self.switch.ip("link", "add", f"br{link}", "up", "type", "bridge")
             for k, node in enumerate(self.nodes):
                 port = ("link", "add", f"p{k}.{link}", "type", "veth", "peer", "name", f"eth{link}")
                 self.switch.ip(*port, "netns", node.pid)
-                self.switch.ip("link", "set", f"p{k}.{link}", "master", "br0", "up")
+                self.switch.ip("link", "set", f"p{k}.{link}", "master", f"br{link}", "up")
                 node.ip("addr", "add", f"{address(k, link)}/24", "dev", f"eth{link}")
                 node.ip("link", "set", f"eth{link}", "up")
         self.nurseries = [stack.enter_context(jobs.Nursery(node.enter())) for node in self.nodes]
@@ -57,7 +57,7 @@ class Testbed:
             self.switch.ip("link", "set", f"p1.{link}", "nomaster")
 
     def mend(self, link: int = 0) -> None:
-        self.switch.ip("link", "set", f"p1.{link}", "master", "br0", "up")
+        self.switch.ip("link", "set", f"p1.{link}", "master", f"br{link}", "up")
 
     def start(
         self,

@@ -6,9 +6,10 @@ one that was started, in a session of its own. Several servers take turns by cha
 their addresses and hash seeds.
 
 What is different: the program is no child of the one that started it, its process ID is not the one that was
-started, and modules may be there that it has not imported itself. It gets the signals that a launcher sends,
-and SIGKILL as its end, but no SIGSTOP; it ends with the process that started it. Not for tests of launchers,
-of parents, and of what happens at `import torch`.
+started, modules may be there that it has not imported itself, and what it inherits is open until it has ended
+(else MPICH's launcher would see PMI's connection close before the process ends, and kill all ranks). It gets
+the signals that a launcher sends, and SIGKILL as its end, but no SIGSTOP; it ends with the process that
+started it. Not for tests of launchers, of parents, and of what happens at `import torch`.
 """
 
 from __future__ import annotations

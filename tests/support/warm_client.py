@@ -61,11 +61,15 @@ def stand_for_it(server, parent):
     for number in PASSED_ON:
         signal.signal(number, pass_on)
     answer = b""
+    ended = "the process that started it has"
     if server in select.select([server, parent], [], [])[0]:
+        ended = "its server has"
         with contextlib.suppress(OSError):
             answer = server.recv(4)
-    # No answer: what would have given it was killed, as by a lack of memory.
-    end_as(struct.unpack("=i", answer)[0] if len(answer) == 4 else signal.SIGKILL)
+    if len(answer) < 4:
+        os.write(2, f"{sys.argv[0]}: ends the program, since {ended} ended\n".encode())
+        end_as(signal.SIGKILL)
+    end_as(struct.unpack("=i", answer)[0])
 
 
 def end_as(status):
@@ -89,8 +93,6 @@ def main():
         taken = hand_over(server, files)
     if not taken:
         os.execv(PYTHON, [PYTHON, *ARGUMENTS])
-    for fd in {*files}.difference({2}):  # the program's own from now on
-        os.close(fd)
     stand_for_it(server, parent)
 
 

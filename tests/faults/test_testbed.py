@@ -1,0 +1,29 @@
+"""What the emulated network does."""
+
+import contextlib
+import sys
+
+import pytest
+from namespaces import hindrance
+from support import processes
+from testbed import Testbed, address
+
+
+def reachable(bed: Testbed, link: int) -> bool:
+    """Whether node 1 refuses a connection that node 0 asks for on this link."""
+    ask = f"import socket; socket.create_connection(('{address(1, link)}', 9), timeout=2)"
+    return (
+        "ConnectionRefused"
+        in processes.run([*bed.nodes[0].enter("-n"), sys.executable, "-IS", "-c", ask]).output
+    )
+
+
+@pytest.mark.skipif(bool(hindrance()), reason=hindrance())
+def test_a_link_is_cut_by_itself():
+    with contextlib.ExitStack() as stack:
+        bed = Testbed(stack, links=2)
+        bed.cut("black hole", 1)
+        assert [reachable(bed, link) for link in (0, 1)] == [True, False]
+        bed.mend(1)
+        bed.cut("link cut", 0)
+        assert [reachable(bed, link) for link in (0, 1)] == [False, True]
