@@ -14,8 +14,8 @@ collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Folders whose jobs need not import torch in each process (support/warm.py): what they test is no launcher,
 # no end of a process, no installation. None with --full: what a program forgets to import is seen there.
-COLD = processes.python
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
+COLD = processes.python
 
 
 @pytest.hookimpl(tryfirst=True)

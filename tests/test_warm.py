@@ -19,15 +19,21 @@ def python(*arguments, **env):
     return processes.run([warm.python(), *arguments], **env)
 
 
+def script(program, *arguments):
+    return [warm.python(), "-c", dedent(program), *arguments]
+
+
 @contextlib.contextmanager
-def running(program, *arguments, env=None, **options):
-    command = [warm.python(), "-c", dedent(program), *arguments]
+def running(command, env=None, **options):
     environment = processes.clean_environment() | (env or {})
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, **options) as process:
         watchdog = threading.Timer(processes.PATIENCE * 60, process.kill)
         watchdog.start()
-        yield process
-        watchdog.cancel()
+        try:
+            yield process
+        finally:
+            watchdog.cancel()
+            process.kill()
 
 
 @pytest.mark.parametrize(
@@ -44,15 +50,13 @@ def test_limits_of_its_own_are_not_those_of_a_server():
 
 def test_gets_what_a_program_inherits(tmp_path):
     reader, writer = os.pipe()
-    inherited = {"cwd": tmp_path, "env": {"OF_THE_TEST": "yes"}, "pass_fds": [writer]}
-    with running(
-        """
+    program = """
         import os, sys
         print(sys.argv[1:], os.getcwd(), os.environ["OF_THE_TEST"], sys.stdin.read(), os.sched_getaffinity(0))
         os.write(int(sys.argv[2]), b"by the pipe")
-        """,
-        "a b", str(writer), stdin=subprocess.PIPE, **inherited,
-    ) as process:  # fmt: skip
+    """
+    inherited = {"cwd": tmp_path, "env": {"OF_THE_TEST": "yes"}, "pass_fds": [writer]}
+    with running(script(program, "a b", str(writer)), stdin=subprocess.PIPE, **inherited) as process:
         os.close(writer)
         said, _ = process.communicate("from here")
         assert said == f"{['a b', str(writer)]} {tmp_path} yes from here {os.sched_getaffinity(0)}\n"
@@ -62,10 +66,10 @@ def test_gets_what_a_program_inherits(tmp_path):
 
 def test_what_it_inherits_is_open_until_it_ends():
     reader, writer = os.pipe()
-    with running(
-        "import os, sys; os.close(int(sys.argv[1])); print('closed'); sys.stdin.read()",
-        str(writer), pass_fds=[writer], stdin=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    closes = script(
+        "import os, sys; os.close(int(sys.argv[1])); print('closed'); sys.stdin.read()", str(writer)
+    )
+    with running(closes, pass_fds=[writer], stdin=subprocess.PIPE) as process:
         os.close(writer)
         assert process.stdout.readline() == "closed\n"
         assert select.select([reader], [], [], 0.5)[0] == []
@@ -75,9 +79,8 @@ def test_what_it_inherits_is_open_until_it_ends():
 
 
 def test_its_own_options_are_not_the_programs():
-    assert (
-        python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect() == "['-c', '-u', '-B']\n"
-    )
+    said = python("-u", "-B", "-c", "import sys; print(sys.argv)", "-u", "-B").expect()
+    assert said == "['-c', '-u', '-B']\n"
 
 
 def test_compiles_as_python_does():
@@ -97,14 +100,13 @@ def test_ends_as_the_program_ends(program, status):
 
 
 def test_passes_signals_on_and_runs_once():
-    with running(
-        """
+    program = """
         import os, signal
         signal.signal(signal.SIGTERM, lambda *_: os._exit(5))
         print("ready")
         signal.pause()
-        """
-    ) as process:
+    """
+    with running(script(program)) as process:
         assert process.stdout.readline() == "ready\n"
         while process.poll() is None:  # some come when the program has ended, and its status is on the way
             process.terminate()
@@ -121,26 +123,21 @@ WITH_A_CHILD = """
 
 
 def test_when_killed_nothing_of_the_program_is_left():
-    with running(WITH_A_CHILD + "    child.wait()") as process:
+    with running(script(WITH_A_CHILD + "    child.wait()")) as process:
         assert process.stdout.readline() == "ready\n"
         process.kill()
         assert process.stdout.read() == ""  # its end comes when all who could write there have ended
 
 
 def test_what_the_program_has_started_ends_with_it():
-    with running(WITH_A_CHILD) as process:
+    with running(script(WITH_A_CHILD)) as process:
         assert process.stdout.read() == "ready\n"
         assert process.wait() == 0
 
 
 def test_the_program_ends_with_the_process_that_started_it():
-    waits = [warm.python(), "-c", "import time; print('ready'); time.sleep(1000)"]
-    with subprocess.Popen(
-        ["sh", "-c", '"$@" & wait', "sh", *waits],
-        env=processes.clean_environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as shell:
+    waits = script("import time; print('ready'); time.sleep(1000)")
+    with running(["sh", "-c", '"$@" & wait', "sh", *waits]) as shell:
         assert shell.stdout.readline() == "ready\n"
         shell.kill()
         assert shell.stdout.read() == ""

@@ -18,9 +18,6 @@ SECONDS = (5, 15, 60, 240)
 REPORT = 10  # after so many seconds somebody says that a rank is silent
 # After a cut of T seconds TCP tries again T seconds later at the latest, and never more than two minutes.
 PATIENCE = 180
-# TCP's tries begin 0.2 s after the first loss: one is after 6.2 s, the next after 12.6 s. On a busy machine
-# an interruption of 5 s may last until after the former.
-SHORT = 6
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class Cell:
 class Seen:
     cell: Cell
     ranks: list[jobs.Ended]
-    lasted: float = 0  # seconds
+    lasted: float = 0  # the interruption, in seconds: longer on a busy machine
     after: float | None = (
         None  # seconds from the interruption's end until all ranks went on. None: they did not
     )
@@ -79,7 +76,7 @@ class Seen:
             if rank.times("wrong"):
                 found.append(f"rank {rank.rank}: a wrong result")
         silent = [line for line in self.said if "has not been heard of" in line or "no answer for" in line]
-        if self.lasted < SHORT and silent:
+        if self.cell.seconds < REPORT and silent:
             found.append(f"reported before {REPORT} s")
         stopped = self.cell.interruption.stopped
         if self.cell.seconds > REPORT and len(stopped) == 1:
@@ -91,7 +88,8 @@ class Seen:
         return found
 
     def story(self) -> str:
-        return "\n".join([str(self.cell), *self.problems(), *(rank.story() for rank in self.ranks)])
+        head = f"{self.cell}; it took {self.lasted:.1f} s"
+        return "\n".join([head, *self.problems(), *(rank.story() for rank in self.ranks)])
 
 
 def run(bed: Testbed, link: int, cell: Cell) -> Seen:

@@ -56,20 +56,21 @@ MOST_FILES = 250  # that a message carries
 # What is read when Python starts, or by torch and its libraries when they are imported: a program for which
 # one of these is not as it is for the server is not taken.
 AT_START = (
-    *(
-        "PYTHON",
-        "TORCH_",
-        "PYTORCH_",
-        "OMP_",
-        "GOMP_",
-        "KMP_",
-        "MKL_",
-        "OPENBLAS_",
-        "LD_",
-        "MALLOC_",
-        "GLIBC_",
-    ),
-    *("CUDA_", "LANG", "LC_", "TZ"),
+    "PYTHON",
+    "TORCH_",
+    "PYTORCH_",
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "CUDA_",
+    "LD_",
+    "MALLOC_",
+    "GLIBC_",
+    "LANG",
+    "LC_",
+    "TZ",
 )
 NOT_AT_START = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
