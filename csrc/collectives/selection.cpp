@@ -60,8 +60,8 @@ bool fits(const Row& row, const Traits& t) {
          !(row.even_blocks && t.uneven);
 }
 
-// Of the buffer or block of a call that goes through Staging.
-// That of a device is larger by this factor, and so are the chunks.
+// The largest buffer or block, in bytes, of a call that goes through staging memory. A device's staging
+// memory is 64 times as large, and so are its chunks.
 std::uint64_t staged_limit(int size, Reach reach) {
   return kStagedLimit / static_cast<unsigned>(size / 2) * (reach == Reach::Devices ? 64 : 1);
 }

@@ -23,7 +23,7 @@ from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
 from .report import Progress
 from .table import JobResult
 
-# all_to_all has one algorithm that all splits allow, messages none to choose.
+# Of all_to_all only one algorithm allows all splits, and messages have none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
 # What would choose instead of what is measured.
