@@ -7,6 +7,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "common/memory_reserve.hpp"
+#include "common/recycled.hpp"
 #include "engine/engine.hpp"
 #include "execution/device/program_part.hpp"
 
@@ -234,9 +235,9 @@ OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, 
         std::make_shared<std::pair<std::shared_ptr<void>, std::vector<std::shared_ptr<void>>>>(
             std::move(options.keepalive), std::move(made.device.kept));
   const bool on_device = options.stream || options.gate;
-  auto operation =
-      std::make_shared<Operation>(shared_from_this(), std::move(info), std::move(made.parts),
-                                  std::move(options.keepalive), options.background || on_device, on_device);
+  auto operation = std::allocate_shared<Operation>(Recycled<Operation>(), shared_from_this(), std::move(info),
+                                                   std::move(made.parts), std::move(options.keepalive),
+                                                   options.background || on_device, on_device);
   if (on_device) operation->on_release_device(releases(made.device.programs, options.gate));
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)

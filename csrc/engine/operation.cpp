@@ -9,7 +9,7 @@
 
 namespace mpigdr {
 
-Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo info, std::vector<Part> parts,
+Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
                      std::shared_ptr<void> keepalive, bool background, bool on_device)
     : group_(std::move(group)),
       info_(std::move(info)),

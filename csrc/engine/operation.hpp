@@ -54,7 +54,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
     std::unique_ptr<Execution> execution;
     bool done = false;
   };
-  Operation(std::shared_ptr<GroupState> group, OperationInfo info, std::vector<Part> parts,
+  Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
             std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }

@@ -45,7 +45,7 @@ std::string MpiBackend::algorithm(const CollectiveSpec& spec) {
   });
 }
 
-OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
+OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
                                    const std::shared_ptr<StreamResult>& result) {
   if (!described_.exchange(true, std::memory_order_relaxed)) group_->describe(getGroupDesc());
   options.name = call.name;
@@ -56,8 +56,8 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
     result->keep(std::move(call.held));
     options.keepalive =
         std::make_shared<decltype(std::pair(result, call.kept))>(result, std::move(call.kept));
-    return call.is_message() ? hand_over_messages(call, std::move(options), *result)
-                             : hand_over_collectives(call, std::move(options), *result);
+    return call.is_message() ? hand_over_messages(call, options, *result)
+                             : hand_over_collectives(call, options, *result);
   }
   options.keepalive =
       std::make_shared<decltype(std::pair(call.held, call.kept))>(std::move(call.held), std::move(call.kept));
@@ -65,7 +65,7 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions options,
   return group_->issue(std::move(call.calls), std::move(options));
 }
 
-void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions options, bool accelerator,
+void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
                        std::shared_ptr<StreamResult> result) {
   // Whether the engine ends the operation or refuses it is not known here: it may throw either way.
   if (hooks_->any())
@@ -75,7 +75,7 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions options, bo
                                                       op.finished_at(), op.finished_at() - op.started_at()));
     };
   if (call.on_accelerator() && !call.is_message()) share_devices(call);
-  OperationPtr operation = hand_over(call, std::move(options), result);
+  OperationPtr operation = hand_over(call, options, result);
   if (accelerator) {
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {
@@ -129,7 +129,7 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
   return made;
 }
 
-MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
+MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
   return with_torch_errors([&]() -> WorkPtr {
     bool joins;
     {
@@ -149,10 +149,10 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall call) {
       }
     }
     if (call.streams && call.streams->capturing(call.streams->current())) return capture(std::move(call));
-    IssueOptions shown = call.described();
+    IssueOptions options = call.described();
     auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
-    issue(*work, call, std::move(shown), call.accelerator, stream_result(call));
+    issue(*work, call, options, call.accelerator, stream_result(call));
     // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
     // thread.
     if (!call.async) work->complete();
@@ -235,11 +235,11 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
              "coalesced: collectives and messages on different devices in one block, ",
              "expected one device");
       group_->check(collectives.calls, collectives.name);  // before anything is sent
-      options.join = hand_over(messages, messages.described(), result);
+      IssueOptions first = messages.described();
+      options.join = hand_over(messages, first, result);
       std::move(messages.epilogues.begin(), messages.epilogues.end(), std::back_inserter(call.epilogues));
     }
-    issue(*block->work, call, std::move(options), collectives.accelerator || messages.accelerator,
-          std::move(result));
+    issue(*block->work, call, options, collectives.accelerator || messages.accelerator, std::move(result));
     return block->work;
   });
 }

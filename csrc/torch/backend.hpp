@@ -142,18 +142,19 @@ class MpiBackend : public c10d::Backend {
     std::unique_ptr<ProfiledCall> call;
   };
   Profile profile(const TensorCall& call, bool joins) const;
-  WorkPtr run(TensorCall call);
+  WorkPtr run(TensorCall&& call);
   // Hands what `call` holds to the engine, all but its epilogues; beside a device these, too, and notes in
   // `result` where its results will be.
-  OperationPtr hand_over(TensorCall& call, IssueOptions options, const std::shared_ptr<StreamResult>& result);
-  OperationPtr hand_over_collectives(TensorCall& call, IssueOptions options, StreamResult& result);
+  OperationPtr hand_over(TensorCall& call, IssueOptions& options,
+                         const std::shared_ptr<StreamResult>& result);
+  OperationPtr hand_over_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
   // While the current stream of the call's device is being captured: the call becomes part of that graph, or
   // is refused.
   WorkPtr capture(TensorCall call);
-  OperationPtr hand_over_messages(TensorCall& call, IssueOptions options, StreamResult& result);
+  OperationPtr hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
   // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
   // options join, is not in host memory.
-  void issue(MpiWork& work, TensorCall& call, IssueOptions options, bool accelerator,
+  void issue(MpiWork& work, TensorCall& call, IssueOptions& options, bool accelerator,
              std::shared_ptr<StreamResult> result);
   // Before the first collective on an accelerator's tensors: messages of the device's memory are tried, and
   // the ranks of a node tell each other where their devices' staging memory is. Blocks, once.

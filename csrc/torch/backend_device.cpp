@@ -137,7 +137,8 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
                  : "share no memory: " + why);
 }
 
-OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions options, StreamResult& result) {
+OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions& options,
+                                               StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
   const std::unique_ptr<DeviceQueue> queue = on.queue(caller);
@@ -185,7 +186,7 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   return work;
 }
 
-OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions options, StreamResult& result) {
+OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result) {
   const DeviceStreams& on = *call.streams;
   const c10::Stream caller = on.current();
   group_->check(call.calls, call.name);  // before the device hears of them

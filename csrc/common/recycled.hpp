@@ -1,0 +1,66 @@
+// Memory for objects that each operation makes one of. What one lets go of the next one takes: malloc keeps
+// few of a size at hand, and none above 1 KiB, while a window of messages makes and lets go of dozens at a
+// time.
+//
+// An allocator for std::allocate_shared. Threads: any, also in a forked child: nobody waits, whoever finds
+// the store in use goes to malloc.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+namespace mpigdr {
+
+// At most 128 pieces of one size; they are kept for good.
+template <std::size_t Bytes>
+class RecycledMemory {
+ public:
+  static void* take() {
+    void* memory = nullptr;
+    if (!in_use_.test_and_set(std::memory_order_acquire)) {
+      if (count_ > 0) memory = kept_[--count_];
+      in_use_.clear(std::memory_order_release);
+    }
+    return memory ? memory : ::operator new(Bytes);
+  }
+  static void give(void* memory) noexcept {
+    if (!in_use_.test_and_set(std::memory_order_acquire)) {
+      const bool room = count_ < kMost;
+      if (room) kept_[count_++] = memory;
+      in_use_.clear(std::memory_order_release);
+      if (room) return;
+    }
+    ::operator delete(memory);
+  }
+
+ private:
+#ifdef __SANITIZE_ADDRESS__
+  static constexpr std::size_t kMost = 0;  // what is used after its end shall be found
+#else
+  static constexpr std::size_t kMost = 128;
+#endif
+  static inline std::atomic_flag in_use_;
+  static inline std::size_t count_ = 0;                          // with in_use_
+  static inline std::array<void*, (kMost ? kMost : 1)> kept_{};  // with in_use_
+};
+
+template <typename T>
+struct Recycled {
+  using value_type = T;
+  Recycled() = default;
+  template <typename U>
+  Recycled(const Recycled<U>&) {}
+
+  T* allocate(std::size_t n) {
+    static_assert(alignof(T) <= alignof(std::max_align_t));
+    return n == 1 ? static_cast<T*>(RecycledMemory<sizeof(T)>::take()) : std::allocator<T>().allocate(n);
+  }
+  void deallocate(T* memory, std::size_t n) noexcept {
+    n == 1 ? RecycledMemory<sizeof(T)>::give(memory) : std::allocator<T>().deallocate(memory, n);
+  }
+  friend bool operator==(Recycled, Recycled) { return true; }
+};
+
+}  // namespace mpigdr
