@@ -6,12 +6,18 @@
 #include "common/memory_reserve.hpp"
 
 namespace mpigdr {
+namespace {
+
+// A caller that waits for one of many messages after another polls the rest in one of so many passes.
+constexpr int kPollAllEvery = 8;
+
+}  // namespace
 
 bool Progress::try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                         std::shared_ptr<const shm::NodeMemory>* memory) {
   const std::unique_lock role(role_, std::try_to_lock);
   if (!role) return false;
-  const bool moved = pass(nullptr);
+  const bool moved = pass(nullptr, awaited);
   endings_.take_unreleased(ended);
   if (bell && !moved && active_.size() == 1 && (!awaited || active_.front().get() == awaited) &&
       active_.front()->doorbell(*bell) && memory)
@@ -52,7 +58,7 @@ void Progress::set_current(const OperationPtr& operation) {
   current_.swap(before);
 }
 
-bool Progress::pass(const Operation* only) {
+bool Progress::pass(const Operation* only, const Operation* awaited) {
   if (outstanding_.stopped()) return false;  // MPI may be finalised already
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
@@ -63,7 +69,7 @@ bool Progress::pass(const Operation* only) {
       return arrived;
     }
     end_overdue(now);
-    return poll_active(now) || arrived;
+    return poll_active(now, awaited) || arrived;
   } catch (const std::bad_alloc&) {
     fail_for_want_of_memory();
   } catch (const NoMemory&) {
@@ -102,7 +108,10 @@ void Progress::start(GroupState& group) {
   } while (!started_.empty());  // those that ended at once made room
 }
 
-bool Progress::poll_active(Clock::time_point now) {
+bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
+  const auto first =
+      std::find_if(active_.begin(), active_.end(), [&](const OperationPtr& o) { return o.get() == awaited; });
+  if (first != active_.end()) first->swap(active_.front());
   bool moved = false;
   std::int64_t earliest = Outstanding::kNever;
   for (std::size_t i = 0; i < active_.size();) {
@@ -113,12 +122,14 @@ bool Progress::poll_active(Clock::time_point now) {
       active_.pop_back();
       moved = true;
       start(ended->group());  // its place in the window is free
+      if (ended.get() == awaited && ++brief_ < kPollAllEvery) return true;
     } else {
       moved |= active_[i]->rounds_done() != before;
       earliest = std::min<std::int64_t>(earliest, active_[i]->info().deadline.time_since_epoch().count());
       ++i;
     }
   }
+  brief_ = 0;
   outstanding_.set_taken_deadline(earliest);
   return moved;
 }

@@ -26,10 +26,10 @@ class Progress {
       : options_(options), outstanding_(outstanding), endings_(endings) {}
 
   // --- any thread ---
-  // One pass if the role is free. True if something moved. `ended`, empty: receives what
-  // Endings::take_unreleased() gives. If nothing moved, and `awaited` (null: whatever) is all that is under
-  // way and waits for one flag, `bell` is that, and `memory` what it stands in, for whoever does not hold the
-  // operation.
+  // One pass if the role is free: `awaited` first and, if that ends it, not always the others. True if
+  // something moved. `ended`, empty: receives what Endings::take_unreleased() gives. If nothing moved, and
+  // `awaited` (null: whatever) is all that is under way and waits for one flag, `bell` is that, and `memory`
+  // what it stands in, for whoever does not hold the operation.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
   // The first steps of this operation, if the role is free and this is all there is to begin, without polling
@@ -63,10 +63,10 @@ class Progress {
 
   // All with the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if
   // it did.
-  bool pass(const Operation* only);
+  bool pass(const Operation* only, const Operation* awaited = nullptr);
   bool take_in(const Operation* only);
   void start(GroupState& group);
-  bool poll_active(Clock::time_point now);
+  bool poll_active(Clock::time_point now, const Operation* awaited);
   bool advance(const OperationPtr& operation, Clock::time_point now);
   // Ends operations that wait for their turn and are overdue.
   void end_overdue(Clock::time_point now);
@@ -82,6 +82,7 @@ class Progress {
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
+  int brief_ = 0;                                                // passes since one polled all of active_
 
   // Written by the role holder, read by any thread.
   std::atomic<std::int64_t> pass_began_{0};  // Clock ticks; 0: nobody is in a pass

@@ -179,6 +179,35 @@ TEST(collectives_end_with_the_messages_that_they_join) {
   world.close();
 }
 
+TEST(who_waits_for_one_message_of_many_does_not_poll_them_all_each_time) {
+  struct Polls : Observer {
+    std::atomic<int> count{0};
+    void entered(std::uint64_t) override { ++count; }
+  };
+  const auto polls = std::make_shared<Polls>();
+  World world(2, {.engine = {.observers = {polls}}});
+  constexpr int kOthers = 50, kMessages = 100;
+  char byte = 0;
+  for (int i = 0; i < kMessages; ++i)
+    world.ranks[1].engine->wait(
+        *world.ranks[1].group->issue({MessageCall{true, &byte, 1, 0, 1}}, named("send", foreground())));
+  std::vector<OperationPtr> others;
+  const auto receive = [&](int tag) {
+    return world.ranks[0].group->issue({MessageCall{false, &byte, 1, 1, tag}}, named("recv", foreground()));
+  };
+  for (int i = 0; i < kOthers; ++i) others.push_back(receive(2));
+  world.ranks[0].engine->wait(*receive(1));  // which starts them
+  polls->count = 0;
+  for (int i = 1; i < kMessages; ++i) world.ranks[0].engine->wait(*receive(1));
+  CHECK(polls->count < kMessages * (kOthers / 4));
+  CHECK(polls->count > kMessages * (kOthers / 16));  // but now and then
+  for (int i = 0; i < kOthers; ++i)
+    world.ranks[1].engine->wait(
+        *world.ranks[1].group->issue({MessageCall{true, &byte, 1, 0, 2}}, named("send", foreground())));
+  for (const OperationPtr& other : others) world.ranks[0].engine->wait(*other);
+  world.close();
+}
+
 TEST(messages_do_not_block_and_tell_their_source) {
   World world(3);
   world.run([&](int r) {
