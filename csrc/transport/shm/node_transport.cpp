@@ -198,7 +198,9 @@ class NodeTransport final : public Transport {
       push_queued(peer);
       push_streams(peer);
       copy_in(peer);
-      peer.copy.help(peer.offered, kMostCopied);
+      // Where both have something to copy, each its own: one system call a message, and no wait for the
+      // other's.
+      if (peer.copies.empty()) peer.copy.help(peer.offered, kMostCopied);
     }
   }
 

@@ -18,7 +18,7 @@ constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xff
 // Of a message, equal at both ends. Small enough that both get some of it and neither waits long for the
 // other's last one, large enough that the kernel's call is paid for.
 std::size_t chunk_of(std::size_t bytes) {
-  constexpr std::size_t kLeast = 32 * 1024, kMost = 128 * 1024, kGrain = 4096;
+  constexpr std::size_t kLeast = 32 * 1024, kMost = 256 * 1024, kGrain = 4096;
   return std::clamp((bytes / 4 + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
 }
 
