@@ -202,6 +202,12 @@ void Engine::close(GroupState& group) {
   if (role) progress_.close(group);
 }
 
+void Engine::settle(std::chrono::milliseconds patience) const {
+  const auto until = Clock::now() + patience;
+  while (outstanding_.background() > 0 && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 bool Engine::shutdown() {
   if (outstanding_.stopped()) return ended_well_;
   progress_thread_.stop(std::chrono::seconds(2));

@@ -74,6 +74,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // a failed group the transport is leaked: peers may still write to memory it knows.
   void close(GroupState& group);
 
+  // Until nothing is outstanding in the background, for so long at most. Does not touch the transport.
+  void settle(std::chrono::milliseconds patience) const;
+
   // Stops the threads. Operations still outstanding fail with Aborted, without the transport's help. False if
   // MPI must not be called any more: a thread is still inside the transport and is left behind, or something
   // was outstanding. Idempotent.

@@ -250,7 +250,7 @@ void Job::finalize(const std::string& failure) noexcept {
   std::string unsettled;
   try {
     unsettled = liveness_.unsettled();
-    if (!failure.empty()) network_.mark_failed();
+    if (!failure.empty()) network_.mark_failed("an uncaught exception");
     Engine* engine;
     std::unique_ptr<FlightSignal> flight_signal;
     {
@@ -266,17 +266,24 @@ void Job::finalize(const std::string& failure) noexcept {
     liveness_.end(why);
     // Those that wait for this rank shall not wait longer than they must.
     if (failed) liveness_.farewell(false, milliseconds(1500));
-    if (engine && !engine->shutdown()) network_.mark_failed();
+    // What a device or a peer has ended may only not have been noticed yet.
+    if (engine && !failed) engine->settle(std::chrono::seconds(1));
+    if (engine && !engine->shutdown())
+      network_.mark_failed(engine->left_behind() ? "a thread is inside the MPI library"
+                                                 : "operations were under way when the program ended");
     if (network_.failed()) liveness_.farewell(false, milliseconds(1500));  // unless that was said before
     stuck = engine && engine->left_behind();
     write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
+    // Of an exception the interpreter tells.
+    if (const char* const why = network_.failure(); why && failure.empty() && network_.started())
+      log(LogLevel::Warn, "INIT", "this rank does not call MPI_Finalize: ", why);
   } catch (...) {
-    network_.mark_failed();
+    network_.mark_failed("no memory");
   }
   const auto start = Clock::now();
   bool told = false;
-  const bool finalized = network_.finalize(orderly, [&] {
+  const bool finalized = network_.finalize(orderly && failure.empty(), [&] {
     // Most ranks come within this time, and need no word from anyone.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
       told = true;

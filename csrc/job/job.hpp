@@ -78,7 +78,7 @@ class Job {
   void start_from_launcher(int rank, int size, std::chrono::milliseconds timeout);
 
   // An operation failed: to end the network would wait for peers that may be gone.
-  void note_failure() { network_.mark_failed(); }
+  void note_failure(const char* why) { network_.mark_failed(why); }
 
   // The group is closed; if it was well, its communicators are freed.
   void group_closed(const Group& group);

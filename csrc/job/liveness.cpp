@@ -215,7 +215,7 @@ void Liveness::on_news(const News& news, bool found_here) {
 }
 
 void Liveness::lose(const News& news) {
-  network_.mark_failed();  // MPI_Finalize would wait for it
+  network_.mark_failed("a rank was lost");  // MPI_Finalize would wait for it
   const bool self = contains(news.ranks, rank());
   const std::vector<Open> open_now = open_groups();
   std::vector<GroupState*> lost;

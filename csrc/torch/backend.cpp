@@ -287,7 +287,7 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
   with_torch_errors([&] {
-    if (group_->outstanding() > 0) this_job().note_failure();
+    if (group_->outstanding() > 0) this_job().note_failure("a group was aborted with operations under way");
     group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);
   });

@@ -79,7 +79,7 @@ void MpiWork::settle() {
   if (settled_->load(std::memory_order_relaxed)) return;
   error_ = translate(operation_->error());
   if (error_) {
-    this_job().note_failure();
+    this_job().note_failure("an operation failed");
   } else {
     try {
       at::NoGradGuard no_grad;  // copies into tensors that may require gradients

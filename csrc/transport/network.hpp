@@ -72,9 +72,11 @@ class Network {
   // come. True if the network was ended by this call. Never throws.
   virtual bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept = 0;
 
-  // An operation failed or was given up: peers may be gone, and finalize() would wait for them.
-  virtual void mark_failed() noexcept = 0;
-  virtual bool failed() const noexcept = 0;
+  // An operation failed or was given up: peers may be gone, and finalize() would wait for them. `why`, a
+  // literal, is for whoever asks why there was no end; the first one stands.
+  virtual void mark_failed(const char* why) noexcept = 0;
+  virtual const char* failure() const noexcept = 0;  // null: none
+  bool failed() const noexcept { return failure() != nullptr; }
 
   // Of now, once started; what was handed out before stays as it was. By then a network has exchanged these
   // records, opened the boards of its host, and begun the Signer's session with bytes that only ranks know.

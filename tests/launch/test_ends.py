@@ -118,6 +118,16 @@ def test_a_failure_that_nobody_notices_is_one(tmp_path, capsys, what):
         logs[missing].write_bytes(kept)
 
 
+def test_a_rank_that_ends_after_a_failure_says_so_and_the_others_live_on():
+    """Under mpiexec, which would kill them, and report status 0."""
+    output = processes.run(
+        [processes.mpiexec(), "-n", "2", sys.executable, PROGRAMS / "ends_first.py"], 60
+    ).expect(0)
+    assert "rank 1 has saved its results" in output
+    assert re.search(r"\[0/2\] mpi-gdr WARN .*does not call MPI_Finalize: a group was aborted", output), output
+    assert re.search(r"rank 1: ends without MPI_Finalize|\[1/2\].*does not call MPI_Finalize", output), output
+
+
 @pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
 def test_a_process_may_initialise_again_with_another_rank(tmp_path, launcher):
     program = [PROGRAMS / "again.py", "env" if launcher == "torchrun" else tmp_path]

@@ -188,7 +188,7 @@ void aborts() {
   start();
   meet("started");
   if (my_rank == 0) MPI_Abort(MPI_COMM_WORLD, 42);
-  mpi::network().mark_failed();
+  mpi::network().mark_failed("as a test");
   mpi::network().finalize();
   REQUIRE(!mpi::info().finalized);
 }

@@ -58,10 +58,13 @@ class LoopbackNetwork final : public Network {
     members_ = members;
   }
   bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept override {
-    return started_ && orderly && !failed_ && (!missing || missing().empty());
+    return started_ && orderly && !failed() && (!missing || missing().empty());
   }
-  void mark_failed() noexcept override { failed_ = true; }
-  bool failed() const noexcept override { return failed_; }
+  void mark_failed(const char* why) noexcept override {
+    const char* none = nullptr;
+    failure_.compare_exchange_strong(none, why);
+  }
+  const char* failure() const noexcept override { return failure_; }
   std::shared_ptr<const Membership> membership() const override {
     const std::lock_guard lock(mutex_);
     return members_;
@@ -78,7 +81,8 @@ class LoopbackNetwork final : public Network {
   const int size_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Membership> members_;
-  std::atomic<bool> started_{false}, failed_{false};
+  std::atomic<bool> started_{false};
+  std::atomic<const char*> failure_{nullptr};
 };
 
 }  // namespace

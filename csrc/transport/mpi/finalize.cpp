@@ -1,9 +1,13 @@
 // The end of MPI: only when it is certain that it will not hang.
 #include <mpi.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "bootstrap/watchdog.hpp"
@@ -18,11 +22,15 @@ using std::chrono::steady_clock;
 // MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
                     const std::function<std::string()>& missing) {
+  const auto without_end = [&s](const std::string& why) {
+    report(s.rank, "ends without MPI_Finalize: " + why);
+    return false;
+  };
   // A rank that is missing by now has not passed this barrier, but may have been in it and given up: then it
   // would end well here, and MPI_Finalize would not.
-  if (missing && !missing().empty()) return false;
+  if (const std::string text = missing ? missing() : ""; !text.empty()) return without_end(text);
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return false;
+  if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return without_end("MPI_Ibarrier failed");
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
@@ -31,7 +39,8 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
   std::chrono::microseconds pause(10);
   for (;;) {
     int done = 0;
-    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+      return without_end("MPI_Test of the last barrier failed");
     if (done) return true;
     const auto now = steady_clock::now();
     if (now > start + patience) {
@@ -49,14 +58,24 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
       std::string text = missing();
       if (!text.empty() && since == steady_clock::time_point{}) since = now;
       // A rank may be ahead: past this barrier and at its end already.
-      if (!text.empty() && now - since > std::chrono::seconds(1)) {
-        report(s.rank, "ends without MPI_Finalize: " + text);
-        return false;
-      }
+      if (!text.empty() && now - since > std::chrono::seconds(1)) return without_end(text);
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(2000));
   }
+}
+
+// Of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the ranks that still
+// run, and reports status 0, when a connection closes without this word of PMI-1. The answer is waited for
+// because hydra fails where it cannot send it. Other launchers speak otherwise on this descriptor.
+void take_leave_of_hydra(const State& s) {
+  const char* const number = std::getenv("PMI_FD");
+  if (!s.under_launcher || !number || !std::getenv("HYDI_CONTROL_FD")) return;
+  constexpr std::string_view kLine = "cmd=finalize\n";
+  pollfd pmi{std::atoi(number), POLLIN, 0};
+  if (::send(pmi.fd, kLine.data(), kLine.size(), MSG_NOSIGNAL) < 0 || ::poll(&pmi, 1, 1000) <= 0) return;
+  char answer[64];
+  [[maybe_unused]] const ssize_t got = ::recv(pmi.fd, answer, sizeof answer, MSG_DONTWAIT);
 }
 
 }  // namespace
@@ -64,7 +83,11 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
 bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
   State& s = state();
   if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return false;
-  if (s.failed.load(std::memory_order_acquire) || mpi_is_finalized()) return false;
+  if (mpi_is_finalized()) return false;
+  if (s.failure.load(std::memory_order_acquire)) {
+    if (orderly) take_leave_of_hydra(s);
+    return false;
+  }
   s.ready.store(false, std::memory_order_release);
   try {
     constexpr std::chrono::seconds kStuck(30), kDisorderly(30);
@@ -73,11 +96,15 @@ bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& miss
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
       Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
-      if (!all_ranks_come(s, patience, missing)) return false;
+      if (!all_ranks_come(s, patience, missing)) {
+        if (orderly) take_leave_of_hydra(s);
+        return false;
+      }
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);
-    return MPI_Finalize() == MPI_SUCCESS;
+    if (MPI_Finalize() == MPI_SUCCESS) return true;
+    report(s.rank, "MPI_Finalize failed");
   } catch (const std::exception& e) {
     report(s.rank, std::string("MPI is not finalised: ") + e.what());
   }

@@ -114,8 +114,11 @@ MpiNetwork& network() {
 }
 
 bool MpiNetwork::started() const { return state().ready.load(std::memory_order_acquire); }
-bool MpiNetwork::failed() const noexcept { return state().failed.load(std::memory_order_acquire); }
-void MpiNetwork::mark_failed() noexcept { state().failed.store(true, std::memory_order_release); }
+const char* MpiNetwork::failure() const noexcept { return state().failure.load(std::memory_order_acquire); }
+void MpiNetwork::mark_failed(const char* why) noexcept {
+  const char* none = nullptr;
+  state().failure.compare_exchange_strong(none, why, std::memory_order_acq_rel);
+}
 std::shared_ptr<const Membership> MpiNetwork::membership() const {
   const std::lock_guard lock(state().members_mutex);
   return state().members;
@@ -135,7 +138,7 @@ std::vector<std::string> MpiNetwork::summary() const {
 }
 
 void raise(int code, const std::string& operation) {
-  network().mark_failed();
+  network().mark_failed("a call of the MPI library failed");
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) length = 0;

@@ -179,7 +179,7 @@ std::function<void()> look_for_lost(const char* when, const NetworkOptions& o,
     if (o.poll) o.poll();
     const std::string lost = find_lost(processes, rank, false);
     if (lost.empty()) return;
-    network().mark_failed();  // the end of this process does not wait for it either
+    network().mark_failed("a rank was lost");  // the end of this process does not wait for it either
     fail(ErrorCode::Remote, when, ": ", lost);
   };
 }

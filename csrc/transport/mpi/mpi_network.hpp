@@ -24,8 +24,8 @@ class MpiNetwork final : public Network {
   // come here in time (under a launcher: rendezvous_timeout, since launchers may end a job of which one rank
   // left early). Otherwise it leaves MPI as it is. Ends the process if MPI_Finalize hangs.
   bool finalize(bool orderly = true, const std::function<std::string()>& missing = {}) noexcept override;
-  void mark_failed() noexcept override;
-  bool failed() const noexcept override;
+  void mark_failed(const char* why) noexcept override;
+  const char* failure() const noexcept override;
   std::shared_ptr<const Membership> membership() const override;
   void on_abort(std::function<void(const std::string&)> announce) override;
   bool gpu_aware() const override;

@@ -122,7 +122,7 @@ class MpiTransport final : public Transport {
   void abandon(Request& request) override {
     if (!request.active) return;
     request.active = false;
-    network().mark_failed();
+    network().mark_failed("messages of an operation that failed were under way");
     if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
@@ -154,7 +154,7 @@ class MpiTransport final : public Transport {
     const State& s = state();
     if (group_ == MPI_COMM_NULL) return;
     const bool freeable =
-        !s.failed.load(std::memory_order_acquire) && s.pid == ::getpid() && !mpi_is_finalized();
+        !s.failure.load(std::memory_order_acquire) && s.pid == ::getpid() && !mpi_is_finalized();
     for (MPI_Comm* comm : {&channels_[0], &channels_[1], &channels_[2], &group_}) {
       if (freeable && *comm != MPI_COMM_NULL) MPI_Comm_free(comm);
       *comm = MPI_COMM_NULL;

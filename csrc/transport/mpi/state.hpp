@@ -27,8 +27,8 @@ struct State {
   bool started_by_us = false;
   bool under_launcher = false;
   std::chrono::milliseconds finalize_timeout{0};
-  std::atomic<bool> ready{false};  // release: everything above is set
-  std::atomic<bool> failed{false};
+  std::atomic<bool> ready{false};             // release: everything above is set
+  std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };
 
 // Leaked: it outlives atexit handlers.

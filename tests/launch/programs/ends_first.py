@@ -1,0 +1,21 @@
+"""Rank 0 catches the error of an operation that was aborted, and ends long before rank 1."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("mpi-gdr")
+rank = dist.get_rank()
+group = dist.new_group()
+if rank == 0:
+    work = group.recv([torch.empty(3)], 1, 0)  # nobody sends
+    group._get_backend(torch.device("cpu")).abort()
+    try:
+        work.wait()
+    except dist.DistBackendError:
+        print("caught", flush=True)
+dist.destroy_process_group()
+if rank == 1:
+    time.sleep(3)
+    print("rank 1 has saved its results", flush=True)
