@@ -27,6 +27,8 @@ constexpr nanoseconds kHandOver = microseconds(20);
 // To get up costs a core some 10 us, which it takes from callers that do without this thread all the time:
 // their naps grow up to so many times the longest.
 constexpr int kNapsBesideCallers = 4;
+// What is When::Later is left alone for so many of the longest naps, at most.
+constexpr int kNapsLeft = 16;
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
 // Where others keep the cores for time slices, or ranks share them and devices wait: a yield costs the
@@ -57,9 +59,14 @@ void ProgressThread::begin(std::shared_ptr<Engine> self) {
 void ProgressThread::wake(When when) {
   thread_local const clockid_t clock = clock_of_this_thread();
   issuer_clock_.store(clock, std::memory_order_relaxed);
-  // From the first of them on: those that come after it do not put it off.
-  if (when == When::Later && engine_.outstanding().background() == 1)
-    left_until_.store((read(CLOCK_MONOTONIC) + longest_nap_).count(), std::memory_order_relaxed);
+  if (when == When::Later) {
+    // A caller that issues more does not compute yet: each of a window of messages puts it off, for a time.
+    const nanoseconds now = read(CLOCK_MONOTONIC);
+    if (engine_.outstanding().background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
+    const nanoseconds most =
+        nanoseconds(first_left_.load(std::memory_order_relaxed)) + kNapsLeft * longest_nap_;
+    left_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
+  }
   if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
   // Pairs with sleep() and nap(): they set rest_, then look for work, urgent or not, or for at_once_; we add
   // work (before this call) and set at_once_, then look at rest_.

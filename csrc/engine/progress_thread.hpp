@@ -32,7 +32,7 @@ class ProgressThread {
 
   // When the thread shall look after what the calling thread has submitted.
   enum class When {
-    Later,  // after a nap: the caller has begun it, and most likely waits for it sooner
+    Later,  // when the caller has issued no more for a nap: it has begun it, and most likely waits sooner
     Soon,   // as for all that is Engine::urgent(): beside a caller that waits, after a nap
     Now     // also then
   };
@@ -61,9 +61,9 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};  // since the last nap
-  // Until then what is When::Later is left alone, unless something else is outstanding. Nanoseconds of
-  // CLOCK_MONOTONIC.
-  std::atomic<std::int64_t> left_until_{0};
+  // Until then what is When::Later is left alone, unless something else is outstanding, and since when. By
+  // issuing threads. Nanoseconds of CLOCK_MONOTONIC.
+  std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // under mutex_
   std::atomic<clockid_t> issuer_clock_{CLOCK_MONOTONIC};
