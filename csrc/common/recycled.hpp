@@ -13,6 +13,13 @@
 
 namespace mpigdr {
 
+// False under sanitizers: they shall find what is used after its end.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kRecycles = false;
+#else
+inline constexpr bool kRecycles = true;
+#endif
+
 // At most 128 pieces of one size; they are kept for good.
 template <std::size_t Bytes>
 class RecycledMemory {
@@ -36,14 +43,10 @@ class RecycledMemory {
   }
 
  private:
-#ifdef __SANITIZE_ADDRESS__
-  static constexpr std::size_t kMost = 0;  // what is used after its end shall be found
-#else
-  static constexpr std::size_t kMost = 128;
-#endif
+  static constexpr std::size_t kMost = kRecycles ? 128 : 0;
   static inline std::atomic_flag in_use_;
-  static inline std::size_t count_ = 0;                          // with in_use_
-  static inline std::array<void*, (kMost ? kMost : 1)> kept_{};  // with in_use_
+  static inline std::size_t count_ = 0;          // with in_use_
+  static inline std::array<void*, 128> kept_{};  // with in_use_
 };
 
 template <typename T>

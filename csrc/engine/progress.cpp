@@ -113,7 +113,6 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       std::find_if(active_.begin(), active_.end(), [&](const OperationPtr& o) { return o.get() == awaited; });
   if (first != active_.end()) first->swap(active_.front());
   bool moved = false;
-  std::int64_t earliest = Outstanding::kNever;
   for (std::size_t i = 0; i < active_.size();) {
     const std::uint64_t before = active_[i]->rounds_done();
     if (advance(active_[i], now)) {
@@ -122,16 +121,21 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       active_.pop_back();
       moved = true;
       start(ended->group());  // its place in the window is free
-      if (ended.get() == awaited && ++brief_ < kPollAllEvery) return true;
+      if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
     } else {
       moved |= active_[i]->rounds_done() != before;
-      earliest = std::min<std::int64_t>(earliest, active_[i]->info().deadline.time_since_epoch().count());
-      ++i;
+      if (++i == active_.size()) brief_ = 0;
     }
   }
-  brief_ = 0;
-  outstanding_.set_taken_deadline(earliest);
+  note_earliest_deadline();
   return moved;
+}
+
+void Progress::note_earliest_deadline() {
+  std::int64_t earliest = Outstanding::kNever;
+  for (const OperationPtr& operation : active_)
+    earliest = std::min<std::int64_t>(earliest, operation->info().deadline.time_since_epoch().count());
+  outstanding_.set_taken_deadline(earliest);
 }
 
 // True if the operation is over, well or not.

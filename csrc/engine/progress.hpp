@@ -67,6 +67,7 @@ class Progress {
   bool take_in(const Operation* only);
   void start(GroupState& group);
   bool poll_active(Clock::time_point now, const Operation* awaited);
+  void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);
   // Ends operations that wait for their turn and are overdue.
   void end_overdue(Clock::time_point now);

@@ -258,6 +258,8 @@ void Job::finalize(const std::string& failure) noexcept {
       engine = engine_.get();
       flight_signal = std::move(flight_signal_);
     }
+    // What a device or a peer has ended may only not have been noticed yet.
+    if (engine && !network_.failed()) engine->settle(std::chrono::seconds(1));
     const bool failed = network_.failed();
     std::string why =
         orderly ? "it has destroyed its process groups" : "its program ended with open process groups";
@@ -266,8 +268,6 @@ void Job::finalize(const std::string& failure) noexcept {
     liveness_.end(why);
     // Those that wait for this rank shall not wait longer than they must.
     if (failed) liveness_.farewell(false, milliseconds(1500));
-    // What a device or a peer has ended may only not have been noticed yet.
-    if (engine && !failed) engine->settle(std::chrono::seconds(1));
     if (engine && !engine->shutdown())
       network_.mark_failed(engine->left_behind() ? "a thread is inside the MPI library"
                                                  : "operations were under way when the program ended");
@@ -276,11 +276,12 @@ void Job::finalize(const std::string& failure) noexcept {
     write_trace("the process ends");
     flight_signal.reset();  // may wait for a log that is being written
     // Of an exception the interpreter tells.
-    if (const char* const why = network_.failure(); why && failure.empty() && network_.started())
+    if (const char* const why = network_.failure(); why && failure.empty() && network_.ends_here())
       log(LogLevel::Warn, "INIT", "this rank does not call MPI_Finalize: ", why);
   } catch (...) {
     network_.mark_failed("no memory");
   }
+  if (stuck) skip_other_exit_handlers();  // but for the later ones, which run first
   const auto start = Clock::now();
   bool told = false;
   const bool finalized = network_.finalize(orderly && failure.empty(), [&] {
@@ -296,8 +297,7 @@ void Job::finalize(const std::string& failure) noexcept {
   if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
-  if (stuck) skip_other_exit_handlers();
-  if (!unsettled.empty()) end_with_failure(unsettled);  // the later handler runs first
+  if (!unsettled.empty()) end_with_failure(unsettled);
 }
 
 }  // namespace mpigdr

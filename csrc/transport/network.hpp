@@ -66,6 +66,8 @@ class Network {
   // Once started, before a world of the same size whose ranks may stand in another order: all of them come
   // here. Throws as start() does.
   virtual void renumber(const NetworkOptions& options) = 0;
+  // Whether finalize() may end it: this process has started it, and nobody has ended it.
+  virtual bool ends_here() const noexcept = 0;
   // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
   // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
   // one of them. `missing` is asked now and then while this rank waits: text means that some rank will never

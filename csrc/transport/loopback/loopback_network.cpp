@@ -57,6 +57,7 @@ class LoopbackNetwork final : public Network {
     const std::lock_guard lock(mutex_);
     members_ = members;
   }
+  bool ends_here() const noexcept override { return started_; }
   bool finalize(bool orderly, const std::function<std::string()>& missing) noexcept override {
     return started_ && orderly && !failed() && (!missing || missing().empty());
   }

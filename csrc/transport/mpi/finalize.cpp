@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
@@ -65,29 +66,38 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
   }
 }
 
-// Of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the ranks that still
-// run, and reports status 0, when a connection closes without this word of PMI-1. The answer is waited for
-// because hydra fails where it cannot send it. Other launchers speak otherwise on this descriptor.
-void take_leave_of_hydra(const State& s) {
+// For on_exit(), of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
+// ranks that still run, and reports status 0, when a connection closes without this word of PMI-1. That is
+// right where the program failed. The answer is waited for because hydra fails where it cannot send it. Other
+// launchers speak otherwise on this descriptor.
+void take_leave_of_hydra(int status, void*) {
   const char* const number = std::getenv("PMI_FD");
-  if (!s.under_launcher || !number || !std::getenv("HYDI_CONTROL_FD")) return;
+  if (status != 0 || !number || !std::getenv("MPI_LOCALNRANKS")) return;
   constexpr std::string_view kLine = "cmd=finalize\n";
   pollfd pmi{std::atoi(number), POLLIN, 0};
-  if (::send(pmi.fd, kLine.data(), kLine.size(), MSG_NOSIGNAL) < 0 || ::poll(&pmi, 1, 1000) <= 0) return;
+  if (::send(pmi.fd, kLine.data(), kLine.size(), MSG_NOSIGNAL) < 0) return;
+  while (::poll(&pmi, 1, 1000) < 0 && errno == EINTR) {
+  }
   char answer[64];
   [[maybe_unused]] const ssize_t got = ::recv(pmi.fd, answer, sizeof answer, MSG_DONTWAIT);
 }
 
 }  // namespace
 
+bool MpiNetwork::ends_here() const noexcept {
+  const State& s = state();
+  return s.ready.load(std::memory_order_acquire) && s.started_by_us && s.pid == ::getpid() &&
+         !mpi_is_finalized();
+}
+
 bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
   State& s = state();
-  if (!s.ready.load(std::memory_order_acquire) || !s.started_by_us || s.pid != ::getpid()) return false;
-  if (mpi_is_finalized()) return false;
-  if (s.failure.load(std::memory_order_acquire)) {
-    if (orderly) take_leave_of_hydra(s);
+  if (!ends_here()) return false;
+  const auto end_without = [&] {
+    if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
     return false;
-  }
+  };
+  if (s.failure.load(std::memory_order_acquire)) return end_without();
   s.ready.store(false, std::memory_order_release);
   try {
     constexpr std::chrono::seconds kStuck(30), kDisorderly(30);
@@ -96,10 +106,7 @@ bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& miss
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
       Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
-      if (!all_ranks_come(s, patience, missing)) {
-        if (orderly) take_leave_of_hydra(s);
-        return false;
-      }
+      if (!all_ranks_come(s, patience, missing)) return end_without();
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);

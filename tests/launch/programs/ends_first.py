@@ -1,5 +1,6 @@
-"""Rank 0 catches the error of an operation that was aborted, and ends long before rank 1."""
+"""Rank 0 catches an error of its own making and ends long before rank 1, with the status that argv names."""
 
+import sys
 import time
 
 import torch
@@ -16,6 +17,9 @@ if rank == 0:
     except dist.DistBackendError:
         print("caught", flush=True)
 dist.destroy_process_group()
+status = int(sys.argv[1])
 if rank == 1:
-    time.sleep(3)
+    time.sleep(60 if status else 3)
     print("rank 1 has saved its results", flush=True)
+else:
+    sys.exit(status)
