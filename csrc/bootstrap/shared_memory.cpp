@@ -14,8 +14,12 @@ namespace {
 
 // Measured with MPICH 5.0.2: 2072 KiB for two ranks, 4136 for four. UCX takes 4.2 MiB a rank more, and does
 // without if it finds that there are none.
-constexpr std::uint64_t kMpich5PerRank = 1032 << 10;
+constexpr std::uint64_t kMpich5PerRank = 1032 << 10, kUcxPerRank = 4300 << 10;
 constexpr std::uint64_t kComfortablePerRank = 16 << 20;
+
+std::string comfortable(std::size_t ranks) {
+  return std::to_string(ranks * kComfortablePerRank >> 20) + " MiB";
+}
 
 }  // namespace
 
@@ -25,7 +29,13 @@ std::optional<std::uint64_t> free_shared_memory() {
   return std::uint64_t{space.f_bavail} * space.f_frsize;
 }
 
-std::uint64_t comfortable_shared_memory(std::size_t ranks) { return ranks * kComfortablePerRank; }
+std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started) {
+  const std::uint64_t taken = started ? ranks * (kMpich5PerRank + kUcxPerRank) : 0;
+  if (ranks < 2 || free + taken >= ranks * kComfortablePerRank) return "";
+  return "/dev/shm has " + std::to_string(free >> 10) + " KiB free for " + std::to_string(ranks) +
+         " rank(s) of this host; the MPI library may crash for want of it (expected " + comfortable(ranks) +
+         ")";
+}
 
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
@@ -49,8 +59,8 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
     if (ranks.size() < 2 || !least || *least >= need) continue;
     return "/dev/shm has " + std::to_string(*least >> 10) + " KiB free on the host of ranks " +
            rank_list(ranks) + ", and MPICH needs " + std::to_string(need >> 10) +
-           " KiB there; expected at least " + std::to_string(comfortable_shared_memory(ranks.size()) >> 20) +
-           " MiB. Remove what fills it, or make it larger (mount -o remount,size=..., docker run "
+           " KiB there; expected at least " + comfortable(ranks.size()) +
+           ". Remove what fills it, or make it larger (mount -o remount,size=..., docker run "
            "--shm-size=...)";
   }
   return "";

@@ -19,8 +19,9 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
                                        const std::string& library);
 
-// What the libraries would rather have on a host with so many ranks, in bytes.
-std::uint64_t comfortable_shared_memory(std::size_t ranks);
+// What is to be said where `free` bytes are less than the libraries would rather have on a host with so many
+// ranks of the job, or "". `started`: other ranks may have taken their part of it already.
+std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when
 // all ranks of the node have attached, or when this process is about to end without them. Files not mapped

@@ -297,13 +297,19 @@ std::string Liveness::on_store_lost(const std::string& reason) {
   if (ending_.load(std::memory_order_acquire)) return "";
   const std::string server = "the store of the job is gone (" + reason + ")";
   // Rank 0, which may serve it, said goodbye before it ended: then no rank is lost.
-  bool left = false;
+  std::vector<int> left;
   {
     const std::lock_guard lock(mutex_);
-    for (const News& news : left_) left |= news.kind == News::Kind::Left && news.ranks.front() == 0;
+    for (const News& news : left_)
+      if (news.kind == News::Kind::Left) left.insert(left.end(), news.ranks.begin(), news.ranks.end());
   }
-  if (left) {
-    log(LogLevel::Warn, "ALIVE", server,
+  if (contains(left, 0)) {
+    // At the end of a job this rank needs nobody elsewhere, and it is no matter.
+    const auto needed = [&](int rank) { return !on_this_host(rank) && !contains(left, rank); };
+    const std::vector<Open> open_now = open_groups();
+    const bool matters = std::ranges::any_of(
+        open_now, [&](const Open& open) { return std::ranges::any_of(open.members, needed); });
+    log(matters ? LogLevel::Warn : LogLevel::Info, "ALIVE", server,
         " since rank 0 has left: of the ranks on other hosts nothing more is heard");
     return "";
   }

@@ -87,19 +87,18 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
 }
 
 // Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
+// `here`: ranks on this rank's host. Of fewer than all without a store it is not known which they are, nor
+// how the other hosts are.
 void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
-                         const std::vector<Proposal>& all) {
+                         const std::vector<Proposal>& all, std::size_t here) {
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
-  if (const std::string text = objection_to_shared_memory(nodes, free, all[0].mpi_version); !text.empty())
-    fail(ErrorCode::System, "MPI cannot start: ", text);
-  const auto own = static_cast<std::size_t>(o.rank);
-  const auto here = static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), nodes[own]));
-  if (nodes.size() < 2 || !free[own] || *free[own] >= comfortable_shared_memory(here)) return;
-  report(o.rank, "/dev/shm has " + std::to_string(*free[own] >> 10) + " KiB free for " +
-                     std::to_string(here) +
-                     " rank(s) of this host; the MPI library may crash for want of it (expected " +
-                     std::to_string(comfortable_shared_memory(here) >> 20) + " MiB)");
+  const std::string refusal =
+      o.store || here == all.size() ? objection_to_shared_memory(nodes, free, all[0].mpi_version) : "";
+  if (!refusal.empty()) fail(ErrorCode::System, "MPI cannot start: ", refusal);
+  const auto own = free[static_cast<std::size_t>(o.rank)];
+  const std::string warning = own ? warning_of_shared_memory(*own, here, !o.store) : "";
+  if (!warning.empty()) report(o.rank, warning);
 }
 
 void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposal>& all,
@@ -111,17 +110,19 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     cpus.push_back(p.cpus);
   }
   const std::vector<int> nodes = number_nodes(hosts);
-  // Without a store only the launcher's word tells how many ranks share this node.
-  const char* local_size = std::getenv("LOCAL_WORLD_SIZE");
+  // Without a store only the launcher's word tells how many ranks share this node; 0: not known.
+  const char* const local_size = std::getenv("LOCAL_WORLD_SIZE");
+  const int own_node = nodes[static_cast<std::size_t>(o.rank)];
+  const std::size_t here = o.store
+                               ? static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), own_node))
+                               : (local_size ? std::strtoul(local_size, nullptr, 10) : 0);
   const std::size_t own_cpus = static_cast<std::size_t>(std::count(cpus[0].begin(), cpus[0].end(), ',')) + 1;
-  if (o.store ? oversubscribed(nodes, cpus) : local_size && std::strtoul(local_size, nullptr, 10) > own_cpus)
-    set_oversubscribed_environment();
+  if (o.store ? oversubscribed(nodes, cpus) : here > own_cpus) set_oversubscribed_environment();
   set_fork_safe_environment();
   set_patient_environment();
-  const bool one_host = o.store ? std::count(nodes.begin(), nodes.end(), 0) == o.size
-                                : local_size && std::strtol(local_size, nullptr, 10) == o.size;
+  const bool one_host = here == all.size();
   const bool confined = one_host && family() == MpiFamily::Mpich && set_one_host_environment();
-  check_shared_memory(o, nodes, all);
+  check_shared_memory(o, nodes, all, here);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
     // A child that runs exit handlers must not tell the launcher that this rank is done.
