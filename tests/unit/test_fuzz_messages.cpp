@@ -121,7 +121,7 @@ TEST(cells_of_copies) {
   Words word;
   NodeRanks ranks(2, /*kernel_copies=*/true);
   auto& cell =
-      *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_line(ranks.nodes[1]->messages(1), 0));
+      *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_lines(ranks.nodes[1]->messages(1), 0));
   const Bytes data = pattern(kLong, 2);
   const Bytes sent = data;
   for (int turn = 0; turn < kTurns / 3; ++turn) {

@@ -32,7 +32,7 @@ class Pages {
 
 // Of what rank 1 receives from rank 0.
 shm::CopyCell& cell(NodeRanks& ranks) {
-  return *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_line(ranks.nodes[1]->messages(1), 0));
+  return *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_lines(ranks.nodes[1]->messages(1), 0));
 }
 
 }  // namespace
@@ -76,6 +76,27 @@ TEST(both_ends_copy_a_long_message) {
     for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
     CHECK(got == data && ranks[0].test(send));
   }
+}
+
+TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
+  NodeRanks ranks(2, /*kernel_copies=*/true);
+  constexpr std::size_t kMessages = 20, kLength = 256 * 1024;  // more than there are cells
+  const Bytes data = pattern(kMessages * kLength, 12);
+  Bytes got(data.size());
+  std::vector<Request> sends, receives;
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    sends.push_back(ranks[0].isend(kP2P, &data[i * kLength], kLength, 1, 0));
+    receives.push_back(ranks[1].irecv(kP2P, &got[i * kLength], kLength, 0, 0));
+  }
+  CHECK(!ranks[1].test(receives[0]));  // what it copies at a time is two halves
+  for (std::size_t i = 0; i < 3; ++i) CHECK(ranks[1].bytes_moved(receives[i]) == (i < 2 ? kLength / 2 : 0));
+  CHECK(!ranks[0].test(sends[0]));  // of those that it has been told of
+  CHECK(ranks[0].bytes_moved(sends[0]) == kLength / 2 && ranks[0].bytes_moved(sends[1]) == kLength / 2);
+  CHECK(std::equal(got.begin(), got.begin() + 2 * kLength, data.begin()));
+  for (std::size_t i = 0; i < kMessages; ++i)  // the receiver needs nobody for the rest
+    for (int turns = 0; !ranks[1].test(receives[i]); ++turns) CHECK(turns < 100);
+  for (Request& send : sends) CHECK(ranks[0].test(send));
+  CHECK(got == data);
 }
 
 TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {

@@ -27,6 +27,7 @@ struct Transfer {
   std::size_t moved = 0;    // bytes, so far
   std::uint64_t id = 0;     // of a long message, the sender's
   std::uint64_t there = 0;  // of a long message received: its address in its owner's process
+  int cell = -1;            // of a receive that both ends copy: where its copy is open; -1: not yet
   Transfers* list = nullptr;
   Transfers::iterator place;
 };

@@ -42,8 +42,8 @@ class NodeTransport final : public Transport {
       peer.in =
           RingReader(area_.ring(theirs, self), area_.ring_bytes(), &area_.tail(own, r), &area_.sleepers(own));
       peer.copy =
-          TwoEndedCopy(*node_, r, kernel_copies, *reinterpret_cast<CopyCell*>(area_.copy_line(own, r)),
-                       *reinterpret_cast<CopyCell*>(area_.copy_line(theirs, self)));
+          TwoEndedCopy(*node_, r, kernel_copies, reinterpret_cast<CopyCell*>(area_.copy_lines(own, r)),
+                       reinterpret_cast<CopyCell*>(area_.copy_lines(theirs, self)));
     }
     most_eager_ = std::min(kMostEager, area_.ring_bytes() / 8);
     piece_ = area_.ring_bytes() / 8;
@@ -147,7 +147,7 @@ class NodeTransport final : public Transport {
     Transfers offered;             // sends whose offer is
     Transfers streams;             // sends that go through the ring, one after the other
     Transfers taking;              // receives of such
-    Transfers copies;              // receives that both ends copy, one after the other
+    Transfers copies;              // receives that both ends copy
     std::uint64_t last_id = 0;     // of the sends that were offered
     std::uint64_t last_offer = 0;  // id, of what came in
   };
@@ -239,8 +239,8 @@ class NodeTransport final : public Transport {
         }
         return;
       case kOpened:
-        expect(header.payload == sizeof(Where), header);
-        peer.copy.opened(header.id, where(payload));
+        expect(header.payload == sizeof(Where) && header.tag >= 0 && header.tag < kCopyCells, header);
+        peer.copy.opened(header.tag, header.id, where(payload));
         return;
       case kDone:
         if (Transfer* const send = find(peer.offered, header.id)) end(*send);
@@ -308,23 +308,29 @@ class NodeTransport final : public Transport {
   }
 
   void copy_in(Peer& peer) {
-    for (std::size_t budget = kMostCopied; !peer.copies.empty();) {
-      Transfer& receive = peer.copies.front();
-      if (!peer.copy.is_open(receive) && peer.copy.open(receive)) tell_opened(peer, receive);
-      const TwoEndedCopy::Taken taken = peer.copy.take(receive, budget);
-      if (taken == TwoEndedCopy::Taken::Some) return;
-      receive.copies = false;
-      receive.wants_none = taken == TwoEndedCopy::Taken::All;
-      // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
-      if (!receive.wants_none) receive.moved = 0;
-      answer(receive);
-    }
+    std::size_t budget = kMostCopied;
+    for (const Share share : {Share::Own, Share::Any})
+      for (auto next = peer.copies.begin(); next != peer.copies.end() && budget > 0;) {
+        Transfer& receive = *next++;
+        if (receive.cell < 0) {
+          if (!peer.copy.can_open()) break;
+          if (peer.copy.open(receive)) tell_opened(peer, receive);
+        }
+        const TwoEndedCopy::Taken taken = peer.copy.take(receive, share, budget);
+        if (taken == TwoEndedCopy::Taken::Some) continue;
+        receive.copies = false;
+        receive.wants_none = taken == TwoEndedCopy::Taken::All;
+        // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
+        if (!receive.wants_none) receive.moved = 0;
+        answer(receive);
+      }
   }
 
   // One that sleeps would be woken for what is likely over by then; one that finds no room is not needed.
   void tell_opened(Peer& peer, const Transfer& receive) {
     const bool asleep = area_.sleepers(node_->messages(rank())).load(std::memory_order_relaxed) > 0;
-    if (!asleep) publish_where(peer.out, receive.data, {.id = receive.id, .kind = kOpened});
+    if (!asleep)
+      publish_where(peer.out, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
   }
 
   // --- what goes out ---

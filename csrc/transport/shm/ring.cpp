@@ -80,7 +80,7 @@ bool RingReader::bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) cons
 MessageArea::MessageArea(int size) : size_(size), ring_bytes_(kMostRing) {
   const auto ranks = static_cast<std::size_t>(size);
   while (ring_bytes_ > kLeastRing && ring_bytes_ * ranks > kMostRings) ring_bytes_ /= 2;
-  rings_ = ((2 * ranks + 1) * kLine + kPage - 1) / kPage * kPage;
+  rings_ = (((kCopyLines + 1) * ranks + 1) * kLine + kPage - 1) / kPage * kPage;
 }
 
 }  // namespace mpigdr::shm

@@ -96,10 +96,11 @@ class RingReader {
 };
 
 // Where the rings of a group stand in each rank's area: by writer the tails of the rings that it reads, and
-// a line for the copy of what it receives (two_ended_copy.hpp); then the rings that it writes, by reader.
+// lines for the copies of what it receives (two_ended_copy.hpp); then the rings that it writes, by reader.
 // Virtual: only what is used takes memory.
 class MessageArea {
  public:
+  static constexpr int kCopyLines = 8;  // by writer
   explicit MessageArea(int size);
   std::size_t bytes() const { return rings_ + static_cast<std::size_t>(size_) * ring_bytes_; }
   std::size_t ring_bytes() const { return ring_bytes_; }
@@ -111,8 +112,8 @@ class MessageArea {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(area +
                                                           (static_cast<std::size_t>(writer) + 1) * kLine);
   }
-  std::byte* copy_line(std::byte* area, int writer) const {
-    return area + static_cast<std::size_t>(size_ + writer + 1) * kLine;
+  std::byte* copy_lines(std::byte* area, int writer) const {
+    return area + static_cast<std::size_t>(size_ + kCopyLines * writer + 1) * kLine;
   }
   std::byte* ring(std::byte* area, int reader) const {
     return area + rings_ + static_cast<std::size_t>(reader) * ring_bytes_;

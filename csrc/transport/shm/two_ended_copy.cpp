@@ -1,6 +1,7 @@
 #include "transport/shm/two_ended_copy.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <optional>
 
@@ -10,7 +11,6 @@ namespace {
 constexpr std::uint64_t tagged(std::uint64_t id) { return id << 32; }
 constexpr std::uint64_t kNumber = 0xffffffff;
 // The halves of CopyCell::taken's number: from the front, by the receiver, and from the back, by the sender.
-// So a buffer that is used again and again has each of its halves in one core's cache.
 constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
@@ -29,11 +29,14 @@ struct Piece {
   std::size_t offset, bytes;
 };
 
-// The next chunk that is free, if there is one; `end`: kFront or kBack.
-std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, std::uint64_t id, std::size_t bytes) {
+// The next chunk that is free, if there is one of that share; `end`: kFront or kBack.
+std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::uint64_t id,
+                           std::size_t bytes) {
   const std::uint64_t chunks = chunks_of(bytes);
+  const std::uint64_t own = end == kFront ? (chunks + 1) / 2 : chunks / 2;
   std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
-  while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks) {
+  while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks &&
+         (share == Share::Any || (end == kFront ? front_of(seen) : back_of(seen)) < own)) {
     // Acquire: what the receiver did before it opened the copy.
     if (!cell.taken.compare_exchange_weak(seen, seen + end, std::memory_order_acquire)) continue;
     const std::uint64_t chunk = end == kFront ? front_of(seen) : chunks - 1 - back_of(seen);
@@ -59,21 +62,25 @@ bool TwoEndedCopy::can_take(const Transfer& receive) const {
   return kernel_copies_ || node_->mapped(peer_, receive.there, receive.arrived);
 }
 
-bool TwoEndedCopy::open(const Transfer& receive) {
-  open_ = receive.id;
-  in_->helped.store(tagged(open_), std::memory_order_relaxed);
-  in_->taken.store(tagged(open_), std::memory_order_release);
+bool TwoEndedCopy::open(Transfer& receive) {
+  receive.cell = std::countr_one(open_);
+  open_ |= 1u << receive.cell;
+  cell_of(receive).helped.store(tagged(receive.id), std::memory_order_relaxed);
+  cell_of(receive).taken.store(tagged(receive.id), std::memory_order_release);
   return chunks_of(receive.arrived) > 1 && (kernel_copies_ || node_->owns(receive.data));
 }
 
-TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, std::size_t& budget) {
+TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, Share share, std::size_t& budget) {
+  CopyCell& cell = cell_of(receive);
   while (budget > 0) {
-    const std::optional<Piece> piece = claim(*in_, kFront, open_, receive.arrived);
+    const std::optional<Piece> piece = claim(cell, kFront, share, receive.id, receive.arrived);
     if (!piece) {
       // Acquire: what the sender has copied is there.
-      const std::uint64_t helped = in_->helped.load(std::memory_order_acquire) & kNumber;
-      const std::uint64_t own = front_of(in_->taken.load(std::memory_order_relaxed));
-      return own + helped == chunks_of(receive.arrived) ? Taken::All : Taken::Some;
+      const std::uint64_t helped = cell.helped.load(std::memory_order_acquire) & kNumber;
+      const std::uint64_t own = front_of(cell.taken.load(std::memory_order_relaxed));
+      if (own + helped != chunks_of(receive.arrived)) return Taken::Some;
+      close(receive);
+      return Taken::All;
     }
     const std::uint64_t from = receive.there + piece->offset;
     std::byte* const to = receive.data + piece->offset;
@@ -89,34 +96,47 @@ TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, std::size_t& budget) {
   return Taken::Some;
 }
 
-void TwoEndedCopy::close(const Transfer& receive) {
-  if (is_open(receive)) in_->taken.store(tagged(open_) | kNumber, std::memory_order_relaxed);
+void TwoEndedCopy::close(Transfer& receive) {
+  if (receive.cell < 0) return;
+  cell_of(receive).taken.store(tagged(receive.id) | kNumber, std::memory_order_relaxed);
+  open_ &= ~(1u << receive.cell);
+  receive.cell = -1;
+}
+
+bool TwoEndedCopy::may_help() const {
+  return std::any_of(asked_.begin(), asked_.end(), [](const Asked& asked) { return asked.id != 0; });
 }
 
 void TwoEndedCopy::help(Transfers& offered, std::size_t budget) {
-  if (asked_ == 0) return;
-  Transfer* const send = find(offered, asked_);
-  if (!send || !help(*send, budget)) asked_ = 0;
+  for (const Share share : {Share::Own, Share::Any})
+    for (int cell = 0; cell < kCopyCells; ++cell) {
+      Asked& asked = asked_[static_cast<std::size_t>(cell)];
+      if (asked.id == 0 || budget == 0) continue;
+      Transfer* const send = find(offered, asked.id);
+      if (!send || (!help(*send, cell, share, budget) && share == Share::Any)) asked = {};
+    }
 }
 
-bool TwoEndedCopy::help(Transfer& send, std::size_t budget) {
-  if (!kernel_copies_ && !node_->mapped(peer_, to_, send.bytes)) return false;
+bool TwoEndedCopy::help(Transfer& send, int cell, Share share, std::size_t& budget) {
+  CopyCell& out = out_[cell];
+  const std::uint64_t where = asked_[static_cast<std::size_t>(cell)].to;
+  if (!kernel_copies_ && !node_->mapped(peer_, where, send.bytes)) return false;
   while (budget > 0) {
-    const std::optional<Piece> piece = claim(*out_, kBack, send.id, send.bytes);
+    const std::optional<Piece> piece = claim(out, kBack, share, send.id, send.bytes);
     if (!piece) return false;
-    const std::uint64_t to = to_ + piece->offset;
+    const std::uint64_t to = where + piece->offset;
     const std::byte* const from = send.data + piece->offset;
     if (std::byte* const there = node_->mapped(peer_, to, piece->bytes)) {
       std::memcpy(there, from, piece->bytes);
     } else if (!node_->try_write(peer_, to, from, piece->bytes)) {
-      give_back(*out_, send.id);
+      give_back(out, send.id);
       return false;
     }
     send.moved += piece->bytes;
-    std::uint64_t helped = out_->helped.load(std::memory_order_relaxed);
+    std::uint64_t helped = out.helped.load(std::memory_order_relaxed);
     while ((helped & ~kNumber) == tagged(send.id) &&
-           !out_->helped.compare_exchange_weak(helped, helped + 1, std::memory_order_release,
-                                               std::memory_order_relaxed)) {
+           !out.helped.compare_exchange_weak(helped, helped + 1, std::memory_order_release,
+                                             std::memory_order_relaxed)) {
     }
     budget -= std::min(budget, piece->bytes);
   }
