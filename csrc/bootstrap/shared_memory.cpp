@@ -39,7 +39,7 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
 
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library) {
+                                       const std::string& library, bool started) {
   // Other versions, and the MPIs made from it, have not been measured.
   const std::size_t version = library.find_first_of("0123456789");
   if (library.rfind("MPICH", 0) != 0 || version == std::string::npos ||
@@ -56,7 +56,7 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
       if (free[r]) least = std::min(least.value_or(*free[r]), *free[r]);
     }
     const std::uint64_t need = ranks.size() * kMpich5PerRank;
-    if (ranks.size() < 2 || !least || *least >= need) continue;
+    if (ranks.size() < 2 || !least || *least >= (started ? kMpich5PerRank : need)) continue;
     return "/dev/shm has " + std::to_string(*least >> 10) + " KiB free on the host of ranks " +
            rank_list(ranks) + ", and MPICH needs " + std::to_string(need >> 10) +
            " KiB there; expected at least " + comfortable(ranks.size()) +

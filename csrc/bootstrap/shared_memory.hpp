@@ -13,14 +13,15 @@ namespace mpigdr {
 std::optional<std::uint64_t> free_shared_memory();
 
 // Why MPI cannot start on these ranks for want of shared memory, or "". `node_of_rank` as of number_nodes();
-// `free` of each rank in bytes; `library`: first line of its version. Only where it is known for certain:
-// MPICH writes to its segment without looking, and the process then ends with SIGBUS.
+// `free` of each rank in bytes; `library`: first line of its version; `started`: other ranks may have taken
+// their part of it already. Only where it is known for certain: MPICH writes to its segment without looking,
+// and the process then ends with SIGBUS.
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
-                                       const std::string& library);
+                                       const std::string& library, bool started = false);
 
 // What is to be said where `free` bytes are less than the libraries would rather have on a host with so many
-// ranks of the job, or "". `started`: other ranks may have taken their part of it already.
+// ranks of the job, or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when

@@ -305,7 +305,9 @@ std::string Liveness::on_store_lost(const std::string& reason) {
   }
   if (contains(left, 0)) {
     // At the end of a job this rank needs nobody elsewhere, and it is no matter.
-    const auto needed = [&](int rank) { return !on_this_host(rank) && !contains(left, rank); };
+    const auto needed = [&](int member) {
+      return member != rank() && !on_this_host(member) && !contains(left, member);
+    };
     const std::vector<Open> open_now = open_groups();
     const bool matters = std::ranges::any_of(
         open_now, [&](const Open& open) { return std::ranges::any_of(open.members, needed); });

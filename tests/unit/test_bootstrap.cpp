@@ -266,6 +266,10 @@ TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
 
 TEST(shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing) {
   constexpr std::uint64_t kMiB = 1 << 20;
+  const std::string five = "MPICH Version:      5.0.2";
+  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, false) != "");
+  CHECK(objection_to_shared_memory({0, 0}, {2 * kMiB, 2 * kMiB}, five, true) == "");
+  CHECK(objection_to_shared_memory({0, 0}, {kMiB, kMiB}, five, true) != "");
   CHECK(warning_of_shared_memory(64 * kMiB, 4, false) == "");
   CHECK(warning_of_shared_memory(47 * kMiB, 4, false).find("48128 KiB free for 4 rank(s)") !=
         std::string::npos);

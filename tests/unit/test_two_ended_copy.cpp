@@ -202,6 +202,22 @@ TEST(an_offer_with_the_id_of_another_is_refused) {
   }
 }
 
+TEST(a_copy_opened_in_a_cell_that_is_none_is_refused) {
+  for (const int cell : {-1, shm::kCopyCells}) {
+    NodeRanks ranks(2, /*kernel_copies=*/true);
+    const Bytes data = pattern(kBytes, 13);
+    Bytes got(kBytes);
+    Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 0);
+    Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 0);
+    CHECK(!ranks[1].test(receive));
+    const shm::MessageArea area(2);
+    reinterpret_cast<shm::Record*>(area.ring(ranks.nodes[1]->messages(1), 0))->header.tag = cell;
+    CHECK_THROWS(ranks[0].test(send), Error, "is none: kind 5");
+    ranks[1].abandon(receive);
+    ranks[0].abandon(send);
+  }
+}
+
 // Failed operations are leaked on purpose: a peer may still write to their buffers.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
   return "detect_leaks=0";

@@ -93,8 +93,9 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all, std::size_t here) {
   std::vector<std::optional<std::uint64_t>> free;
   for (const Proposal& p : all) free.push_back(p.shared_memory);
-  const std::string refusal =
-      o.store || here == all.size() ? objection_to_shared_memory(nodes, free, all[0].mpi_version) : "";
+  const std::string refusal = o.store || here == all.size()
+                                  ? objection_to_shared_memory(nodes, free, all[0].mpi_version, !o.store)
+                                  : "";
   if (!refusal.empty()) fail(ErrorCode::System, "MPI cannot start: ", refusal);
   const auto own = free[static_cast<std::size_t>(o.rank)];
   const std::string warning = own ? warning_of_shared_memory(*own, here, !o.store) : "";

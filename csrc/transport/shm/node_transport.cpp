@@ -314,9 +314,9 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          if (peer.copy.open(receive)) tell_opened(peer, receive);
+          receive.told = peer.copy.open(receive) && tell_opened(peer, receive);
         }
-        const TwoEndedCopy::Taken taken = peer.copy.take(receive, share, budget);
+        const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;
         receive.copies = false;
         receive.wants_none = taken == TwoEndedCopy::Taken::All;
@@ -327,10 +327,10 @@ class NodeTransport final : public Transport {
   }
 
   // One that sleeps would be woken for what is likely over by then; one that finds no room is not needed.
-  void tell_opened(Peer& peer, const Transfer& receive) {
+  bool tell_opened(Peer& peer, const Transfer& receive) {
     const bool asleep = area_.sleepers(node_->messages(rank())).load(std::memory_order_relaxed) > 0;
-    if (!asleep)
-      publish_where(peer.out, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
+    return !asleep &&
+           publish_where(peer.out, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
   }
 
   // --- what goes out ---

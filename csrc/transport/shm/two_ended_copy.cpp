@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <optional>
 
 namespace mpigdr::shm {
@@ -108,8 +109,13 @@ bool TwoEndedCopy::may_help() const {
 }
 
 void TwoEndedCopy::help(Transfers& offered, std::size_t budget) {
+  if (!may_help()) return;
+  const auto id = [&](int cell) { return asked_[static_cast<std::size_t>(cell)].id; };
+  std::array<int, kCopyCells> oldest_first;
+  std::iota(oldest_first.begin(), oldest_first.end(), 0);
+  std::ranges::sort(oldest_first, {}, id);
   for (const Share share : {Share::Own, Share::Any})
-    for (int cell = 0; cell < kCopyCells; ++cell) {
+    for (const int cell : oldest_first) {
       Asked& asked = asked_[static_cast<std::size_t>(cell)];
       if (asked.id == 0 || budget == 0) continue;
       Transfer* const send = find(offered, asked.id);
