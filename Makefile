@@ -80,10 +80,11 @@ coverage: $(VENV)/.package
 	  $(BIN)/gcovr --merge-lines --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
 	done; [ -z "$$failed" ]
 
+FAULT_TESTS = $(addprefix test_,bootstrap fuzz_records goodbyes memory_file peer_watch process_id signed_store trusted_folder)
 faults: $(VENV)/.package
 	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target test_peer_watch test_goodbyes test_memory_file test_process_id
-	for test in peer_watch goodbyes memory_file process_id; do $(EXTENSION_BUILD)/test_$$test || exit 1; done
+	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target $(FAULT_TESTS)
+	for test in $(FAULT_TESTS); do $(EXTENSION_BUILD)/$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 labs: $(VENV)/.package

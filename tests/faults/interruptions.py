@@ -27,6 +27,8 @@ class Interruption:
     stopped: tuple[int, ...] = ()  # ranks; none: the network is cut
     network: Sequence[tuple[str, str]] = UCX
     computes: bool = False  # no rank is in a collective meanwhile
+    apart: float = 0  # seconds between two ranks that run again, the last one first
+    heartbeat: int | None = None  # MPI_GDR_HEARTBEAT; None: its default
 
 
 INTERRUPTIONS = (
@@ -97,7 +99,8 @@ def run(bed: Testbed, link: int, cell: Cell) -> Seen:
     plan = cell.interruption
     with tempfile.TemporaryDirectory(prefix="faults") as folder:
         events = Path(folder)
-        running = bed.start("steady.py", [folder], plan.hosts, events, plan.network, link)
+        variables = {} if plan.heartbeat is None else {"MPI_GDR_HEARTBEAT": str(plan.heartbeat)}
+        running = bed.start("steady.py", [folder], plan.hosts, events, plan.network, link, **variables)
         seen = Seen(cell, [jobs.Ended(rank) for rank in range(len(plan.hosts))])
         if jobs.all_ready(events, len(plan.hosts)):
             if plan.computes:
@@ -118,15 +121,16 @@ def interrupt(
 ) -> float:
     """Returns how long it has lasted at most, in seconds."""
 
-    def signal_all(number: int) -> None:
-        for rank in plan.stopped:
+    def signal_all(number: int, ranks: Sequence[int], apart: float = 0) -> None:
+        for rank in ranks:
             nursery, pid = running[rank]
             nursery.kill(pid, number)
+            time.sleep(apart)
 
     began = time.monotonic()
-    signal_all(signal.SIGSTOP) if plan.stopped else bed.cut("black hole", link)
+    signal_all(signal.SIGSTOP, plan.stopped) if plan.stopped else bed.cut("black hole", link)
     time.sleep(seconds)
-    signal_all(signal.SIGCONT) if plan.stopped else bed.mend(link)
+    signal_all(signal.SIGCONT, plan.stopped[::-1], plan.apart) if plan.stopped else bed.mend(link)
     return time.monotonic() - began
 
 

@@ -22,6 +22,7 @@ OPERATIONS = (*COLLECTIVES, "barrier", "send_recv", "new_group")
 
 WHO = r"rank {} \(host \S+, pid \d+\) "
 GONE = WHO + r"is gone: its process has ended"
+IS_STOPPED = WHO + r"is stopped \(by SIGSTOP or job control\)"
 STOPPED = WHO + r"has not been heard of for \d+\.\d s: its process is stopped"
 LEFT = WHO + r"has left the job: "
 OPEN = LEFT + r"its program ended with open process groups"
@@ -93,7 +94,7 @@ MIDDLE = [
         "sigstop",
         "mid",
         "all_reduce",
-        told=r"timed out after .*still waiting for rank",
+        told=rf"timed out after .*still waiting for rank.*; {IS_STOPPED.format(1)}",
         variables=NO_HEARTBEAT,
     ),
     case("slow", options=FINITE),

@@ -106,6 +106,7 @@ def test_groups_inside_a_node_survive_the_store(testbed):
         assert re.search(
             r"the store of the job is gone .*nothing is heard of the ranks on other", rank.errors[0]
         )
+        assert "frame #" not in rank.errors[0], story  # torch's errors have a stack
         assert rank.times("error")[0] < struck + 25, story
         (island,) = [e["ranks"] for e in rank.events if e["event"] == "island"]
         assert island == [r for r in range(len(hosts)) if hosts[r] == hosts[rank.rank]], story

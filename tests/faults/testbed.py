@@ -67,6 +67,7 @@ class Testbed:
         events: Path,
         network: Sequence[tuple[str, str]] = UCX,
         link: int = 0,
+        **variables: str,
     ) -> list[Running]:
         """A rank on each of the `hosts`, "011" for three. Between two, messages take the link."""
         apart = dict(network) | {"UCX_NET_DEVICES": f"eth{link}", "FI_TCP_IFACE": f"eth{link}"}
@@ -77,6 +78,7 @@ class Testbed:
             WORLD_SIZE=str(len(hosts)),
             MPI_GDR_FLIGHT_LOG="0",
             **(apart if several else {}),
+            **variables,
         )
         running = []
         for rank, host in enumerate(hosts):

@@ -3,12 +3,13 @@ program takes no notice; and a process that begins anew with another rank."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,28 +33,45 @@ def wait_for(true: Callable[[], bool], seconds: float = 90) -> None:
         time.sleep(0.1)
 
 
-def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
-    """The agent is not their parent: a shell stands between."""
-    words = (
-        f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{tmp_path}" & echo $! > "{tmp_path}/pid$RANK"; wait $!'
-    )
-    script = f'{words}; echo $? > "{tmp_path}/new$RANK"; mv "{tmp_path}/new$RANK" "{tmp_path}/status$RANK"'
+@contextlib.contextmanager
+def orphans(folder: Path, grace: str) -> Iterator[processes.Program]:
+    """Two ranks whose torchrun was killed; files have their status. The agent is not their parent: a shell
+    stands between."""
+    words = f'"{sys.executable}" "{PROGRAMS}/orphan.py" "{folder}" & echo $! > "{folder}/pid$RANK"; wait $!'
+    script = f'{words}; echo $? > "{folder}/new$RANK"; mv "{folder}/new$RANK" "{folder}/status$RANK"'
     command = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", script]
-    with processes.Program(command, processes.clean_environment(MPI_GDR_ORPHAN_GRACE="3")) as program:
+    with processes.Program(command, processes.clean_environment(MPI_GDR_ORPHAN_GRACE=grace)) as program:
         try:
-            wait_for(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+            wait_for(lambda: len(list(folder.glob("ready*"))) == 2)
             os.kill(program.process.pid, signal.SIGKILL)
-            wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
-            statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
+            yield program
         finally:
-            for path in tmp_path.glob("pid*"):
-                if not (tmp_path / f"status{path.name[-1]}").exists():
+            for path in folder.glob("pid*"):
+                if not (folder / f"status{path.name[-1]}").exists():
                     os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def test_ranks_whose_torchrun_was_killed_say_so_and_end(tmp_path):
+    with orphans(tmp_path, "3") as program:
+        wait_for(lambda: len(list(tmp_path.glob("status*"))) == 2, 40)
+        statuses = [path.read_text().strip() for path in tmp_path.glob("status*")]
         output = program.finish(10).output
     assert statuses == ["122", "122"], output
     ended = r"torchrun's agent \(pid \d+\), which started this rank, has ended"
     assert len(re.findall(ended + r": this rank ends in 3 s \(MPI_GDR_ORPHAN_GRACE\)", output)) == 2, output
     assert len(re.findall(ended + r".*Ending this process", output)) == 2, output
+
+
+def test_ranks_whose_torchrun_was_killed_go_on_where_that_is_asked_for(tmp_path):
+    with orphans(tmp_path, "0") as program:
+        started = time.time()
+        wait_for(lambda: bool(list(tmp_path.glob("status*"))), 5)  # agents are looked at four times a second
+        statuses = list(tmp_path.glob("status*"))
+        rounds = [path.stat().st_mtime for path in tmp_path.glob("ready*")]
+        output = program.finish(1).output
+    assert statuses == [] and len(rounds) == 2, output
+    assert min(rounds) > started + 3, "the ranks are there, and do nothing"
+    assert "torchrun's agent" not in output
 
 
 def test_one_interrupt_ends_a_deadlocked_job(tmp_path):
