@@ -145,10 +145,6 @@ def test_a_rank_that_ends_after_a_failure_says_so_and_the_others_live_on_unless_
     assert "[0/2] mpi-gdr WARN INIT this rank does not call MPI_Finalize: a group was aborted" in output, (
         output
     )
-    if status == 0:  # the other one says so as well, of itself
-        assert re.search(r"rank 1: ends without MPI_Finalize|\[1/2\].*does not call MPI_Finalize", output), (
-            output
-        )
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
