@@ -22,7 +22,7 @@ TEST(progress_thread_carries_what_nobody_waits_for) {
 TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
   // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
   std::promise<void> letting_go;
-  std::future<void> lets_go = letting_go.get_future();
+  const std::shared_future<void> lets_go = letting_go.get_future().share();
   std::promise<void> carried;
   std::shared_future<void> is_carried = carried.get_future().share();
   bool in_time = false;
@@ -37,9 +37,13 @@ TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping)
         in_time = is_carried.wait_for(30s) == std::future_status::ready;
       });
     auto first = start(world, r, ended, std::move(options));
+    if (r == 1) {  // so that rank 0's waiter, which waits for the second one, finds that the first one ends
+      engine.wait(*first);
+      lets_go.wait();
+    }
     auto second = start(world, r, awaited, foreground());
     auto waiter = std::async(std::launch::async, [&] { engine.wait(*second); });
-    if (r == 0) lets_go.get();
+    if (r == 0) lets_go.wait();
     auto third = start(world, r, background);
     if (r == 0) third->on_finished([&] { carried.set_value(); });
     waiter.get();
