@@ -99,6 +99,27 @@ TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
   CHECK(got == data);
 }
 
+TEST(each_end_takes_every_other_message_of_one_chunk) {
+  NodeRanks ranks(2, /*kernel_copies=*/true);
+  constexpr std::size_t kMessages = shm::kCopyCells - 1, kLength = 64 * 1024;
+  const Bytes data = pattern(kMessages * kLength, 14);
+  Bytes got(data.size());
+  std::vector<Request> sends, receives;
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    sends.push_back(ranks[0].isend(kP2P, &data[i * kLength], kLength, 1, 0));
+    receives.push_back(ranks[1].irecv(kP2P, &got[i * kLength], kLength, 0, 0));
+  }
+  ranks[1].test(receives[1]);  // what it copies at a time is its half of them
+  for (std::size_t i = 0; i < kMessages; ++i)
+    CHECK(ranks[1].bytes_moved(receives[i]) == (i % 2 ? 0 : kLength));
+  ranks[0].test(sends[0]);
+  for (std::size_t i = 0; i < kMessages; ++i) CHECK(ranks[0].bytes_moved(sends[i]) == (i % 2 ? kLength : 0));
+  ranks.finish({{1, receives[0]}});
+  for (std::size_t i = 1; i < kMessages; ++i) ranks.finish({{1, receives[i]}, {0, sends[i]}});
+  ranks.finish({{0, sends[0]}});
+  CHECK(got == data);
+}
+
 TEST(a_copy_that_is_given_up_leaves_the_next_one_alone) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   const Bytes data = pattern(5000001, 7);

@@ -18,7 +18,7 @@ using Transfers = std::list<Transfer>;  // elements move between lists and stay 
 struct Transfer {
   bool send = false, done = false, too_long = false;
   bool copies = false;      // of a receive: it has been matched, and both ends copy
-  bool told = false;        // of such: the other end knows, and copies its half
+  bool told = false;        // of such: the other end knows, and copies its share
   bool wants_none = false;  // of a receive that answers its sender: it has all, or will not have it
   int peer = -1;            // or kAnySource, until it is matched
   int tag = 0;

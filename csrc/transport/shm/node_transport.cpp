@@ -314,7 +314,8 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          receive.told = peer.copy.open(receive) && tell_opened(peer, receive);
+          const bool alone = peer.copies.size() == 1;
+          receive.told = peer.copy.open(receive, alone) && tell_opened(peer, receive);
         }
         const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;

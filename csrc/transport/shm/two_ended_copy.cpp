@@ -16,11 +16,11 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Of a message, equal at both ends. Small enough that both get some of it and neither waits long for the
-// other's last one, large enough that the kernel's call is paid for.
+// Of a message, equal at both ends. Each costs a system call and a change of the cell: one for each end is
+// best, of long messages more, so that neither waits long for the other's last one.
 std::size_t chunk_of(std::size_t bytes) {
-  constexpr std::size_t kLeast = 32 * 1024, kMost = 256 * 1024, kGrain = 4096;
-  return std::clamp((bytes / 4 + kGrain - 1) / kGrain * kGrain, kLeast, kMost);
+  constexpr std::size_t kLeast = 128 * 1024, kMost = 256 * 1024, kGrain = 4096;
+  return std::clamp((bytes + 2 * kGrain - 1) / (2 * kGrain) * kGrain, kLeast, kMost);
 }
 
 // Fewer than 1 << 16: see kMaxMessageBytes.
@@ -34,7 +34,8 @@ struct Piece {
 std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::uint64_t id,
                            std::size_t bytes) {
   const std::uint64_t chunks = chunks_of(bytes);
-  const std::uint64_t own = end == kFront ? (chunks + 1) / 2 : chunks / 2;
+  const std::uint64_t odd = end == kFront ? id & 1 : ~id & 1;  // an odd one: the ends have it in turn
+  const std::uint64_t own = (chunks + odd) / 2;
   std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
   while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks &&
          (share == Share::Any || (end == kFront ? front_of(seen) : back_of(seen)) < own)) {
@@ -63,12 +64,13 @@ bool TwoEndedCopy::can_take(const Transfer& receive) const {
   return kernel_copies_ || node_->mapped(peer_, receive.there, receive.arrived);
 }
 
-bool TwoEndedCopy::open(Transfer& receive) {
+bool TwoEndedCopy::open(Transfer& receive, bool alone) {
   receive.cell = std::countr_one(open_);
   open_ |= 1u << receive.cell;
   cell_of(receive).helped.store(tagged(receive.id), std::memory_order_relaxed);
   cell_of(receive).taken.store(tagged(receive.id), std::memory_order_release);
-  return chunks_of(receive.arrived) > 1 && (kernel_copies_ || node_->owns(receive.data));
+  const bool has_part = !alone || chunks_of(receive.arrived) > 1;
+  return has_part && (kernel_copies_ || node_->owns(receive.data));
 }
 
 TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, Share share, std::size_t& budget) {
