@@ -16,8 +16,9 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Of a message, equal at both ends. Each costs a system call and a change of the cell: one for each end is
-// best, of long messages more, so that neither waits long for the other's last one.
+// Of a message, equal at both ends. Each chunk costs a system call and a change of the cell, so that short
+// messages are one chunk; those of long ones are small enough that neither end waits long for the other's
+// last.
 std::size_t chunk_of(std::size_t bytes) {
   constexpr std::size_t kLeast = 128 * 1024, kMost = 256 * 1024, kGrain = 4096;
   return std::clamp((bytes + 2 * kGrain - 1) / (2 * kGrain) * kGrain, kLeast, kMost);
