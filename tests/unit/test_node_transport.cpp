@@ -106,7 +106,7 @@ TEST(thousands_of_sends_before_any_receive) {
 TEST(long_messages_arrive_whichever_side_is_first) {
   for (const bool kernel_copies : {false, true}) {
     NodeRanks ranks(2, kernel_copies);
-    for (const std::size_t bytes : {16384u, 16385u, 32768u, 100001u, 5000000u})
+    for (const std::size_t bytes : {131072u, 131073u, 262144u, 800001u, 5000000u})
       for (const bool early : {false, true}) {
         const Bytes data = pattern(bytes, static_cast<unsigned>(bytes));
         Bytes got(bytes);
@@ -116,7 +116,7 @@ TEST(long_messages_arrive_whichever_side_is_first) {
         int small = 4, small_got = 0;  // overtakes it: another tag
         Request passing = ranks[0].isend(kP2P, &small, 4, 1, 8);
         if (early) {
-          CHECK(ranks[0].test(send) == (bytes <= 16384));
+          CHECK(ranks[0].test(send) == (bytes <= 131072));
           receive = ranks[1].irecv(kP2P, got.data(), bytes, 0, 9);
         }
         Request passed = ranks[1].irecv(kP2P, &small_got, 4, 0, 8);
@@ -143,7 +143,7 @@ TEST(random_traffic_in_all_directions) {
           case 1:
             return random() % 5000;
           case 2:
-            return 12000 + random() % 9000;
+            return 128000 + random() % 6000;
           default:
             return random() % 400000;
         }
@@ -201,7 +201,7 @@ TEST(random_traffic_in_all_directions) {
 }
 
 TEST(a_message_of_another_length_is_told_to_its_receiver_alone) {
-  for (const std::size_t bytes : {100u, 100000u}) {
+  for (const std::size_t bytes : {100u, 200000u}) {
     NodeRanks ranks(2);
     const Bytes data = pattern(bytes, 1);
     Bytes got(bytes + 10, 0xaa);
@@ -263,7 +263,7 @@ TEST(what_is_abandoned_is_not_touched_again) {
   receive = ranks[1].irecv(kP2P, again.data(), again.size(), 0, 4);
   for (int turn = 0; turn < 20; ++turn) CHECK(!ranks[1].test(receive) && ranks[0].test(offer));
   std::vector<Request> queued;
-  for (int i = 0; i < 100; ++i) queued.push_back(ranks[0].isend(kP2P, data.data(), 10000, 1, 5));
+  for (int i = 0; i < 20; ++i) queued.push_back(ranks[0].isend(kP2P, data.data(), 100000, 1, 5));
   CHECK(!ranks[0].test(queued.back()));
   for (Request& q : queued) ranks[0].abandon(q);
   ranks[1].abandon(receive);
@@ -291,9 +291,9 @@ TEST(a_waiter_sleeps_on_what_it_waits_for) {
   Request any = ranks[1].irecv(kP2P, &got, 4, kAnySource, 7);
   CHECK(!ranks[1].test(any) && !ranks[1].doorbell(any, bell));  // two flags
   // A full ring: its sender waits for room, which its reader makes.
-  const Bytes data = pattern(16000, 1);
+  const Bytes data = pattern(100000, 1);
   std::vector<Request> sends;
-  for (int i = 0; i < 40; ++i) sends.push_back(ranks[0].isend(kP2P, data.data(), data.size(), 1, 2));
+  for (int i = 0; i < 20; ++i) sends.push_back(ranks[0].isend(kP2P, data.data(), data.size(), 1, 2));
   CHECK(!ranks[0].test(sends.back()) && ranks[0].doorbell(sends.back(), bell));
   CHECK(bell.flag->load() == bell.seen);
   CHECK(!ranks[1].test(any));
@@ -335,7 +335,7 @@ TEST(the_engine_carries_them) {
   world.run([&](int r) {
     Group& group = *world.ranks[r].group;
     const int right = (r + 1) % 3, left = (r + 2) % 3;
-    for (const std::size_t bytes : {8u, 20000u, 3000000u}) {
+    for (const std::size_t bytes : {8u, 200000u, 3000000u}) {
       const Bytes data = pattern(bytes, static_cast<unsigned>(r));
       Bytes got(bytes);
       const MessageCall send{true, const_cast<std::uint8_t*>(data.data()), bytes, right, 5};

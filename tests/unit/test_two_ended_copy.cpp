@@ -35,20 +35,6 @@ shm::CopyCell& cell(NodeRanks& ranks) {
   return *reinterpret_cast<shm::CopyCell*>(shm::MessageArea(2).copy_lines(ranks.nodes[1]->messages(1), 0));
 }
 
-// Messages from rank 0 to rank 1, all of them begun.
-struct Window {
-  Window(NodeRanks& ranks, std::size_t messages, std::size_t length)
-      : data(pattern(messages * length, 12)), got(data.size()) {
-    for (std::size_t i = 0; i < messages; ++i) {
-      sends.push_back(ranks[0].isend(kP2P, &data[i * length], length, 1, 0));
-      receives.push_back(ranks[1].irecv(kP2P, &got[i * length], length, 0, 0));
-    }
-  }
-  const Bytes data;
-  Bytes got;
-  std::vector<Request> sends, receives;
-};
-
 }  // namespace
 
 #if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
@@ -95,8 +81,13 @@ TEST(both_ends_copy_a_long_message) {
 TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
   NodeRanks ranks(2, /*kernel_copies=*/true);
   constexpr std::size_t kMessages = 20, kLength = 256 * 1024;  // more than there are cells
-  Window window(ranks, kMessages, kLength);
-  auto& [data, got, sends, receives] = window;
+  const Bytes data = pattern(kMessages * kLength, 12);
+  Bytes got(data.size());
+  std::vector<Request> sends, receives;
+  for (std::size_t i = 0; i < kMessages; ++i) {
+    sends.push_back(ranks[0].isend(kP2P, &data[i * kLength], kLength, 1, 0));
+    receives.push_back(ranks[1].irecv(kP2P, &got[i * kLength], kLength, 0, 0));
+  }
   CHECK(!ranks[1].test(receives[0]));  // what it copies at a time is two halves
   for (std::size_t i = 0; i < 3; ++i) CHECK(ranks[1].bytes_moved(receives[i]) == (i < 2 ? kLength / 2 : 0));
   CHECK(!ranks[0].test(sends[0]));  // of those that it has been told of
@@ -105,22 +96,6 @@ TEST(each_end_takes_its_halves_of_several_messages_before_the_other_ones) {
   for (std::size_t i = 0; i < kMessages; ++i)  // the receiver needs nobody for the rest
     for (int turns = 0; !ranks[1].test(receives[i]); ++turns) CHECK(turns < 100);
   for (Request& send : sends) CHECK(ranks[0].test(send));
-  CHECK(got == data);
-}
-
-TEST(each_end_takes_every_other_message_of_one_chunk) {
-  NodeRanks ranks(2, /*kernel_copies=*/true);
-  constexpr std::size_t kMessages = shm::kCopyCells - 1, kLength = 64 * 1024;
-  Window window(ranks, kMessages, kLength);
-  auto& [data, got, sends, receives] = window;
-  ranks[1].test(receives[1]);  // what it copies at a time is its half of them
-  for (std::size_t i = 0; i < kMessages; ++i)
-    CHECK(ranks[1].bytes_moved(receives[i]) == (i % 2 ? 0 : kLength));
-  ranks[0].test(sends[0]);
-  for (std::size_t i = 0; i < kMessages; ++i) CHECK(ranks[0].bytes_moved(sends[i]) == (i % 2 ? kLength : 0));
-  ranks.finish({{1, receives[0]}});
-  for (std::size_t i = 1; i < kMessages; ++i) ranks.finish({{1, receives[i]}, {0, sends[i]}});
-  ranks.finish({{0, sends[0]}});
   CHECK(got == data);
 }
 

@@ -16,9 +16,9 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Messages up to this length are copied twice, and once more without a waiting receive; longer ones cost
-// another way to the receiver and back before their first byte.
-constexpr std::size_t kMostEager = 16 * 1024;
+// Messages up to this length are copied twice, by both ends at the same time, and once more without a waiting
+// receive; longer ones cost another way to the receiver and back before their first byte.
+constexpr std::size_t kMostEager = 128 * 1024;
 // That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
 // want to progress, too, and deadlines to be looked at.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
@@ -45,8 +45,8 @@ class NodeTransport final : public Transport {
           TwoEndedCopy(*node_, r, kernel_copies, reinterpret_cast<CopyCell*>(area_.copy_lines(own, r)),
                        reinterpret_cast<CopyCell*>(area_.copy_lines(theirs, self)));
     }
-    most_eager_ = std::min(kMostEager, area_.ring_bytes() / 8);
     piece_ = area_.ring_bytes() / 8;
+    most_eager_ = std::min(kMostEager, piece_);
   }
 
   int rank() const override { return inner_->rank(); }
@@ -314,8 +314,7 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          const bool alone = peer.copies.size() == 1;
-          receive.told = peer.copy.open(receive, alone) && tell_opened(peer, receive);
+          receive.told = peer.copy.open(receive) && tell_opened(peer, receive);
         }
         const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;

@@ -10,7 +10,7 @@ namespace {
 // Fills what is left before the ring's end. It has no payload of its own.
 constexpr std::uint32_t kSkip = 0xffffffff;
 
-constexpr std::size_t kMostRing = std::size_t{256} << 10, kLeastRing = std::size_t{32} << 10;
+constexpr std::size_t kMostRing = std::size_t{1} << 20, kLeastRing = std::size_t{32} << 10;
 // Of all rings that one rank writes, where there are many.
 constexpr std::size_t kMostRings = std::size_t{8} << 20;
 constexpr std::size_t kPage = 4096;

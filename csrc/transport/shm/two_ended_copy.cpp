@@ -16,16 +16,13 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Of a message, equal at both ends. Each chunk costs a system call and a change of the cell, so that short
-// messages are one chunk; those of long ones are small enough that neither end waits long for the other's
-// last.
-std::size_t chunk_of(std::size_t bytes) {
-  constexpr std::size_t kLeast = 128 * 1024, kMost = 256 * 1024, kGrain = 4096;
-  return std::clamp((bytes + 2 * kGrain - 1) / (2 * kGrain) * kGrain, kLeast, kMost);
+// Of a message, equal at both ends; half of them are each end's own. A chunk costs a system call and a change
+// of the cell, and must be small enough that neither end waits long for the other's last. Fewer than 1 << 16:
+// see kMaxMessageBytes.
+std::uint64_t chunks_of(std::size_t bytes) {
+  constexpr std::size_t kMost = 256 * 1024;
+  return 2 * ((bytes + 2 * kMost - 1) / (2 * kMost));
 }
-
-// Fewer than 1 << 16: see kMaxMessageBytes.
-std::uint64_t chunks_of(std::size_t bytes) { return (bytes + chunk_of(bytes) - 1) / chunk_of(bytes); }
 
 struct Piece {
   std::size_t offset, bytes;
@@ -35,16 +32,14 @@ struct Piece {
 std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::uint64_t id,
                            std::size_t bytes) {
   const std::uint64_t chunks = chunks_of(bytes);
-  const std::uint64_t odd = end == kFront ? id & 1 : ~id & 1;  // an odd one: the ends have it in turn
-  const std::uint64_t own = (chunks + odd) / 2;
   std::uint64_t seen = cell.taken.load(std::memory_order_acquire);
   while ((seen & ~kNumber) == tagged(id) && front_of(seen) + back_of(seen) < chunks &&
-         (share == Share::Any || (end == kFront ? front_of(seen) : back_of(seen)) < own)) {
+         (share == Share::Any || (end == kFront ? front_of(seen) : back_of(seen)) < chunks / 2)) {
     // Acquire: what the receiver did before it opened the copy.
     if (!cell.taken.compare_exchange_weak(seen, seen + end, std::memory_order_acquire)) continue;
     const std::uint64_t chunk = end == kFront ? front_of(seen) : chunks - 1 - back_of(seen);
-    const std::size_t offset = chunk * chunk_of(bytes);
-    return Piece{offset, std::min(chunk_of(bytes), bytes - offset)};
+    const std::size_t offset = chunk * bytes / chunks;
+    return Piece{offset, (chunk + 1) * bytes / chunks - offset};
   }
   return std::nullopt;
 }
@@ -65,13 +60,12 @@ bool TwoEndedCopy::can_take(const Transfer& receive) const {
   return kernel_copies_ || node_->mapped(peer_, receive.there, receive.arrived);
 }
 
-bool TwoEndedCopy::open(Transfer& receive, bool alone) {
+bool TwoEndedCopy::open(Transfer& receive) {
   receive.cell = std::countr_one(open_);
   open_ |= 1u << receive.cell;
   cell_of(receive).helped.store(tagged(receive.id), std::memory_order_relaxed);
   cell_of(receive).taken.store(tagged(receive.id), std::memory_order_release);
-  const bool has_part = !alone || chunks_of(receive.arrived) > 1;
-  return has_part && (kernel_copies_ || node_->owns(receive.data));
+  return kernel_copies_ || node_->owns(receive.data);
 }
 
 TwoEndedCopy::Taken TwoEndedCopy::take(Transfer& receive, Share share, std::size_t& budget) {

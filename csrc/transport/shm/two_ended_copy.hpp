@@ -1,8 +1,8 @@
 // The copies of long messages, which both ends make: the receiver reads chunks from the sender's memory, from
 // the front, the sender writes chunks into the receiver's, from the back. Of the messages whose copies are
-// open each end takes its own half first, of those of one chunk every other one, so that neither waits for
-// the other between two messages; then whatever is left. The receiver opens the copies and needs no sender:
-// of one that does other things it takes all chunks itself.
+// open each end takes its own half first, so that neither waits for the other between two messages; then
+// whatever is left. The receiver opens the copies and needs no sender: of one that does other things it takes
+// all chunks itself.
 //
 // A cell in the receiver's area tells which chunks of a message are taken and how many of them the sender has
 // copied, each number with the message's id: a rank that comes late, to a message that is over, finds another
@@ -48,9 +48,8 @@ class TwoEndedCopy {
   // Whether it can take this message, which has been matched.
   bool can_take(const Transfer& receive) const;
   bool can_open() const { return open_ != kAllOpen; }
-  // Gives it a free cell. True if the sender has a part in it and can do it: it has to be notified. Of one
-  // chunk that is `alone` it has none.
-  bool open(Transfer& receive, bool alone);
+  // Gives it a free cell. True if the sender can copy its half: it has to be notified.
+  bool open(Transfer& receive);
   // Copies some of an open one, at most what is left of `budget`, which it lessens. All, Refused (the kernel
   // does not copy it): closed.
   enum class Taken { Some, All, Refused };
