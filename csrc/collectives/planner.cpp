@@ -16,9 +16,10 @@ void append(std::string& key, const T&... values) {
   (key.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
 }
 
-std::string key_of(const CollectiveSpec& spec) {
-  std::string key;
-  key.reserve(64);
+// Of the calling thread, until its next call: the key of a plan that there is costs no allocation.
+std::string& key_of(const CollectiveSpec& spec) {
+  thread_local std::string key;
+  key.clear();
   append(key, spec.collective, spec.dtype, spec.op, spec.rank, spec.size, spec.root, spec.count);
   for (const std::uint64_t count : spec.counts) append(key, count);
   return key;
@@ -51,7 +52,7 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
                    const std::shared_ptr<const Topology>& topology, bool by_host) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
-  std::string key = key_of(spec);
+  std::string& key = key_of(spec);
   append(key, native, reach, by_host, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
@@ -77,12 +78,12 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   std::size_t steps = 0;
   for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
   make_room(steps);
-  return cache_.emplace(std::move(key), plan).first->second;
+  return cache_.emplace(key, plan).first->second;
 }
 
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
                                               int leaders, bool by_host) {
-  std::string key = key_of(spec);
+  std::string& key = key_of(spec);
   append(key, leaders, by_host, topology.id());
   {
     std::lock_guard lock(mutex_);
@@ -99,7 +100,7 @@ std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const 
   auto kept = std::make_shared<const Phases>(std::move(made));
   std::lock_guard lock(mutex_);
   make_room(steps);
-  return phases_.emplace(std::move(key), std::move(kept)).first->second;
+  return phases_.emplace(key, std::move(kept)).first->second;
 }
 
 void Planner::make_room(std::size_t steps) {

@@ -99,7 +99,8 @@ class FlightLog {
       Slot& slot = slots_[(first + i) % capacity_];
       const Lock lock(slot);
       if (slot.used && slot.entry.id > first + i) continue;  // overtaken by a whole turn of the ring
-      slot.entry = FlightEntry{};
+      std::destroy_at(&slot.entry);
+      std::construct_at(&slot.entry);
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;

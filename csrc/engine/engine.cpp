@@ -97,12 +97,13 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     auto deadline = operation.info().deadline;
     if (patience && *patience < deadline - Clock::now()) deadline = Clock::now() + *patience;
     Backoff backoff(crowding_);
-    auto next_question = Clock::now() + kAskEvery;
+    Clock::time_point next_question{};  // the epoch: not known yet
     for (unsigned polls = 0; !operation.finished(); ++polls) {
       Doorbell bell;
       try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
       if (polls % 64 != 63 || operation.finished()) continue;
       const auto now = Clock::now();
+      if (next_question == Clock::time_point{}) next_question = now + kAskEvery;
       if (operation.group().failed() || outstanding_.stopped()) {
         give_up(operation, ErrorCode::Aborted);
       } else if (now > deadline) {

@@ -109,7 +109,7 @@ void Group::check_open(const std::string& operation) const {
   if (shut_) fail(ErrorCode::InvalidUsage, operation, ": group ", name(), " has been destroyed");
 }
 
-OperationPtr Group::issue(std::vector<Call> calls, IssueOptions options) {
+OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   check(calls, options.name);
   OperationInfo info;
   static_cast<Description&>(info) = std::move(static_cast<Description&>(options));

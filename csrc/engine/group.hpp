@@ -56,7 +56,7 @@ class Group : public GroupState {
   // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
   // closed; then nothing was sent. NoMemory or System, with the operation's name: the group has then failed
   // on this rank, since the others carry the operation out.
-  OperationPtr issue(std::vector<Call> calls, IssueOptions options);
+  OperationPtr issue(std::vector<Call> calls, IssueOptions&& options);
 
   // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the
   // first of `target.queues`, one after the other. They are no operation: no sequence number, no deadline,

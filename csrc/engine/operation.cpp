@@ -102,12 +102,7 @@ void Operation::on_finished(std::function<void()> callback) {
 }
 
 void Operation::release_buffers() {
-  if (!has_buffers_.exchange(false, std::memory_order_acq_rel)) return;
-  std::shared_ptr<void> buffers;
-  {
-    std::lock_guard lock(mutex_);
-    buffers.swap(keepalive_);
-  }
+  if (has_buffers_.exchange(false, std::memory_order_acq_rel)) keepalive_.reset();
 }
 
 std::string Operation::describe() const {

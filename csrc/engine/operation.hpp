@@ -92,6 +92,9 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
   // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
   std::atomic<bool> heard{false};
+  // What follows it on the host has been done, for good: its results are in the caller's tensors. By whoever
+  // does that.
+  std::atomic<bool> settled{false};
   // A waiter takes the buffers over; without one, Engine::Releases says who does.
   std::atomic<int> waiters{0};
   // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
@@ -133,8 +136,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::size_t first_unfinished_ = 0;
   const bool background_, on_device_;
 
-  std::mutex mutex_;  // keepalive_, callbacks_ and the moment of finishing
-  std::shared_ptr<void> keepalive_;
+  std::shared_ptr<void> keepalive_;  // whoever clears has_buffers_ lets go of it
+  std::mutex mutex_;                 // callbacks_ and the moment of finishing
   Completer::Callbacks callbacks_;
   std::exception_ptr error_;       // written before finished_
   Clock::time_point finished_at_;  // written before finished_

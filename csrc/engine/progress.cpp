@@ -63,7 +63,7 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
   const auto now = Clock::now();
   const InTransport inside(pass_began_, now);
   try {
-    const bool arrived = take_in(only);
+    const bool arrived = take_in(now, only);
     if (only) {
       if (active_.empty()) outstanding_.set_taken_deadline(Outstanding::kNever);
       return arrived;
@@ -78,10 +78,10 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
   return true;
 }
 
-bool Progress::take_in(const Operation* only) {
+bool Progress::take_in(Clock::time_point now, const Operation* only) {
   if (!outstanding_.take(arrived_, only)) return false;
   for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
-  for (OperationPtr& operation : arrived_) start(operation->group());
+  for (OperationPtr& operation : arrived_) start(operation->group(), now);
   for (OperationPtr& operation : arrived_)
     if (!operation->started)
       operation->queued = queued_.emplace(operation->info().deadline, operation).second;
@@ -89,17 +89,17 @@ bool Progress::take_in(const Operation* only) {
   return true;
 }
 
-void Progress::start(GroupState& group) {
-  const auto now = Clock::now();
+void Progress::start(GroupState& group, Clock::time_point now) {
   do {
     started_.clear();
     group.windows().start_ready(started_);
     // In order: what a first advance() posts is posted in the order of issue.
     for (OperationPtr& operation : started_) {
-      operation->note_start(now);
+      const auto start = std::max(now, operation->info().issued);  // it may have come behind `now`
+      operation->note_start(start);
       if (!operation->finished())  // in the queue, by an abort
         endings_.observers().each(operation->numbers, [&](Observer& o, auto& number) {
-          number = o.started(*operation, number, now);
+          number = o.started(*operation, number, start);
         });
       operation->started = true;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
@@ -120,7 +120,7 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       active_[i] = std::move(active_.back());
       active_.pop_back();
       moved = true;
-      start(ended->group());  // its place in the window is free
+      start(ended->group(), ended->finished_at());  // its place in the window is free
       if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
     } else {
       moved |= active_[i]->rounds_done() != before;
@@ -142,7 +142,7 @@ void Progress::note_earliest_deadline() {
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
   if (outstanding_.stopped()) return false;
-  set_current(operation);
+  if (!operation->keeps_to_memory()) set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();
   std::exception_ptr error;
@@ -217,9 +217,10 @@ void Progress::fail_for_want_of_memory() noexcept {
 }
 
 void Progress::close(GroupState& group) {
-  const InTransport inside(pass_began_, Clock::now());
+  const auto now = Clock::now();
+  const InTransport inside(pass_began_, now);
   try {
-    start(group);  // lets go of the finished ones in its window
+    start(group, now);  // lets go of the finished ones in its window
   } catch (const std::bad_alloc&) {
     fail_for_want_of_memory();
   }

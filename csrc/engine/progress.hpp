@@ -39,7 +39,8 @@ class Progress {
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
   // True while some thread sits in one pass for longer than `stuck_grace`.
   bool stuck() const;
-  // The operation in whose advance() the role holder is, or was last; null: none.
+  // The operation in whose advance() the role holder is, or was last, of those that call a library, where it
+  // may get stuck; null: none.
   OperationPtr current() const;
 
   // --- with the role ---
@@ -64,8 +65,8 @@ class Progress {
   // All with the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if
   // it did.
   bool pass(const Operation* only, const Operation* awaited = nullptr);
-  bool take_in(const Operation* only);
-  void start(GroupState& group);
+  bool take_in(Clock::time_point now, const Operation* only);
+  void start(GroupState& group, Clock::time_point now);
   bool poll_active(Clock::time_point now, const Operation* awaited);
   void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);

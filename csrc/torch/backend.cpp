@@ -80,11 +80,12 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {
       std::erase_if(on_accelerator_, [](const OnAccelerator& o) {
-        return o.operation->finished() && (!o.settled || o.settled->load(std::memory_order_acquire));
+        return o.operation->finished() &&
+               (!o.copied_back || o.operation->settled.load(std::memory_order_acquire));
       });
       most_on_accelerator_ = std::max<std::size_t>(64, 2 * on_accelerator_.size());
     }
-    on_accelerator_.push_back({operation, call.epilogues.empty() ? nullptr : work.settled(), result});
+    on_accelerator_.push_back({operation, !call.epilogues.empty(), result});
   }
   work.bind(std::move(operation), std::move(call.epilogues), std::move(result));
 }
@@ -95,7 +96,7 @@ void MpiBackend::wait_for_accelerator() {
     std::lock_guard lock(mutex_);
     earlier = on_accelerator_;
   }
-  for (const auto& [operation, settled, result] : earlier) {
+  for (const auto& [operation, copied_back, result] : earlier) {
     // A message may be sent behind the peer's barrier. One that a stream waits for is among what that stream
     // does.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
@@ -108,7 +109,7 @@ void MpiBackend::wait_for_accelerator() {
     if (result && !operation->error()) result->synchronize();
     // A thread of the completer copies back, or a waiter that came first.
     const auto until = Clock::now() + group_->timeout();
-    while (settled && !settled->load(std::memory_order_acquire)) {
+    while (copied_back && !operation->settled.load(std::memory_order_acquire)) {
       if (Clock::now() > until)
         fail(ErrorCode::Timeout, operation->describe(), ": its result has not been copied to the device ",
              std::chrono::duration<double>(group_->timeout()).count(), " s after it ended");
@@ -131,12 +132,12 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
 
 MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
   return with_torch_errors([&]() -> WorkPtr {
-    bool joins;
-    {
-      std::lock_guard lock(mutex_);
-      if (closed_)
-        fail(ErrorCode::InvalidUsage, call.name, ": group ", group_->name(), " has been destroyed");
-      joins = call.async && block_ && block_->owner == std::this_thread::get_id();
+    if (closed_.load(std::memory_order_acquire))
+      fail(ErrorCode::InvalidUsage, call.name, ": group ", group_->name(), " has been destroyed");
+    bool joins = false;
+    if (call.async) {
+      const std::lock_guard lock(mutex_);
+      joins = block_ && block_->owner == std::this_thread::get_id();
     }
     const Profile observed = profile(call, joins);
     if (joins) {
@@ -297,7 +298,7 @@ void MpiBackend::shutdown() {
   with_torch_errors([&] {
     {
       std::lock_guard lock(mutex_);
-      if (std::exchange(closed_, true)) return;
+      if (closed_.exchange(true, std::memory_order_acq_rel)) return;
     }
     group_->engine().close(*group_);
     group_->share_devices(nullptr);

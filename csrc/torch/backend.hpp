@@ -197,11 +197,11 @@ class MpiBackend : public c10d::Backend {
 
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};  // set with it
   struct OnAccelerator {
     OperationPtr operation;
-    std::shared_ptr<const std::atomic<bool>> settled;  // null: nothing is copied back by the host
-    std::shared_ptr<StreamResult> result;              // null: the device has no part in it
+    bool copied_back;                      // by the host
+    std::shared_ptr<StreamResult> result;  // null: the device has no part in it
   };
   std::vector<OnAccelerator> on_accelerator_;  // all that may not have ended
   std::size_t most_on_accelerator_ = 64;       // look for those that have ended above this

@@ -13,11 +13,7 @@ void CompletionHooks::set(Hook hook) {
     fail(ErrorCode::InvalidUsage,
          "register_on_completion_hook: this group has a hook already, expected at most one");
   hook_ = std::make_shared<Hook>(std::move(hook));
-}
-
-bool CompletionHooks::any() const {
-  std::lock_guard lock(mutex_);
-  return hook_ != nullptr;
+  any_.store(true, std::memory_order_release);
 }
 
 CompletionHooks::Expected::Expected(std::shared_ptr<CompletionHooks> hooks) : hooks_(std::move(hooks)) {

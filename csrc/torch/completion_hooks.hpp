@@ -4,6 +4,7 @@
 // in which operations ended; it may take the GIL and may call collectives, but must not wait_until_idle().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -20,7 +21,7 @@ class CompletionHooks {
 
   // Throws InvalidUsage if there is one already.
   void set(Hook hook);
-  bool any() const;
+  bool any() const { return any_.load(std::memory_order_acquire); }
 
   // One more operation, of which the hook will hear. If it goes without that, the operation never came to
   // be, or no hook is left to call. Any thread; tell() once.
@@ -48,6 +49,7 @@ class CompletionHooks {
   mutable std::mutex mutex_;  // all below; never held while the hook runs
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;
+  std::atomic<bool> any_{false};  // there is one, for good
   std::deque<std::shared_ptr<c10d::WorkInfo>> queue_;
   int expected_ = 0;  // not yet reported, or the hook has not returned
   bool running_ = false;

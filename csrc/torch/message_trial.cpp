@@ -92,8 +92,9 @@ bool MessageTrial::run(Group& group) {
       busy.emplace(on_, flag_[0]);
     } catch (const std::exception&) {  // the peers wait for the message all the same
     }
-    operation = group.issue(
-        {message(false, memory_->received, before_), message(true, memory_->sent, after_)}, options);
+    operation =
+        group.issue({message(false, memory_->received, before_), message(true, memory_->sent, after_)},
+                    std::move(options));
     const auto deadline = Clock::now() + kPatience;
     while (!(in_time = operation->finished()) && Clock::now() < deadline)
       std::this_thread::sleep_for(std::chrono::microseconds(100));

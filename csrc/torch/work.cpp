@@ -72,11 +72,12 @@ Operation& MpiWork::operation(const char* what) const {
 }
 
 void MpiWork::settle() {
+  if (settled()) return;
   // torch calls is_completed() and its sisters with the GIL, and an epilogue on another thread may need it to
   // let go of a tensor: never wait for that one with the GIL held.
   const WithoutGil no_gil;
   std::lock_guard lock(settle_mutex_);
-  if (settled_->load(std::memory_order_relaxed)) return;
+  if (settled()) return;
   error_ = translate(operation_->error());
   if (error_) {
     this_job().note_failure("an operation failed");
@@ -90,7 +91,7 @@ void MpiWork::settle() {
   }
   epilogues_.clear();
   if (span_) span_->end();
-  settled_->store(true, std::memory_order_release);
+  operation_->settled.store(true, std::memory_order_release);
   finish(error_);
 }
 
@@ -104,9 +105,7 @@ bool MpiWork::isCompleted() {
 }
 
 std::exception_ptr MpiWork::settled_error() const {
-  auto* const self = const_cast<MpiWork*>(this);
-  self->settle();
-  std::lock_guard lock(self->settle_mutex_);
+  const_cast<MpiWork*>(this)->settle();
   return error_;
 }
 
@@ -159,7 +158,7 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
 
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
   // c10d waits for what a synchronous call has waited for already.
-  if (!result_ && settled_->load(std::memory_order_acquire)) {
+  if (!result_ && settled()) {
     if (error_) std::rethrow_exception(error_);
     return true;
   }
@@ -178,7 +177,6 @@ bool MpiWork::complete(std::chrono::milliseconds timeout) {
     // settle() translates what the operation ended with; all waiters see the same.
   }
   settle();
-  std::lock_guard lock(settle_mutex_);
   if (error_) std::rethrow_exception(error_);
   if (result_) {
     result_->wait();

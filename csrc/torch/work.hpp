@@ -58,8 +58,6 @@ class MpiWork : public c10d::Work {
   // Milliseconds from when the engine began to work on it until it was over. As with NCCL an error unless the
   // group's timing was enabled before the call.
   float getDuration() const override;
-  // True, for good, once what follows the operation has been done: the results are in the caller's tensors.
-  std::shared_ptr<const std::atomic<bool>> settled() const { return settled_; }
   uint64_t getSequencenumber() const override;
 
  private:
@@ -70,6 +68,7 @@ class MpiWork : public c10d::Work {
   void complete_on_device(c10::ivalue::Future& future);
   // The operation is over: epilogues, then the base class's finish(). Idempotent.
   void settle();
+  bool settled() const { return operation_ && operation_->settled.load(std::memory_order_acquire); }
   // settle() for the const ones among c10d's virtuals.
   std::exception_ptr settled_error() const;
   c10d::WorkResult outcome() const;
@@ -79,10 +78,9 @@ class MpiWork : public c10d::Work {
   const bool timed_;
   OperationPtr operation_;
   std::shared_ptr<StreamResult> result_;
-  std::mutex settle_mutex_;  // epilogues_, and setting settled_
+  std::mutex settle_mutex_;  // epilogues_, and setting Operation::settled
   std::vector<std::function<void()>> epilogues_;
-  const std::shared_ptr<std::atomic<bool>> settled_ = std::make_shared<std::atomic<bool>>(false);
-  std::exception_ptr error_;  // translated; under settle_mutex_ until settled_, and constant then
+  std::exception_ptr error_;  // translated; under settle_mutex_ until settled(), and constant then
   mutable std::mutex future_mutex_;
   std::vector<at::Tensor> outputs_;
   c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;

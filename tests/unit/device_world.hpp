@@ -94,7 +94,7 @@ struct Reduction {
     StreamTarget target = gpu.target(through_host);
     target.conclude = std::move(conclude);
     options.stream = &target;
-    operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, options);
+    operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, std::move(options));
     gpu.device.order(*gpu.queues[0], *gpu.caller);
     gpu.caller->copy(result.data(), data.data(), count * sizeof(float));
     gpu.caller->copy(data.data(), source.data(), count * sizeof(float));

@@ -121,7 +121,7 @@ inline CollectiveCall all_reduce(const World& world, int rank, std::vector<float
 inline OperationPtr start(World& world, int rank, std::vector<float>& data, IssueOptions options = {},
                           ReduceOp op = ReduceOp::Sum) {
   if (options.name.empty()) options.name = "all_reduce";
-  return world.ranks[rank].group->issue({all_reduce(world, rank, data, op)}, options);
+  return world.ranks[rank].group->issue({all_reduce(world, rank, data, op)}, std::move(options));
 }
 
 inline IssueOptions foreground() {

@@ -63,20 +63,19 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
 }  // namespace
 
 TEST(operations_allocate_little_in_the_steady_state) {
-  // In shared memory: its part, the list of parts, lanes and counts of the schedule that runs, the key of its
-  // plan; a reduction also its sources, here and as addresses. By messages: the lists of those in flight,
-  // too. The operation itself is in the memory of an earlier one.
+  // In shared memory: its part, the list of parts, lanes and counts of the schedule that runs. By messages:
+  // the lists of those in flight, too. The operation itself is in the memory of an earlier one.
   const auto expect = [](Collective collective, int shared, int messages) {
     const int operation = kRecycles ? 0 : 1;
     CHECK(steady_allocations(collective, true) <= shared + operation);
     CHECK(steady_allocations(collective, false) <= messages + operation);
   };
   for (const Collective reduction : {Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter})
-    expect(reduction, 7, 13);
+    expect(reduction, 4, 12);
   for (const Collective movement : {Collective::Broadcast, Collective::AllGather, Collective::Gather,
                                     Collective::Scatter, Collective::Barrier})
-    expect(movement, 5, 11);
-  expect(Collective::AllToAll, 39, 33);  // its plan, which depends on what each pair sends, is made anew
+    expect(movement, 4, 10);
+  expect(Collective::AllToAll, 36, 24);  // its plan, which depends on what each pair sends, is made anew
 }
 
 UNIT_MAIN()

@@ -68,7 +68,7 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
     const StreamTarget target = gpus[r]->target(true);
     IssueOptions options{{.name = "broadcast"}, Channel::Accelerator};
     options.stream = &target;
-    return world.ranks[r].group->issue({call}, options);
+    return world.ranks[r].group->issue({call}, std::move(options));
   };
   std::vector<float>&sent = unfreed(1000, 3), &unsent = unfreed(1000, 4);
   Engine& root = *world.ranks[0].engine;
@@ -105,7 +105,7 @@ bool refuses(int submissions, bool shared) {
     OperationPtr operation;
     if (r == 0) gpu.device.refuse_after(submissions);
     try {
-      operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, options);
+      operation = world.ranks[r].group->issue({all_reduce(world, r, data)}, std::move(options));
       // As the binding does for those that it has heard of.
       operation->on_finished([operation] {
         if (operation->error()) let_the_device_go_on(operation);

@@ -70,7 +70,7 @@ TEST(a_sender_cannot_run_away_from_its_receivers) {
     options.name = "broadcast";
     options.keepalive = buffer;
     options.background = false;
-    auto op = world.ranks[r].group->issue({call}, options);
+    auto op = world.ranks[r].group->issue({call}, std::move(options));
     world.ranks[r].engine->wait(*op);
     CHECK((*buffer)[0] == i % 100);
   };
@@ -109,7 +109,7 @@ TEST(back_pressure_holds_whatever_the_pattern) {
       options.name = "step";
       options.keepalive = buffer;
       options.background = false;
-      auto op = world.ranks[r].group->issue({call}, options);
+      auto op = world.ranks[r].group->issue({call}, std::move(options));
       world.ranks[r].engine->wait(*op);
     };
     world.run([&](int r) {
@@ -132,7 +132,7 @@ TEST(coalesced_calls_are_one_operation) {
     for (auto& d : data) calls.push_back(all_reduce(world, r, d));
     IssueOptions options;
     options.name = "allreduce_coalesced";
-    auto op = world.ranks[r].group->issue(calls, options);
+    auto op = world.ranks[r].group->issue(calls, std::move(options));
     world.ranks[r].engine->wait(*op);
     for (auto& d : data) CHECK(d[99] == 3.0f);
     CHECK(world.ranks[r].group->sequence(Channel::Collective) == 100);
@@ -368,7 +368,7 @@ TEST(random_load_from_several_threads_over_several_groups) {
           IssueOptions options;
           options.name = "all_reduce";
           options.background = background;
-          auto op = groups[g][r]->issue({all_reduce(world, r, data)}, options);
+          auto op = groups[g][r]->issue({all_reduce(world, r, data)}, std::move(options));
           if (background && !waits) {
             std::promise<void> finished;
             op->on_finished([&] { finished.set_value(); });

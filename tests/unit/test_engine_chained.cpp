@@ -55,8 +55,8 @@ TEST(second_stage_follows_the_first) {
           Exchange some(r, p, 100 + r), none(r, p, 0);
           IssueOptions options;
           options.background = background;
-          auto first = world.ranks[r].group->issue({some.call(r, p)}, options);
-          auto second = world.ranks[r].group->issue({none.call(r, p)}, options);
+          auto first = world.ranks[r].group->issue({some.call(r, p)}, IssueOptions(options));
+          auto second = world.ranks[r].group->issue({none.call(r, p)}, std::move(options));
           CHECK(first->info().sequences == 2 && second->info().sequence == first->info().sequence + 2);
           world.ranks[r].engine->wait(*second);
           world.ranks[r].engine->wait(*first);

@@ -373,7 +373,7 @@ TEST(a_failed_message_fails_what_joins_it) {
   IssueOptions hurried, options;
   hurried.name = "recv";
   hurried.timeout = 100ms;
-  options.join = world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, hurried);
+  options.join = world.ranks[0].group->issue({MessageCall{false, data.data(), 4, 1, 0}}, std::move(hurried));
   auto op = start(world, 0, data, options);
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "recv");
 }

@@ -93,7 +93,8 @@ class Issued {
       call.output = &reduced_;
       calls.emplace_back(call);
     }
-    operation = nodes.world().ranks[static_cast<std::size_t>(r)].group->issue(std::move(calls), options);
+    operation =
+        nodes.world().ranks[static_cast<std::size_t>(r)].group->issue(std::move(calls), std::move(options));
     gpu.device.order(*gpu.queues[0], *gpu.caller);
   }
   void expect() const {

@@ -13,7 +13,7 @@ std::string run_call(World& world, CollectiveCall call, std::shared_ptr<std::vec
   options.keepalive = std::move(memory);
   options.background = false;
   Rank& rank = world.ranks[call.spec.rank];
-  auto operation = rank.group->issue({call}, options);
+  auto operation = rank.group->issue({call}, std::move(options));
   rank.engine->wait(*operation);
   return operation->describe();
 }

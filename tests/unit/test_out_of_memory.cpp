@@ -171,7 +171,7 @@ TEST(a_refused_operation_names_itself_and_fails_its_group) {
   IssueOptions options;
   options.name = "reduce_scatter";
   options.detail.text = "float32[much]";
-  CHECK_THROWS(world.ranks[0].group->issue({call}, options), NoMemory,
+  CHECK_THROWS(world.ranks[0].group->issue({call}, std::move(options)), NoMemory,
                "reduce_scatter float32[much]: no memory for");
   CHECK(world.ranks[0].group->failed());
   auto& data = unfreed(10);

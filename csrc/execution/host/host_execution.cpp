@@ -50,7 +50,7 @@ bool HostExecution::advance_lane(int lane) {
     if (!state.posted) {
       if (worked_ > kMostWork) return false;
       if (observer_) observer_->began(lane);
-      state.messages.post(*plan_, round, lane, binding_, transport_);
+      if (plan_->messages) state.messages.post(*plan_, round, lane, binding_, transport_);
       state.posted = true;
       run_local_steps(round, lane);  // while the round's messages travel
       if (observer_) observer_->worked(lane);

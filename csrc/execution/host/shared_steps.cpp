@@ -230,12 +230,15 @@ void SharedSteps::run(const Step& step) {
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
   const Place dst = resolve(step.dst);
-  places_.clear();
-  places_.reserve(step.source_count);
+  // Of the thread: they keep their memory from one operation to the next.
+  thread_local std::vector<Place> places;
+  thread_local std::vector<const void*> sources;
+  places.clear();
+  places.reserve(step.source_count);
   std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
-    places_.push_back(resolve(schedule_->source(step, k)));
-    apart += places_.back().here ? 0 : 1;
+    places.push_back(resolve(schedule_->source(step, k)));
+    apart += places.back().here ? 0 : 1;
   }
   const std::size_t count = static_cast<std::size_t>(step.dst.count);
   std::size_t each = count;
@@ -243,20 +246,20 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
     each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
     if (!bounce_.get()) bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * (ranks_ + 1)));
   }
-  sources_.resize(places_.size());
-  args.sources = sources_.data();
-  args.source_count = static_cast<int>(sources_.size());
+  sources.resize(places.size());
+  args.sources = sources.data();
+  args.source_count = static_cast<int>(sources.size());
   for (std::size_t at = 0; at < count; at += each) {
     args.count = std::min(each, count - at);
     const std::size_t bytes = args.count * item, offset = at * item;
     auto* room = static_cast<std::byte*>(bounce_.get());
-    for (std::size_t k = 0; k < places_.size(); ++k) {
-      if (places_[k].here) {
-        sources_[k] = places_[k].here + offset;
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      if (places[k].here) {
+        sources[k] = places[k].here + offset;
         continue;
       }
-      node_.read(places_[k].owner, room, places_[k].there + offset, bytes);
-      sources_[k] = room;
+      node_.read(places[k].owner, room, places[k].there + offset, bytes);
+      sources[k] = room;
       room += each * item;
     }
     args.dst = dst.here ? dst.here + offset : room;

@@ -77,8 +77,6 @@ class SharedSteps {
   }
   bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + node_.place(rank)]; }
   void set_agrees(int rank) { counts_[counts_.size() - ranks_ + node_.place(rank)] = 1; }
-  std::vector<const void*> sources_;  // of the step in work
-  std::vector<Place> places_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
   bool notified_ = false, begun_ = false;
