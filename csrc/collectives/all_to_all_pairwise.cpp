@@ -4,23 +4,36 @@
 // Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
 // 2005.
 //
-// Counts differ from rank to rank, so that the number of lanes follows from the group's size alone.
+// Counts differ from rank to rank: the number of lanes follows from the group's size alone, and the lane of a
+// block from its step and its own length, which both its ranks know. Long blocks travel one after the other,
+// in the order of their steps: several at a time get in each other's way on a link.
 #include "collectives/build.hpp"
 
 namespace mpigdr::collectives {
+namespace {
+
+constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes, of a block
+
+}  // namespace
 
 void all_to_all_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size;
   const auto [sent, received] = Exchange(spec);
   const int lanes = std::min(tuning.max_lanes, p - 1);
+  const auto lane_of = [&](int step, const Slice& block) {
+    return block.count * item_size(spec.dtype) < kAlone ? (step - 1) % lanes : 0;
+  };
   for (int lane = 0; lane < lanes; ++lane) {
     writer.lane();
-    for (int s = lane + 1; s < p; s += lanes) {
+    for (int s = 1; s < p; ++s) {
       const int to = wrap(spec.rank + s, p), from = wrap(spec.rank - s, p);
-      writer.round();
-      writer.recv(from, received[static_cast<std::size_t>(from)]);
-      writer.send(to, sent[static_cast<std::size_t>(to)]);
-      if (s == 1) {
+      const Slice &in = received[static_cast<std::size_t>(from)], &out = sent[static_cast<std::size_t>(to)];
+      const bool receives = lane_of(s, in) == lane, sends = lane_of(s, out) == lane;
+      const bool copies = s == 1 && lane == 0;
+      if (receives || sends || copies) writer.round();
+      if (receives) writer.recv(from, in);
+      if (sends) writer.send(to, out);
+      if (copies) {
         const auto self = static_cast<std::size_t>(spec.rank);
         writer.copy(received[self], sent[self]);
       }

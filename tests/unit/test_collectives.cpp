@@ -1,6 +1,4 @@
-// Every builder is proved right by the checker, in all modes, for many shapes; selection is a function of its
-// table.
-#include <limits>
+// Every builder is proved right by the checker, in all modes, for many shapes.
 #include <set>
 
 #include "collectives/selection_table.hpp"
@@ -210,6 +208,20 @@ TEST(huge_counts_cost_no_more) {
   });
 }
 
+TEST(long_blocks_of_an_all_to_all_travel_one_after_the_other) {
+  const Algorithm& pairwise = *find_algorithm(Collective::AllToAll, "pairwise");
+  constexpr std::uint64_t kAlone = std::uint64_t{4} << 20;  // bytes
+  for (const int p : {2, 3, 5, 8}) {
+    const auto group = build(pairwise, make(Collective::AllToAll, p, kAlone / 4), {});  // 0 to 8 MiB
+    expect_right(group);
+    for (const SchedulePtr& schedule : group.schedules)
+      for (std::size_t lane = 1; lane < schedule->lanes.size(); ++lane)
+        for (std::uint32_t r = 0; r < schedule->lanes[lane].round_count; ++r)
+          for (const Step& step : schedule->steps_of(schedule->rounds[schedule->lanes[lane].first_round + r]))
+            CHECK((step.kind == StepKind::Recv ? step.dst : schedule->source(step)).count * 4 < kAlone);
+  }
+}
+
 TEST(an_all_to_all_beyond_its_chunks_goes_on_by_messages) {
   const Algorithm& staged = *find_algorithm(Collective::AllToAll, "staged");
   for (const int p : {2, 3, 8}) {
@@ -345,58 +357,6 @@ TEST(registry_has_each_name_once) {
     CHECK(a.native() == (std::string(a.name) == "native"));
   }
   CHECK(find_algorithm(Collective::AllReduce, "binomial") == nullptr);
-}
-
-TEST(selection_agrees_with_its_table) {
-  for (const Reach reach : {Reach::None, Reach::Segments, Reach::All})
-    for (const int p : {1, 2, 4, 8, 31, 32, 1000})
-      for (int c = 0; c < kCollectiveCount; ++c) {
-        const auto collective = static_cast<Collective>(c);
-        std::uint64_t expected_from = 0;
-        for (const SelectionRange& range : selection_ranges(p, reach)) {
-          if (range.collective != collective) continue;
-          CHECK(range.from_bytes == expected_from);
-          expected_from = range.to_bytes;
-          CollectiveSpec spec = make(collective, p, 0);
-          if (!reduces(collective)) spec.dtype = DataType::UInt8;
-          const std::uint64_t item = item_size(spec.dtype);
-          spec.count = (range.from_bytes + item - 1) / item;
-          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
-          spec.count = (range.to_bytes - 1) / item;
-          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
-        }
-        CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
-      }
-}
-
-TEST(selection_inside_a_node_keeps_to_what_is_possible) {
-  for (int c = 0; c < kCollectiveCount; ++c)
-    for (const int p : {2, 3, 64})
-      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1} << 22, std::uint64_t{1} << 40}) {
-        CollectiveSpec spec = make(static_cast<Collective>(c), p, count);
-        if (spec.collective == Collective::AllToAll) continue;
-        CHECK(!select_row(spec, false).algorithm->shared);
-        CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "zero_copy");
-        // A schedule through Staging is as long as its data: it is not taken for a TiB.
-        const Algorithm& far = *select_row(spec, false, Reach::Segments).algorithm;
-        CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);
-        if (!reduces(spec.collective) || spec.collective == Collective::AllReduce) continue;
-        spec.op = ReduceOp::PreMulSum;
-        const Algorithm& scaled = *select_row(spec, false, Reach::All).algorithm;
-        CHECK(!scaled.shared || count < (std::uint64_t{1} << 28));
-      }
-}
-
-TEST(native_reductions_are_a_default_for_integers_only) {
-  CollectiveSpec spec = make(Collective::AllReduce, 4, 16);
-  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
-  spec.dtype = DataType::Int64;
-  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
-  CHECK(std::string(select_row(spec, false).algorithm->name) == "recursive_doubling");
-  spec.dtype = DataType::Bool;
-  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
-  spec.dtype = DataType::BFloat16;
-  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
 }
 
 UNIT_MAIN()

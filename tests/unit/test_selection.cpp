@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <limits>
 
 #include "collectives/selection_source.hpp"
 #include "common/error.hpp"
@@ -339,6 +340,57 @@ TEST(a_group_tells_what_it_would_run) {
   bad.op = ReduceOp::Avg;
   CHECK_THROWS(world.ranks[0].group->algorithm(bad), Error, "op=avg is not defined on bool");
   world.close();
+}
+
+TEST(selection_agrees_with_its_table) {
+  for (const Reach reach : {Reach::None, Reach::Segments, Reach::All})
+    for (const int p : {1, 2, 4, 8, 31, 32, 1000})
+      for (int c = 0; c < kCollectiveCount; ++c) {
+        const auto collective = static_cast<Collective>(c);
+        std::uint64_t expected_from = 0;
+        for (const SelectionRange& range : selection_ranges(p, reach)) {
+          if (range.collective != collective) continue;
+          CHECK(range.from_bytes == expected_from);
+          expected_from = range.to_bytes;
+          CollectiveSpec spec = call(collective, p, 0);
+          const std::uint64_t item = item_size(spec.dtype);
+          spec.count = (range.from_bytes + item - 1) / item;
+          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
+          spec.count = (range.to_bytes - 1) / item;
+          CHECK(select_row(spec, false, reach).algorithm->name == range.algorithm);
+        }
+        CHECK(expected_from == std::numeric_limits<std::uint64_t>::max());
+      }
+}
+
+TEST(selection_inside_a_node_keeps_to_what_is_possible) {
+  for (int c = 0; c < kCollectiveCount; ++c)
+    for (const int p : {2, 3, 64})
+      for (const std::uint64_t count : {std::uint64_t{1}, std::uint64_t{1} << 22, std::uint64_t{1} << 40}) {
+        CollectiveSpec spec = call(static_cast<Collective>(c), p, count * 4);
+        if (spec.collective == Collective::AllToAll) continue;
+        CHECK(!select_row(spec, false).algorithm->shared);
+        CHECK(std::string(select_row(spec, false, Reach::Segments).algorithm->name) != "zero_copy");
+        // A schedule through Staging is as long as its data: it is not taken for a TiB.
+        const Algorithm& far = *select_row(spec, false, Reach::Segments).algorithm;
+        CHECK(!far.shared || count < (std::uint64_t{1} << 28) || spec.collective == Collective::Barrier);
+        if (!reduces(spec.collective) || spec.collective == Collective::AllReduce) continue;
+        spec.op = ReduceOp::PreMulSum;
+        const Algorithm& scaled = *select_row(spec, false, Reach::All).algorithm;
+        CHECK(!scaled.shared || count < (std::uint64_t{1} << 28));
+      }
+}
+
+TEST(native_reductions_are_a_default_for_integers_only) {
+  CollectiveSpec spec = call(Collective::AllReduce, 4, 64);
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
+  spec.dtype = DataType::Int64;
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
+  CHECK(std::string(select_row(spec, false).algorithm->name) == "recursive_doubling");
+  spec.dtype = DataType::Bool;
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "native");
+  spec.dtype = DataType::BFloat16;
+  CHECK(std::string(select_row(spec, true).algorithm->name) == "recursive_doubling");
 }
 
 UNIT_MAIN()
