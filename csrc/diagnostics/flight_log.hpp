@@ -100,7 +100,7 @@ class FlightLog {
       const Lock lock(slot);
       if (slot.used && slot.entry.id > first + i) continue;  // overtaken by a whole turn of the ring
       std::destroy_at(&slot.entry);
-      std::construct_at(&slot.entry);
+      ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // which leaves its texts unset
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;

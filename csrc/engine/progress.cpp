@@ -81,7 +81,8 @@ bool Progress::pass(const Operation* only, const Operation* awaited) {
 bool Progress::take_in(Clock::time_point now, const Operation* only) {
   if (!outstanding_.take(arrived_, only)) return false;
   for (OperationPtr& operation : arrived_) operation->group().windows().enqueue(operation);
-  for (OperationPtr& operation : arrived_) start(operation->group(), now);
+  for (OperationPtr& operation : arrived_)  // the first step of another may have taken long
+    start(operation->group(), &operation == &arrived_.front() ? now : Clock::now());
   for (OperationPtr& operation : arrived_)
     if (!operation->started)
       operation->queued = queued_.emplace(operation->info().deadline, operation).second;
@@ -142,7 +143,7 @@ void Progress::note_earliest_deadline() {
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
   if (outstanding_.stopped()) return false;
-  if (!operation->keeps_to_memory()) set_current(operation);
+  set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();
   std::exception_ptr error;

@@ -39,8 +39,7 @@ class Progress {
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
   // True while some thread sits in one pass for longer than `stuck_grace`.
   bool stuck() const;
-  // The operation in whose advance() the role holder is, or was last, of those that call a library, where it
-  // may get stuck; null: none.
+  // The operation in whose advance() the role holder is, or was last; null: none.
   OperationPtr current() const;
 
   // --- with the role ---

@@ -197,7 +197,7 @@ class MpiBackend : public c10d::Backend {
 
   std::mutex mutex_;  // all below
   std::optional<Block> block_;
-  std::atomic<bool> closed_{false};  // set with it
+  std::atomic<bool> closed_{false};  // set with it, read without
   struct OnAccelerator {
     OperationPtr operation;
     bool copied_back;                      // by the host

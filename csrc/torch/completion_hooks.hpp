@@ -49,7 +49,7 @@ class CompletionHooks {
   mutable std::mutex mutex_;  // all below; never held while the hook runs
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;
-  std::atomic<bool> any_{false};  // there is one, for good
+  std::atomic<bool> any_{false};  // there is one, for good; read without the mutex
   std::deque<std::shared_ptr<c10d::WorkInfo>> queue_;
   int expected_ = 0;  // not yet reported, or the hook has not returned
   bool running_ = false;

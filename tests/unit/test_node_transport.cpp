@@ -103,6 +103,33 @@ TEST(thousands_of_sends_before_any_receive) {
   CHECK(got == data);
 }
 
+TEST(a_receiver_that_is_behind_keeps_little_of_what_waits) {
+  NodeRanks ranks(2);
+  constexpr std::size_t kCount = 60, kBytes = 100000;
+  const Bytes data = pattern(kCount * kBytes, 4);
+  Bytes got(data.size());
+  int none = 0;
+  Request poll = ranks[1].irecv(kP2P, &none, 4, 0, 99);
+  std::vector<Request> sends, receives;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    sends.push_back(ranks[0].isend(kP2P, &data[i * kBytes], kBytes, 1, 5));
+    CHECK(!ranks[1].test(poll));
+  }
+  std::size_t ended = 0;
+  for (Request& send : sends) ended += ranks[0].test(send);
+  CHECK(ended * kBytes > std::size_t{1} << 20 && ended * kBytes < std::size_t{3} << 20);
+  for (std::size_t i = 0; i < kCount; ++i)
+    receives.push_back(ranks[1].irecv(kP2P, &got[i * kBytes], kBytes, 0, 5));
+  for (std::size_t i = 0; i < kCount; ++i) ranks.finish({{0, sends[i]}, {1, receives[i]}});
+  CHECK(got == data);
+  // It has caught up.
+  Request send = ranks[0].isend(kP2P, data.data(), kBytes, 1, 5);
+  CHECK(ranks[0].test(send));
+  Request receive = ranks[1].irecv(kP2P, got.data(), kBytes, 0, 5);
+  ranks.finish({{1, receive}});
+  ranks[1].abandon(poll);
+}
+
 TEST(long_messages_arrive_whichever_side_is_first) {
   for (const bool kernel_copies : {false, true}) {
     NodeRanks ranks(2, kernel_copies);

@@ -58,7 +58,7 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
   WorldOptions options{.node = true};
   options.engine.longest_nap = 1h;
   World world(2, options);
-  Bytes data = pattern(100000, 1), got(data.size());
+  Bytes data = pattern(200000, 1), got(data.size());
   world.run([&](int r) {
     Group& group = *world.ranks[r].group;
     Engine& engine = *world.ranks[r].engine;

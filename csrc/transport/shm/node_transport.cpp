@@ -16,9 +16,12 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Messages up to this length are copied twice, by both ends at the same time, and once more without a waiting
-// receive; longer ones cost another way to the receiver and back before their first byte.
+// Messages up to this length are copied twice, one end being ahead of the other, and once more without a
+// waiting receive; longer ones cost another way to the receiver and back before their first byte.
 constexpr std::size_t kMostEager = 128 * 1024;
+// A receiver that has so many bytes for which no receive was there gets no more of them but in short
+// messages.
+constexpr std::size_t kMostBacklog = std::size_t{1} << 20, kShort = std::size_t{16} << 10;
 // That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
 // want to progress, too, and deadlines to be looked at.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
@@ -41,6 +44,8 @@ class NodeTransport final : public Transport {
           RingWriter(area_.ring(own, r), area_.ring_bytes(), &area_.tail(theirs, self), &area_.sleepers(own));
       peer.in =
           RingReader(area_.ring(theirs, self), area_.ring_bytes(), &area_.tail(own, r), &area_.sleepers(own));
+      peer.backlog_there = &area_.backlog(theirs, self);
+      peer.backlog_here = &area_.backlog(own, r);
       peer.copy =
           TwoEndedCopy(*node_, r, kernel_copies, reinterpret_cast<CopyCell*>(area_.copy_lines(own, r)),
                        reinterpret_cast<CopyCell*>(area_.copy_lines(theirs, self)));
@@ -75,6 +80,7 @@ class NodeTransport final : public Transport {
     } else if (message.offered) {
       accept(receive, message.source, message.bytes, message.id, message.there);
     } else {
+      add_backlog(at(message.source), -message.bytes);
       deliver(receive, message.source, message.data.get(), message.bytes);
     }
     return request(receive);
@@ -142,12 +148,14 @@ class NodeTransport final : public Transport {
     RingWriter out;
     RingReader in;
     TwoEndedCopy copy;
-    Transfers answers;             // receives whose Go or Done is to be written
-    Transfers queued;              // sends of which nothing is written yet
-    Transfers offered;             // sends whose offer is
-    Transfers streams;             // sends that go through the ring, one after the other
-    Transfers taking;              // receives of such
-    Transfers copies;              // receives that both ends copy
+    Transfers answers;  // receives whose Go or Done is to be written
+    Transfers queued;   // sends of which nothing is written yet
+    Transfers offered;  // sends whose offer is
+    Transfers streams;  // sends that go through the ring, one after the other
+    Transfers taking;   // receives of such
+    Transfers copies;   // receives that both ends copy
+    // Bytes that wait for their receives: of ours, and from there. For its sender's choice only.
+    std::atomic<std::uint64_t>*backlog_there = nullptr, *backlog_here = nullptr;
     std::uint64_t last_id = 0;     // of the sends that were offered
     std::uint64_t last_offer = 0;  // id, of what came in
   };
@@ -168,6 +176,11 @@ class NodeTransport final : public Transport {
       fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not another rank in 0..", size() - 1);
     if (tag < 0 || tag > max_tag())
       fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag());
+  }
+
+  static void add_backlog(Peer& peer, std::uint64_t bytes) {  // its only writer is this rank
+    peer.backlog_here->store(peer.backlog_here->load(std::memory_order_relaxed) + bytes,
+                             std::memory_order_relaxed);
   }
 
   // A transfer without a list of its own yet.
@@ -269,6 +282,7 @@ class NodeTransport final : public Transport {
       std::memcpy(message.data.get(), payload, header.payload);
     }
     matching_.keep(std::move(message));
+    if (!offered) add_backlog(at(source), header.payload);
   }
 
   void deliver(Transfer& receive, int source, const std::byte* data, std::size_t bytes) {
@@ -347,7 +361,8 @@ class NodeTransport final : public Transport {
     while (!peer.queued.empty()) {
       Transfer& send = peer.queued.front();
       RecordHeader header{.bytes = send.bytes, .tag = send.tag};
-      if (send.bytes <= most_eager_) {
+      if (send.bytes <= most_eager_ &&
+          (send.bytes <= kShort || peer.backlog_there->load(std::memory_order_relaxed) < kMostBacklog)) {
         std::byte* const payload = peer.out.reserve(send.bytes);
         if (!payload) return;
         if (send.bytes > 0) std::memcpy(payload, send.data, send.bytes);

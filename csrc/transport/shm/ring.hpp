@@ -95,9 +95,10 @@ class RingReader {
   std::size_t size_ = 0;  // of the record at at_
 };
 
-// Where the rings of a group stand in each rank's area: by writer the tails of the rings that it reads, and
-// lines for the copies of what it receives (two_ended_copy.hpp); then the rings that it writes, by reader.
-// Virtual: only what is used takes memory.
+// Where the rings of a group stand in each rank's area: by writer the tails of the rings that it reads, each
+// with the bytes of messages from there that wait for their receives, and lines for the copies of what it
+// receives (two_ended_copy.hpp); then the rings that it writes, by reader. Virtual: only what is used takes
+// memory.
 class MessageArea {
  public:
   static constexpr int kCopyLines = 8;  // by writer
@@ -112,6 +113,8 @@ class MessageArea {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(area +
                                                           (static_cast<std::size_t>(writer) + 1) * kLine);
   }
+  // Written by the area's owner, read by that writer.
+  std::atomic<std::uint64_t>& backlog(std::byte* area, int writer) const { return (&tail(area, writer))[1]; }
   std::byte* copy_lines(std::byte* area, int writer) const {
     return area + static_cast<std::size_t>(size_ + kCopyLines * writer + 1) * kLine;
   }
