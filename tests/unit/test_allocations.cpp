@@ -64,7 +64,8 @@ int steady_allocations(Collective collective, bool node, int size = 2) {
 
 TEST(operations_allocate_little_in_the_steady_state) {
   // In shared memory: its part, the list of parts, lanes and counts of the schedule that runs. By messages:
-  // the lists of those in flight, too, and of a reduction its sources. The operation itself is in the memory of an earlier one.
+  // the lists of those in flight, too, and of a reduction its sources. The operation itself is in the memory
+  // of an earlier one.
   const auto expect = [](Collective collective, int shared, int messages) {
     const int operation = kRecycles ? 0 : 1;
     CHECK(steady_allocations(collective, true) <= shared + operation);
