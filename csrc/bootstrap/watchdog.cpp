@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <optional>
@@ -50,13 +51,22 @@ std::string last_words(const std::string& reason) noexcept {
   }
 }
 
+thread_local Watchdog* Watchdog::innermost = nullptr;
+
 Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details,
                    std::function<std::string()> lost)
-    : what_(std::move(what)), details_(std::move(details)), lost_(std::move(lost)) {
-  thread_ = quiet_thread("mpigdr-guard", [this, deadline, rank] { run(deadline, rank); });
+    : what_(std::move(what)), rank_(rank), details_(std::move(details)), lost_(std::move(lost)) {
+  [[maybe_unused]] static const int once = ::on_exit(
+      [](int status, void*) {
+        if (innermost) innermost->exit_inside(status);
+      },
+      nullptr);
+  thread_ = quiet_thread("mpigdr-guard", [this, deadline] { run(deadline); });
+  innermost = this;
 }
 
 Watchdog::~Watchdog() {
+  innermost = outer_;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     done_ = true;
@@ -65,12 +75,27 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::run(Deadline deadline, int rank) {
+void Watchdog::announce(const std::string& why, int status) const {
+  const std::string text = what_ + why;
+  report(rank_, text + "; this process ends with code " + std::to_string(status) + last_words(text));
+}
+
+// The thread that calls exit() is the one inside the call, and this object lives on its stack.
+void Watchdog::exit_inside(int status) {
+  const std::lock_guard<std::mutex> lock(mutex_);  // not returned while the other thread ends the process
+  done_ = true;
+  std::string reason;
+  // A process that is just being killed is there for some milliseconds more.
+  for (int turn = 0; lost_ && reason.empty() && turn < 20; ++turn) {
+    if (turn) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    reason = lost_();
+  }
+  announce(" has ended this process" + (reason.empty() ? "" : ": " + reason), status & 0xff);
+  unlink_mpich_shared_memory();
+}
+
+void Watchdog::run(Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
-  const auto announce = [&](const std::string& why) {
-    const std::string text = what_ + why;
-    report(rank, text + "; this process ends with code " + std::to_string(kExitStuck) + last_words(text));
-  };
   // A peer that has ended may have done its part before: then the call returns soon.
   constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
   std::optional<Deadline> since;
@@ -82,12 +107,12 @@ void Watchdog::run(Deadline deadline, int rank) {
     if (reason.empty()) continue;
     if (!since) since = now;
     if (now < *since + kBelieve) continue;
-    announce(" cannot return: " + reason);
+    announce(" cannot return: " + reason, kExitStuck);
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);
   }
   if (changed_.wait_until(lock, deadline, [this] { return done_; })) return;
-  announce(" has not returned by its deadline");
+  announce(" has not returned by its deadline", kExitStuck);
   if (details_) {
     // The store may be what hangs: ask it from a thread that can be left behind.
     auto answer = std::make_shared<std::promise<std::string>>();
@@ -100,9 +125,9 @@ void Watchdog::run(Deadline deadline, int rank) {
       }
     }).detach();
     if (future.wait_for(std::chrono::seconds(3)) == std::future_status::ready)
-      report(rank, future.get());
+      report(rank_, future.get());
     else
-      report(rank, "the store does not answer either");
+      report(rank_, "the store does not answer either");
   }
   unlink_mpich_shared_memory();
   ::_exit(kExitStuck);

@@ -6,6 +6,9 @@
 // At the deadline: one line on stderr, which says where the flight log is, then what `details` adds (it may
 // talk to a store; it is given 3 seconds), then _exit(kExitStuck). Nothing else is run: destructors and
 // atexit handlers could hang as well.
+//
+// A call may also end the process itself, by exit(): MPI does where an error is fatal. One line then says
+// which call it was, and what `lost` finds.
 #pragma once
 
 #include <condition_variable>
@@ -28,9 +31,14 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
  private:
-  void run(Deadline deadline, int rank);
+  void run(Deadline deadline);
+  void announce(const std::string& why, int status) const;
+  void exit_inside(int status);
 
+  static thread_local Watchdog* innermost;  // of the calls that this thread is inside
+  Watchdog* const outer_ = innermost;
   const std::string what_;
+  const int rank_;
   const std::function<std::string()> details_, lost_;
   std::mutex mutex_;
   std::condition_variable changed_;
