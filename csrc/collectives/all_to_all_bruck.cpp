@@ -25,15 +25,6 @@ void expect_even(const CollectiveSpec& spec) {
   check("recv_counts", spec.recv_counts);
 }
 
-// Appends, as one slice with the last where both are one stretch of memory.
-void append(std::vector<Slice>& slices, const Slice& next) {
-  if (!slices.empty() && slices.back().buffer == next.buffer &&
-      slices.back().offset + slices.back().count == next.offset)
-    slices.back().count += next.count;
-  else
-    slices.push_back(next);
-}
-
 }  // namespace
 
 void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
@@ -41,6 +32,7 @@ void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   writer.lane();
   const int p = spec.size, rank = spec.rank;
   const std::uint64_t count = spec.send_counts[0];
+  if (count == 0) return;
   const auto block = [=](Buffer buffer, int of) {
     return Slice{buffer, static_cast<std::uint64_t>(wrap(of, p)) * count, count};
   };

@@ -17,8 +17,13 @@ constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes, of a block
 }  // namespace
 
 void all_to_all_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  exchange_pairwise(writer, spec, Exchange(spec), tuning);
+}
+
+void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& blocks,
+                       const Tuning& tuning) {
   const int p = spec.size;
-  const auto [sent, received] = Exchange(spec);
+  const auto& [sent, received] = blocks;
   const int lanes = std::min(tuning.max_lanes, p - 1);
   const auto lane_of = [&](int step, const Slice& block) {
     return block.count * item_size(spec.dtype) < kAlone ? (step - 1) % lanes : 0;

@@ -18,6 +18,15 @@ Exchange::Exchange(const CollectiveSpec& spec) {
   }
 }
 
+void append(std::vector<Slice>& slices, const Slice& next) {
+  if (next.count == 0) return;
+  if (!slices.empty() && slices.back().buffer == next.buffer && slices.back().owner == next.owner &&
+      slices.back().offset + slices.back().count == next.offset)
+    slices.back().count += next.count;
+  else
+    slices.push_back(next);
+}
+
 Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t target = std::max<std::uint64_t>(1, tuning.chunk_bytes / item_size(spec.dtype));
   // Rounded down, so that every lane has at least one full chunk ...

@@ -98,11 +98,18 @@ class Blocks {
   bool some_empty_ = false;
 };
 
+// Appends a slice that is not empty, as one with the last where both are one stretch of memory.
+void append(std::vector<Slice>& slices, const Slice& next);
+
 // What this rank sends to each other one in an all_to_all, and what it receives; by rank.
 struct Exchange {
   explicit Exchange(const CollectiveSpec& spec);
   std::vector<Slice> sent, received;
 };
+
+// all_to_all_pairwise.cpp, of these blocks, which both their ranks know alike.
+void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& blocks,
+                       const Tuning& tuning);
 
 // What this rank puts into a reduction, named by where it stands in the Input: the Input itself, or for
 // PREMUL_SUM its product with the rank's factor. The product stands in the Output of an all-reduce, and in

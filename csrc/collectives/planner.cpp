@@ -81,6 +81,12 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   return cache_.emplace(key, plan).first->second;
 }
 
+SchedulePtr Planner::counts(const Topology& topology, int rank, Reach reach) {
+  Tuning tuning = tuning_;
+  tuning.node_shares = reach == Reach::Nodes;
+  return counts_of_node(topology, rank, tuning);
+}
+
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
                                               int leaders, bool by_host) {
   std::string& key = key_of(spec);

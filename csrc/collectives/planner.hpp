@@ -29,6 +29,8 @@ class Planner {
   // spec's. `by_host`: for memory that the transport does not reach, see through_host().
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
+  // counts_of_node(), which is not cached.
+  SchedulePtr counts(const Topology& topology, int rank, Reach reach);
   // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.
   // `leaders`: SelectionRow::leaders.
   std::shared_ptr<const Phases> phases(const CollectiveSpec& spec, const Topology& topology, int leaders,

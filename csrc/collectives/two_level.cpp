@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 
 #include "collectives/phases.hpp"
 #include "common/error.hpp"
@@ -104,11 +105,16 @@ namespace collectives {
 
 void two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   auto topology = spec.topology;
-  if (!topology)
-    topology = std::make_shared<const Topology>(std::vector<int>(static_cast<std::size_t>(spec.size), 0));
+  const bool to_all = spec.collective == Collective::AllToAll;
+  if (!topology) {
+    std::vector<int> nodes(static_cast<std::size_t>(spec.size), 0);
+    if (to_all) std::iota(nodes.begin(), nodes.end(), 0);  // nobody knows the counts of another
+    topology = std::make_shared<const Topology>(nodes);
+  }
   if (topology->size() != spec.size)
     fail(ErrorCode::InvalidUsage, name(spec.collective), ": topology has ", topology->size(),
          " ranks, expected size=", spec.size);
+  if (to_all) return all_to_all_two_level(writer, spec, *topology, tuning);
   join(writer, spec, *topology, phases_of(spec, *topology, tuning, tuning, true));
 }
 

@@ -79,7 +79,7 @@ void ProgramFactory::make_programs(const CollectiveCall& call, const Place& plac
     return make_phases(call, chosen.leaders, place, target, work);
   }
   const Plan plan =
-      options_.planner->plan(call.spec, false, reach(true), options_.topology, target.through_host);
+      options_.planner->plan(call.spec, false, reach(true), topology(call.spec, true), target.through_host);
   algorithm = plan.algorithm->name;
   Binding binding = bind(call, place.channel, place.sequence,
                          is_acknowledged(plan.schedule->one_way, call.spec, place.counters));
@@ -125,7 +125,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
     const auto* const call = std::get_if<CollectiveCall>(&any);
     std::string why = "messages are carried by the host";
     if (call) {
-      const Plan plan = options_.planner->plan(call->spec, false, reach(true), options_.topology);
+      const Plan plan = options_.planner->plan(call->spec, false, reach(true), topology(call->spec, true));
       why.clear();
       // Some ranks' part of an all_to_all by messages may be without any.
       if (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared)

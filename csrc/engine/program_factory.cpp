@@ -25,10 +25,18 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       transport_(transport),
       rank_(transport.rank()),
       size_(transport.size()),
-      tag_slots_(tag_slots(transport.max_tag())) {}
+      tag_slots_(tag_slots(transport.max_tag())) {
+  if (options_.topology) counts_ = options_.planner->counts(*options_.topology, rank_, reach());
+}
 
 const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
-  return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device), options_.topology);
+  return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device),
+                                  topology(spec, on_device));
+}
+
+std::shared_ptr<const Topology> ProgramFactory::topology(const CollectiveSpec& spec, bool on_device) const {
+  if (on_device && spec.collective == Collective::AllToAll) return nullptr;
+  return options_.topology;
 }
 
 Reach ProgramFactory::reach(bool on_device) const {
@@ -57,6 +65,8 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Pla
 
 std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Place& place,
                                                            std::string& algorithm) {
+  if (c.spec.collective == Collective::AllToAll && choose(c.spec).algorithm->two_level)
+    if (auto chained = make_by_nodes(c, place, algorithm)) return chained;
   const Plan plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
@@ -67,6 +77,33 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
   const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, place.counters);
   return run_schedule(plan, c, place.channel, place.sequence, acknowledged,
                       plan.schedule->shared ? place.counters.slots++ : 0);
+}
+
+// The ranks of a node tell each other what they send, and the schedule is made of that.
+std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Place& place,
+                                                         std::string& algorithm) {
+  if (!counts_) return nullptr;
+  algorithm = counts_->algorithm;
+  // Held by the second stage. Its own block is the Input of the first.
+  auto call = std::make_shared<CollectiveCall>(c);
+  const Topology& nodes = *options_.topology;
+  auto& all = call->spec.node_counts;
+  const auto own = static_cast<std::size_t>(nodes.place(rank_) * size_);
+  all.resize(nodes.members(nodes.node(rank_)).size() * static_cast<std::size_t>(size_));
+  std::ranges::copy(c.spec.send_counts, all.begin() + static_cast<std::ptrdiff_t>(own));
+
+  CollectiveCall counts{
+      .spec = {Collective::AllToAll, rank_, size_}, .input = &all[own], .output = all.data()};
+  counts.spec.dtype = DataType::Int64;
+  const std::uint64_t slot_use = place.counters.slots;
+  if (counts_->shared) place.counters.slots += 2;
+  auto next = [this, call, channel = place.channel, sequence = place.sequence, slot_use] {
+    const Plan plan = options_.planner->plan(call->spec, false, reach(), options_.topology);
+    return run_schedule(plan, *call, channel, sequence, false, slot_use + 1);
+  };
+  return std::make_unique<ChainedExecution>(
+      run_schedule({nullptr, counts_}, counts, place.channel, place.sequence, false, slot_use),
+      std::move(next));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,
@@ -100,8 +137,8 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
   binding.observer = options_.rounds;
-  if (plan.schedule->shared) {
-    binding.call = agreed_part(c.spec, sequence);
+  if (plan.schedule->shared) binding.call = agreed_part(c.spec, sequence);
+  if (plan.algorithm && plan.algorithm->shared) {
     binding.send_counts = c.spec.send_counts;
     binding.recv_counts = c.spec.recv_counts;
   }

@@ -85,8 +85,14 @@ class ProgramFactory {
   bool has_native(const CollectiveSpec& spec) const {
     return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   }
+  // Of the group. None for an all_to_all of devices, whose programs are made before any of them runs: it goes
+  // from rank to rank.
+  std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
                                              std::string& algorithm);
+  // An all_to_all in two levels. Null where this rank is alone on its node.
+  std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Place& place,
+                                           std::string& algorithm);
   // The second stage of a ChainedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
@@ -109,6 +115,7 @@ class ProgramFactory {
   Transport& transport_;
   const int rank_, size_;
   const std::uint64_t tag_slots_;
+  SchedulePtr counts_;  // counts_of_node(); null: there is no other rank on this node, or only one node
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
   std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
 };

@@ -29,6 +29,7 @@ class ChainedExecution : public Execution {
   std::vector<int> pending_peers() const override {
     return current_ ? current_->pending_peers() : std::vector<int>{};
   }
+  bool doorbell(Doorbell& bell) const override { return current_ && current_->doorbell(bell); }
   void abandon() noexcept override {
     if (current_) current_->abandon();
   }

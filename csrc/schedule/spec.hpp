@@ -11,8 +11,8 @@
 
 namespace mpigdr {
 
-// All fields but `rank`, `send_counts` and `recv_counts` are equal on all ranks of the group, and only those
-// may choose the algorithm: ranks that chose by what they alone know would run different ones.
+// All fields but `rank`, `send_counts`, `recv_counts` and `node_counts` are equal on all ranks of the group,
+// and only those may choose the algorithm: ranks that chose by what they alone know would run different ones.
 //
 // `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
@@ -46,6 +46,9 @@ struct CollectiveSpec {
   DataType dtype = DataType::UInt8;
   ReduceOp op = ReduceOp::Sum;
   std::vector<std::uint64_t> send_counts, recv_counts;
+  // Of an AllToAll in two levels: send_counts of the ranks of this node, one behind the other by place. Empty
+  // where it is alone there.
+  std::vector<std::uint64_t> node_counts;
   std::vector<std::uint64_t> counts;
   std::shared_ptr<const Topology> topology;  // of the group's ranks; null: all are on one node
 };

@@ -33,8 +33,7 @@ class CarriedRank {
   std::unique_ptr<Carried> prepare(const Algorithm& algorithm, int size, int index, bool by_host) {
     auto made = std::make_unique<Carried>();
     made->spec = stream_test::make_spec(algorithm.collective, transport_->rank(), size, kCount, index % size);
-    if (algorithm.two_level)
-      made->spec.topology = std::make_shared<const Topology>(std::vector<int>(size, 0));
+    if (algorithm.two_level) stream_test::place_on(std::vector<int>(size, 0), kCount, made->spec);
     made->data = stream_test::make_data(made->spec, kCount, index);
     made->schedule = algorithm.build(made->spec, {.chunk_bytes = 64, .max_lanes = 3});
     if (by_host) made->schedule = through_host(*made->schedule);

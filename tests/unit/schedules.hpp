@@ -36,6 +36,15 @@ inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec
     }
     specs.push_back(spec);
   }
+  if (spec.collective == mpigdr::Collective::AllToAll && spec.topology)
+    for (mpigdr::CollectiveSpec& of : specs) {
+      const auto& neighbours = spec.topology->members(spec.topology->node(of.rank));
+      if (neighbours.size() == 1) continue;
+      for (const int r : neighbours) {
+        const auto& sends = specs[static_cast<std::size_t>(r)].send_counts;
+        of.node_counts.insert(of.node_counts.end(), sends.begin(), sends.end());
+      }
+    }
   return specs;
 }
 

@@ -177,6 +177,15 @@ inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::
   return spec;
 }
 
+// On these nodes. `count`: as of make_spec().
+inline void place_on(const std::vector<int>& nodes, std::uint64_t count, CollectiveSpec& spec) {
+  spec.topology = std::make_shared<const Topology>(nodes);
+  const auto& neighbours = spec.topology->members(spec.topology->node(spec.rank));
+  if (spec.collective != Collective::AllToAll || neighbours.size() == 1) return;
+  for (const int from : neighbours)
+    for (int to = 0; to < spec.size; ++to) spec.node_counts.push_back(pair_count(from, to, count));
+}
+
 struct Data {
   std::vector<Element> input, expected;
   bool in_place = false;  // the collective works on the output alone (broadcast)
@@ -255,7 +264,7 @@ struct Operation {
     if (algorithm.two_level) {
       std::vector<int> nodes;
       for (int r = 0; r < size; ++r) nodes.push_back(r / 2);
-      spec.topology = std::make_shared<const Topology>(nodes);
+      place_on(nodes, count, spec);
     }
     schedule = algorithm.build(spec, tuning);
     if (by_host) schedule = through_host(*schedule);

@@ -118,6 +118,42 @@ TEST(nodes_that_share_memory_among_nodes_that_do_not) {
   });
 }
 
+// One message to each other node from each rank, unless a block is long.
+TEST(short_blocks_of_an_all_to_all_travel_together) {
+  const Algorithm& algorithm = *find_algorithm(Collective::AllToAll, "two_level");
+  for (const std::vector<int>& nodes : placements()) {
+    if (nodes.size() > 12) continue;
+    for (const std::uint64_t count : {3, 1000}) {  // 1000: of up to 2000 elements, some are long
+      const CollectiveSpec spec = make(Collective::AllToAll, nodes, count);
+      for (const bool shares : {false, true}) {
+        const unit::Group group = build(algorithm, spec, {.node_shares = shares});
+        expect_right(group);
+        for (std::size_t r = 0; r < nodes.size(); ++r) {
+          std::uint64_t messages = 0, longer = 0;
+          for (std::size_t to = 0; to < nodes.size(); ++to)
+            longer += nodes[to] != nodes[r] && group.specs[r].send_counts[to] > 1024;
+          for (const Step& step : group.schedules[r]->steps)
+            messages += step.kind == StepKind::Send && nodes[static_cast<std::size_t>(step.peer)] != nodes[r];
+          // By way of the smallest node a rank deals with several receivers of each other one.
+          const auto most = static_cast<std::uint64_t>(spec.topology->most() / spec.topology->fewest() + 1);
+          CHECK(messages <= longer + static_cast<std::uint64_t>(spec.topology->nodes() - 1) *
+                                         (spec.topology->even() ? 1 : most));
+        }
+      }
+    }
+  }
+}
+
+TEST(counts_of_an_all_to_all_that_do_not_fit_are_refused) {
+  const Algorithm& algorithm = *find_algorithm(Collective::AllToAll, "two_level");
+  std::vector<CollectiveSpec> specs = unit::specs_for(make(Collective::AllToAll, {0, 0, 1, 1}, 8));
+  CollectiveSpec none = specs[1];
+  none.node_counts.clear();
+  CHECK_THROWS(algorithm.build(none, {}), Error, "node_counts has 0 entries, expected 8");
+  specs[1].node_counts[1] = 99;  // from rank 0 to rank 1
+  CHECK_THROWS(algorithm.build(specs[1], {}), Error, "rank 0 sends 99 elements to this rank, where");
+}
+
 TEST(every_operation) {
   each([](const Algorithm& a, const std::vector<int>& nodes) {
     if (!reduces(a.collective)) return;

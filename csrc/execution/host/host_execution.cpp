@@ -99,7 +99,11 @@ std::vector<int> HostExecution::pending_peers() const {
 }
 
 bool HostExecution::doorbell(Doorbell& bell) const {
-  return shared_ && plan_->lanes.size() == 1 && shared_->doorbell(bell);
+  if (!shared_) return false;
+  std::size_t under_way = 0;
+  for (std::size_t i = 0; i < plan_->lanes.size(); ++i)
+    under_way += lanes_[i].round < plan_->lanes[i].round_count;
+  return under_way == 1 && shared_->doorbell(bell);
 }
 
 void HostExecution::abandon() noexcept {
