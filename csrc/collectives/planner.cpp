@@ -11,17 +11,22 @@ constexpr std::size_t kMostCached =
 
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
 
-template <typename... T>
-void append(std::string& key, const T&... values) {
-  (key.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
-}
-
-// Of the calling thread, until its next call: the key of a plan that there is costs no allocation.
-std::string& key_of(const CollectiveSpec& spec) {
+// Of the calling thread, until its next call: the key of a plan that there is costs no allocation. `how`:
+// what else the plan depends on.
+template <typename... How>
+std::string& key_of(const CollectiveSpec& spec, How... how) {
   thread_local std::string key;
-  key.clear();
-  append(key, spec.collective, spec.dtype, spec.op, spec.rank, spec.size, spec.root, spec.count);
-  for (const std::uint64_t count : spec.counts) append(key, count);
+  const std::uint64_t fields[] = {static_cast<std::uint64_t>(spec.collective),
+                                  static_cast<std::uint64_t>(spec.dtype),
+                                  static_cast<std::uint64_t>(spec.op),
+                                  static_cast<std::uint64_t>(spec.rank),
+                                  static_cast<std::uint64_t>(spec.size),
+                                  static_cast<std::uint64_t>(spec.root),
+                                  spec.count,
+                                  static_cast<std::uint64_t>(how)...};
+  key.assign(reinterpret_cast<const char*>(fields), sizeof fields);
+  for (const std::uint64_t count : spec.counts)
+    key.append(reinterpret_cast<const char*>(&count), sizeof count);
   return key;
 }
 
@@ -52,8 +57,7 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
                    const std::shared_ptr<const Topology>& topology, bool by_host) {
   // Counts per rank may differ at every call: caching those would only push out what repeats.
   const bool cached = spec.collective != Collective::AllToAll;
-  std::string& key = key_of(spec);
-  append(key, native, reach, by_host, topology ? topology->id() : 0);
+  std::string& key = key_of(spec, native, reach, by_host, topology ? topology->id() : 0);
   if (cached) {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
@@ -89,8 +93,7 @@ SchedulePtr Planner::counts(const Topology& topology, int rank, Reach reach) {
 
 std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
                                               int leaders, bool by_host) {
-  std::string& key = key_of(spec);
-  append(key, leaders, by_host, topology.id());
+  std::string& key = key_of(spec, leaders, by_host, topology.id());
   {
     std::lock_guard lock(mutex_);
     if (const auto found = phases_.find(key); found != phases_.end()) return found->second;

@@ -54,8 +54,8 @@ void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int
   spec.count = byte_count(input);
   call.inputs.push_back(input);
   call.outputs.push_back(output);
-  const void* in = call.readable(apart(input, output, spec.count * rank)).const_data_ptr();
-  call.add(spec, in, call.writable(output, false).data_ptr());
+  const void* in = call.readable(apart(input, output, spec.count * rank));
+  call.add(spec, in, call.writable(output, false));
 }
 
 std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
@@ -74,7 +74,7 @@ MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::Broadcas
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
-    void* data = (root ? call.readable(tensor) : call.writable(tensor, false)).data_ptr();
+    void* data = root ? const_cast<void*>(call.readable(tensor)) : call.writable(tensor, false);
     call.add(spec, data, data);
   });
 }
@@ -91,8 +91,8 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
     show(call.detail, input);
     call.inputs = {input};
     call.outputs = outputs[0];
-    const void* in = call.readable(apart(input, outputs[0][rank_], 0)).const_data_ptr();
-    call.add(spec, in, call.writable_flat(outputs[0]).data_ptr());
+    const void* in = call.readable(apart(input, outputs[0][rank_], 0));
+    call.add(spec, in, call.writable_flat(outputs[0]));
   });
 }
 
@@ -134,8 +134,8 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
       check_list(from_all, inputs[i], size_, call.name, "output_tensor_lists", "input_tensor_list");
       CollectiveSpec spec{Collective::AllGather, rank_, size_};
       spec.count = byte_count(inputs[i]);
-      const void* in = call.readable(apart(inputs[i], from_all[rank_], 0)).const_data_ptr();
-      call.add(spec, in, call.writable_flat(from_all).data_ptr());
+      const void* in = call.readable(apart(inputs[i], from_all[rank_], 0));
+      call.add(spec, in, call.writable_flat(from_all));
     }
     call.detail.tensors = inputs.size();
     call.inputs = inputs;
@@ -159,8 +159,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
     show(call.detail, input);
     call.inputs = {input};
     call.outputs = {output};
-    const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input).const_data_ptr();
-    call.add(spec, in, call.writable(output, false).data_ptr());
+    const void* in = call.readable(input.is_alias_of(output) ? input.clone() : input);
+    call.add(spec, in, call.writable(output, false));
   });
 }
 
@@ -188,8 +188,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
     Tensors sent = inputs;
     if (aliases)
       for (at::Tensor& t : sent) t = t.clone();
-    const void* in = call.readable_flat(sent).const_data_ptr();
-    call.add(spec, in, call.writable_flat(outputs).data_ptr());
+    const void* in = call.readable_flat(sent);
+    call.add(spec, in, call.writable_flat(outputs));
   });
 }
 
@@ -206,9 +206,9 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     if (check_root_list(outputs, rank_ == opts.rootRank, call.name, "gather_list")) {
       check_list(outputs[0], input, size_, call.name, "gather_list", "tensor");
       call.outputs = outputs[0];
-      out = call.writable_flat(outputs[0]).data_ptr();
+      out = call.writable_flat(outputs[0]);
     }
-    call.add(spec, call.readable(out ? apart(input, outputs[0][rank_], 0) : input).const_data_ptr(), out);
+    call.add(spec, call.readable(out ? apart(input, outputs[0][rank_], 0) : input), out);
   });
 }
 
@@ -229,9 +229,9 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
       // In place: the root's own part may be its output.
       if (sent[rank_].const_data_ptr() != output.const_data_ptr())
         for (at::Tensor& t : sent) t = apart(t, output, std::nullopt);
-      in = call.readable_flat(sent).const_data_ptr();
+      in = call.readable_flat(sent);
     }
-    call.add(spec, in, call.writable(output, false).data_ptr());
+    call.add(spec, in, call.writable(output, false));
   });
 }
 

@@ -29,8 +29,8 @@ void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input,
   call.inputs.push_back(input);
   call.outputs.push_back(output);
   const auto own = -static_cast<std::int64_t>(byte_count(output)) * rank;
-  const void* in = call.readable(apart(input, output, own)).const_data_ptr();
-  call.add(spec, in, call.writable(output, false).data_ptr(), r.factor);
+  const void* in = call.readable(apart(input, output, own));
+  call.add(spec, in, call.writable(output, false), r.factor);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce(Tensors& tensors, const c10d::Allreduc
     const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
-    void* data = call.writable(tensor, true).data_ptr();
+    void* data = call.writable(tensor, true);
     call.add(spec, data, data, r.factor);
   });
 }
@@ -59,7 +59,7 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
       check_strided(tensor, call.name, "tensors");
       check_same_device(tensor, tensors[0], call.name, "tensors");
       const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
-      void* data = call.writable(tensor, true).data_ptr();
+      void* data = call.writable(tensor, true);
       call.add(spec, data, data, r.factor);
     }
     call.detail.tensors = tensors.size();
@@ -76,7 +76,7 @@ MpiBackend::WorkPtr MpiBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
     const bool root = opts.rootRank == rank_;
-    void* data = (root ? call.writable(tensor, true) : call.readable(tensor)).data_ptr();
+    void* data = root ? call.writable(tensor, true) : const_cast<void*>(call.readable(tensor));
     call.add(spec, data, root ? data : nullptr, r.factor);
   });
 }
@@ -96,8 +96,8 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     Tensors reduced = inputs[0];  // in place: the output may be this rank's part
     if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
-    const void* in = call.readable_flat(reduced).const_data_ptr();
-    call.add(spec, in, call.writable(output, false).data_ptr(), r.factor);
+    const void* in = call.readable_flat(reduced);
+    call.add(spec, in, call.writable(output, false), r.factor);
   });
 }
 

@@ -84,38 +84,38 @@ std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor)
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
 
-at::Tensor TensorCall::readable(const at::Tensor& tensor) {
+const void* TensorCall::readable(const at::Tensor& tensor) {
   place(tensor);
   held.push_back(tensor);
-  return usable(tensor) ? tensor : readable_copy({tensor});
+  return usable(tensor) ? tensor.const_data_ptr() : readable_copy({tensor});
 }
 
-at::Tensor TensorCall::writable(const at::Tensor& tensor, bool keeps) {
+void* TensorCall::writable(const at::Tensor& tensor, bool keeps) {
   place(tensor);
   held.push_back(tensor);
-  return usable(tensor) ? tensor : writable_copy({tensor}, keeps);
+  return usable(tensor) ? tensor.data_ptr() : writable_copy({tensor}, keeps);
 }
 
-at::Tensor TensorCall::readable_flat(const std::vector<at::Tensor>& tensors) {
+const void* TensorCall::readable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
-  return adjacent(tensors) ? tensors[0] : readable_copy(tensors);
+  return adjacent(tensors) ? tensors[0].const_data_ptr() : readable_copy(tensors);
 }
 
-at::Tensor TensorCall::writable_flat(const std::vector<at::Tensor>& tensors) {
+void* TensorCall::writable_flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
-  return adjacent(tensors) ? tensors[0] : writable_copy(tensors, false);
+  return adjacent(tensors) ? tensors[0].data_ptr() : writable_copy(tensors, false);
 }
 
-at::Tensor TensorCall::readable_copy(const std::vector<at::Tensor>& tensors) {
+const void* TensorCall::readable_copy(const std::vector<at::Tensor>& tensors) {
   const std::vector<at::Tensor> sources = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(sources)}, sources[0]));
   for_each_part(flat, sources, [](const at::Tensor& part, const at::Tensor& source) { part.copy_(source); });
-  return flat;
+  return flat.const_data_ptr();
 }
 
-at::Tensor TensorCall::writable_copy(const std::vector<at::Tensor>& tensors, bool keeps) {
+void* TensorCall::writable_copy(const std::vector<at::Tensor>& tensors, bool keeps) {
   for (const at::Tensor& t : tensors) check_writable(t, name);
   std::vector<at::Tensor> targets = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(targets)}, targets[0]));
@@ -128,16 +128,11 @@ at::Tensor TensorCall::writable_copy(const std::vector<at::Tensor>& tensors, boo
       target.copy_(part);
     });
   });
-  return flat;
+  return flat.data_ptr();
 }
 
 void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
-  CollectiveCall call;
-  call.spec = spec;
-  call.input = input;
-  call.output = output;
-  call.factor = factor;
-  calls.emplace_back(std::move(call));
+  calls.emplace_back(CollectiveCall{spec, input, output, factor});
   if (reduces(spec.collective)) detail.op = mpigdr::name(spec.op);
   if (has_root(spec.collective)) detail.root = spec.root;
 }
@@ -156,7 +151,7 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
          ": the current stream is being captured into a graph, which cannot replay messages: they are "
          "carried by the host. Call it outside of the graph");
   if (!streams || (!streams->through_host() && usable(tensor))) {
-    call.data = (call.send ? readable(tensor) : writable(tensor, false)).data_ptr();
+    call.data = call.send ? const_cast<void*>(readable(tensor)) : writable(tensor, false);
     calls.emplace_back(call);
     return;
   }

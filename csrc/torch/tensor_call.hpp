@@ -48,14 +48,14 @@ struct TensorCall {
   // Of messages beside `streams`: copies to the host before they are sent, and from there when they are here.
   std::vector<std::function<void()>> departures, arrivals;
 
-  // Memory for the engine that holds what `tensor` holds. The tensor itself where that is possible.
-  at::Tensor readable(const at::Tensor& tensor);
+  // Memory for the engine that holds what `tensor` holds, its own where that is possible; kept by `held`.
+  const void* readable(const at::Tensor& tensor);
   // Memory for the engine whose contents reach `tensor` in the end; `keeps`: it also starts with what the
   // tensor holds. Throws if elements of the tensor share memory.
-  at::Tensor writable(const at::Tensor& tensor, bool keeps);
+  void* writable(const at::Tensor& tensor, bool keeps);
   // The same for lists, as one flat tensor in list order. All of equal dtype and device.
-  at::Tensor readable_flat(const std::vector<at::Tensor>& tensors);
-  at::Tensor writable_flat(const std::vector<at::Tensor>& tensors);
+  const void* readable_flat(const std::vector<at::Tensor>& tensors);
+  void* writable_flat(const std::vector<at::Tensor>& tensors);
 
   // Adds a message. Beside `streams` it travels by way of pinned memory. Throws while their current one is
   // being captured.
@@ -83,8 +83,8 @@ struct TensorCall {
   // Notes where the tensors of this call are; throws if that is not one device.
   void place(const at::Tensor& tensor);
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
-  at::Tensor readable_copy(const std::vector<at::Tensor>& tensors);
-  at::Tensor writable_copy(const std::vector<at::Tensor>& tensors, bool keeps);
+  const void* readable_copy(const std::vector<at::Tensor>& tensors);
+  void* writable_copy(const std::vector<at::Tensor>& tensors, bool keeps);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
 
   std::optional<c10::Device> where_;  // the tensors' so far
