@@ -1,6 +1,7 @@
 #include "execution/host/shared_steps.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "common/error.hpp"
@@ -32,8 +33,9 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       binding_(binding),
       node_(*binding.node),
       channel_(static_cast<int>(binding.channel)),
-      number_(static_cast<int>(binding.slot_use % shm::kSlots)),
-      generation_(binding.slot_use / shm::kSlots + 1),
+      use_(binding.slot_use),
+      number_(static_cast<int>(use_ % shm::kSlots)),
+      generation_(use_ / shm::kSlots + 1),
       pool_(pool),
       lanes_(schedule.lanes.size()),
       ranks_(node_.members().size()),
@@ -48,9 +50,10 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
 
-bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen) {
+bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
+                          std::atomic<std::uint32_t>& sleepers) {
   missing_ = rank;
-  bell_ = {&flag, seen, &slot(rank).sleepers};
+  bell_ = {&flag, seen, &sleepers};
   return false;
 }
 
@@ -68,7 +71,8 @@ bool SharedSteps::begin() {
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
     own.call = binding_.call;
     if (!binding_.send_counts.empty()) show_counts();
-    raise(own.begun, generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0));
+    own.begun.store(generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0), std::memory_order_release);
+    if (schedule_->staged) Doorbell::ring(own.begun, own.sleepers);  // else nobody waits for it alone
     notified_ = true;
   }
   if (schedule_->staged && !agree()) return false;
@@ -78,10 +82,13 @@ bool SharedSteps::begin() {
 }
 
 bool SharedSteps::slot_is_free() {
-  for (const int r : node_.members()) {
-    const auto& flag = slot(r).ended;
-    if (const std::uint64_t ended = flag.load(std::memory_order_acquire); ended + 1 < generation_)
-      return missing(r, flag, ended);
+  for (std::size_t place = 0; place < ranks_; ++place) {
+    std::uint64_t& seen = node_.seen(channel_).ended[place];
+    if (seen + shm::kSlots > use_) continue;
+    const int rank = node_.members()[place];
+    shm::SlotUses& uses = node_.uses(rank, channel_);
+    seen = uses.ended.load(std::memory_order_acquire);
+    if (seen + shm::kSlots <= use_) return missing(rank, uses.ended, seen, uses.sleepers);
   }
   return true;
 }
@@ -113,7 +120,7 @@ bool SharedSteps::agree() {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
     if (begun >> 1 < generation_) {  // the others may be in another call already
-      if (all) all = missing(r, flag, begun);
+      if (all) all = missing(r, flag, begun, slot(r).sleepers);
       continue;
     }
     if (!agrees(r)) compare_calls(r);
@@ -130,14 +137,14 @@ void SharedSteps::signal(int lane) {
 
 bool SharedSteps::awaited(int lane, const Step& step) {
   std::uint64_t& consumed = this->consumed(lane, step.peer);
-  const shm::Slot& theirs = slot(step.peer);
+  shm::Slot& theirs = slot(step.peer);
   const auto& flag = theirs.notices[static_cast<std::size_t>(lane)];
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
   const bool here = notices >= stamp(generation_, consumed + 1);
   // In another call it may never come to a Signal.
   if (!agrees(step.peer) && (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
     compare_calls(step.peer);
-  if (!here) return missing(step.peer, flag, notices);
+  if (!here) return missing(step.peer, flag, notices, theirs.sleepers);
   ++consumed;
   missing_ = -1;
   return true;
@@ -178,7 +185,17 @@ void SharedSteps::compare_counts(int peer) {
          binding_.send_counts[there], kReason);
 }
 
-void SharedSteps::end() { raise(slot(node_.rank()).ended, generation_); }
+void SharedSteps::end() {
+  shm::SlotUses& own = node_.uses(node_.rank(), channel_);
+  std::uint32_t& apart = node_.seen(channel_).apart;
+  const std::uint64_t before = own.ended.load(std::memory_order_relaxed);
+  apart |= std::uint32_t{1} << (use_ - before);
+  const int together = std::countr_one(apart);
+  if (together == 0) return;  // an earlier one is under way
+  apart >>= together;
+  own.ended.store(before + static_cast<std::uint64_t>(together), std::memory_order_release);
+  Doorbell::ring(own.ended, own.sleepers);
+}
 
 void SharedSteps::pending_peers(std::vector<int>& peers) const {
   if (missing_ >= 0 && missing_ != node_.rank()) peers.push_back(missing_);

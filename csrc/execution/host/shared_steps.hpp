@@ -54,7 +54,8 @@ class SharedSteps {
   void show_counts();
   void compare_counts(int peer);
   // Notes that a rank's flag has not the value that is waited for.
-  bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen);
+  bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
+               std::atomic<std::uint32_t>& sleepers);
   void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
   shm::Slot& slot(int rank) const;
   void copy(const Place& to, const Place& from, std::size_t bytes) const;
@@ -63,8 +64,10 @@ class SharedSteps {
   const Schedule* schedule_;
   const Binding& binding_;
   const shm::NodeMemory& node_;
-  const int channel_, number_;
-  const std::uint64_t generation_;
+  const int channel_;
+  const std::uint64_t use_;         // of the channel's slots, counted from 0
+  const int number_;                // of the slot
+  const std::uint64_t generation_;  // of its uses, counted from 1
   ScratchPool& pool_;
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
   // One allocation: our notices by lane; Waits that are over by lane and place on the node; by place,

@@ -20,7 +20,7 @@
 namespace mpigdr::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6d70696764723404;
+constexpr std::uint64_t kMagic = 0x6d70696764723405;
 
 // What the ranks tell each other while they attach.
 enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything, kAndArenas = 16 };
@@ -35,7 +35,8 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlotsBytes = (kSlotChannels * kSlots * sizeof(Slot) + kPage - 1) / kPage * kPage;
 constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
 constexpr std::size_t kMessagesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
-static_assert(sizeof(Header) <= kPage);
+constexpr std::size_t kUsesAt = 2048;
+static_assert(sizeof(Header) <= kUsesAt && kUsesAt + kSlotChannels * sizeof(SlotUses) <= kPage);
 
 Header& header(void* memory) { return *static_cast<Header*>(memory); }
 
@@ -94,6 +95,9 @@ Segment::Segment(const Arena* arena, std::size_t message_bytes)
   Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
+  for (int i = 0; i < kSlotChannels; ++i)
+    new (static_cast<std::byte*>(file_.memory) + kUsesAt + static_cast<std::size_t>(i) * sizeof(SlotUses))
+        SlotUses{};
   for (int i = 0; i < kSlotChannels * kSlots; ++i)
     new (static_cast<std::byte*>(file_.memory) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
 }
@@ -114,7 +118,9 @@ std::string Segment::ticket() const {
 }
 
 NodeMemory::NodeMemory(std::unique_ptr<Segment> own, int rank, std::size_t size, std::vector<int> members)
-    : own_(std::move(own)), rank_(rank), peers_(size), members_(std::move(members)) {}
+    : own_(std::move(own)), rank_(rank), peers_(size), members_(std::move(members)) {
+  for (Seen& seen : seen_) seen.ended.resize(members_.size());
+}
 
 NodeMemory::~NodeMemory() {
   for (const int r : members_)
@@ -198,7 +204,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
 }
 
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
-  static_assert(kSlotsStart == kPage);
+  static_assert(kSlotsStart == kPage && kUsesStart == kUsesAt);
   return peer(rank).memory + kStagingStart +
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }

@@ -14,11 +14,12 @@
 // acquire order: a reader that has seen a value sees all that its writer did before. The writer's generation
 // stands in the upper half, so a slot is used again without being reset.
 //
-// Threads: create() blocks; everything else is lock-free and thread-safe between slots; a slot is used by one
-// thread at a time on each rank.
+// Threads: create() blocks; everything else is lock-free and thread-safe between channels; the slots of one
+// are used by one thread at a time on each rank.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -52,10 +53,15 @@ struct CallId {
   bool operator==(const CallId&) const = default;
 };
 
+// What one rank shows to the others of the slots of a channel.
+struct alignas(64) SlotUses {
+  std::atomic<std::uint64_t> ended;     // uses that it has ended, with all before them; one writer
+  std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
+};
+
 // What one rank shows to the others, in one slot. All of it has one writer; what a short operation reads is
 // in the first cache line.
 struct alignas(64) Slot {
-  std::atomic<std::uint64_t> ended;  // generations that this rank has ended
   // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands
   // below is there to read.
   std::atomic<std::uint64_t> begun;
@@ -113,6 +119,16 @@ class NodeMemory {
                                     members_.begin());
   }
 
+  SlotUses& uses(int rank, int channel) const {
+    return reinterpret_cast<SlotUses*>(peer(rank).memory + kUsesStart)[channel];
+  }
+  // What this process has seen of that: spares short operations a cache line of each other rank. For the
+  // thread that uses the channel's slots.
+  struct Seen {
+    std::vector<std::uint64_t> ended;  // by place
+    std::uint32_t apart = 0;           // bit i: this rank has ended use SlotUses::ended + i
+  };
+  Seen& seen(int channel) const { return seen_[static_cast<std::size_t>(channel)]; }
   Slot& slot(int rank, int channel, int number) const {
     return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
   }
@@ -139,7 +155,7 @@ class NodeMemory {
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
  private:
-  static constexpr std::size_t kSlotsStart = 4096;  // in a segment; a page
+  static constexpr std::size_t kUsesStart = 2048, kSlotsStart = 4096;  // in a segment; a page
   struct Peer {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
@@ -160,6 +176,7 @@ class NodeMemory {
   Reach reach_ = Reach::None;
   bool arenas_mapped_ = true;
   std::size_t message_bytes_ = 0;
+  mutable std::array<Seen, kSlotChannels> seen_;
 };
 
 }  // namespace mpigdr::shm
