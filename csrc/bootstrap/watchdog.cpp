@@ -55,7 +55,11 @@ thread_local Watchdog* Watchdog::innermost = nullptr;
 
 Watchdog::Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details,
                    std::function<std::string()> lost)
-    : what_(std::move(what)), rank_(rank), details_(std::move(details)), lost_(std::move(lost)) {
+    : what_(std::move(what)),
+      rank_(rank),
+      process_(::getpid()),
+      details_(std::move(details)),
+      lost_(std::move(lost)) {
   [[maybe_unused]] static const int once = ::on_exit(
       [](int status, void*) {
         if (innermost) innermost->exit_inside(status);
@@ -80,10 +84,12 @@ void Watchdog::announce(const std::string& why, int status) const {
   report(rank_, text + "; this process ends with code " + std::to_string(status) + last_words(text));
 }
 
-// The thread that calls exit() is the one inside the call, and this object lives on its stack.
-void Watchdog::exit_inside(int status) {
-  const std::lock_guard<std::mutex> lock(mutex_);  // not returned while the other thread ends the process
-  done_ = true;
+// The thread that calls exit() is the one inside the call, and this object lives on its stack. Other handlers
+// may hang yet: the deadline still holds.
+void Watchdog::exit_inside(int status) noexcept try {
+  if (::getpid() != process_) return;              // a child that was forked inside the call
+  const std::lock_guard<std::mutex> lock(mutex_);  // if the other thread is ending the process, for good
+  exiting_ = true;
   std::string reason;
   // A process that is just being killed is there for some milliseconds more.
   for (int turn = 0; lost_ && reason.empty() && turn < 20; ++turn) {
@@ -92,6 +98,8 @@ void Watchdog::exit_inside(int status) {
   }
   announce(" has ended this process" + (reason.empty() ? "" : ": " + reason), status & 0xff);
   unlink_mpich_shared_memory();
+} catch (...) {
+  // No memory for the words: it ends without them.
 }
 
 void Watchdog::run(Deadline deadline) {
@@ -103,6 +111,7 @@ void Watchdog::run(Deadline deadline) {
   for (auto now = std::chrono::steady_clock::now(); lost_ && now < deadline;
        now = std::chrono::steady_clock::now()) {
     if (changed_.wait_until(lock, std::min(deadline, now + kLook), [this] { return done_; })) return;
+    if (exiting_) break;
     if (reason.empty()) reason = lost_();
     if (reason.empty()) continue;
     if (!since) since = now;

@@ -33,16 +33,16 @@ class Watchdog {
  private:
   void run(Deadline deadline);
   void announce(const std::string& why, int status) const;
-  void exit_inside(int status);
+  void exit_inside(int status) noexcept;
 
   static thread_local Watchdog* innermost;  // of the calls that this thread is inside
   Watchdog* const outer_ = innermost;
   const std::string what_;
-  const int rank_;
+  const int rank_, process_;
   const std::function<std::string()> details_, lost_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool done_ = false;
+  bool done_ = false, exiting_ = false;
   std::thread thread_;
 };
 

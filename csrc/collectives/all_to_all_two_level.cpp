@@ -1,9 +1,9 @@
-// All-to-all over several nodes: short blocks for a rank of another node travel in one message with those of
-// its sender's neighbours, which collects the rank of the receiver's place in the memory that they share.
-// Long blocks, and those of a rank alone on its node, travel from rank to rank.
+// All-to-all over several nodes. A short block for another node goes to the neighbour whose place is that of
+// the receiver, through the memory that they share. The neighbour sends all blocks for the receiver in one
+// message. Long blocks travel from rank to rank.
 //   T = 1 flag + n copied in, together and out + (N-1) alpha + n beta; n = short blocks of a rank, N nodes;
-//   then that of pairwise for the long ones
-// In front of it the ranks of a node tell each other what they send: counts_of_node(), 1 flag more.
+//   beside it that of pairwise for the long ones
+// Before it the ranks of a node tell each other what they send: counts_of_node(), 1 flag more.
 // Source: Kumar, Mamidala, Panda, "Scaling alltoall collective on multi-core systems", IPDPS 2008, where one
 // leader of each node does it for all receivers.
 #include <numeric>
@@ -18,7 +18,7 @@ namespace mpigdr {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kShort = 4096;  // bytes of a block, at most
+constexpr std::uint64_t kShort = 4096;  // bytes of a block, at most; of many ranks less
 
 class ByNodes {
  public:
@@ -28,7 +28,7 @@ class ByNodes {
         topology_(topology),
         here_(topology.members(topology.node(spec.rank))),
         place_(topology.place(spec.rank)),
-        // From what all ranks know alike, so that both sides of a block do.
+        // Equal on all ranks: both sides of a block must agree.
         short_(std::min(kShort, tuning.staging_bytes / static_cast<std::uint64_t>(spec.size)) /
                item_size(spec.dtype)),
         shares_(tuning.node_shares && here_.size() > 1),
@@ -105,7 +105,7 @@ class ByNodes {
       if (k == place_) {
         theirs = {};
       } else if (shares_) {
-        writer_.wait(neighbour);
+        if (theirs.count > 0) writer_.wait(neighbour);
       } else {
         theirs = writer_.scratch(theirs.count);
         writer_.recv(neighbour, theirs);

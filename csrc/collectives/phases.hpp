@@ -75,8 +75,8 @@ inline bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
 // which the phases of a part follow each other.
 void join(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made);
 
-// What comes before an all_to_all in two levels, which is made of it: an all-gather of Int64 of the ranks of
-// this node, in place. Output: CollectiveSpec::node_counts. Null where this rank is alone on its node.
+// Runs before a two-level all_to_all, whose schedule is made from the result: an all-gather of Int64 among
+// the ranks of this node, in place. Output: CollectiveSpec::node_counts. Null for a rank alone on its node.
 SchedulePtr counts_of_node(const Topology& topology, int rank, const Tuning& tuning);
 
 namespace collectives {

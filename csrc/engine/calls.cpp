@@ -45,6 +45,11 @@ void check(const CollectiveSpec& spec, std::string_view operation, const GroupSh
   if (spec.root < 0 || spec.root >= group.size)
     fail(ErrorCode::InvalidUsage, operation, ": root=", spec.root, " is not a rank of group ", group.name,
          ": expected 0..", group.size - 1);
+  if (spec.collective == Collective::AllToAll)
+    for (const auto* counts : {&spec.send_counts, &spec.recv_counts})
+      if (counts->size() != static_cast<std::size_t>(group.size))
+        fail(ErrorCode::InvalidUsage, operation, ": ", counts == &spec.send_counts ? "send" : "recv",
+             "_counts has ", counts->size(), " entries, expected size=", group.size);
   if (!supports(spec.op, spec.dtype))
     fail(ErrorCode::InvalidUsage, operation, ": op=", name(spec.op), " is not defined on ", name(spec.dtype),
          " tensors");

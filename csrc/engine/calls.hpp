@@ -32,7 +32,7 @@ struct ChainedCall {
   // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
   // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
   // it allocates itself and keeps alive as `keepalive` does. Never run by the library's own collective, whose
-  // calls match in the order in which they start.
+  // calls match in the order in which they start. No all_to_all.
   std::function<std::optional<CollectiveCall>()> next;
 };
 

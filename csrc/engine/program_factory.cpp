@@ -65,8 +65,8 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Pla
 
 std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Place& place,
                                                            std::string& algorithm) {
-  if (c.spec.collective == Collective::AllToAll && choose(c.spec).algorithm->two_level)
-    if (auto chained = make_by_nodes(c, place, algorithm)) return chained;
+  if (counts_ && c.spec.collective == Collective::AllToAll && choose(c.spec).algorithm->two_level)
+    return make_by_nodes(c, place, algorithm);
   const Plan plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
@@ -82,9 +82,8 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
 // The ranks of a node tell each other what they send, and the schedule is made of that.
 std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Place& place,
                                                          std::string& algorithm) {
-  if (!counts_) return nullptr;
   algorithm = counts_->algorithm;
-  // Held by the second stage. Its own block is the Input of the first.
+  // Held by `next`. This rank's own counts are the Input of the first stage.
   auto call = std::make_shared<CollectiveCall>(c);
   const Topology& nodes = *options_.topology;
   auto& all = call->spec.node_counts;

@@ -90,7 +90,7 @@ class ProgramFactory {
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
                                              std::string& algorithm);
-  // An all_to_all in two levels. Null where this rank is alone on its node.
+  // An all_to_all in two levels, of a rank that is not alone on its node.
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Place& place,
                                            std::string& algorithm);
   // The second stage of a ChainedCall. For the holder of the progress role.

@@ -187,13 +187,15 @@ void SharedSteps::compare_counts(int peer) {
 
 void SharedSteps::end() {
   shm::SlotUses& own = node_.uses(node_.rank(), channel_);
-  std::uint32_t& apart = node_.seen(channel_).apart;
+  std::uint32_t& ended = node_.seen(channel_).out_of_turn;
   const std::uint64_t before = own.ended.load(std::memory_order_relaxed);
-  apart |= std::uint32_t{1} << (use_ - before);
-  const int together = std::countr_one(apart);
-  if (together == 0) return;  // an earlier one is under way
-  apart >>= together;
-  own.ended.store(before + static_cast<std::uint64_t>(together), std::memory_order_release);
+  static_assert(shm::kSlots <= 32);
+  MPIGDR_CHECK(use_ - before < shm::kSlots);  // slot_is_free()
+  ended |= std::uint32_t{1} << (use_ - before);
+  const int more = std::countr_one(ended);
+  if (more == 0) return;  // an earlier one is under way
+  ended >>= more;
+  own.ended.store(before + static_cast<std::uint64_t>(more), std::memory_order_release);
   Doorbell::ring(own.ended, own.sleepers);
 }
 

@@ -38,8 +38,9 @@
 namespace mpigdr::shm {
 
 inline constexpr std::size_t kStagingBytes = kHostStagingBytes;  // per slot
-inline constexpr int kSlots = 8;                                 // per channel
-inline constexpr int kSlotChannels = 2;                          // Collective, Accelerator
+// Per channel. A use begins when all ranks have ended the one that is so many before it, and all before that.
+inline constexpr int kSlots = 8;
+inline constexpr int kSlotChannels = 2;  // Collective, Accelerator
 inline constexpr int kSlotLanes = 16;
 
 // What ranks must agree on before one of them touches another's memory.
@@ -55,7 +56,7 @@ struct CallId {
 
 // What one rank shows to the others of the slots of a channel.
 struct alignas(64) SlotUses {
-  std::atomic<std::uint64_t> ended;     // uses that it has ended, with all before them; one writer
+  std::atomic<std::uint64_t> ended;     // uses before the first that it has not ended; one writer
   std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
 };
 
@@ -126,7 +127,7 @@ class NodeMemory {
   // thread that uses the channel's slots.
   struct Seen {
     std::vector<std::uint64_t> ended;  // by place
-    std::uint32_t apart = 0;           // bit i: this rank has ended use SlotUses::ended + i
+    std::uint32_t out_of_turn = 0;     // bit i: this rank has ended use SlotUses::ended + i
   };
   Seen& seen(int channel) const { return seen_[static_cast<std::size_t>(channel)]; }
   Slot& slot(int rank, int channel, int number) const {
