@@ -89,8 +89,7 @@ class ByNodes {
   void hand_over() {
     std::vector<Slice> pieces(here_.size());
     for (int to = 0; to < spec_.size; ++to) pieces[index(collector(to))].count += handed_over(place_, to);
-    const auto all = std::accumulate(pieces.begin(), pieces.end(), std::uint64_t{0},
-                                     [](std::uint64_t sum, const Slice& s) { return sum + s.count; });
+    const std::uint64_t all = count_of(pieces);
     Slice free = shares_ ? writer_.staging(all) : writer_.scratch(all);
     for (Slice& piece : pieces) piece = take(free, piece.count);
     std::vector<Slice> unfilled = pieces;

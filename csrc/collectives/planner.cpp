@@ -16,14 +16,9 @@ constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, som
 template <typename... How>
 std::string& key_of(const CollectiveSpec& spec, How... how) {
   thread_local std::string key;
-  const std::uint64_t fields[] = {static_cast<std::uint64_t>(spec.collective),
-                                  static_cast<std::uint64_t>(spec.dtype),
-                                  static_cast<std::uint64_t>(spec.op),
-                                  static_cast<std::uint64_t>(spec.rank),
-                                  static_cast<std::uint64_t>(spec.size),
-                                  static_cast<std::uint64_t>(spec.root),
-                                  spec.count,
-                                  static_cast<std::uint64_t>(how)...};
+  using Word = std::uint64_t;
+  const Word fields[] = {Word(spec.collective), Word(spec.dtype), Word(spec.op), Word(spec.rank),
+                         Word(spec.size),       Word(spec.root),  spec.count,    Word(how)...};
   key.assign(reinterpret_cast<const char*>(fields), sizeof fields);
   for (const std::uint64_t count : spec.counts)
     key.append(reinterpret_cast<const char*>(&count), sizeof count);

@@ -1,6 +1,5 @@
 #include "common/sha256.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <string>

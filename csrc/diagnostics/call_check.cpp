@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <sstream>
-#include <type_traits>
 
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"

@@ -1,7 +1,5 @@
 #include "job/device_failure.hpp"
 
-#include <cstdlib>
-
 #include "common/env.hpp"
 #include "common/exit_status.hpp"
 #include "common/log.hpp"

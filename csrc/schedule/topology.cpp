@@ -1,6 +1,5 @@
 #include "schedule/topology.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 

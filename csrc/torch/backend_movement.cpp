@@ -92,7 +92,7 @@ MpiBackend::WorkPtr MpiBackend::allgather(std::vector<Tensors>& outputs, Tensors
     call.inputs = {input};
     call.outputs = outputs[0];
     const void* in = call.readable(apart(input, outputs[0][rank_], 0));
-    call.add(spec, in, call.writable_flat(outputs[0]));
+    call.add(spec, in, call.writable(outputs[0], false));
   });
 }
 
@@ -135,7 +135,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
       CollectiveSpec spec{Collective::AllGather, rank_, size_};
       spec.count = byte_count(inputs[i]);
       const void* in = call.readable(apart(inputs[i], from_all[rank_], 0));
-      call.add(spec, in, call.writable_flat(from_all));
+      call.add(spec, in, call.writable(from_all, false));
     }
     call.detail.tensors = inputs.size();
     call.inputs = inputs;
@@ -188,8 +188,8 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
     Tensors sent = inputs;
     if (aliases)
       for (at::Tensor& t : sent) t = t.clone();
-    const void* in = call.readable_flat(sent);
-    call.add(spec, in, call.writable_flat(outputs));
+    const void* in = call.readable(sent);
+    call.add(spec, in, call.writable(outputs, false));
   });
 }
 
@@ -206,7 +206,7 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     if (check_root_list(outputs, rank_ == opts.rootRank, call.name, "gather_list")) {
       check_list(outputs[0], input, size_, call.name, "gather_list", "tensor");
       call.outputs = outputs[0];
-      out = call.writable_flat(outputs[0]);
+      out = call.writable(outputs[0], false);
     }
     call.add(spec, call.readable(out ? apart(input, outputs[0][rank_], 0) : input), out);
   });
@@ -229,7 +229,7 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
       // In place: the root's own part may be its output.
       if (sent[rank_].const_data_ptr() != output.const_data_ptr())
         for (at::Tensor& t : sent) t = apart(t, output, std::nullopt);
-      in = call.readable_flat(sent);
+      in = call.readable(sent);
     }
     call.add(spec, in, call.writable(output, false));
   });

@@ -96,7 +96,7 @@ MpiBackend::WorkPtr MpiBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
     Tensors reduced = inputs[0];  // in place: the output may be this rank's part
     if (reduced[rank_].const_data_ptr() != output.const_data_ptr())
       for (at::Tensor& t : reduced) t = apart(t, output, std::nullopt);
-    const void* in = call.readable_flat(reduced);
+    const void* in = call.readable(reduced);
     call.add(spec, in, call.writable(output, false), r.factor);
   });
 }

@@ -10,7 +10,7 @@
 namespace mpigdr::torch_binding {
 namespace {
 
-std::vector<at::Tensor> all_copyable(const std::vector<at::Tensor>& tensors) {
+std::vector<at::Tensor> all_copyable(at::TensorList tensors) {
   std::vector<at::Tensor> all;
   for (const at::Tensor& t : tensors) all.push_back(copyable(t));
   return all;
@@ -51,10 +51,12 @@ bool TensorCall::usable(const at::Tensor& tensor) const {
   return (tensor.is_cpu() || streams) && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
 }
 
-bool TensorCall::adjacent(const std::vector<at::Tensor>& tensors) const {
-  const char* next = static_cast<const char*>(tensors[0].data_ptr());
-  for (const at::Tensor& t : tensors) {
-    if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.data_ptr() != next) return false;
+bool TensorCall::adjacent(at::TensorList tensors) const {
+  if (!usable(tensors[0])) return false;
+  const char* next = static_cast<const char*>(tensors[0].const_data_ptr()) + tensors[0].nbytes();
+  for (const at::Tensor& t : tensors.slice(1)) {
+    if (!usable(t) || t.storage().data() != tensors[0].storage().data() || t.const_data_ptr() != next)
+      return false;
     next += t.nbytes();
   }
   return true;
@@ -84,38 +86,23 @@ std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor)
   return c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device());
 }
 
-const void* TensorCall::readable(const at::Tensor& tensor) {
-  place(tensor);
-  held.push_back(tensor);
-  return usable(tensor) ? tensor.const_data_ptr() : readable_copy({tensor});
-}
-
-void* TensorCall::writable(const at::Tensor& tensor, bool keeps) {
-  place(tensor);
-  held.push_back(tensor);
-  return usable(tensor) ? tensor.data_ptr() : writable_copy({tensor}, keeps);
-}
-
-const void* TensorCall::readable_flat(const std::vector<at::Tensor>& tensors) {
+void TensorCall::keep(at::TensorList tensors) {
   for (const at::Tensor& t : tensors) place(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
-  return adjacent(tensors) ? tensors[0].const_data_ptr() : readable_copy(tensors);
 }
 
-void* TensorCall::writable_flat(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& t : tensors) place(t);
-  held.insert(held.end(), tensors.begin(), tensors.end());
-  return adjacent(tensors) ? tensors[0].data_ptr() : writable_copy(tensors, false);
-}
-
-const void* TensorCall::readable_copy(const std::vector<at::Tensor>& tensors) {
+const void* TensorCall::readable(at::TensorList tensors) {
+  keep(tensors);
+  if (adjacent(tensors)) return tensors[0].const_data_ptr();
   const std::vector<at::Tensor> sources = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(sources)}, sources[0]));
   for_each_part(flat, sources, [](const at::Tensor& part, const at::Tensor& source) { part.copy_(source); });
   return flat.const_data_ptr();
 }
 
-void* TensorCall::writable_copy(const std::vector<at::Tensor>& tensors, bool keeps) {
+void* TensorCall::writable(at::TensorList tensors, bool keeps) {
+  keep(tensors);
+  if (adjacent(tensors)) return tensors[0].data_ptr();
   for (const at::Tensor& t : tensors) check_writable(t, name);
   std::vector<at::Tensor> targets = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(targets)}, targets[0]));

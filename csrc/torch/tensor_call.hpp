@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -48,14 +47,12 @@ struct TensorCall {
   // Of messages beside `streams`: copies to the host before they are sent, and from there when they are here.
   std::vector<std::function<void()>> departures, arrivals;
 
-  // Memory for the engine that holds what `tensor` holds, its own where that is possible; kept by `held`.
-  const void* readable(const at::Tensor& tensor);
-  // Memory for the engine whose contents reach `tensor` in the end; `keeps`: it also starts with what the
-  // tensor holds. Throws if elements of the tensor share memory.
-  void* writable(const at::Tensor& tensor, bool keeps);
-  // The same for lists, as one flat tensor in list order. All of equal dtype and device.
-  const void* readable_flat(const std::vector<at::Tensor>& tensors);
-  void* writable_flat(const std::vector<at::Tensor>& tensors);
+  // Memory for the engine that holds what a tensor holds, its own where that is possible; kept by `held`.
+  // Several, of equal dtype and device: as one, in list order.
+  const void* readable(at::TensorList tensors);
+  // The same, whose contents reach the tensors in the end; `keeps`: it also starts with what they hold.
+  // Throws if elements of a tensor share memory.
+  void* writable(at::TensorList tensors, bool keeps);
 
   // Adds a message. Beside `streams` it travels by way of pinned memory. Throws while their current one is
   // being captured.
@@ -79,12 +76,11 @@ struct TensorCall {
  private:
   // The engine takes the tensor as it is.
   bool usable(const at::Tensor& tensor) const;
-  bool adjacent(const std::vector<at::Tensor>& tensors) const;
+  bool adjacent(at::TensorList tensors) const;  // the same, and one behind the other
   // Notes where the tensors of this call are; throws if that is not one device.
   void place(const at::Tensor& tensor);
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
-  const void* readable_copy(const std::vector<at::Tensor>& tensors);
-  void* writable_copy(const std::vector<at::Tensor>& tensors, bool keeps);
+  void keep(at::TensorList tensors);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;
 
   std::optional<c10::Device> where_;  // the tensors' so far

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "common/types.hpp"
 #include "transport/doorbell.hpp"

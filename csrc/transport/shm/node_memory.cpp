@@ -29,14 +29,14 @@ struct Header {
   std::uint64_t magic = 0, nonce = 0;
   std::uint64_t probed = 0;  // another rank writes here through the kernel
   std::atomic<std::uint32_t> verdict{kPending};
+  SlotUses uses[kSlotChannels] = {};
 };
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlotsBytes = (kSlotChannels * kSlots * sizeof(Slot) + kPage - 1) / kPage * kPage;
 constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
 constexpr std::size_t kMessagesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
-constexpr std::size_t kUsesAt = 2048;
-static_assert(sizeof(Header) <= kUsesAt && kUsesAt + kSlotChannels * sizeof(SlotUses) <= kPage);
+static_assert(sizeof(Header) <= kPage);
 
 Header& header(void* memory) { return *static_cast<Header*>(memory); }
 
@@ -95,9 +95,6 @@ Segment::Segment(const Arena* arena, std::size_t message_bytes)
   Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
-  for (int i = 0; i < kSlotChannels; ++i)
-    new (static_cast<std::byte*>(file_.memory) + kUsesAt + static_cast<std::size_t>(i) * sizeof(SlotUses))
-        SlotUses{};
   for (int i = 0; i < kSlotChannels * kSlots; ++i)
     new (static_cast<std::byte*>(file_.memory) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
 }
@@ -203,8 +200,10 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
   return node;
 }
 
+SlotUses& NodeMemory::uses(int rank, int channel) const { return header(peer(rank).memory).uses[channel]; }
+
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
-  static_assert(kSlotsStart == kPage && kUsesStart == kUsesAt);
+  static_assert(kSlotsStart == kPage);
   return peer(rank).memory + kStagingStart +
          static_cast<std::size_t>(channel * kSlots + number) * kStagingBytes;
 }

@@ -120,9 +120,7 @@ class NodeMemory {
                                     members_.begin());
   }
 
-  SlotUses& uses(int rank, int channel) const {
-    return reinterpret_cast<SlotUses*>(peer(rank).memory + kUsesStart)[channel];
-  }
+  SlotUses& uses(int rank, int channel) const;
   // What this process has seen of that: spares short operations a cache line of each other rank. For the
   // thread that uses the channel's slots.
   struct Seen {
@@ -156,7 +154,7 @@ class NodeMemory {
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 
  private:
-  static constexpr std::size_t kUsesStart = 2048, kSlotsStart = 4096;  // in a segment; a page
+  static constexpr std::size_t kSlotsStart = 4096;  // in a segment; a page
   struct Peer {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;
