@@ -84,34 +84,26 @@ use_package
 libucx=$(echo "${libraries:-/nowhere}"/libucx/lib)
 [ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-for ranks in 2 1 4 8; do
-  step "suite, $ranks ranks" 75 bash -c "spmd $ranks"
-done
-CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 60 bash -c "spmd 2 -k 'streams or memory or training'"
-step "selftest, 2 ranks" 60 python3 -m mpi_backend selftest -n 2 --device "$device"
-if python3 -c "import cupy" 2> /dev/null; then
-  SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 bash -c "spmd 2 -k 'test_reductions or test_exchange'"
-else
-  skipped "collectives against CuPy, 2 ranks" "no CuPy here"
-fi
-if command -v compute-sanitizer > /dev/null; then
-  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
-    step "compute-sanitizer, 2 ranks" 75 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
-else
-  skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
-fi
-
-benchmarks() {
+bench_steps() {
+  if [ "$device" = simgpu ]; then
+    skipped "bench of $1" "software tells nothing of the speed of a GPU"
+  else
+    "bench_$1"
+  fi
+}
+bench_two_ranks() {
   step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
+  step "bench, all_reduce, 2 ranks" 60 bash -c \
+    "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
+  step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
+}
+bench_more() {
   if command -v nvidia-cuda-mps-control > /dev/null; then
     step "bench, device, 4 ranks, MPS" 60 bash -c "beside_mps bash -c 'bench -n 4 device --device $device --rounds 1'"
   else
     skipped "bench, device, 4 ranks, MPS" "no nvidia-cuda-mps-control here"
   fi
-  step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
   step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
-  step "bench, all_reduce, 2 ranks" 60 bash -c \
-    "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
   step "bench, device, 4 ranks" 60 bash -c "bench -n 4 device --device $device --rounds 1"
   step "bench, MPI point to point on the host" 30 bash -c "bench -n 2 sendrecv --backend mpi --sizes 8,64K,1M,16M"
   # Apart: without a daemon the first has its numbers all the same.
@@ -121,11 +113,27 @@ benchmarks() {
       --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$mps"
   done
 }
-if [ "$device" = simgpu ]; then
-  skipped "benchmarks" "software tells nothing of the speed of a GPU"
+
+# The time may end before the steps do: first those without which the others say little.
+step "suite, 2 ranks" 75 bash -c "spmd 2"
+step "selftest, 2 ranks" 60 python3 -m mpi_backend selftest -n 2 --device "$device"
+bench_steps two_ranks
+step "suite, 4 ranks" 75 bash -c "spmd 4"
+if python3 -c "import cupy" 2> /dev/null; then
+  SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 bash -c "spmd 2 -k 'test_reductions or test_exchange'"
 else
-  benchmarks
+  skipped "collectives against CuPy, 2 ranks" "no CuPy here"
 fi
+CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 60 bash -c "spmd 2 -k 'streams or memory or training'"
+if command -v compute-sanitizer > /dev/null; then
+  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
+    step "compute-sanitizer, 2 ranks" 75 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
+else
+  skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
+fi
+step "suite, 1 rank" 75 bash -c "spmd 1"
+step "suite, 8 ranks" 75 bash -c "spmd 8"
+bench_steps more
 
 python3 - "$work/steps" "$out" "$(commit)" "$(gpu)" "$(software)" "$SECONDS" << 'PYTHON'
 import datetime

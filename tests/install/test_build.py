@@ -167,6 +167,26 @@ def test_another_mpi_may_be_chosen_when_the_extension_is_loaded():
     assert re.search(r"\(NEEDED\).*\[libmpi\.so\.\d+\]", dynamic)
 
 
+def test_the_extension_exports_nothing_of_a_static_libstdcxx(build, tmp_path):
+    """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a
+    number written into a text was lost, or ended the process."""
+    folder = ROOT / "build" / f"{sys.implementation.cache_tag}-ninja"
+    ninja = build.find_program("ninja")
+    if not ninja or not (folder / "build.ninja").exists():
+        pytest.skip("the extension was not built here by ninja")
+    command = subprocess.run(
+        [ninja, "-C", str(folder), "-t", "commands", "_C"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    linked = tmp_path / "_C.so"
+    command = re.sub(r" -shared (.*) -o \S+", rf" -shared -static-libstdc++ \1 -o {linked}", command)
+    subprocess.run(command, shell=True, cwd=folder, check=True)
+    names = subprocess.run(
+        ["nm", "-DC", "--defined-only", str(linked)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "PyInit__C" in names
+    assert "std::locale" not in names
+
+
 @pytest.mark.parametrize(
     ("present", "expected"),
     [
