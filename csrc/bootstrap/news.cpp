@@ -16,7 +16,7 @@ std::optional<News> parse_news(const std::string& text, int size) {
   try {
     RecordReader record("news", text);
     News news;
-    news.kind = static_cast<News::Kind>(record.number<int>("kind", 0, static_cast<int>(News::Kind::Back)));
+    news.kind = static_cast<News::Kind>(record.number<int>("kind", 0, static_cast<int>(News::Kind::Slow)));
     news.text = record.text("text");
     news.meets_again = record.flag("whether it meets again");
     news.details = record.text("details");

@@ -16,7 +16,8 @@ struct News {
     Failed,   // it takes no part any more in the groups that `details` names; it lives on
     Aborted,  // it called MPI_Abort: everybody ends
     Quiet,    // stopped, or not heard of for a while: it may come back
-    Back      // and did
+    Back,     // and did
+    Slow      // it waits in a collective, which `details` describes
   };
   Kind kind = Kind::Left;
   std::vector<int> ranks;    // whom it is about, at least one

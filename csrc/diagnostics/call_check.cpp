@@ -18,8 +18,8 @@ void copy_text(char (&to)[N], std::string_view text) {
 }
 
 CallHeader::Call call_of(const CollectiveSpec& spec) {
-  const shm::CallId agreed = agreed_part(spec);
-  return {agreed.collective, agreed.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
+  const CallRecord agreed = record_of(spec);
+  return {agreed.collective, spec.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
 }
 
 bool equal(const CallHeader::Call& a, const CallHeader::Call& b) {

@@ -1,6 +1,8 @@
 #include "engine/calls.hpp"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <numeric>
 
 #include "common/error.hpp"
@@ -37,8 +39,12 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-std::uint64_t tag_slots(int max_tag) {
-  return (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
+// More kinds than these find a difference no sooner: what two ranks call next differs as well.
+CollectiveTags::CollectiveTags(int max_tag) {
+  constexpr std::uint64_t kMostSlots = 16384;
+  const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
+  slots = std::clamp<std::uint64_t>(all, 1, kMostSlots);
+  kinds = std::max<std::uint64_t>(all / slots, 1);
 }
 
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group) {
@@ -70,24 +76,41 @@ void check(const std::vector<Call>& calls, const std::string& operation, const G
   if (collectives != 0 && messages != 0)
     fail(ErrorCode::InvalidUsage, operation,
          ": collectives and messages in one operation: expected one kind");
-  if (const std::uint64_t most = tag_slots(group.max_tag) / 4; collectives > most)
+  if (const std::uint64_t most = CollectiveTags(group.max_tag).slots / 4; collectives > most)
     fail(ErrorCode::InvalidUsage, operation, ": ", collectives,
          " collectives in one coalesced operation: at most ", most, " are supported");
 }
 
-shm::CallId agreed_part(const CollectiveSpec& spec, std::uint64_t sequence) {
-  shm::CallId call;
+CallRecord record_of(const CollectiveSpec& spec, std::uint64_t sequence, std::uint64_t history,
+                     std::string_view dtype, std::uint64_t item) {
+  const bool pairwise =
+      spec.collective == Collective::AllToAll;  // what two ranks exchange is theirs to compare
+  if (dtype.empty()) {
+    dtype = name(spec.dtype);
+    item = item_size(spec.dtype);
+  }
+  CallRecord call;
   call.sequence = sequence;
   call.collective = spec.collective;
-  call.dtype = spec.dtype;
   if (reduces(spec.collective)) call.op = spec.op;
   if (has_root(spec.collective)) call.root = spec.root;
-  if (spec.collective != Collective::AllToAll) call.count = spec.count;
+  if (!pairwise) call.count = spec.count * item_size(spec.dtype) / item;
   if (!spec.counts.empty()) {
     Fnv1a hash;
     hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
     call.count = hash.value();
   }
+  dtype.copy(call.dtype.data(), call.dtype.size());
+  Fnv1a hash;
+  hash.add_word(history);
+  hash.add_word(sequence << 24 | static_cast<std::uint64_t>(call.collective) << 16 |
+                static_cast<std::uint64_t>(call.op) << 8 | static_cast<std::uint64_t>(spec.dtype));
+  hash.add_word(static_cast<std::uint32_t>(call.root));
+  hash.add_word(call.count);
+  if (!pairwise)
+    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(call.dtype))
+      hash.add_word(word);
+  call.history = hash.value() ^ hash.value() >> 32;  // a product's low bits depend on few
   return call;
 }
 

@@ -51,10 +51,24 @@ struct GroupShape {
 };
 void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
-// Tags of collectives stand in so many places before they repeat.
-std::uint64_t tag_slots(int max_tag);
-// What all ranks must call alike; the rest of it is zero.
-shm::CallId agreed_part(const CollectiveSpec& spec, std::uint64_t sequence = 0);
+// The tags of collectives: consecutive ones have distinct tags, and so, as far as the transport's tags go
+// round, have calls that differ, whose messages then never match.
+struct CollectiveTags {
+  explicit CollectiveTags(int max_tag);
+  int base(const CallRecord& call) const {
+    return static_cast<int>(call.sequence % slots + slots * (call.history % kinds)) * kTagsPerCollective;
+  }
+  // Equal on ranks whose calls differ.
+  int header(std::uint64_t sequence) const {
+    return static_cast<int>(sequence % slots) * kTagsPerCollective + kHeaderTag;
+  }
+  std::uint64_t slots;  // sequence numbers before they repeat
+  std::uint64_t kinds;  // of calls of one sequence number
+};
+// What all ranks must call alike, the rest of it is zero; `history` of the calls before. `dtype` is torch's,
+// of elements of so many bytes; empty: that of the spec.
+CallRecord record_of(const CollectiveSpec& spec, std::uint64_t sequence = 0, std::uint64_t history = 0,
+                     std::string_view dtype = {}, std::uint64_t item = 1);
 // That this rank brings in; of a message, all of it.
 std::uint64_t bytes_of(const Call& call);
 // Bytes of the larger of the two buffers that this rank may touch.

@@ -11,14 +11,6 @@
 namespace mpigdr {
 namespace {
 
-// What ranks agree on, in short.
-std::uint32_t digest(const CollectiveSpec& spec, std::uint64_t sequence) {
-  const shm::CallId call = agreed_part(spec, sequence);
-  return call_digest({call.sequence, call.count, static_cast<std::uint64_t>(call.root),
-                      static_cast<std::uint64_t>(call.collective), static_cast<std::uint64_t>(call.dtype),
-                      static_cast<std::uint64_t>(call.op)});
-}
-
 // Null for nothing.
 template <typename Allocate>
 void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
@@ -69,7 +61,7 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec
   // To map what others have may wait for the device.
   if (!Gate::any_holds_a_stream()) device_node_->refresh(place.counters.device_slots);
   return std::make_shared<PeerExecution>(schedule, binding, device_node_, place.counters.device_slots++,
-                                         digest(spec, place.sequence), target.flags);
+                                         static_cast<std::uint32_t>(place.call.history), target.flags);
 }
 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
@@ -81,7 +73,7 @@ void ProgramFactory::make_programs(const CollectiveCall& call, const Place& plac
   const Plan plan =
       options_.planner->plan(call.spec, false, reach(true), topology(call.spec, true), target.through_host);
   algorithm = plan.algorithm->name;
-  Binding binding = bind(call, place.channel, place.sequence,
+  Binding binding = bind(call, place.channel, place.call,
                          is_acknowledged(plan.schedule->one_way, call.spec, place.counters));
   binding.send_counts = call.spec.send_counts;
   binding.recv_counts = call.spec.recv_counts;
@@ -102,7 +94,7 @@ void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const 
              : buffer == Buffer::Output ? call.output
                                         : common;
     };
-    Binding binding = bind(call, place.channel, place.sequence, acknowledged && !phase.inside);
+    Binding binding = bind(call, place.channel, place.call, acknowledged && !phase.inside);
     binding.input = memory(phase.input);
     binding.output = memory(phase.output);
     binding.op = phase.spec.op;
@@ -133,7 +125,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
         if (plan.schedule->shared) check_place(call->spec, target);
         captured.waits |= plan.schedule->shared;
-        captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, 0, false));
+        captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
         continue;
       }
       why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;

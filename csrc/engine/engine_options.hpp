@@ -24,6 +24,9 @@ struct EngineOptions {
   std::function<std::string(const GroupState&)> explain;
   // Which member may be stopped or cut off, or "": asked when an operation has timed out, as above.
   std::function<std::string(const GroupState&)> quiet;
+  // Told of operations that have been outstanding for seconds (GroupState::is_slow()). With the progress
+  // role; must not wait.
+  std::function<void(const Operation&)> on_slow;
 };
 
 }  // namespace mpigdr

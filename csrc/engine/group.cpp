@@ -197,9 +197,15 @@ Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown
   Parts made;
   made.parts.reserve(calls.size() + (options.join ? 1 : 0));
   std::vector<std::shared_ptr<const bool>> done;  // by program of the device
-  ProgramFactory::Place place{info.channel, info.sequence, counters};
+  ProgramFactory::Place place{info.channel, {}, counters};
+  std::uint64_t sequence = info.sequence;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];
+    if (sequences_of(call)) {
+      place.call = record_of(spec_of(call), sequence, counters.history, info.dtype, info.item_size);
+      counters.history = place.call.history;
+      record(info.channel, sequence) = place.call;
+    }
     std::string algorithm;
     if (options.stream) {
       programs_.make_programs(std::get<CollectiveCall>(call), place, *options.stream, algorithm, made.device);
@@ -222,7 +228,7 @@ Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown
                                                                        options.gate, turns_.take(*message));
     }
     if (i < shown) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
-    place.sequence += sequences_of(call);
+    sequence += sequences_of(call);
   }
   if (options.join) made.parts.push_back({std::make_unique<JoinExecution>(std::move(options.join))});
   return made;
@@ -247,7 +253,7 @@ OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, 
 
 void Group::tell_observers(Operation& operation, const std::vector<Call>& calls) {
   const OperationInfo& info = operation.info();
-  const int tag = static_cast<int>(info.sequence % tag_slots(max_tag_)) * kTagsPerCollective + kHeaderTag;
+  const int tag = CollectiveTags(max_tag_).header(info.sequence);
   std::size_t i = 0;
   engine_.observers().each(observed_, [&](Observer& o, auto group) {
     std::unique_ptr<Execution> before;

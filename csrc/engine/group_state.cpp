@@ -7,11 +7,11 @@ namespace {
 
 // What a member sent before it left may still be under way for so long.
 constexpr std::chrono::seconds kDepartureGrace(1);
+constexpr std::chrono::milliseconds kSlow(2000);
 
 // No two running operations share a tag, however many the user allows and however few tags the transport has.
 std::uint64_t most_in_flight(const GroupOptions& options, int max_tag, bool one_by_one) {
-  return std::min<std::uint64_t>(one_by_one ? 1 : options.max_in_flight,
-                                 std::max<std::uint64_t>(tag_slots(max_tag), 1));
+  return std::min<std::uint64_t>(one_by_one ? 1 : options.max_in_flight, CollectiveTags(max_tag).slots);
 }
 
 }  // namespace
@@ -22,7 +22,8 @@ GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transpor
       rank_(transport_->rank()),
       size_(transport_->size()),
       max_tag_(transport_->max_tag()),
-      windows_(most_in_flight(options_, max_tag_, one_by_one)) {}
+      windows_(most_in_flight(options_, max_tag_, one_by_one)),
+      slow_after_(kSlow + std::min(rank_, 32) * kSlow / 8) {}
 
 GroupState::~GroupState() {
   // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
@@ -98,6 +99,18 @@ std::optional<Departure> GroupState::unreachable(const Operation& operation, Clo
 std::uint64_t GroupState::sequence(Channel channel) const {
   std::lock_guard lock(issue_mutex_);
   return next_sequence_[static_cast<int>(channel)];
+}
+
+std::uint64_t GroupState::history(Channel channel) const {
+  std::lock_guard lock(issue_mutex_);
+  const std::uint64_t next = next_sequence_[static_cast<int>(channel)];
+  return next ? records_[static_cast<std::size_t>(channel)][(next - 1) % kRecords].history : 0;
+}
+
+std::optional<CallRecord> GroupState::called(Channel channel, std::uint64_t sequence) const {
+  const std::unique_lock lock(issue_mutex_, std::try_to_lock);  // its holder may wait for a device
+  if (!lock || sequence >= next_sequence_[static_cast<int>(channel)]) return std::nullopt;
+  return records_[static_cast<std::size_t>(channel)][sequence % kRecords];
 }
 
 void GroupState::shut() {

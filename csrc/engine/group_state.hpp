@@ -121,6 +121,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   // Collectives issued so far on a channel.
   std::uint64_t sequence(Channel channel) const;
+  // CallRecord::history of the last of them; 0: none.
+  std::uint64_t history(Channel channel) const;
+  // What this rank has called as number `sequence`, or later in its place; nothing: not issued yet, or a
+  // thread is just issuing. Does not wait.
+  std::optional<CallRecord> called(Channel channel, std::uint64_t sequence) const;
   // Issued and not finished.
   int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
 
@@ -130,6 +135,13 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void shut();
   // These three with the progress role.
   Windows& windows() { return windows_; }
+  // True once for an operation that has been outstanding for so long, and then after twice that time: waits
+  // may be usual in this group. Lower ranks first: one announcement is enough.
+  bool is_slow(Clock::duration outstanding) {
+    if (outstanding < slow_after_) return false;
+    slow_after_ *= 2;
+    return true;
+  }
   // Because of whom this operation, which has not ended, never will.
   std::optional<Departure> unreachable(const Operation& operation, Clock::time_point now) const;
   // Of a failed group the transport is leaked: peers may still write to memory that it knows.
@@ -151,9 +163,16 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
   bool shut_ = false;
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
+  // Of the last kRecords collectives of a channel, and of what is being issued; with issue_mutex_.
+  CallRecord& record(Channel channel, std::uint64_t sequence) {
+    return records_[static_cast<std::size_t>(channel)][sequence % kRecords];
+  }
 
  private:
-  mutable std::mutex failure_mutex_;  // all up to departures_
+  // A rank is ahead of another one by the window, and by 16 calls that wait for nobody, at most.
+  static constexpr std::uint64_t kRecords = 64;
+  std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
+  mutable std::mutex failure_mutex_;                         // all up to departures_
   std::shared_ptr<const ipc::DeviceNode> notified_node_;
   std::function<void()> on_failure_;
   std::string failure_;
@@ -162,6 +181,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<bool> departed_{false};
   std::atomic<bool> failed_{false};
   Windows windows_;
+  Clock::duration slow_after_;  // with the progress role
 };
 
 }  // namespace mpigdr

@@ -25,7 +25,7 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       transport_(transport),
       rank_(transport.rank()),
       size_(transport.size()),
-      tag_slots_(tag_slots(transport.max_tag())) {
+      tags_(transport.max_tag()) {
   if (options_.topology) counts_ = options_.planner->counts(*options_.topology, rank_, reach());
 }
 
@@ -52,10 +52,10 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Pla
     return std::make_unique<MessageExecution>(*message, transport_);
   }
   if (const auto* staged = std::get_if<ChainedCall>(&call)) {
-    auto next = [this, channel = place.channel, sequence = place.sequence,
+    auto next = [this, channel = place.channel, first = place.call,
                  next = staged->next]() -> std::unique_ptr<Execution> {
       const std::optional<CollectiveCall> second = next();
-      return second ? make_second(*second, channel, sequence + 1) : nullptr;
+      return second ? make_second(*second, channel, first) : nullptr;
     };
     return std::make_unique<ChainedExecution>(make_collective(staged->first, place, algorithm),
                                               std::move(next));
@@ -75,7 +75,7 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
     return std::make_unique<NativeExecution>(native, place.channel, transport_);
   }
   const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, place.counters);
-  return run_schedule(plan, c, place.channel, place.sequence, acknowledged,
+  return run_schedule(plan, c, place.channel, place.call, acknowledged,
                       plan.schedule->shared ? place.counters.slots++ : 0);
 }
 
@@ -96,25 +96,25 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
   counts.spec.dtype = DataType::Int64;
   const std::uint64_t slot_use = place.counters.slots;
   if (counts_->shared) place.counters.slots += 2;
-  auto next = [this, call, channel = place.channel, sequence = place.sequence, slot_use] {
+  auto next = [this, call, channel = place.channel, record = place.call, slot_use] {
     const Plan plan = options_.planner->plan(call->spec, false, reach(), options_.topology);
-    return run_schedule(plan, *call, channel, sequence, false, slot_use + 1);
+    return run_schedule(plan, *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
-      run_schedule({nullptr, counts_}, counts, place.channel, place.sequence, false, slot_use),
-      std::move(next));
+      run_schedule({nullptr, counts_}, counts, place.channel, place.call, false, slot_use), std::move(next));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,
-                                                       std::uint64_t sequence) {
+                                                       const CallRecord& first) {
   check(c.spec, name(c.spec.collective), {options_.group, rank_, size_, transport_.max_tag()});
   const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.topology);
   // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
   // among the uses of slots, for the same reason: it goes through the transport.
-  return run_schedule(plan, c, channel, sequence, plan.schedule->one_way && sends_anything(c.spec), 0);
+  return run_schedule(plan, c, channel, record_of(c.spec, first.sequence + 1, first.history),
+                      plan.schedule->one_way && sends_anything(c.spec), 0);
 }
 
-Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, std::uint64_t sequence,
+Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, const CallRecord& call,
                              bool acknowledged) const {
   Binding binding;
   binding.input = c.input;
@@ -124,19 +124,19 @@ Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, std::uint
   binding.factor = c.factor;
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
   binding.channel = channel;
-  binding.tag_base = static_cast<int>(sequence % tag_slots_) * kTagsPerCollective;
+  binding.call = call;
+  binding.tag_base = tags_.base(call);
   binding.acknowledged = acknowledged;
   return binding;
 }
 
 std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const CollectiveCall& c,
-                                                        Channel channel, std::uint64_t sequence,
+                                                        Channel channel, const CallRecord& call,
                                                         bool acknowledged, std::uint64_t slot_use) {
-  Binding binding = bind(c, channel, sequence, acknowledged);
+  Binding binding = bind(c, channel, call, acknowledged);
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
   binding.observer = options_.rounds;
-  if (plan.schedule->shared) binding.call = agreed_part(c.spec, sequence);
   if (plan.algorithm && plan.algorithm->shared) {
     binding.send_counts = c.spec.send_counts;
     binding.recv_counts = c.spec.recv_counts;

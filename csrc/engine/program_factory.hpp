@@ -25,6 +25,7 @@ struct Counters {
   std::uint64_t slots = 0;    // those that used a slot of the node's memory
   std::uint64_t device_slots = 0;
   std::uint64_t all_to_alls = 0;  // by messages
+  std::uint64_t history = 0;      // CallRecord::history of the last one
 };
 
 // The parts of an operation on a device, and their memory.
@@ -52,10 +53,10 @@ class ProgramFactory {
   // How far ranks reach into each other's memory in a call.
   Reach reach(bool on_device = false) const;
 
-  // Numbers of one collective. All of them count on what they add to `counters`, and say which algorithm.
+  // Numbers of one call. All of them count on what they add to `counters`, and say which algorithm.
   struct Place {
     Channel channel;
-    std::uint64_t sequence;
+    CallRecord call;  // of a message: nothing
     Counters& counters;
   };
   std::unique_ptr<Execution> make_part(const Call& call, const Place& place, std::string& algorithm);
@@ -94,12 +95,13 @@ class ProgramFactory {
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Place& place,
                                            std::string& algorithm);
   // The second stage of a ChainedCall. For the holder of the progress role.
-  std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel, std::uint64_t sequence);
-  std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& call, Channel channel,
-                                          std::uint64_t sequence, bool acknowledged, std::uint64_t slot_use);
+  std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
+                                         const CallRecord& first);
+  std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
+                                          const CallRecord& call, bool acknowledged, std::uint64_t slot_use);
   // Whether the sends of a call, one way or not, wait for their receivers; counts on.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
-  Binding bind(const CollectiveCall& call, Channel channel, std::uint64_t sequence, bool acknowledged) const;
+  Binding bind(const CollectiveCall& c, Channel channel, const CallRecord& call, bool acknowledged) const;
   void make_phases(const CollectiveCall& call, int leaders, const Place& place, const StreamTarget& target,
                    DeviceWork& work);
   std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
@@ -114,7 +116,7 @@ class ProgramFactory {
   const Options options_;
   Transport& transport_;
   const int rank_, size_;
-  const std::uint64_t tag_slots_;
+  const CollectiveTags tags_;
   SchedulePtr counts_;  // counts_of_node(); null: there is no other rank on this node, or only one node
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
   std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs

@@ -34,7 +34,7 @@ struct Binding {
   // Of a schedule that touches others' memory.
   const shm::NodeMemory* node = nullptr;
   std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
-  shm::CallId call;            // compared with the others' before their memory is touched
+  CallRecord call;             // compared with the others' before their memory is touched
   // The same for AllToAll, by rank; empty for others.
   std::vector<std::uint64_t> send_counts, recv_counts;
   ExecutionObserver* observer = nullptr;  // null: none

@@ -47,9 +47,8 @@ void end_with_failure(const std::string& failure) {
   ::on_exit(
       [](int status, void*) {
         if (status != 0) return;
-        log_fatal("the program ends with status 0, but it has taken no notice of a failure (" + text +
-                  "): ending with status " + std::to_string(kExitGroupFailed) +
-                  ". Call destroy_process_group or abort after a failure that is no error of the job");
+        log_fatal("the program ends with status 0, but " + text + ": ending with status " +
+                  std::to_string(kExitGroupFailed));
         std::fflush(nullptr);
         ::_exit(kExitGroupFailed);
       },
@@ -172,6 +171,7 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   if (Env::get().check_calls) options.observers.push_back(std::make_shared<CallChecker>());
   options.explain = [this](const GroupState& group) { return liveness_.explain(group); };
   options.quiet = [this](const GroupState& group) { return liveness_.quiet(group); };
+  options.on_slow = [this](const Operation& operation) { liveness_.slow_calls().note(operation); };
   engine_ = Engine::create(options);
   set_last_words([flight = flight_, trace = trace_](const std::string& reason) -> std::string {
     std::string told;
@@ -284,7 +284,8 @@ void Job::finalize(const std::string& failure) noexcept {
   if (stuck) skip_other_exit_handlers();  // but for the later ones, which run first
   const auto start = Clock::now();
   bool told = false;
-  const bool finalized = network_.finalize(orderly && failure.empty(), [&] {
+  std::uint64_t sum = liveness_.checksum_of_calls();
+  const bool finalized = network_.finalize(orderly && failure.empty(), sum, [&] {
     // Most ranks come within this time, and need no word from anyone.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
       told = true;
@@ -297,7 +298,13 @@ void Job::finalize(const std::string& failure) noexcept {
   if (!told && !finalized && !network_.failed()) liveness_.farewell(true, milliseconds(500));
   liveness_.linger();
   liveness_.stop(milliseconds(500));
-  if (!unsettled.empty()) end_with_failure(unsettled);
+  if (!unsettled.empty())
+    end_with_failure("it ignored a failed process group (" + unsettled +
+                     "; call destroy_process_group or abort after a failure that is no error of the job)");
+  else if (sum != 0)
+    end_with_failure(
+        "the ranks of a group have called different collectives, with no later call that would have compared "
+        "them; MPI_GDR_DEBUG=DETAIL names them");
 }
 
 }  // namespace mpigdr

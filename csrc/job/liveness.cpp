@@ -7,6 +7,7 @@
 
 #include "bootstrap/heartbeat.hpp"
 #include "common/env.hpp"
+#include "common/fnv1a.hpp"
 #include "common/log.hpp"
 #include "common/record.hpp"
 #include "job/end_process.hpp"
@@ -120,6 +121,7 @@ void Liveness::closed(const GroupState& group) {
   for (const Open& open : open_groups())
     if (open.group.get() == &group) {
       std::string fields = reached(open);
+      if (!group.failed()) checksum_.fetch_add(checksum_of(open), std::memory_order_relaxed);
       const std::lock_guard lock(mutex_);
       closed_.push_back(std::move(fields));
       if (closed_.size() > kRemembered) closed_.pop_front();
@@ -189,10 +191,11 @@ void Liveness::on_news(const News& news, bool found_here) {
   const bool self = contains(news.ranks, rank());
   // Of a stopped process nothing else may say so: a thread in torch's own store calls gets no error. One
   // rank says it for all.
+  if (news.kind == News::Kind::Slow && !self) slow_calls_.hear(news);
   const bool may_return = news.kind == News::Kind::Quiet || news.kind == News::Kind::Back;
   const bool loud = found_here && (may_return || news.kind == News::Kind::Silent);
   log(loud ? LogLevel::Warn : LogLevel::Info, "ALIVE", news.text);
-  if (ending_.load(std::memory_order_acquire) || may_return) return;
+  if (ending_.load(std::memory_order_acquire) || may_return || news.kind == News::Kind::Slow) return;
   if (news.kind == News::Kind::Aborted) {
     const std::lock_guard lock(mutex_);
     if (self || !aborted_.empty()) return;
@@ -332,9 +335,37 @@ void Liveness::on_tick() {
         (watch->peers().published() || Clock::now() - aborted_at_ > milliseconds(1500)))
       end_process(1, aborted_ + "; ending this process, too");
   }
+  if (watch && !ending_.load(std::memory_order_acquire)) compare_slow_calls(*watch);
   if (watch)
     blocking_.look([&](const std::vector<int>& ranks) { return watch->peers().lost_among(ranks); },
                    [&] { return watch->store_lost(); });
+}
+
+void Liveness::compare_slow_calls(Heartbeat& watch) {
+  const std::vector<Open> open = open_groups();
+  std::vector<SlowCalls::Group> groups;
+  for (const Open& one : open) groups.push_back({one.group, one.key});
+  slow_calls_.look(
+      groups, [&](News news) { watch.say(std::move(news), milliseconds(0)); },
+      [&](GroupState& group, const std::string& text) { open.front().engine->abort(group, text); });
+}
+
+// A hash of the group's calls, times a weight for each member: the weights of all of them are 0 together.
+std::uint64_t Liveness::checksum_of(const Open& open) {
+  Fnv1a calls;
+  for (const Channel channel : {Channel::Collective, Channel::Accelerator})
+    calls.add_word(open.group->history(channel));
+  const auto weight = [&](int rank) {
+    Fnv1a hash;
+    hash.add(open.key);
+    hash.add_word(static_cast<std::uint64_t>(rank));
+    return hash.value() | 1;
+  };
+  const int rank = open.group->rank(), last = static_cast<int>(open.members.size()) - 1;
+  if (rank < last) return calls.value() * weight(rank);
+  std::uint64_t others = 0;
+  for (int r = 0; r < last; ++r) others += weight(r);
+  return calls.value() * (0 - others);
 }
 
 std::string Liveness::reached(const Open& open) {

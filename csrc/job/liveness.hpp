@@ -23,6 +23,7 @@
 #include "engine/engine.hpp"
 #include "job/blocking_calls.hpp"
 #include "job/orphan_watch.hpp"
+#include "job/slow_calls.hpp"
 #include "transport/network.hpp"
 
 namespace mpigdr {
@@ -62,6 +63,12 @@ class Liveness {
 
   // Calls that cannot be interrupted; whether they may never return is looked at here.
   BlockingCalls& blocking() { return blocking_; }
+
+  SlowCalls& slow_calls() { return slow_calls_; }
+
+  // Of all groups that were closed without a failure: the sum over the ranks is 0, or some ranks of a group
+  // have called different collectives.
+  std::uint64_t checksum_of_calls() const { return checksum_.load(std::memory_order_relaxed); }
 
   // This process ends: from now on news changes no group any more. `why` completes "rank 3 has left the job:
   // ". The sentence is made now and sent by farewell().
@@ -103,6 +110,8 @@ class Liveness {
   std::string on_store_lost(const std::string& reason);
   void on_tick();
   void tell_failures();
+  void compare_slow_calls(Heartbeat& watch);
+  static std::uint64_t checksum_of(const Open& open);
   static std::string reached(const Open& open);
   int rank() const { return network_.membership()->rank; }
   // "rank 3 (host n7, pid 4711)", this one.
@@ -112,6 +121,8 @@ class Liveness {
 
   Network& network_;
   BlockingCalls blocking_;
+  SlowCalls slow_calls_;
+  std::atomic<std::uint64_t> checksum_{0};
   mutable std::mutex mutex_;  // all below
   std::shared_ptr<Heartbeat> heartbeat_;
   std::vector<Entry> groups_;

@@ -26,7 +26,7 @@ TEST(calls_that_do_not_match_are_told_and_touch_nothing) {
     const auto all_reduce = Collective::AllReduce;
     expect_mismatch(
         algorithm, all_reduce, [](CollectiveCall& c, int r) { c.spec.count -= static_cast<unsigned>(r); },
-        "is in another call: all_reduce #0 of ");
+        "called all_reduce #0 of ");
     expect_mismatch(
         algorithm, all_reduce,
         [](CollectiveCall& c, int r) { c.spec.op = r ? ReduceOp::Max : ReduceOp::Sum; }, "op=");
@@ -134,7 +134,7 @@ TEST(a_mismatch_is_told_though_another_rank_has_not_come) {
     CollectiveCall call = call_of(Collective::AllReduce, r, 3, 100, 0, b, false);
     call.spec.count -= static_cast<unsigned>(r);
     auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
-    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "is in another call");
+    CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "called all_reduce #0");
   });
 }
 

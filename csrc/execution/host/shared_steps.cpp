@@ -15,15 +15,6 @@ namespace {
 constexpr std::size_t kBounceBytes = 512 * 1024;
 constexpr std::size_t kLeastPiece = 4096;
 
-std::string text_of(const shm::CallId& call) {
-  std::string text(name(call.collective));
-  text += " #" + std::to_string(call.sequence) + " of " + std::to_string(call.count) + " x " +
-          std::string(name(call.dtype));
-  if (reduces(call.collective)) text += ", op=" + std::string(name(call.op));
-  if (has_root(call.collective)) text += ", root=" + std::to_string(call.root);
-  return text;
-}
-
 std::uint64_t stamp(std::uint64_t generation, std::uint64_t notices) { return (generation << 32) | notices; }
 
 }  // namespace
@@ -35,7 +26,7 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       channel_(static_cast<int>(binding.channel)),
       use_(binding.slot_use),
       number_(static_cast<int>(use_ % shm::kSlots)),
-      generation_(use_ / shm::kSlots + 1),
+      generation_(generation_of(use_)),
       pool_(pool),
       lanes_(schedule.lanes.size()),
       ranks_(node_.members().size()),
@@ -49,6 +40,10 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
 }
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
+
+const shm::Slot& SharedSteps::use_slot(int rank, std::uint64_t use) const {
+  return node_.slot(rank, channel_, static_cast<int>(use % shm::kSlots));
+}
 
 bool SharedSteps::missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
                           std::atomic<std::uint32_t>& sleepers) {
@@ -69,7 +64,8 @@ bool SharedSteps::begin() {
     shm::Slot& own = slot(node_.rank());
     own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
-    own.call = binding_.call;
+    own.calls[generation_ % 2] = binding_.call;
+    own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
     own.begun.store(generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0), std::memory_order_release);
     if (schedule_->staged) Doorbell::ring(own.begun, own.sleepers);  // else nobody waits for it alone
@@ -89,6 +85,7 @@ bool SharedSteps::slot_is_free() {
     shm::SlotUses& uses = node_.uses(rank, channel_);
     seen = uses.ended.load(std::memory_order_acquire);
     if (seen + shm::kSlots <= use_) return missing(rank, uses.ended, seen, uses.sleepers);
+    compare_ended(rank, seen);
   }
   return true;
 }
@@ -150,11 +147,32 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   return true;
 }
 
+// The last use that both have ended: a rank that waits for nobody compares calls here, once in kSlots uses.
+// Its records stay until this rank has ended the use that begins.
+void SharedSteps::compare_ended(int peer, std::uint64_t ended) const {
+  const std::uint64_t own = node_.uses(node_.rank(), channel_).ended.load(std::memory_order_relaxed);
+  if (peer != node_.rank() && std::min(own, ended) > 0) compare_use(peer, std::min(own, ended) - 1);
+}
+
+void SharedSteps::compare_use(int peer, std::uint64_t use) const {
+  const auto history = [&](int rank) { return use_slot(rank, use).history[generation_of(use) % 2]; };
+  if (history(peer) == history(node_.rank())) return;
+  // Named is the first call that differs, as far as it is still there.
+  const auto call = [&](int rank, std::uint64_t at) -> const CallRecord* {
+    const shm::Slot& slot = use_slot(rank, at);
+    const bool begun = slot.begun.load(std::memory_order_acquire) >> 1 >= generation_of(at);
+    return begun ? &slot.calls[generation_of(at) % 2] : nullptr;
+  };
+  for (std::uint64_t at = use_ - std::min<std::uint64_t>(use_, shm::kSlots); at <= use; ++at) {
+    const CallRecord* const theirs = call(peer, at);
+    const CallRecord* const ours = call(node_.rank(), at);
+    if (theirs && ours && theirs->history != ours->history)
+      fail(ErrorCode::Remote, difference(peer, *theirs, *ours));
+  }
+}
+
 void SharedSteps::compare_calls(int peer) {
-  const shm::CallId& theirs = slot(peer).call;
-  if (theirs != binding_.call)
-    fail(ErrorCode::Remote, "rank ", peer, " is in another call: ", text_of(theirs), "; this rank is in ",
-         text_of(binding_.call), ". Expected equal calls in the same order on all ranks of the group");
+  compare_use(peer, use_);
   if (!binding_.send_counts.empty()) compare_counts(peer);
   set_agrees(peer);
 }

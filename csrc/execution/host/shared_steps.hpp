@@ -49,7 +49,10 @@ class SharedSteps {
   bool slot_is_free();
   bool is_open() const;
   bool agree();
+  // Throw Remote, naming both calls.
   void compare_calls(int peer);
+  void compare_ended(int peer, std::uint64_t ended) const;
+  void compare_use(int peer, std::uint64_t use) const;
   // Of an all_to_all.
   void show_counts();
   void compare_counts(int peer);
@@ -58,6 +61,8 @@ class SharedSteps {
                std::atomic<std::uint32_t>& sleepers);
   void raise(std::atomic<std::uint64_t>& flag, std::uint64_t value);
   shm::Slot& slot(int rank) const;
+  const shm::Slot& use_slot(int rank, std::uint64_t use) const;
+  static std::uint64_t generation_of(std::uint64_t use) { return use / shm::kSlots + 1; }
   void copy(const Place& to, const Place& from, std::size_t bytes) const;
   void reduce(const Step& step, ReduceArgs args);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -20,18 +21,23 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// MPI_Finalize waits for all ranks without a deadline; a barrier that is polled does not.
-bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
+using Sums = std::array<std::uint64_t, 2>;
+
+// MPI_Finalize waits for all ranks without a deadline; a collective that is polled does not. `sums` become
+// those over all ranks; the library may write there also after this call.
+bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {
     report(s.rank, "ends without MPI_Finalize: " + why);
     return false;
   };
-  // A rank that is missing by now has not passed this barrier, but may have been in it and given up: then it
+  // A rank that is missing by now has not passed this meeting, but may have been in it and given up: then it
   // would end well here, and MPI_Finalize would not. The end of a job, and nothing to speak of.
   if (missing && !missing().empty()) return false;
   MPI_Request request = MPI_REQUEST_NULL;
-  if (MPI_Ibarrier(s.base, &request) != MPI_SUCCESS) return without_end("MPI_Ibarrier failed");
+  if (MPI_Iallreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_UINT64_T, MPI_SUM, s.base,
+                     &request) != MPI_SUCCESS)
+    return without_end("MPI_Iallreduce failed");
   const auto start = steady_clock::now();
   const auto notice = start + std::chrono::seconds(10);
   bool noticed = false;
@@ -41,7 +47,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
   for (;;) {
     int done = 0;
     if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-      return without_end("MPI_Test of the last barrier failed");
+      return without_end("MPI_Test of the last meeting failed");
     if (done) return true;
     const auto now = steady_clock::now();
     if (now > start + patience) {
@@ -58,7 +64,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience,
       next_look = now + std::chrono::milliseconds(100);
       std::string text = missing();
       if (!text.empty() && since == steady_clock::time_point{}) since = now;
-      // A rank may be ahead: past this barrier and at its end already.
+      // A rank may be ahead: past this meeting and at its end already.
       if (!text.empty() && now - since > std::chrono::seconds(1)) return without_end(text);
     }
     std::this_thread::sleep_for(pause);
@@ -90,8 +96,12 @@ bool MpiNetwork::ends_here() const noexcept {
          !mpi_is_finalized();
 }
 
-bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& missing) noexcept {
+bool MpiNetwork::finalize(bool orderly, std::uint64_t& sum,
+                          const std::function<std::string()>& missing) noexcept {
   State& s = state();
+  static Sums sums;  // and how many ranks end otherwise
+  sums = {sum, orderly ? std::uint64_t{0} : std::uint64_t{1}};
+  sum = 0;
   if (!ends_here()) return false;
   const auto end_without = [&] {
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
@@ -105,8 +115,9 @@ bool MpiNetwork::finalize(bool orderly, const std::function<std::string()>& miss
         orderly ? s.finalize_timeout : std::min<std::chrono::milliseconds>(s.finalize_timeout, kDisorderly);
     {
       // Polling may still get stuck inside MPI when a peer has vanished.
-      Watchdog guard("the last barrier before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
-      if (!all_ranks_come(s, patience, missing)) return end_without();
+      Watchdog guard("the last meeting before MPI_Finalize", steady_clock::now() + patience + kStuck, s.rank);
+      if (!all_ranks_come(s, patience, sums, missing)) return end_without();
+      if (sums[1] == 0) sum = sums[0];
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
     MPI_Comm_free(&s.base);

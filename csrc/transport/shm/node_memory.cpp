@@ -20,7 +20,7 @@
 namespace mpigdr::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6d70696764723405;
+constexpr std::uint64_t kMagic = 0x6d70696764723406;
 
 // What the ranks tell each other while they attach.
 enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything, kAndArenas = 16 };

@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "common/call_record.hpp"
 #include "common/memory_file.hpp"
 #include "common/reach.hpp"
 #include "common/staging.hpp"
@@ -42,17 +43,6 @@ inline constexpr std::size_t kStagingBytes = kHostStagingBytes;  // per slot
 inline constexpr int kSlots = 8;
 inline constexpr int kSlotChannels = 2;  // Collective, Accelerator
 inline constexpr int kSlotLanes = 16;
-
-// What ranks must agree on before one of them touches another's memory.
-struct CallId {
-  std::uint64_t sequence = 0;
-  std::uint64_t count = 0;  // elements; of uneven blocks, a hash of their counts
-  std::int32_t root = 0;
-  Collective collective = Collective::Barrier;
-  DataType dtype = DataType::UInt8;
-  ReduceOp op = ReduceOp::Sum;
-  bool operator==(const CallId&) const = default;
-};
 
 // What one rank shows to the others of the slots of a channel.
 struct alignas(64) SlotUses {
@@ -68,9 +58,12 @@ struct alignas(64) Slot {
   std::atomic<std::uint64_t> begun;
   // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
-  CallId call;
+  // CallRecord::history of the last two uses, by the parity of their generations: that of one use stays until
+  // the others have ended the next.
+  std::uint64_t history[2] = {};
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
   std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
+  CallRecord calls[2];                  // as `history`: read where that differs
 };
 
 // This rank's segment, before the others know of it.

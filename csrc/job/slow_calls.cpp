@@ -1,0 +1,110 @@
+#include "job/slow_calls.hpp"
+
+#include <algorithm>
+
+#include "common/record.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr std::size_t kMost = 64;  // kept of each kind
+
+template <typename T>
+void keep(std::deque<T>& all, T one) {
+  all.push_back(std::move(one));
+  if (all.size() > kMost) all.pop_front();
+}
+
+}  // namespace
+
+std::string SlowCalls::pack_call(const Call& c) {
+  return pack({c.key,
+               std::to_string(c.rank),
+               std::to_string(static_cast<int>(c.channel)),
+               std::to_string(c.call.history),
+               std::to_string(c.call.sequence),
+               std::to_string(c.call.count),
+               std::to_string(c.call.root),
+               std::to_string(static_cast<int>(c.call.collective)),
+               std::to_string(static_cast<int>(c.call.op)),
+               {c.call.dtype.begin(), c.call.dtype.end()}});
+}
+
+SlowCalls::Call SlowCalls::unpack_call(const std::string& details) {
+  RecordReader record("a slow collective of another rank", details);
+  Call c;
+  c.key = record.text("group");
+  c.rank = record.number<int>("rank", 0);
+  c.channel = static_cast<Channel>(record.number<int>("channel", 0, static_cast<int>(Channel::Accelerator)));
+  c.call.history = record.number<std::uint64_t>("history");
+  c.call.sequence = record.number<std::uint64_t>("sequence");
+  c.call.count = record.number<std::uint64_t>("count");
+  c.call.root = record.number<std::int32_t>("root");
+  c.call.collective = static_cast<Collective>(record.number<int>("collective", 0, kCollectiveCount - 1));
+  c.call.op = static_cast<ReduceOp>(record.number<int>("operation", 0, kReduceOpCount - 1));
+  record.text("dtype").copy(c.call.dtype.data(), c.call.dtype.size());
+  record.end();
+  return c;
+}
+
+void SlowCalls::note(const Operation& operation) {
+  const OperationInfo& info = operation.info();
+  if (info.sequences == 0) return;
+  const std::lock_guard lock(mutex_);
+  keep(noted_, {&operation.group(), info.channel, info.sequence + info.sequences - 1});
+}
+
+void SlowCalls::hear(const News& news) {
+  Call call = unpack_call(news.details);
+  const std::lock_guard lock(mutex_);
+  keep(announced_, call);
+  keep(heard_, std::move(call));
+}
+
+void SlowCalls::look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
+                     const std::function<void(GroupState&, const std::string&)>& differs) {
+  std::deque<Noted> noted;
+  std::deque<Call> heard;
+  {
+    const std::lock_guard lock(mutex_);
+    noted.swap(noted_);
+    heard.swap(heard_);
+  }
+  for (const Noted& slow : noted) {
+    const auto group =
+        std::ranges::find_if(groups, [&](const Group& g) { return g.state.get() == slow.group; });
+    if (group == groups.end()) continue;
+    const auto record = group->state->called(slow.channel, slow.sequence);
+    const std::lock_guard lock(mutex_);
+    if (!record) {
+      keep(noted_, slow);  // asked again
+      continue;
+    }
+    Call call{group->key, group->state->rank(), slow.channel, *record};
+    if (std::ranges::any_of(announced_, [&](const Call& other) {
+          return other.key == call.key && other.channel == call.channel &&
+                 other.call.history == call.call.history;
+        }))
+      continue;
+    News news{News::Kind::Slow,
+              {},
+              "rank " + std::to_string(call.rank) + " of group " + group->state->name() + " waits in " +
+                  text_of(call.call)};
+    news.details = pack_call(call);
+    keep(announced_, std::move(call));
+    announce(std::move(news));
+  }
+  for (const Call& call : heard) {
+    const auto group = std::ranges::find_if(groups, [&](const Group& g) { return g.key == call.key; });
+    if (group == groups.end() || group->state->failed()) continue;
+    const auto ours = group->state->called(call.channel, call.call.sequence);
+    if (!ours) {
+      const std::lock_guard lock(mutex_);
+      keep(heard_, call);
+    } else if (ours->sequence == call.call.sequence && ours->history != call.call.history) {
+      differs(*group->state, difference(call.rank, call.call, *ours));
+    }
+  }
+}
+
+}  // namespace mpigdr
