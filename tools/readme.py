@@ -27,7 +27,7 @@ SHORTER = {
     "mpi-gdr selftest -n 4": " --quick",
     "mpi-gdr tune -n 4": " --time 4 -e 4K --collectives all_reduce --out {folder}/table",
 }
-# What a reader brings along is linked; these are what the README installs.
+# Packages that the README installs; the reader has all others.
 INSTALLED = ("mpi_gdr", "__editable__", "mpi_backend", "pip", "setuptools", "cmake", "ninja")
 LIMIT = 300  # seconds a command
 # Takes the object of a compiler's command from BUILT, if it is there.
@@ -44,7 +44,7 @@ def blocks_of(page: str) -> list[tuple[str, str]]:
 
 
 def commands_of(page: str) -> list[str]:
-    """Of the blocks without a language, less their comments."""
+    """The commands of the blocks without a language, without comments."""
     lines = [line for language, text in blocks_of(page) if not language for line in text.splitlines()]
     return [command for line in lines if (command := line.partition(" #")[0].strip())]
 
@@ -62,7 +62,7 @@ def environment_with_torch(folder: Path) -> Path:
 
 
 class Reader:
-    """Where a reader types, and what is different there."""
+    """A reader's folder and environment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.clone = folder, folder / "clone"
@@ -104,7 +104,7 @@ def main() -> None:
                 continue
             whole = command.replace("/path/to/mpicc", mpicc) + SHORTER.get(command, "").format(folder=name)
             reader.run(whole, ROOT if command.startswith("make ") else reader.clone)
-        # Elsewhere: a script's own folder comes first, and the clone has the package without its extension.
+        # Not in the clone: a script's own folder comes first on sys.path, and the extension is not there.
         for language, text in blocks_of(page):
             if language:
                 assert language == "python"

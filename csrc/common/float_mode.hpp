@@ -1,5 +1,5 @@
-// The floating-point mode of a thread. A thread starts with that of the one that created it, so that without
-// a mode of our own results would depend on which thread reduces.
+// The floating-point mode of a thread. A new thread inherits its creator's, so that without a mode of our own
+// results would depend on which thread reduces.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace mpigdr {
 
-// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, as IEEE 754 has it by
-// default. The end restores the mode of the caller.
+// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default. The
+// destructor restores the caller's mode.
 class StandardFloatMode {
  public:
   StandardFloatMode() : callers_(read()), differs_((callers_ & kControl) != kStandard) {

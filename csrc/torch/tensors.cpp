@@ -97,7 +97,7 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
   if (tensor.is_complex())  // torch has seen to it that it is one
     fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
          ", expected a real number");
-  const StandardFloatMode mode;  // the conversion flushes, too
+  const StandardFloatMode mode;  // the conversion may flush
   return {ReduceOp::PreMulSum, tensor.item<double>()};
 }
 

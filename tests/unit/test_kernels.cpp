@@ -315,7 +315,7 @@ TEST(short_floats_round_once_and_ties_go_to_even) {
   CHECK(result == 0x7bff);
 }
 
-// Rounding is of <cfenv>; that subnormals are zero (as torch.set_flush_denormal has it) is the processor's.
+// `flush`: subnormals are zero, as after torch.set_flush_denormal(True).
 void use_mode(int rounding, bool flush) {
   std::fesetround(rounding);
 #if defined(__x86_64__)
@@ -328,7 +328,7 @@ void use_mode(int rounding, bool flush) {
 #endif
 }
 
-// Of a product that is subnormal, and not exact.
+// A product that is subnormal and inexact.
 float product_in_this_mode() {
   volatile float a = 0x1.8p-100f, b = 0x1.555556p-30f;
   return a * b;
@@ -373,7 +373,7 @@ TEST(the_callers_floating_point_mode_is_without_effect_and_restored) {
   use_mode(FE_TONEAREST, true);
   const float flushed = product_in_this_mode();
   use_mode(FE_TONEAREST, false);
-  CHECK(upward > product_in_this_mode() && flushed == 0);  // else this test would see nothing
+  CHECK(upward > product_in_this_mode() && flushed == 0);  // the modes do differ
 }
 
 TEST(reduce_refuses_what_is_undefined) {

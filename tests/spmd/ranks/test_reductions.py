@@ -199,7 +199,7 @@ def test_subnormals_of_sparse_tensors_are_kept(rank, size, one_rank_flushes):
         assert tensor.coalesce().values().view(torch.int32).tolist() == [300 * size] * 2
 
 
-def test_a_subnormal_factor_is_no_zero(rank, size, one_rank_flushes):
+def test_a_subnormal_factor_is_kept(rank, size, one_rank_flushes):
     factor = torch.tensor([1 << 9], dtype=torch.int32).view(torch.float32)[0]  # 2**-140
     tensor = torch.full((3,), 2.0**20)
     dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
