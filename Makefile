@@ -6,6 +6,7 @@
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
+#   make readme     every block of README.md in a fresh clone and environment, a minute (tools/readme.py)
 #   make test-clients  DeepSpeed, Accelerate, Lightning and Trainer on this backend (docs/frameworks.md); installs them
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
@@ -28,7 +29,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -89,6 +90,9 @@ faults: $(VENV)/.package
 
 labs: $(VENV)/.package
 	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python tools/labs.py $(ARGS)
+
+readme: $(VENV)/.package
+	$(BIN)/python tools/readme.py
 
 bench: $(VENV)/.package
 	$(BIN)/mpi-gdr bench suite $(ARGS)

@@ -1,7 +1,27 @@
-"""`python -m mpi_backend` is the command `mpi-gdr`."""
+"""`python -m mpi_backend` is the command `mpi-gdr`. Our commands start ranks with the path of this file."""
 
 import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-from .cli import main
+PACKAGE = "mpi_backend"
 
-sys.exit(main())
+
+def leave_first_folder() -> None:
+    """Takes off sys.path what Python has put in front: the current folder (-m), where a checkout hides the
+    installed package, or the folder of this file (a path). Python 3.10 has no option for it."""
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        del sys.path[0]
+    found = PathFinder.find_spec(PACKAGE)
+    if found is None:  # not installed
+        sys.path.append(str(Path(__file__).resolve().parents[1]))
+    elif PACKAGE in sys.modules and sys.modules[PACKAGE].__file__ != found.origin:
+        for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
+            del sys.modules[name]
+
+
+if __name__ == "__main__":
+    leave_first_folder()
+    from mpi_backend.cli import main
+
+    sys.exit(main())

@@ -9,6 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 
 import torch  # first: the extension finds the symbols of torch in what this loads
 
@@ -29,9 +31,29 @@ def check_torch_version(built_for: str | None, running: str) -> None:
         )
 
 
+def has_extension(package: Path) -> bool:
+    """Whether one for this Python is in a folder of the package."""
+    return any((package / f"_C{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+
+
+def hidden_package(here: Path) -> Path | None:
+    """The folder of the package with an extension that the one in `here`, without, hides on sys.path."""
+    if has_extension(here):
+        return None
+    behind = (Path(entry).resolve() / here.name for entry in sys.path)
+    return next(filter(has_extension, behind), None)
+
+
 def explain_import_error(message: str, record: BuildInfo) -> str:
     """Turns what the dynamic loader says into what the user can do about it."""
     if "No module named" in message or "cannot import name" in message:
+        here = Path(__file__).resolve().parent
+        if (hidden := hidden_package(here)) is not None:
+            return (
+                f"mpi_backend was imported from {here}, a source folder without the compiled extension, "
+                f"which hides the installed package in {hidden}: start in another folder, with a script that "
+                f"is not in {here.parent}, and without {here.parent} on PYTHONPATH."
+            )
         return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
     library = message.split(":", 1)[0]
     if "cannot open shared object file" in message and "mpi" in library:

@@ -12,11 +12,16 @@ import importlib.util
 import os
 import secrets
 import socket
+import sys
 import warnings
 from collections.abc import MutableMapping
+from pathlib import Path
 
 from . import launchers, master_address
 from .reports import JobSummary, MpiInfo
+
+# A path, since Python looks for a module's name (-m) in the current folder first.
+MPI_GDR = str(Path(__file__).with_name("__main__.py"))
 
 
 def is_rank(env: launchers.Environment) -> bool:
@@ -41,7 +46,12 @@ def ranks_to_start(parser: argparse.ArgumentParser, n: int | None) -> int | None
 
 def command_of_job(n: int, command: str, argv: list[str]) -> list[str]:
     """Arguments of `mpi-gdr run` that run our own `command` on n ranks."""
-    return ["-n", str(n), "-m", "mpi_backend", command, *argv]
+    return ["-n", str(n), MPI_GDR, command, *argv]
+
+
+def mpi_gdr(*words: str) -> list[str]:
+    """`mpi-gdr WORDS`, for a process of its own."""
+    return [sys.executable, MPI_GDR, *words]
 
 
 def without_ranks(argv: list[str]) -> list[str]:

@@ -33,7 +33,7 @@ struct ResolveArgs;  // resolved.hpp
 struct ResolvedReduce;
 
 namespace host {
-// Runs on the calling thread; no allocation, no locks.
+// Runs on the calling thread, whatever its floating-point mode; no allocation, no locks.
 void reduce(const ReduceArgs& args);
 }  // namespace host
 

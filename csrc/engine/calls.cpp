@@ -32,7 +32,6 @@ void check(const MessageCall& m, const GroupShape& group) {
   if (!any && (m.peer < 0 || m.peer >= group.size))
     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is not a rank of group ", group.name,
          ": expected 0..", group.size - 1);
-  if (m.peer == group.rank) fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is this rank itself");
   if (m.tag < 0 || m.tag > group.max_tag)
     fail(ErrorCode::InvalidUsage, what, ": tag=", m.tag, " is out of range: expected 0..", group.max_tag);
 }

@@ -109,6 +109,8 @@ std::string Endings::timeout_text(const Operation& operation, Waiting waiting,
     text << "; the library's own collective did not finish, or it had not started";
   } else if (peers.size() == 1 && peers.front() == kAnySource) {
     text << "; nothing arrived from any rank";
+  } else if (peers.size() == 1 && peers.front() == operation.group().rank()) {
+    text << "; still waiting for this rank itself, which has not called the isend or irecv that matches";
   } else {
     text << "; still waiting for rank" << (peers.size() > 1 ? "s " : " ") << rank_list(peers);
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/error.hpp"
+#include "common/float_mode.hpp"
 #include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
@@ -87,6 +88,7 @@ struct Exchange {
       values.push_back(copy_of(begin + index_bytes, value_sizes, values_options.dtype()));
       at += header.bytes;
     }
+    const StandardFloatMode mode;
     return at::sparse_coo_tensor(at::cat(indices, 1), at::cat(values), own.shape(),
                                  values_options.layout(at::kSparse),
                                  /*is_coalesced=*/false)

@@ -7,6 +7,7 @@
 #include <cctype>
 
 #include "common/error.hpp"
+#include "common/float_mode.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -96,6 +97,7 @@ Reduction reduction(const c10d::ReduceOp& op, const char* what) {
   if (tensor.is_complex())  // torch has seen to it that it is one
     fail(ErrorCode::InvalidUsage, what, ": the factor of op=PREMUL_SUM is ", describe(tensor),
          ", expected a real number");
+  const StandardFloatMode mode;  // the conversion may flush
   return {ReduceOp::PreMulSum, tensor.item<double>()};
 }
 

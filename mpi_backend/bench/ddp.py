@@ -60,7 +60,7 @@ def require_example(parser: argparse.ArgumentParser) -> None:
     if not EXAMPLE.exists():
         parser.error(
             "ddp trains the model of examples/gpt, which an installed package does not have: run "
-            "`python -m mpi_backend bench -n 2 ddp` in a checkout of mpi-gdr that `make package` has built"
+            "`make package` in a checkout of mpi-gdr, then `.venv/bin/mpi-gdr bench -n 2 ddp` there"
         )
 
 

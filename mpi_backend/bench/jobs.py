@@ -29,7 +29,7 @@ def ranks_of_jobs(parser: argparse.ArgumentParser, ranks: int | None) -> int:
 
 def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
     """The JSON of `mpi-gdr bench -n RANKS ARGUMENTS`. Ends this program if the job fails."""
-    command = [sys.executable, "-m", "mpi_backend", "bench", "-n", str(ranks), *arguments, "--json", "-"]
+    command = rank_command.mpi_gdr("bench", "-n", str(ranks), *arguments, "--json", "-")
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     report = selftest.last_json(result.stdout)
     if result.returncode != 0 or report is None:

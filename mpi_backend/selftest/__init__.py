@@ -180,7 +180,7 @@ def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
             shown = ", ".join(f"{name}={value}" for name, value in variables.items())
             print(f"\n== {shown or 'algorithms of the table'}", flush=True)
         result = subprocess.run(
-            [sys.executable, "-m", "mpi_backend", "run", *rank_command.command_of_job(n, "selftest", argv)],
+            rank_command.mpi_gdr("run", *rank_command.command_of_job(n, "selftest", argv)),
             env={**os.environ, **variables},
             stdout=subprocess.PIPE if as_json else None,
             text=True,

@@ -187,7 +187,7 @@ def run_job(
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
     output = ""
     with subprocess.Popen(
-        [sys.executable, "-m", "mpi_backend", "run", *rank_command.command_of_job(ranks, "tune", words)],
+        rank_command.mpi_gdr("run", *rank_command.command_of_job(ranks, "tune", words)),
         env={**environment, "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -17,8 +17,6 @@ TEST(bad_calls_are_refused_before_anything_is_sent) {
   char byte = 0;
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 2, 0}}, {{.name = "send"}}), Error,
                "peer=2 is not a rank");
-  CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 0, 0}}, {{.name = "send"}}), Error,
-               "this rank itself");
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, -1}}, {{.name = "send"}}), Error, "tag=-1");
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 1 << 20}}, {{.name = "send"}}), Error, "0..32767");
   CollectiveCall call;

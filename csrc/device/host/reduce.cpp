@@ -1,4 +1,5 @@
-// The choice of the host's kernels.
+// The choice of the host's kernels, and the mode in which they compute.
+#include "common/float_mode.hpp"
 #include "device/device.hpp"
 #include "device/host/isa.hpp"
 #include "device/kernels/reduce_families.hpp"
@@ -34,7 +35,10 @@ void reduce(const ReduceArgs& args) {
   reduce(args, isa);
 }
 
-void reduce(const ReduceArgs& args, Isa isa) { reduce_with(kKernels[static_cast<int>(isa)], args); }
+void reduce(const ReduceArgs& args, Isa isa) {
+  const StandardFloatMode mode;
+  reduce_with(kKernels[static_cast<int>(isa)], args);
+}
 
 }  // namespace host
 }  // namespace mpigdr

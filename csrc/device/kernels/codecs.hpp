@@ -57,7 +57,7 @@ struct Float16Codec {
     // exponent.
     const std::uint32_t rebias = magnitude >= 0x7c00u ? (224u << 23) : (112u << 23);
     const std::uint32_t normal = (magnitude << 13) + rebias;
-    // Converted as an integer, not as a float32 subnormal: right also when the CPU flushes those to zero.
+    // Converted as an integer, not as a float32 subnormal.
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
     const std::uint32_t sign = (v & 0x8000u) << 16;
@@ -129,8 +129,7 @@ struct BFloat16Codec {
   }
   static void store(const Floats* from, Stored* to) {
 #ifdef __AVX512BF16__
-    // The instruction rounds as rounded() does, but takes what is subnormal in float32 for zero. Compared as
-    // integers: an instruction that classifies floats does not see them where the thread flushes subnormals.
+    // The instruction rounds as rounded() does, but takes what is subnormal in float32 for zero in any mode.
     const Words magnitudes[] = {std::bit_cast<Words>(from[0]) & 0x7fffffffu,
                                 std::bit_cast<Words>(from[1]) & 0x7fffffffu};
     const auto subnormal = [](Words magnitude) {  // 0 becomes the largest number

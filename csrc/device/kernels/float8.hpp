@@ -36,7 +36,6 @@ struct Float8Codec {
     const std::uint32_t magnitude = v & 0x7fu;
     const std::uint32_t sign = static_cast<std::uint32_t>(v & 0x80u) << 24;
     const std::uint32_t normal = (magnitude << kShift) + (static_cast<std::uint32_t>(127 - kBias) << 23);
-    // Converted as an integer: right also when the CPU flushes float32 subnormals to zero.
     const std::uint32_t subnormal =
         std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * kUnit);
     const std::uint32_t finite = select(magnitude < kSmallestNormal, subnormal, normal);

@@ -61,6 +61,7 @@ class NodeTransport final : public Transport {
   Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     if (channel != Channel::PointToPoint) return inner_->isend(channel, data, bytes, peer, tag);
     check("isend", bytes, peer, tag);
+    sends_to_itself_ |= peer == rank();
     Transfer& send = begin(peer, tag, const_cast<void*>(data), bytes);
     send.send = true;
     move(send, at(peer).queued);
@@ -72,7 +73,7 @@ class NodeTransport final : public Transport {
 
   Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
     if (channel != Channel::PointToPoint) return inner_->irecv(channel, data, bytes, peer, tag);
-    check("irecv", bytes, peer == kAnySource ? (rank() + 1) % size() : peer, tag);
+    check("irecv", bytes, peer == kAnySource ? rank() : peer, tag);
     Transfer& receive = begin(peer, tag, data, bytes);
     Unexpected message;
     if (!matching_.take(receive, message)) {
@@ -172,8 +173,8 @@ class NodeTransport final : public Transport {
     if (bytes > kMaxMessageBytes)
       fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
            kMaxMessageBytes);
-    if (peer < 0 || peer >= size() || peer == rank())
-      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not another rank in 0..", size() - 1);
+    if (peer < 0 || peer >= size())
+      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not in 0..", size() - 1);
     if (tag < 0 || tag > max_tag())
       fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag());
   }
@@ -204,7 +205,7 @@ class NodeTransport final : public Transport {
 
   void poll() {
     for (int r = 0; r < size(); ++r) {
-      if (r == rank()) continue;
+      if (r == rank() && !sends_to_itself_) continue;
       Peer& peer = at(r);
       read(r, peer);
       push_answers(peer);
@@ -299,7 +300,8 @@ class NodeTransport final : public Transport {
     receive.id = id;
     receive.there = address;
     receive.too_long = bytes > receive.bytes;
-    if (!receive.too_long && at(source).copy.can_take(receive)) {
+    // A message to oneself has one end that could copy, and goes through the ring.
+    if (!receive.too_long && source != rank() && at(source).copy.can_take(receive)) {
       receive.copies = true;
       move(receive, at(source).copies);
       return;
@@ -398,10 +400,11 @@ class NodeTransport final : public Transport {
   const std::unique_ptr<Transport> inner_;
   const std::shared_ptr<const NodeMemory> node_;
   const MessageArea area_;
-  std::vector<Peer> peers_;  // by rank; this rank's own is unused
+  std::vector<Peer> peers_;  // by rank; this rank's own is for messages to itself
   Matching matching_;
   Transfers done_, spare_;
   std::size_t most_eager_, piece_;
+  bool sends_to_itself_ = false;  // has done so: its own ring is read then
 };
 
 }  // namespace

@@ -141,3 +141,15 @@ def test_messages(rank, size, dtype, count):
         dist.recv(output, rank - 1, tag=3)
         check(output, everyone[rank - 1])
         dist.send(mine, rank - 1, tag=4)
+
+
+@pytest.mark.parametrize("order", ["send first", "receive first", "batch"])
+def test_messages_to_oneself(rank, size, dtype, count, order):
+    mine, output = inputs(dtype, count, size)[rank].to(DEVICE), filled(count, dtype)
+    calls = [dist.P2POp(dist.isend, mine, rank), dist.P2POp(dist.irecv, output, rank)]
+    if order == "receive first":
+        calls.reverse()
+    works = dist.batch_isend_irecv(calls) if order == "batch" else [c.op(c.tensor, rank) for c in calls]
+    for work in works:
+        work.wait()
+    check(output, mine.cpu())

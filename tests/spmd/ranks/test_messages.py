@@ -14,7 +14,7 @@ def neighbours(rank, size):
 
 @pytest.fixture
 def several(size):
-    """False on one rank, which has nobody to talk to: messages to oneself are an error, tested elsewhere."""
+    """False on one rank, which has nobody to talk to. test_messages_to_oneself.py has the others."""
     return size > 1
 
 

@@ -164,3 +164,43 @@ def test_integer_overflow_wraps(rank, size, dtype):
 def test_average_of_bool_is_an_error():
     with pytest.raises(ValueError, match=r"op=avg.*bool"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool), Op.AVG)
+
+
+@pytest.fixture
+def one_rank_flushes(rank):
+    """As torch.set_flush_denormal() has it on rank 0, in the thread of the test alone."""
+    if not torch.set_flush_denormal(rank == 0):
+        pytest.skip("torch cannot flush subnormals on this processor")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("count", [1, 1000, 100_000])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_subnormals_are_kept_whichever_thread_reduces(rank, size, one_rank_flushes, count, asynchronous):
+    tensor = torch.full((count,), 300, dtype=torch.int32).view(torch.float32)
+    work = dist.all_reduce(tensor, async_op=asynchronous)
+    if asynchronous:
+        work.get_future().wait()
+    assert bool((tensor.view(torch.int32) == 300 * size).all())
+    # The mode of the caller is as it was.
+    small = torch.full((1,), 300, dtype=torch.int32).view(torch.float32)
+    assert bool((small * 0.5).view(torch.int32) == (0 if rank == 0 else 150))
+
+
+def test_subnormals_of_sparse_tensors_are_kept(rank, size, one_rank_flushes):
+    values = torch.full((2,), 300, dtype=torch.int32).view(torch.float32)
+    for asynchronous in (False, True):
+        tensor = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), values, (4,))
+        work = dist.all_reduce(tensor, async_op=asynchronous)
+        if asynchronous:
+            work.wait()
+        assert tensor.coalesce().values().view(torch.int32).tolist() == [300 * size] * 2
+
+
+def test_a_subnormal_factor_is_kept(rank, size, one_rank_flushes):
+    factor = torch.tensor([1 << 9], dtype=torch.int32).view(torch.float32)[0]  # 2**-140
+    tensor = torch.full((3,), 2.0**20)
+    dist.all_reduce(tensor, dist._make_nccl_premul_sum(factor))
+    assert tensor.view(torch.int32).tolist() == torch.full((3,), size * 2.0**-120).view(torch.int32).tolist()
