@@ -8,7 +8,7 @@ Imported only when a process group with this backend is made, or when `Options`,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from . import gpu_share
@@ -31,7 +31,6 @@ def create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) ->
     select_accelerator(os.environ)
     import torch.distributed as dist
 
-    offer_ddp_buckets(os.environ)
     if not dist.is_initialized():  # this is the default group
         return _C.create_backend(dist_backend_opts, options)
     # MPI spans all ranks, also where only this group uses it and the default group is of another backend.
@@ -55,16 +54,6 @@ def checked_options(pg_options: object) -> Options | None:
         f"pg_options is a {type(pg_options).__module__}.{type(pg_options).__qualname__}; "
         'backend "mpi-gdr" expects mpi_backend.Options'
     )
-
-
-def offer_ddp_buckets(env: MutableMapping[str, str]) -> None:
-    """Lets DDP take its gradient buckets from this backend, in group memory, as it does only with
-    DDP_DISABLE_COMM_MEM=0. Not where the user has set the variable, nor beside an accelerator, whose other
-    backends would read it, too. It stays: other threads may read the environment when a group ends."""
-    import torch
-
-    if not torch.accelerator.is_available():
-        env.setdefault("DDP_DISABLE_COMM_MEM", "0")
 
 
 def select_accelerator(env: Mapping[str, str]) -> None:

@@ -184,9 +184,9 @@ def split_own_options(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def positive(text: str) -> int:
-    """Reads a number of at least 1; for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    """Reads a number that counts something, or seconds, of which timedelta takes that many; for argparse."""
+    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {10**9}")
     return int(text)
 
 

@@ -22,6 +22,11 @@ constexpr char kRefused = '!';
 constexpr std::chrono::seconds kForged(
     2);  // time for the last to arrive to overwrite what another has published
 
+// What a rank that stops waiting adds to the number of arrivals: a later arrival fails, instead of entering a
+// call of the library that this rank never makes.
+constexpr std::int64_t kLeft = std::int64_t{1} << 32;
+constexpr std::chrono::seconds kPublishing(10);  // from the last arrival to its result
+
 // Not at once: ranks with another secret wait for kForged, and this one may be the store's host.
 [[noreturn]] void refuse(const std::string& prefix, const std::string& why) {
   std::this_thread::sleep_for(kForged + std::chrono::seconds(1));
@@ -49,12 +54,25 @@ std::vector<std::string> gather(KvStore& store, const std::string& prefix, int r
   return blobs;
 }
 
+[[noreturn]] void fail_late(KvStore& store, const std::string& prefix, int rank, int size, double waited) {
+  const auto missing = absent_ranks(store, prefix, size);
+  if (missing.empty())
+    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': all ", size,
+         " ranks arrived, but the last one did not publish the result within ", waited, " s; it has died");
+  fail(ErrorCode::Timeout, "rendezvous '", prefix, "': rank(s) ", rank_list(missing), " of ", size,
+       " did not arrive within ", waited, " s (seen by rank ", rank,
+       "). Look at the output of those ranks, or raise the timeout");
+}
+
 std::vector<std::string> meet(KvStore& store, const std::string& prefix, int rank, int size,
                               const std::string& blob, Deadline deadline, const std::function<void()>& poll) {
   const auto start = steady_clock::now();
   const std::string all = prefix + "/all";
   store.set(rank_key(prefix, rank), blob);
   const std::int64_t arrived = store.add(prefix + "/n", 1);
+  if (arrived > kLeft)
+    fail(ErrorCode::Timeout, "rendezvous '", prefix, "': the timeout of another rank passed before rank ",
+         rank, " of ", size, " arrived. Look at what kept this rank, or raise the timeout");
   if (arrived > size)
     fail(ErrorCode::InvalidUsage, "rendezvous '", prefix, "' was used before: arrival ", arrived, " of ",
          size,
@@ -68,6 +86,7 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
   const microseconds longest(std::max(5'000, 50 * size));
   microseconds pause(100);
   std::optional<std::string> packed;
+  bool complete = false;                           // all ranks are known to have arrived
   std::optional<steady_clock::time_point> forged;  // since when something unsigned stands there
   for (;;) {
     try {
@@ -80,15 +99,10 @@ std::vector<std::string> meet(KvStore& store, const std::string& prefix, int ran
     poll();
     const auto now = steady_clock::now();
     if (now >= deadline) {
-      const auto missing = absent_ranks(store, prefix, size);
-      const double waited = std::chrono::duration<double>(now - start).count();
-      if (missing.empty())
-        fail(ErrorCode::Timeout, "rendezvous '", prefix, "': all ", size,
-             " ranks arrived, but the last one did not publish the result within ", waited,
-             " s; it has died");
-      fail(ErrorCode::Timeout, "rendezvous '", prefix, "': rank(s) ", rank_list(missing), " of ", size,
-           " did not arrive within ", waited, " s (seen by rank ", rank,
-           "). Look at the output of those ranks, or raise the timeout");
+      if (complete || store.add(prefix + "/n", kLeft) % kLeft < size)
+        fail_late(store, prefix, rank, size, std::chrono::duration<double>(now - start).count());
+      complete = true;  // the last one to arrive does not see that this rank has left
+      deadline = now + kPublishing;
     }
     std::this_thread::sleep_for(std::min<steady_clock::duration>(pause, deadline - now));
     pause = std::min(pause * 3 / 2, longest);

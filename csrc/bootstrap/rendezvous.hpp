@@ -16,9 +16,9 @@ namespace mpigdr {
 using Deadline = std::chrono::steady_clock::time_point;
 
 // `prefix` names this one meeting: it must never be used twice. Element r of the result is rank r's blob.
-// Throws Timeout naming the ranks that did not arrive, InvalidUsage if the prefix was used before, Remote if
-// a rank's blob is not signed as the others (signed_store.hpp), System if the store fails. `poll` is called
-// while this rank waits, and may throw to end that.
+// Throws Timeout naming the ranks that did not arrive, and then on each rank that arrives later; InvalidUsage
+// if the prefix was used before, Remote if a rank's blob is not signed as the others (signed_store.hpp),
+// System if the store fails. `poll` is called while this rank waits, and may throw to end that.
 std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, int rank, int size,
                                     const std::string& blob, Deadline deadline,
                                     const std::function<void()>& poll = {});

@@ -56,6 +56,13 @@ void release(MemoryFile file, std::size_t bytes) {
   if (file.file >= 0) ::close(file.file);
 }
 
+void make_private(MemoryFile file, std::size_t bytes) noexcept {
+  constexpr int kInPlace = MAP_FIXED | MAP_NORESERVE;
+  if (::mmap(file.memory, bytes, PROT_READ | PROT_WRITE, kInPlace | MAP_PRIVATE, file.file, 0) == MAP_FAILED)
+    ::mmap(file.memory, bytes, PROT_READ, kInPlace | MAP_SHARED, file.file, 0);
+  ::madvise(file.memory, bytes, MADV_DONTDUMP);
+}
+
 void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers) {
   const bool reads = writers == Writers::Owner;
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(file);

@@ -24,6 +24,11 @@ enum class Writers : std::uint8_t { All, Owner };
 MemoryFile make_memory_file(std::size_t bytes, Writers writers = Writers::All);
 void release(MemoryFile file, std::size_t bytes);
 
+// In a forked child: its mapping becomes a private one in place, so that what it writes stays with it. Pages
+// that it has not written to show what the file holds. Where the system has no memory to promise for that,
+// they can only be read. Two system calls; takes no lock.
+void make_private(MemoryFile file, std::size_t bytes) noexcept;
+
 // Maps file `file` of process `pid`, if it is of this user and of exactly this size, for good; else null.
 // Where its owner alone writes: for reading.
 void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers = Writers::All);

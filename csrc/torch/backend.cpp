@@ -8,6 +8,7 @@
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
+#include "torch/timeouts.hpp"
 #include "transport/mpi/mpi_network.hpp"
 
 namespace mpigdr::torch_binding {
@@ -33,8 +34,10 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
 MpiBackend::~MpiBackend() = default;
 
 void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
-  group_->set_timeout(timeout);
+  with_torch_errors([&] {
+    options_->timeout = group_timeout(timeout);
+    group_->set_timeout(options_->timeout);
+  });
 }
 
 std::string MpiBackend::algorithm(const CollectiveSpec& spec) {

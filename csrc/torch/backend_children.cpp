@@ -6,6 +6,7 @@
 #include "torch/errors.hpp"
 #include "torch/store.hpp"
 #include "torch/this_job.hpp"
+#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -25,7 +26,7 @@ MpiBackend::BackendPtr MpiBackend::known_child(const c10d::Store* store) {
 MpiBackend::BackendPtr MpiBackend::make_child(const StorePtr& store, std::vector<int> world_ranks, int rank,
                                               const c10d::Backend::Options& opts) {
   auto options = c10::make_intrusive<Options>(*options_);
-  options->timeout = opts.timeout;
+  options->timeout = group_timeout(opts.timeout);
   if (const auto* ours = dynamic_cast<const Options*>(&opts)) options->selection = ours->selection;
   options->group_name = opts.group_name;
   options->group_desc = opts.group_desc;
@@ -66,9 +67,9 @@ MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr
     // The user's connection: other threads of the program may hold it for long.
     SignedStore meeting(std::make_unique<C10dStore>(store), Signer::of_launch());
     std::vector<int> members;
-    for (const std::string& blob :
-         rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
-                    pack({std::to_string(world_ranks_[rank_])}), Clock::now() + options.timeout))
+    for (const std::string& blob : rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,
+                                              pack({std::to_string(world_ranks_[rank_])}),
+                                              Clock::now() + group_timeout(options.timeout)))
       members.push_back(RecordReader("a rank of a merged group", blob)
                             .number<int>("rank", 0, this_job().membership()->size() - 1));
     return make_child(store, std::move(members), rank, options);

@@ -1,5 +1,4 @@
 // Calls on a device's tensors: what is submitted to its streams, and in which order (docs/device.md).
-#include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
 
 #include <optional>
@@ -19,7 +18,6 @@ namespace {
 // What follows a collective, on `stream`, which has its results.
 void conclude(TensorCall& call, StreamResult& result, const c10::Stream& stream) {
   const c10::StreamGuard guard(stream);
-  const at::NoGradGuard no_grad;  // copies into tensors that may require gradients
   for (auto& epilogue : call.epilogues) epilogue();
   result.computed(stream);
 }
@@ -199,7 +197,6 @@ OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& opti
     ready.record(caller);
     ready.block(begin);
     const c10::StreamGuard guard(begin);
-    const at::NoGradGuard no_grad;
     for (auto& departure : call.departures) departure();
     result.computed(begin);
   }

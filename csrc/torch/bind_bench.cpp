@@ -10,6 +10,7 @@
 #include "torch/errors.hpp"
 #include "torch/python_names.hpp"
 #include "torch/tensors.hpp"
+#include "torch/timeouts.hpp"
 #include "transport/mpi/raw_calls.hpp"
 
 namespace py = pybind11;
@@ -84,7 +85,7 @@ void bind_bench(py::module_& module) {
                         int warmup, int iterations, const std::optional<at::Tensor>& fresh,
                         const std::optional<at::Tensor>& to, double timeout) {
           mpi::RawTiming timing{warmup, iterations};
-          timing.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3));
+          timing.timeout = bounded_seconds(timeout);
           if (fresh && to) {
             if (fresh->nbytes() != to->nbytes())
               fail(ErrorCode::InvalidUsage, "fresh has ", fresh->nbytes(), " bytes, expected ", to->nbytes(),
@@ -110,8 +111,7 @@ void bind_bench(py::module_& module) {
                         int warmup, int iterations, double timeout) {
           const mpi::MessageTurn turn = message_turn(pattern, first, peer, outgoing, incoming);
           py::gil_scoped_release no_gil;
-          return mpi::time_messages(peer < 0 ? nullptr : &turn, warmup, iterations,
-                                    std::chrono::milliseconds(static_cast<std::int64_t>(timeout * 1e3)));
+          return mpi::time_messages(peer < 0 ? nullptr : &turn, warmup, iterations, bounded_seconds(timeout));
         }),
         py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
         py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,

@@ -19,6 +19,7 @@
 #include "torch/python_names.hpp"
 #include "torch/python_reports.hpp"
 #include "torch/this_job.hpp"
+#include "torch/timeouts.hpp"
 #include "transport/ipc/device_arena.hpp"
 #include "transport/mpi/mpi_network.hpp"
 
@@ -37,7 +38,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
                                                  c10::intrusive_ptr<Options> options, int world_rank,
                                                  int world_size,
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
-  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(dist.timeout);
+  const auto timeout = group_timeout(dist.timeout);
   if (!options) options = c10::make_intrusive<Options>(timeout);
   options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
   Job::NewGroup made =
@@ -194,8 +195,7 @@ PYBIND11_MODULE(_C, m) {
         "the first call; blocks until all members have come. `world_*` describe the default group where it "
         "is another backend's.");
   m.def("init_mpi_from_launcher", translating(+[](int rank, int size, double timeout_seconds) {
-          this_job().start_from_launcher(
-              rank, size, std::chrono::milliseconds(static_cast<std::int64_t>(timeout_seconds * 1e3)));
+          this_job().start_from_launcher(rank, size, bounded_seconds(timeout_seconds));
         }),
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");

@@ -170,10 +170,9 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   // Not the owner: the engine drops this on the progress thread, which must not destroy the tensor in it.
   staged.next = [x = x.get()] { return x->exchange_elements(); };
   call.calls.emplace_back(std::move(staged));
-  call.epilogues.push_back([tensor, x]() mutable {
-    const c10::InferenceMode mode(tensor.is_inference());
+  call.epilogues.push_back([tensor, x] {
     try {
-      tensor.copy_(x->sum(tensor._values().options().device(at::kCPU)));
+      copy_data(tensor, x->sum(tensor._values().options().device(at::kCPU)));
     } catch (const c10::Error& e) {
       const std::string text = e.what_without_backtrace();
       if (text.find("allocate memory") == std::string::npos) throw;

@@ -1,6 +1,5 @@
 #include "torch/stream_result.hpp"
 
-#include <ATen/core/grad_mode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -60,7 +59,6 @@ void StreamResult::order(const c10::Stream& consumer) {
   if (consumer != home_) tell_allocator(kept_, consumer);
   {
     const c10::StreamGuard guard(consumer);
-    const at::NoGradGuard no_grad;
     for (auto& arrival : arrivals_) arrival();
   }
   arrivals_.clear();

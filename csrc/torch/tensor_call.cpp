@@ -1,6 +1,5 @@
 #include "torch/tensor_call.hpp"
 
-#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -25,14 +24,15 @@ void show(TensorShapes& shapes, const std::vector<at::Tensor>& tensors, bool fla
   }
 }
 
-// Each tensor with its part of a flat one that holds them in their order.
-template <typename F>
-void for_each_part(const at::Tensor& flat, const std::vector<at::Tensor>& tensors, F&& f) {
+// Of a flat tensor that holds those in their order: the part of each, in its shape.
+std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> parts;
   std::int64_t at = 0;
   for (const at::Tensor& t : tensors) {
-    f(flat.narrow(0, at, t.numel()).view(t.sizes()), t);
+    parts.push_back(flat.narrow(0, at, t.numel()).view(t.sizes()));
     at += t.numel();
   }
+  return parts;
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ const void* TensorCall::readable(at::TensorList tensors) {
   if (adjacent(tensors)) return tensors[0].const_data_ptr();
   const std::vector<at::Tensor> sources = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(sources)}, sources[0]));
-  for_each_part(flat, sources, [](const at::Tensor& part, const at::Tensor& source) { part.copy_(source); });
+  copy_data(parts_of(flat, sources), sources);
   return flat.const_data_ptr();
 }
 
@@ -106,14 +106,10 @@ void* TensorCall::writable(at::TensorList tensors, bool keeps) {
   for (const at::Tensor& t : tensors) check_writable(t, name);
   std::vector<at::Tensor> targets = all_copyable(tensors);
   const at::Tensor flat = held.emplace_back(stand_in({elements(targets)}, targets[0]));
-  if (keeps)
-    for_each_part(flat, targets, [](const at::Tensor& part, const at::Tensor& from) { part.copy_(from); });
+  if (keeps) copy_data(parts_of(flat, targets), targets);
   epilogues.push_back([targets = std::move(targets), flat, on = epilogue_stream(tensors[0])] {
     const c10::OptionalStreamGuard guard(on);
-    for_each_part(flat, targets, [](const at::Tensor& part, const at::Tensor& target) {
-      const c10::InferenceMode mode(target.is_inference());  // which may be written to only there
-      target.copy_(part);
-    });
+    copy_data(targets, parts_of(flat, targets));
   });
   return flat.data_ptr();
 }
@@ -150,21 +146,18 @@ void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
       streams->host_memory(call.bytes).view(on_device.scalar_type()).view(on_device.sizes()));
   call.data = bounce->data_ptr();
   kept.push_back(bounce);
-  const auto copy = [](const at::Tensor& to, const at::Tensor& from) {
-    const c10::InferenceMode mode(to.is_inference());  // which may be written to only there
-    to.copy_(from, /*non_blocking=*/true);
-  };
+  constexpr bool kNonBlocking = true;
   if (call.send) {
-    departures.push_back([=] { copy(*bounce, on_device); });
+    departures.push_back([=] { copy_data(*bounce, on_device, kNonBlocking); });
   } else if (on_device.is_contiguous()) {
-    arrivals.push_back([=] { copy(on_device, *bounce); });
+    arrivals.push_back([=] { copy_data(on_device, *bounce, kNonBlocking); });
   } else {
     // A copy that cannot be made at once makes memory for itself, behind a stream that waits for the message:
     // if that waits for the device, and the message for a later call of ours, neither ever ends.
     held.push_back(stand_in(on_device.sizes(), on_device));
     arrivals.push_back([=, whole = held.back()] {
-      copy(whole, *bounce);
-      copy(on_device, whole);
+      copy_data(whole, *bounce, kNonBlocking);
+      copy_data(on_device, whole, kNonBlocking);
     });
   }
   calls.emplace_back(call);

@@ -18,6 +18,7 @@
 
 #include "engine/group.hpp"
 #include "torch/device_streams.hpp"
+#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -25,7 +26,7 @@ struct TensorCall {
   // `devices`: of the group; null: tensors of accelerators take the floor.
   TensorCall(Devices* devices, const char* name, c10d::OpType type, bool async,
              std::chrono::milliseconds timeout)
-      : devices(devices), name(name), type(type), async(async), timeout(timeout) {}
+      : devices(devices), name(name), type(type), async(async), timeout(bounded(timeout)) {}
 
   Devices* devices;
   const char* name;          // "all_reduce"

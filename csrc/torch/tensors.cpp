@@ -1,10 +1,14 @@
 #include "torch/tensors.hpp"
 
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 #include "common/error.hpp"
 #include "common/float_mode.hpp"
@@ -77,6 +81,23 @@ at::Tensor copyable(const at::Tensor& tensor) {
                                                : at::kComplexDouble;
   return at::empty({0}, at::TensorOptions().dtype(same_size).device(tensor.device()))
       .set_(tensor.storage(), tensor.storage_offset(), tensor.sizes(), tensor.strides());
+}
+
+void copy_data(at::TensorList to, at::TensorList from, bool non_blocking) {
+  // Where the version of a view has changed, torch makes its grad_fn anew, or refuses to (a view of unbind).
+  std::vector<std::pair<torch::autograd::DifferentiableViewMeta*, const at::Tensor*>> views;
+  for (const at::Tensor& t : to) {
+    auto* const view = t.is_inference() ? nullptr : torch::autograd::impl::get_view_autograd_meta(t);
+    if (view && view->has_bw_view() && view->get_attr_version() == t._version()) views.emplace_back(view, &t);
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const c10::InferenceMode mode(to[i].is_inference());  // inference tensors are written to only there
+    const c10::AutoGradMode no_gradients(false);          // InferenceMode(false) enables both
+    const c10::AutoFwGradMode no_tangents(false);
+    to[i].copy_(from[i], non_blocking);
+  }
+  for (const auto& [view, tensor] : views)
+    view->set_attr_version(static_cast<std::uint32_t>(tensor->_version()));
 }
 
 Reduction reduction(const c10d::ReduceOp& op, const char* what) {

@@ -24,6 +24,10 @@ DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op);
 // integers of odd widths (int4), nor between quantised tensors without a quantiser.
 at::Tensor copyable(const at::Tensor& tensor);
 
+// Copies one by one, as the engine writes, whatever the calling thread's modes: autograd records nothing, and
+// a view keeps its grad_fn. The versions of `to` count on.
+void copy_data(at::TensorList to, at::TensorList from, bool non_blocking = false);
+
 struct Reduction {
   ReduceOp op = ReduceOp::Sum;
   double factor = 1.0;  // PreMulSum

@@ -11,6 +11,7 @@
 #include "job/device_failure.hpp"
 #include "torch/errors.hpp"
 #include "torch/this_job.hpp"
+#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -83,7 +84,6 @@ void MpiWork::settle() {
     this_job().note_failure("an operation failed");
   } else {
     try {
-      at::NoGradGuard no_grad;  // copies into tensors that may require gradients
       for (auto& epilogue : epilogues_) epilogue();
     } catch (...) {
       error_ = translate(std::current_exception());
@@ -171,8 +171,9 @@ bool MpiWork::complete(std::chrono::milliseconds timeout) {
   if (result_ && with_torch_errors([&] { return wait_on_device(op, timeout); })) return true;
   op.heard.store(true, std::memory_order_release);
   try {
-    engine_.wait(op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(timeout),
-                 pending_interrupt);
+    engine_.wait(
+        op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(bounded(timeout)),
+        pending_interrupt);
   } catch (const Error&) {
     // settle() translates what the operation ended with; all waiters see the same.
   }

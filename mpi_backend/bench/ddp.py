@@ -7,7 +7,6 @@ rank: little to compute, so that communication is hard to hide.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import statistics
 import sys
@@ -110,7 +109,7 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
         step(True)
     step(False)
     buckets = bucket_bytes(ddp)
-    alone = all_reduces_of(buckets, options.backend, device)
+    alone = all_reduces_of(buckets, device)
     alone()
     samples: dict[str, list[float]] = {"compute_ms": [], "step_ms": [], "communication_ms": []}
     for _ in range(options.steps):
@@ -140,17 +139,12 @@ def bucket_bytes(ddp: DistributedDataParallel) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def all_reduces_of(buckets: list[int], backend: str, device: torch.device) -> Callable[[], float]:
-    """The same all_reduces with nothing to compute beside them: milliseconds of one round. In group memory
-    where DDP's buckets are."""
+def all_reduces_of(buckets: list[int], device: torch.device) -> Callable[[], float]:
+    """The same all_reduces with nothing to compute beside them: milliseconds of one round."""
     import torch
     import torch.distributed as dist
 
-    if backend == "mpi-gdr" and device.type == "cpu":
-        from mpi_backend import empty
-    else:
-        empty = functools.partial(torch.empty, device=device)
-    tensors = [empty(count // 4, dtype=torch.float32) for count in buckets]
+    tensors = [torch.empty(count // 4, dtype=torch.float32, device=device) for count in buckets]
     synchronize = synchronizer(device)
 
     def run() -> float:

@@ -155,4 +155,42 @@ TEST(a_forked_child_leaves_its_parents_memory_alone) {
   arena.free(block);
 }
 
+TEST(what_a_forked_child_writes_stays_there) {
+  Arena& arena = *Arena::own(1024 * kMiB);
+  auto* const block = static_cast<volatile char*>(arena.allocate(kMiB));
+  volatile char &one = block[0], &other = block[kMiB / 2];  // on two pages
+  one = 1;
+  other = 1;
+  int written[2], go[2];
+  CHECK(pipe(written) == 0 && pipe(go) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool right = one == 1 && other == 1;
+    one = 2;
+    char byte = 0;
+    right = right && write(written[1], "", 1) == 1 && read(go[0], &byte, 1) == 1;
+    right = right && one == 2 && other == 3;  // its own copy, and the parent's page
+    const pid_t grandchild = fork();
+    if (grandchild == 0) {
+      right = right && one == 2;
+      one = 4;
+      _exit(right ? 0 : 1);
+    }
+    int status = -1;
+    right = right && waitpid(grandchild, &status, 0) == grandchild && status == 0 && one == 2;
+    _exit(right ? 0 : 1);
+  }
+  char byte = 0;
+  CHECK(read(written[0], &byte, 1) == 1);
+  CHECK(one == 1);
+  one = 3;
+  other = 3;
+  CHECK(write(go[1], "", 1) == 1);
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(one == 3 && other == 3);
+  for (const int end : {written[0], written[1], go[0], go[1]}) close(end);
+  arena.free(const_cast<char*>(block));
+}
+
 UNIT_MAIN()

@@ -84,6 +84,27 @@ TEST(rendezvous_names_the_missing_and_the_broken_store) {
   CHECK_THROWS(rendezvous(store, "c", 0, 4, "", in(20ms)), Error, "connection reset");
 }
 
+// A rank that went on alone would sit in a call of the library that needs all of them.
+TEST(rendezvous_fails_on_all_ranks_or_none) {
+  MemoryStore store;
+  CHECK_THROWS(rendezvous(store, "early", 0, 3, "", in(20ms)), Error, "rank(s) 1, 2 of 3 did not arrive");
+  CHECK_THROWS(rendezvous(store, "early", 1, 3, "", in(30s)), Error, "passed before rank 1 of 3 arrived");
+  CHECK_THROWS(rendezvous(store, "early", 2, 3, "", in(30s)), Error, "passed before rank 2 of 3 arrived");
+  // The last one has arrived when the first one's time is over, and publishes only then.
+  std::int64_t arrivals = 0;
+  const auto last = [&] {
+    if (arrivals == 0) {
+      store.set("late/r1", "b");
+      store.add("late/n", 1);
+    } else if (arrivals > 2) {
+      store.set("late/all", pack({"a", "b"}));
+    }
+    arrivals = store.add("late/n", 0);
+  };
+  CHECK(rendezvous(store, "late", 0, 2, "a", in(20ms), last) == (std::vector<std::string>{"a", "b"}));
+  CHECK(arrivals > 2);
+}
+
 TEST(pack_keeps_any_content) {
   const std::vector<std::string> fields = {"", "12:ab", std::string("\0\n", 2)};
   CHECK(unpack(pack(fields)) == fields);

@@ -1,6 +1,7 @@
 #include "transport/shm/arena.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <iterator>
+#include <utility>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -33,8 +35,18 @@ struct Arenas {
   std::array<std::atomic<Arena*>, 8> all{};  // forks of forks that make one each
 };
 
+Arenas& arenas();
+
+void leave_parent() {
+  for (const auto& arena : arenas().all)
+    if (Arena* const inherited = arena.load(std::memory_order_relaxed)) inherited->leave_parent();
+}
+
 Arenas& arenas() {
-  static auto& leaked = *new Arenas;
+  static auto& leaked = *[] {
+    ::pthread_atfork(nullptr, nullptr, leave_parent);
+    return new Arenas;
+  }();
   return leaked;
 }
 
@@ -141,6 +153,11 @@ void Arena::punch(Blocks::iterator block) {
     return;
   warm_ -= block->second.warm;
   block->second.warm = 0;
+}
+
+void Arena::leave_parent() noexcept {
+  if (!std::exchange(shared_, false)) return;  // a child's child has the child's pages
+  make_private(file_, bytes_);
 }
 
 std::size_t Arena::in_use() const {

@@ -6,8 +6,8 @@
 // is gone with the last process that maps it. Freed blocks keep their pages up to kWarmBytes, for the next
 // tensor.
 //
-// A child made by fork shares its parent's pages, as with torch's shared tensors, and does not get a copy. It
-// gives out and frees nothing of that arena; if it needs one, it makes its own.
+// A child made by fork reads its parent's pages, also what the parent writes later, and gets a copy of those
+// that it writes to. It gives out and frees nothing of that arena; if it needs one, it makes its own.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +41,8 @@ class Arena {
   bool owns(const void* memory) const;
   // What allocate() returned. Allocates nothing. Does nothing in a forked child.
   void free(void* memory);
+  // In a forked child: what it writes stays there. Idempotent; takes no lock.
+  void leave_parent() noexcept;
   std::size_t in_use() const;  // bytes, in whole pages
   // How others find it, by ArenaView.
   std::string ticket() const;
@@ -54,7 +56,8 @@ class Arena {
   void punch(Blocks::iterator block);
 
   const std::size_t bytes_;
-  const int owner_;  // pid
+  const int owner_;     // pid
+  bool shared_ = true;  // with the owner's peers; by leave_parent() alone, in a child with one thread
   const std::uint64_t nonce_ = draw_nonce();
   const MemoryFile file_;
   std::byte* const memory_ = static_cast<std::byte*>(file_.memory);

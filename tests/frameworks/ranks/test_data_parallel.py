@@ -1,5 +1,7 @@
 """DistributedDataParallel against the same training in one process, and against Gloo."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -39,6 +41,32 @@ def test_equals_one_process(size, arguments):
     assert_same_model(model.module, train_alone(size))
     for parameter in model.parameters():
         assert_equal_on_ranks(parameter)
+
+
+class WithComplexLayer(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.real, self.complex = nn.Linear(16, 8, dtype=torch.float64), nn.Linear(8, 4, dtype=dtype)
+
+    def forward(self, x):
+        return self.complex(self.real(x).to(self.complex.weight.dtype)).abs()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}],
+    ids=lambda a: "".join(a) or "plain",
+)
+def test_complex_parameters(rank, size, dtype, arguments):
+    torch.manual_seed(5)
+    alone = WithComplexLayer(dtype)
+    model = DDP(copy.deepcopy(alone), **TINY_BUCKETS, **arguments)
+    loss_of(model(batch(rank, 0))).backward()
+    (sum(loss_of(alone(batch(r, 0))) for r in range(size)) / size).backward()
+    assert alone.complex.weight.grad.imag.any()
+    for ours, reference in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, reference.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.detail

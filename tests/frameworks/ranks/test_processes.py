@@ -1,9 +1,11 @@
 """DataLoader workers beside the group: forked, with the state of MPI in their memory, and spawned."""
 
+import os
+
 import pytest
 import torch
 import torch.distributed as dist
-from support.training import assert_same_model, loss_of, new_model, sgd, train_alone
+from support.training import assert_same_model, batch, loss_of, new_model, sgd, train_alone
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -20,8 +22,6 @@ class Rows(Dataset):
         return STEPS * ROWS * self.ranks
 
     def __getitem__(self, number):
-        from support.training import batch
-
         position, rank = divmod(number, self.ranks)
         return batch(rank, position // ROWS, ROWS)[position % ROWS]
 
@@ -49,3 +49,37 @@ def test_training_with_workers(rank, size, method, workers):
     check = torch.tensor([float(rank)])
     dist.all_reduce(check)
     assert check.item() == sum(range(size))
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_a_forked_child_keeps_the_gradients_of_its_fork(rank, size, views):
+    """A snapshot by copy-on-write, as of any memory: neither process sees what the other one writes."""
+    model = DDP(new_model(), gradient_as_bucket_view=views)
+    for step in range(2):  # the buckets are made anew after the first
+        model.zero_grad()
+        loss_of(model(batch(rank, step))).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    before = [gradient.clone() for gradient in gradients]
+    trained_read, trained_write = os.pipe()
+    cleared_read, cleared_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.read(trained_read, 1)
+            status = 0 if all(map(torch.equal, gradients, before)) else 2
+            for gradient in gradients:
+                gradient.zero_()
+        finally:
+            os.write(cleared_write, b"x")
+            os._exit(status)
+    model.zero_grad(set_to_none=False)
+    loss_of(model(batch(rank, 2))).backward()
+    after = [gradient.clone() for gradient in gradients]
+    assert not any(map(torch.equal, before, after))
+    os.write(trained_write, b"x")
+    os.read(cleared_read, 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert all(map(torch.equal, gradients, after))
+    for end in (trained_read, trained_write, cleared_read, cleared_write):
+        os.close(end)

@@ -1,5 +1,7 @@
 """Group memory: which tensors are in it, and that they are communicated right beside ordinary ones."""
 
+import os
+
 import numpy
 import pytest
 import torch
@@ -48,11 +50,31 @@ def test_tensors_in_it_meet_others(rank, size, count, who):
     assert (tensor == size * (size - 1)).all()
 
 
-def test_ddp_takes_its_buckets_from_it(rank, size):
+@pytest.mark.parametrize("disabled", [None, "1", "0"])
+def test_ddp_takes_its_buckets_from_it_on_request(rank, size, disabled, monkeypatch):
+    """By torch's own variable, which may differ between ranks: here rank 0 keeps to its default."""
+    if disabled and rank > 0:
+        monkeypatch.setenv("DDP_DISABLE_COMM_MEM", disabled)
     model = torch.nn.Linear(64, 64)
     wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     for _ in range(3):  # the buckets are made anew after the first step
         model.zero_grad()
         wrapped(torch.full((2, 64), float(rank))).sum().backward()
-    assert is_mapped_by_others(model.weight.grad)
+    assert is_mapped_by_others(model.weight.grad) == (disabled == "0" and rank > 0)
     assert torch.allclose(model.weight.grad, torch.full((64, 64), float(size - 1)))
+
+
+def test_a_forked_child_writes_to_its_own_copy(rank, size):
+    tensor = mpi_backend.empty(1 << 16).fill_(rank)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            seen = bool((tensor == rank).all())
+            status = 0 if seen and not tensor.zero_().any() else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (tensor == rank).all()
+    dist.all_reduce(tensor)
+    assert (tensor == size * (size - 1) / 2).all()
