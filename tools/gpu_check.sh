@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Tests and measures the package on a machine with an NVIDIA GPU: tools/gpu_check.sh OUT [WHEELS]
-# Writes OUT/gpu_check.md and OUT/gpu_check.json, and what each step said to OUT/logs. Takes less than 8 minutes: a step has a
-# limit, and what finds no time left is not begun.
+# Writes OUT/gpu_check.md and OUT/gpu_check.json, what each step said to OUT/logs, and what gpu_probe.sh writes, which runs beside
+# the build. Takes less than 8 minutes: a step has a limit, and what finds no time left is not begun.
 # Needs nvcc, a C++ compiler, Python 3.10+ with a CUDA torch, cmake and ninja, and the network for nothing: WHEELS holds
-# the wheels of mpich, libucx, pytest (with iniconfig, pluggy, packaging, pygments), rich, matplotlib, cupy and of what they need,
-# as far as that machine lacks them (pip download). Without WHEELS the MPI is that of $MPICC or PATH.
-# GPU_CHECK_DEVICE=cpu rehearses all of it without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a GPU made of software
+# the wheels of mpich, pytest (with iniconfig, pluggy, packaging, pygments), rich, matplotlib, cupy, libucx-cu13 (for GPU-aware
+# messages alone) and of what they need, as far as that machine lacks them (pip download). Without WHEELS the MPI is that of
+# $MPICC or PATH.
+# GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a GPU made of software
 # (tests/simgpu): GPU_CHECK_TIMES=30 makes all limits so many times longer, for that is slow. GPU_CHECK_ONLY takes the steps whose
 # names match an expression.
 set -uo pipefail
@@ -19,7 +20,7 @@ rm -rf "$out/logs" && mkdir -p "$out/logs"
 : > "$work/steps"
 export SPMD_NOTES=$out/logs/notes.txt SPMD_DEVICE=$device MPI_GDR_TIMEOUT=$((40 * times)) SPMD_HANG_SECONDS=$((60 * times))
 export RES_OPTIONS="timeout:1 attempts:1"
-export OMP_NUM_THREADS=1
+export OMP_NUM_THREADS=1 PYTHONFAULTHANDLER=1
 : > "$SPMD_NOTES"
 
 # step NAME SECONDS COMMAND...: its outcome, its seconds, and the last line that it wrote.
@@ -70,70 +71,82 @@ use_software_gpu() {
   export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=1
   gpu() { echo "software GPU (tests/fakecuda)"; }
 }
-# A command beside an MPS daemon of its own.
-beside_mps() {
-  python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' "$@"
+# With an MPS daemon of its own.
+bench_with_mps() {
+  python3 -c 'import os, sys; from mpi_backend import mps; sys.exit(mps.end_like(mps.run(sys.argv[1:], os.environ)))' \
+    bash -c "bench $*"
 }
-export -f spmd bench build_package beside_mps
+# The self-test by messages alone; its last line says which way they went.
+gpu_aware() {
+  export MPI_GDR_IPC=off MPI_GDR_GPU_AWARE=auto MPI_GDR_DEBUG=INFO MPI_GDR_DEBUG_FILE=$out/logs/gpu_aware.%p
+  [ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  python3 -m mpi_backend selftest -n 2 --device "$device" || return
+  cat "$out"/logs/gpu_aware.* | grep -o 'messages of tensors on .*' | tail -n 1
+}
+export -f spmd bench bench_with_mps build_package own_architectures gpu_aware
 export out root work device mpicc
 
 if [ -n "$wheels" ]; then install_wheels || exit 1; fi
+export libucx=${libraries:-/nowhere}/libucx/lib
+probe=
+at_end() { [ -z "$probe" ] || kill "$probe" 2> /dev/null; }
+if [ "$device" = cuda ] && [[ probe =~ $only ]]; then
+  rm -f "$out"/gpu_probe.*
+  "$root/tools/gpu_probe.sh" "$out" ${wheels:+"$wheels"} > "$out/logs/probing.txt" 2>&1 &
+  probe=$!
+fi
 step "build" 240 bash -c build_package || [ -e "$work"/lib/mpi_backend/_C*.so ] || [ "$only" != . ] || exit 1
+if [ -n "$probe" ]; then
+  step "probe" 90 bash -c "tail -n +1 -f --pid=$probe '$out/logs/probing.txt' && [ -e '$out/gpu_probe.json' ]"
+  at_end
+  probe=
+fi
 use_package
 [ "$device" = simgpu ] && use_software_gpu
-libucx=$(echo "${libraries:-/nowhere}"/libucx/lib)
-[ -d "$libucx" ] && export LD_LIBRARY_PATH=$libucx${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-bench_steps() {
+measure() {
   if [ "$device" = simgpu ]; then
-    skipped "bench of $1" "software tells nothing of the speed of a GPU"
+    skipped "$1" "software tells nothing of the speed of a GPU"
   else
-    "bench_$1"
+    step "$@"
   fi
 }
-bench_two_ranks() {
-  step "bench, device, 2 ranks" 60 bash -c "bench -n 2 device --device $device --rounds 1"
-  step "bench, all_reduce, 2 ranks" 60 bash -c \
-    "bench -n 2 all_reduce --device $device --compare gloo --rounds 1 --sizes 8,64K,1M,16M,128M --format percentiles"
-  step "bench, DDP of the GPT, 2 ranks" 60 bash -c "bench -n 2 ddp --device $device --rounds 1"
-}
-bench_more() {
-  if command -v nvidia-cuda-mps-control > /dev/null; then
-    step "bench, device, 4 ranks, MPS" 60 bash -c "beside_mps bash -c 'bench -n 4 device --device $device --rounds 1'"
-  else
-    skipped "bench, device, 4 ranks, MPS" "no nvidia-cuda-mps-control here"
-  fi
-  step "bench, DDP of the GPT, 4 ranks" 60 bash -c "bench -n 4 ddp --device $device --rounds 1"
-  step "bench, device, 4 ranks" 60 bash -c "bench -n 4 device --device $device --rounds 1"
-  step "bench, MPI point to point on the host" 30 bash -c "bench -n 2 sendrecv --backend mpi --sizes 8,64K,1M,16M"
-  # Apart: without a daemon the first has its numbers all the same.
-  for mps in off on; do
-    [ "$device$mps" = cpuon ] && continue
-    step "training with 1, 2, 4 ranks per GPU, MPS $mps" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps $mps \
-      --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$mps"
-  done
+# training on|off (MPS): two steps, so that the second has its numbers where the first fails.
+training() {
+  measure "training with 1, 2, 4 ranks per GPU, MPS $1" 60 python3 "$root/examples/ranks_per_gpu.py" --device "$device" --mps "$1" \
+    --rounds 1 --iterations 40 --warm-up 10 --out "$out/ranks_per_gpu-mps-$1"
 }
 
-# The time may end before the steps do: first those without which the others say little.
-step "suite, 2 ranks" 75 bash -c "spmd 2"
-step "selftest, 2 ranks" 60 python3 -m mpi_backend selftest -n 2 --device "$device"
-bench_steps two_ranks
-step "suite, 4 ranks" 75 bash -c "spmd 4"
+# The time may end before the steps do: first those without which the others say little. Without MPS ranks that share a GPU take
+# turns of milliseconds, so latency is measured with MPS.
+step "suite, 2 ranks" 60 bash -c "spmd 2"
+if command -v nvidia-cuda-mps-control > /dev/null; then
+  measure "bench, device, 2 ranks, MPS" 45 bash -c "bench_with_mps -n 2 device --device $device --rounds 1"
+  measure "bench, DDP of the GPT, 2 ranks, MPS" 45 bash -c "bench_with_mps -n 2 ddp --device $device --rounds 1"
+  measure "bench, device, 4 ranks, MPS" 45 bash -c "bench_with_mps -n 4 device --device $device --rounds 1"
+  training on
+else
+  skipped "benchmarks with MPS" "no nvidia-cuda-mps-control here"
+fi
+training off
+step "selftest, 2 ranks" 45 python3 -m mpi_backend selftest -n 2 --device "$device"
+step "messages by a GPU-aware MPI, 2 ranks" 45 bash -c gpu_aware
+measure "bench, device, 2 ranks" 45 bash -c "bench -n 2 device --device $device --rounds 1"
+step "suite, 4 ranks" 90 bash -c "spmd 4"
+CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 45 bash -c "spmd 2 -k 'streams or memory or training'"
+if command -v compute-sanitizer > /dev/null; then
+  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
+    step "compute-sanitizer, 2 ranks" 45 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
+else
+  skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
+fi
 if python3 -c "import cupy" 2> /dev/null; then
   SPMD_REFERENCE=cupy step "collectives against CuPy, 2 ranks" 45 bash -c "spmd 2 -k 'test_reductions or test_exchange'"
 else
   skipped "collectives against CuPy, 2 ranks" "no CuPy here"
 fi
-CUDA_DEVICE_MAX_CONNECTIONS=1 step "suite, 2 ranks, one hardware queue" 60 bash -c "spmd 2 -k 'streams or memory or training'"
-if command -v compute-sanitizer > /dev/null; then
-  RANK_UNDER="compute-sanitizer --tool memcheck --error-exitcode 9" MPI_GDR_TIMEOUT=100 SPMD_HANG_SECONDS=120 \
-    step "compute-sanitizer, 2 ranks" 75 bash -c "spmd 2 -k '1000-float32 or 7-bfloat16 or not_contiguous or late'"
-else
-  skipped "compute-sanitizer, 2 ranks" "no compute-sanitizer here"
-fi
-step "suite, 1 rank" 75 bash -c "spmd 1"
-step "suite, 8 ranks" 75 bash -c "spmd 8"
-bench_steps more
+step "suite, 1 rank" 60 bash -c "spmd 1"
+step "suite, 8 ranks" 150 bash -c "spmd 8"
 
 python3 - "$work/steps" "$out" "$(commit)" "$(gpu)" "$(software)" "$SECONDS" << 'PYTHON'
 import datetime

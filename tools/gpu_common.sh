@@ -19,6 +19,9 @@ software() {
     "$(python3 -c 'import torch, platform; print("torch", torch.__version__, "Python", platform.python_version())')"
 }
 
+# Those of the GPUs here, such as "90": others would make the build longer. Nothing without a GPU.
+own_architectures() { nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | tr -d . | sort -u | paste -s -d ';'; }
+
 commit() { git -C "$root" rev-parse --short HEAD 2> /dev/null || echo unknown; }
 
 # The wheels of $wheels below $work/prefix: a virtual environment would be hidden by one that is active.
@@ -32,7 +35,9 @@ install_wheels() {
 # The package in $work/lib, as an installed one is: with its entry points, by which `import torch` finds it. Built against a
 # CUDA torch, but linked with its CPU libraries only, as the extension for the CPU wheel is.
 build_package() {
-  cd "$root" && MPICC=${mpicc:-${MPICC:-}} python3 setup.py -q build_ext --build-lib "$work/lib" \
+  cd "$root" && MPICC=${mpicc:-${MPICC:-}} MPI_GDR_CUDA_ARCHITECTURES=${MPI_GDR_CUDA_ARCHITECTURES:-$(own_architectures)} \
+    python3 setup.py -q build_ext --build-lib "$work/lib" \
+    && ! readelf -d "$work"/lib/mpi_backend/_C*.so | grep 'NEEDED.*cuda' \
     && cp -r mpi_backend/*.py mpi_backend/*/ "$work/lib/mpi_backend/" \
     && python3 setup.py -q egg_info --egg-base "$work/lib" \
     && ln -s "$root/examples" "$work/lib/examples"

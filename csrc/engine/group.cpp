@@ -293,11 +293,6 @@ void Group::release_replays() const noexcept {
   if (const ipc::DeviceNode* const node = programs_.captured_on()) node->release_replays();
 }
 
-bool Group::replays_take_turns() const {
-  const ipc::DeviceNode* const node = programs_.captured_on();
-  return node && node->takes_turns();
-}
-
 void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   std::unique_lock lock(issue_mutex_);
   tell_of_failure(node);

@@ -68,9 +68,6 @@ class Group : public GroupState {
                std::function<void()> on_failure);
   // Replays wait for nobody any more.
   void release_replays() const noexcept;
-  // Graphs hold collectives in which this rank's device waits for others, whose processes share that device
-  // by turns.
-  bool replays_take_turns() const;
 
   // Throws InvalidUsage where issue() would for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;

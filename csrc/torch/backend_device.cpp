@@ -133,6 +133,13 @@ void MpiBackend::share_memory(const TensorCall& call, const Topology* inside) {
       all        ? (inside ? "share staging memory inside each node" : "share staging memory")
       : attached ? "of other ranks cannot share memory with theirs"
                  : "share no memory: " + why);
+  static std::once_flag warned;
+  if (all && node->takes_turns())
+    std::call_once(warned, [&] {
+      log(LogLevel::Warn, "INIT", "ranks of this host share ", call.streams->where().str(),
+          " without MPS: their kernels take turns, and a collective waits for milliseconds; start the job "
+          "under an MPS daemon (mpi-gdr run --mps)");
+    });
 }
 
 OperationPtr MpiBackend::hand_over_collectives(TensorCall& call, IssueOptions& options,
@@ -172,14 +179,6 @@ MpiBackend::WorkPtr MpiBackend::capture(TensorCall call) {
   result->keep(std::move(call.held));
   auto work = c10::make_intrusive<CapturedWork>(rank_, call.type, std::move(call.outputs), result);
   group_->capture(call.calls, call.name, target, [group = group_.get()] { captured_group_failed(*group); });
-  static std::once_flag told;
-  if (group_->replays_take_turns())
-    std::call_once(told, [] {
-      log(LogLevel::Warn, "INIT",
-          "collectives are captured into a graph, and ranks of this host share a GPU without MPS, where "
-          "their kernels take turns of some milliseconds, in which those of a replay wait for other ranks "
-          "(mpi-gdr run --mps)");
-    });
   if (!call.async) work->wait();
   return work;
 }

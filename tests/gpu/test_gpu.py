@@ -126,11 +126,15 @@ WAYS = {
         "graphs and not ddp",
         {"FAKECUDA_DELAY_US": "50", "FAKECUDA_MEMORY": "weak"},
     ),
-    "a graph without MPS": (
+    "one GPU without MPS": (
         2,
         ONE,
-        "turns_on_a_gpu",
-        {"FAKECUDA_SLICE_US": "100", "MPI_GDR_DEBUG_FILE": "{folder}/log%p"},
+        "log_says",
+        {
+            "FAKECUDA_SLICE_US": "100",
+            "MPI_GDR_DEBUG_FILE": "{folder}/log%p",
+            "SPMD_LOGGED": "share simgpu:0 without MPS",
+        },
     ),
     "a host that waits": (2, EIGHT, "lifetimes or cannot_be_captured", {"MPI_GDR_BLOCKING_WAIT": "on"}),
     "a driver too old for the library": (

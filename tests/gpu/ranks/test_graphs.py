@@ -5,7 +5,6 @@ Where the devices share no memory, all that can be tested is what cannot be capt
 
 import datetime
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -347,18 +346,6 @@ def test_a_group_that_has_not_been_used(rank, size):
     check(tensor, full(size * size))
     dist.destroy_process_group(group)
     dist.destroy_process_group(other)
-
-
-@pytest.mark.simulated
-@pytest.mark.skipif("FAKECUDA_SLICE_US" not in os.environ, reason="simulated only, on a GPU without MPS")
-def test_turns_on_a_gpu_that_ranks_share_are_told_of(size):
-    tensor, graph = on_device(1), new_graph()
-    with captured(graph):
-        dist.all_reduce(tensor)
-    graph.replay()
-    check(tensor, full(size))
-    log = Path(os.environ["MPI_GDR_DEBUG_FILE"].replace("%p", str(os.getpid()))).read_text()
-    assert log.count("share a GPU without MPS") == 1
 
 
 def test_a_result_that_nobody_waits_for(rank, size):

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.gpu import DEVICE, check, idle, late, sleep, streams, synchronize, use
+from support.works import exception_of
 
 COUNT = 5000
 SLOW = 200  # milliseconds of a kernel
@@ -83,7 +84,7 @@ def test_polling(rank, size):
             while not work.is_completed():
                 assert time.monotonic() < until
                 time.sleep(0.001)
-            assert work.is_success() and work.exception() is None
+            assert work.is_success() and exception_of(work) is None
         side = streams(1)[0]
         with use(side):  # which is ordered behind nothing: all is there
             results = [t + 1 for t in tensors]

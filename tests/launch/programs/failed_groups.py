@@ -42,7 +42,9 @@ def abort_while_another_thread_waits():
     backend.abort()
     thread.join(60)
     assert not thread.is_alive() and "aborted by the user" in errors[0], errors
-    assert work.is_completed() and not work.is_success() and "aborted" in str(work.exception())
+    assert work.is_completed() and not work.is_success() and "aborted" in error_of(work.wait)
+    if "exception_ptr" not in dist.Work.exception.__doc__:  # torch 2.11 cannot convert it for Python
+        assert "aborted" in str(work.exception())
     assert finished.is_success() and finished.get_future_result().wait() == SUCCESS
     assert result.wait() == COMM_ERROR and backend.get_error() == ErrorType.COMM_ERROR
     assert "aborted by the user" in error_of(lambda: dist.all_reduce(torch.ones(1), group=group))
