@@ -79,7 +79,7 @@ class ByNodes {
       const int sender = here_[index(k)];
       const std::uint64_t expects = spec_.recv_counts[index(sender)];
       if (count(k, spec_.rank) != expects)
-        fail(ErrorCode::Remote, "rank ", sender, " sends ", count(k, spec_.rank),
+        fail(ErrorCode::Mismatch, "rank ", sender, " sends ", count(k, spec_.rank),
              " elements to this rank, where ", expects,
              " were expected: the ranks called different collectives, or with different sizes");
     }

@@ -14,13 +14,14 @@ enum class ErrorCode {
   Timeout,         // a deadline passed
   Aborted,         // the group was aborted or failed before
   Remote,          // another rank failed or disagrees
-  System,          // the operating system or the MPI library reported an error
-  Internal,        // a bug of ours
+  Mismatch,  // ranks of a group called different collectives: nothing that they exchanged can be trusted
+  System,    // the operating system or the MPI library reported an error
+  Internal,  // a bug of ours
 };
 
 inline const char* name(ErrorCode code) {
-  constexpr const char* kNames[] = {"invalid usage", "not implemented", "timeout",       "aborted",
-                                    "remote error",  "system error",    "internal error"};
+  constexpr const char* kNames[] = {"invalid usage", "not implemented",  "timeout",      "aborted",
+                                    "remote error",  "mismatched calls", "system error", "internal error"};
   return kNames[static_cast<int>(code)];
 }
 

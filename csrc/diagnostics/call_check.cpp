@@ -159,7 +159,7 @@ void CallCheck::compare_headers() const {
     text << (r ? "; " : "") << (alike.size() > 1 ? "ranks " : "rank ") << rank_list(alike) << " called "
          << text_of(theirs_[r], first);
   }
-  fail(ErrorCode::Remote, text.str());
+  fail(ErrorCode::Mismatch, text.str());
 }
 
 std::string CallCheck::text_of(const CallHeader& header, std::uint32_t call) const {
@@ -213,7 +213,7 @@ void CallCheck::compare_verdicts() const {
     if (ours_[0].calls > 1) text << " (call " << v.call + 1 << " of " << ours_[0].calls << ')';
   }
   if (!told.empty())
-    fail(ErrorCode::Remote, "the ranks called ", ours_[0].name, " seq=", ours_[0].sequence,
+    fail(ErrorCode::Mismatch, "the ranks called ", ours_[0].name, " seq=", ours_[0].sequence,
          " with splits that do not match: ", text.str());
 }
 

@@ -169,9 +169,9 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
   endings_.end_background(&operation.group(), reason.empty() ? kShutDown : reason);
 }
 
-void Engine::abort(GroupState& group, const std::string& reason) {
+void Engine::abort(GroupState& group, const std::string& reason, ErrorCode code) {
   if (!group.failed())
-    group.fail_with(reason + observers().group_failed("group " + group.name() + ": " + reason));
+    group.fail_with(reason + observers().group_failed("group " + group.name() + ": " + reason), code);
   endings_.end_background(&group, group.failure());  // waiters see the failure by themselves
 }
 

@@ -63,7 +63,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Does not
   // touch the transport, and does not wait for a thread that is inside it.
-  void abort(GroupState& group, const std::string& reason);
+  void abort(GroupState& group, const std::string& reason, ErrorCode code = ErrorCode::Aborted);
 
   // As abort() for all of them at once, because a member of each is gone for good: a thread that is then
   // stuck inside the transport for longer than `stuck_grace` is reported with `reason`, without waiting for a

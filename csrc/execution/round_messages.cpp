@@ -50,7 +50,7 @@ bool RoundMessages::test(Transport& transport) {
     message = pending_.back();
     pending_.pop_back();
     if (done.kind != Kind::Send && status.bytes != done.bytes)
-      fail(ErrorCode::Remote, "rank ", done.peer, " sent ", status.bytes, " bytes where ", done.bytes,
+      fail(ErrorCode::Mismatch, "rank ", done.peer, " sent ", status.bytes, " bytes where ", done.bytes,
            " were expected: the ranks called different collectives, or with different sizes");
     if (done.kind == Kind::Recv && acknowledge_)
       pending_.push_back(

@@ -347,7 +347,9 @@ void Liveness::compare_slow_calls(Heartbeat& watch) {
   for (const Open& one : open) groups.push_back({one.group, one.key});
   slow_calls_.look(
       groups, [&](News news) { watch.say(std::move(news), milliseconds(0)); },
-      [&](GroupState& group, const std::string& text) { open.front().engine->abort(group, text); });
+      [&](GroupState& group, const std::string& text) {
+        open.front().engine->abort(group, text, ErrorCode::Mismatch);
+      });
 }
 
 // A hash of the group's calls, times a weight for each member: the weights of all of them are 0 together.
@@ -370,13 +372,17 @@ std::uint64_t Liveness::checksum_of(const Open& open) {
 
 std::string Liveness::reached(const Open& open) {
   std::vector<std::string> fields = {open.key};
+  // What it has ended by then may be what another rank waits in, which called something else.
+  const bool trusted = !open.group->failed() || open.group->failure_code() != ErrorCode::Mismatch;
   const auto unfinished =
       static_cast<std::uint64_t>(open.unfinished);  // also those that only a caller carries
   for (int c = 0; c < kChannelCount; ++c) {
     const auto channel = static_cast<Channel>(c);
     const std::uint64_t next = open.group->sequence(channel);
-    fields.push_back(std::to_string(
-        std::min(next - std::min(next, unfinished), open.engine->first_unfinished(*open.group, channel))));
+    fields.push_back(std::to_string(!trusted
+                                        ? 0
+                                        : std::min(next - std::min(next, unfinished),
+                                                   open.engine->first_unfinished(*open.group, channel))));
   }
   return pack(fields);
 }

@@ -257,7 +257,8 @@ c10d::ErrorType MpiBackend::getError() {
   if (!group_->failed()) return c10d::ErrorType::SUCCESS;
   const ErrorCode code = group_->failure_code();
   if (code == ErrorCode::Timeout) return c10d::ErrorType::TIMEOUT;
-  return code == ErrorCode::Remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
+  return code == ErrorCode::Remote || code == ErrorCode::Mismatch ? c10d::ErrorType::REMOTE_ERROR
+                                                                  : c10d::ErrorType::COMM_ERROR;
 }
 
 void MpiBackend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {

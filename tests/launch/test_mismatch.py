@@ -1,8 +1,11 @@
-"""MPI_GDR_DEBUG=DETAIL: different calls are reported on every rank, with both sides named."""
+"""Different calls are reported on every rank, with both sides named.
+
+With MPI_GDR_DEBUG=DETAIL: before anything is sent."""
 
 import re
 from pathlib import Path
 
+import pytest
 from support import processes
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -34,3 +37,39 @@ def test_every_rank_names_both_sides(tmp_path):
         if rank != 1:
             assert re.search(r"^nothing: mpi-gdr: timed out .*; still waiting for rank 1; ", output, re.M)
         assert "others: [3.0, 3.0, 3.0]" in output
+
+
+NAMES = ["broadcast, roots", "broadcast, int64", "broadcast, int32", "scatter, roots"]
+NAMES += ["reduce, roots", "sum, max", "sizes", "collectives"]
+
+
+@pytest.mark.parametrize(
+    ("size", "variables"),
+    [
+        (2, {}),
+        (4, {}),
+        (2, {"MPI_GDR_SHM": "off"}),
+        (4, {"MPI_GDR_SHM": "off"}),
+        (4, {"MPI_GDR_RANKS_PER_NODE": "2"}),
+    ],
+    ids=["node-2", "node-4", "messages-2", "messages-4", "two levels"],
+)
+def test_different_calls_without_debugging(tmp_path, size, variables):
+    """By the next calls that compare, long before the timeout; what is equal goes on."""
+    results = processes.run_apart(
+        size, PROGRAMS / "differing.py", timeout=50, MPI_GDR_FLIGHT_DIR=str(tmp_path), **variables
+    )
+    for result in results:
+        output = result.expect(0)
+        assert "equal: no error" in output
+        assert "timed out" not in output
+        for name in NAMES:
+            named = r".*rank \d called \S+ #.*(this rank called|another call before it)"
+            assert re.search(rf"^{name}: \d+ calls: mpi-gdr: {named}", output, re.MULTILINE), name + output
+
+
+def test_a_difference_in_the_last_call_fails_the_job():
+    results = processes.run_apart(2, PROGRAMS / "differing.py", "last", timeout=50)
+    for result in results:
+        assert "the ranks of a group have called different collectives" in result.expect(121)
+        assert "Traceback" not in result.output

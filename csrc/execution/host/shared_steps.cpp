@@ -167,7 +167,7 @@ void SharedSteps::compare_use(int peer, std::uint64_t use) const {
     const CallRecord* const theirs = call(peer, at);
     const CallRecord* const ours = call(node_.rank(), at);
     if (theirs && ours && theirs->history != ours->history)
-      fail(ErrorCode::Remote, difference(peer, *theirs, *ours));
+      fail(ErrorCode::Mismatch, difference(peer, *theirs, *ours));
   }
 }
 
@@ -196,10 +196,10 @@ void SharedSteps::compare_counts(int peer) {
   const std::uint64_t sends = shown(here), expects = shown(binding_.send_counts.size() + here);
   constexpr const char* kReason = ": the ranks called different collectives, or with different sizes";
   if (sends != binding_.recv_counts[there])
-    fail(ErrorCode::Remote, "rank ", peer, " sends ", sends, " elements to this rank, where ",
+    fail(ErrorCode::Mismatch, "rank ", peer, " sends ", sends, " elements to this rank, where ",
          binding_.recv_counts[there], " were expected", kReason);
   if (expects != binding_.send_counts[there])
-    fail(ErrorCode::Remote, "rank ", peer, " expects ", expects, " elements from this rank, which sends ",
+    fail(ErrorCode::Mismatch, "rank ", peer, " expects ", expects, " elements from this rank, which sends ",
          binding_.send_counts[there], kReason);
 }
 

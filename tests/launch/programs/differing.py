@@ -1,0 +1,89 @@
+"""Ranks that call different collectives, each pair on a group of its own, all of them at once.
+
+argv: "last": only the last call before the end of the program differs."""
+
+import datetime
+import sys
+
+import torch
+import torch.distributed as dist
+
+CALLS_BEFORE = 20  # so many later calls of a group find the difference
+
+
+def uneven(group):
+    """Equal on all ranks, though none sends what another one sends."""
+    send = [(rank + other) % 3 for other in range(size)]
+    return dist.all_to_all_single(
+        torch.empty(sum(send)), torch.ones(sum(send)), send, send, group=group, async_op=True
+    )
+
+
+def scatter(group, root):
+    parts = [torch.full((6,), float(rank))] * size if rank == root else None
+    return dist.scatter(torch.empty(6), parts, root, group=group, async_op=True)
+
+
+def differing(odd):
+    """By name: what the ranks call; `odd` on one of them."""
+    ones, six = torch.ones(10), torch.arange(6.0)
+    moved = {
+        "broadcast, roots": lambda g: dist.broadcast(six, int(odd), group=g, async_op=True),
+        "broadcast, int64": lambda g: dist.broadcast(six.long() if odd else six, 0, group=g, async_op=True),
+        "broadcast, int32": lambda g: dist.broadcast(six.int() if odd else six, 0, group=g, async_op=True),
+        "scatter, roots": lambda g: scatter(g, int(odd)),
+    }
+    if sys.argv[1:] == ["last"]:
+        return {"broadcast, roots": moved["broadcast, roots"]}
+    return moved | {
+        "reduce, roots": lambda g: dist.reduce(six, int(odd), group=g, async_op=True),
+        "sum, max": lambda g: dist.all_reduce(
+            ones, dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM, group=g, async_op=True
+        ),
+        "sizes": lambda g: dist.all_reduce(torch.ones(1000 + odd), group=g, async_op=True),
+        "collectives": lambda g: (
+            dist.all_reduce(ones, group=g, async_op=True)
+            if odd
+            else dist.broadcast(ones, 0, group=g, async_op=True)
+        ),
+    }
+
+
+def outcome(work):
+    try:
+        work.wait()
+    except dist.DistBackendError as error:
+        return str(error)
+    return None
+
+
+dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=60))
+rank, size = dist.get_rank(), dist.get_world_size()
+cases = {"equal": uneven, **differing(rank == 1)}
+groups = {name: dist.new_group() for name in cases}
+for name, group in groups.items():
+    if name not in ("sizes", "sum, max"):  # the others are in use already
+        for work in [dist.all_reduce(torch.ones(3), group=group, async_op=True) for _ in range(3)]:
+            work.wait()
+if sys.argv[1:] == ["last"]:
+    cases["broadcast, roots"](groups["broadcast, roots"]).wait()
+    dist.destroy_process_group()
+    sys.exit()
+
+errors = {}
+works = {name: call(groups[name]) for name, call in cases.items()}
+for calls in range(1, CALLS_BEFORE + 1):
+    for name, work in works.items():
+        if error := outcome(work):
+            errors[name] = f"{calls} calls: {error}"
+    works = {}
+    for name in cases.keys() - errors.keys():
+        try:
+            works[name] = dist.all_reduce(torch.ones(3), group=groups[name], async_op=True)
+        except dist.DistBackendError as error:
+            errors[name] = f"{calls} calls: {error}"
+for name in cases:
+    print(f"{name}: {errors.get(name, 'no error')}")
+sys.stdout.flush()
+dist.barrier()
+dist.destroy_process_group()
