@@ -271,8 +271,8 @@ def added_variables(env: Mapping[str, str], size: int, ranks_per_node: int, core
     if "OMP_NUM_THREADS" not in env and size > 1:
         added["OMP_NUM_THREADS"] = "1"
     # MPICH's shared-memory collectives spin without giving up the core: 8 ms for 8 bytes with 4 ranks on 2
-    # cores. One variable has three names, see the CVAR documentation of MVAPICH.
-    names = [f"{prefix}_DEVICE_COLLECTIVES" for prefix in ("MPIR_CVAR", "MVP", "MPICH")]
+    # cores. One variable has several names, see the CVAR documentation of MVAPICH.
+    names = [f"{prefix}_DEVICE_COLLECTIVES" for prefix in ("MPIR_CVAR", "MPIR_PARAM", "MPICH", "MVP", "MV2")]
     if ranks_per_node > cores and not any(name in env for name in names):
         added[names[0]] = "none"
     return added

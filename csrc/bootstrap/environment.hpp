@@ -2,6 +2,8 @@
 // when the first process group is created.
 #pragma once
 
+#include <string>
+
 namespace mpigdr {
 
 // Removes what an MPI launcher set for this process or its parent: it belongs to another job, or to
@@ -20,6 +22,9 @@ void set_patient_environment();
 // For ranks that outnumber the cores: MPICH's default shared-memory collectives wait without yielding the
 // processor and become 100 times slower then. Values that the user has set stay.
 void set_oversubscribed_environment();
+
+// Whether the user has set a control variable of MPICH, by any of its names: the library reads them all.
+bool control_is_set(const std::string& name);
 
 // For jobs of one host: UCX, which would listen at every network interface, keeps to the loopback. Messages
 // inside the host are MPICH's, or go through shared memory, and need no network. False where the loopback is

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "bootstrap/host.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -77,6 +78,16 @@ bool launcher_covers(const std::vector<Proposal>& proposals) {
     seen[static_cast<std::size_t>(r)] = true;
   }
   return true;
+}
+
+// Ranks of one host share no /dev/shm: in containers of their own. Launchers take them for one node, and MPI
+// then waits for ever for who is not in its shared memory.
+bool containers_divide_a_host(const std::vector<Proposal>& proposals) {
+  std::map<std::string, std::string> identity_of_host;
+  for (const Proposal& p : proposals)
+    if (identity_of_host.emplace(p.host.substr(0, p.host.rfind('|')), p.host).first->second != p.host)
+      return true;
+  return false;
 }
 
 BootstrapMode mode_of(const std::string& text) {
@@ -231,7 +242,8 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
     }
     fail(ErrorCode::InvalidUsage, "MPI_GDR_BOOTSTRAP=launcher, but two ranks have the same launcher rank");
   }
-  if (request == BootstrapMode::Auto && covered && !elastic) return Bootstrap::Launcher;
+  const bool divided = family == MpiFamily::Mpich && containers_divide_a_host(proposals);
+  if (request == BootstrapMode::Auto && covered && !elastic && !divided) return Bootstrap::Launcher;
   if (size == 1) return Bootstrap::Singleton;
   if (const std::string found = launcher_in_environment();
       family == MpiFamily::OpenMpi && !found.empty() && !elastic)

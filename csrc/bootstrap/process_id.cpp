@@ -1,14 +1,17 @@
 #include "bootstrap/process_id.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "bootstrap/host.hpp"
 #include "common/fnv1a.hpp"
@@ -38,11 +41,18 @@ std::optional<ProcessStat> read_stat(std::int64_t pid) {
 
 constexpr const char* kAgentsMark = "TORCHELASTIC_RUN_ID";  // torchrun's agent gives it to what it starts
 
-// Whether a process was started with the variable, as far as it may be looked at.
-bool started_by_agent(std::int64_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/environ", std::ios::binary);
-  const std::string all = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
-  return all.find(std::string(1, '\0') + kAgentsMark + '=') != std::string::npos;
+// With what value of the variable a process was started. Nothing: without it, or it may not be looked at.
+std::optional<std::string> started_with(const std::string& process, const std::string& variable) {
+  std::ifstream file("/proc/" + process + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');)
+    if (entry.starts_with(variable + '=')) return entry.substr(variable.size() + 1);
+  return std::nullopt;
+}
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 }  // namespace
@@ -96,13 +106,45 @@ std::optional<ProcessId> torchrun_agent() {
   auto stat = read_stat(process.pid);
   for (int i = 0; i < kMostWrappers && stat && stat->parent > 1; ++i) {
     process.pid = stat->parent;
-    const bool wrapper = started_by_agent(process.pid);
+    const bool wrapper = started_with(std::to_string(process.pid), kAgentsMark).has_value();
     stat = read_stat(process.pid);
     if (wrapper) continue;
     process.started = stat ? stat->started : 0;
     return process.started ? std::optional(process) : std::nullopt;
   }
   return std::nullopt;
+}
+
+std::optional<double> start_of_pid_namespace() {
+  const auto first = read_stat(1);
+  if (!first || first->state == '?') return std::nullopt;
+  const double since_boot = static_cast<double>(first->started) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return seconds_of(CLOCK_REALTIME) - seconds_of(CLOCK_BOOTTIME) + since_boot;
+}
+
+bool launcher_is_hidden(const char* pmi_fd) {
+  ucred launcher{};
+  socklen_t size = sizeof launcher;
+  constexpr uid_t kNobody = static_cast<uid_t>(-1);  // of a socket of the network
+  return pmi_fd && ::getsockopt(std::atoi(pmi_fd), SOL_SOCKET, SO_PEERCRED, &launcher, &size) == 0 &&
+         launcher.pid == 0 && launcher.uid != kNobody;
+}
+
+bool sees_another_rank() {
+  const auto is_pid = [](const std::string& name) {
+    return name.find_first_not_of("0123456789") == std::string::npos;
+  };
+  for (const char* variable : {"PMI_RANK", "PMI_ID"}) {
+    const auto own = started_with("self", variable);
+    if (!own) continue;
+    std::error_code ended;
+    for (std::filesystem::directory_iterator at("/proc", ended), end; !ended && at != end;
+         at.increment(ended)) {
+      const std::string name = at->path().filename();
+      if (is_pid(name) && started_with(name, variable).value_or(*own) != *own) return true;
+    }
+  }
+  return false;
 }
 
 std::string describe(int rank, const ProcessId& process) {

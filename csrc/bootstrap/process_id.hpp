@@ -25,6 +25,16 @@ ProcessId own_process();
 // process, or its agent cannot be seen from here. Ask while it is there.
 std::optional<ProcessId> torchrun_agent();
 
+// When the first process of this PID namespace started, in seconds since the epoch. Nothing: not known.
+std::optional<double> start_of_pid_namespace();
+
+// Whether the process at the other end of the launcher's socket is in another PID namespace. `pmi_fd`:
+// PMI_FD.
+bool launcher_is_hidden(const char* pmi_fd);
+
+// Whether /proc shows a process that an MPI launcher started as another rank than this one.
+bool sees_another_rank();
+
 // "rank 3 (host n7, pid 4711)"
 std::string describe(int rank, const ProcessId& process);
 

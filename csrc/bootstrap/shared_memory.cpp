@@ -1,5 +1,7 @@
 #include "bootstrap/shared_memory.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -7,6 +9,7 @@
 #include <fstream>
 #include <set>
 
+#include "bootstrap/process_id.hpp"
 #include "common/rank_list.hpp"
 
 namespace mpigdr {
@@ -19,6 +22,29 @@ constexpr std::uint64_t kComfortablePerRank = 16 << 20;
 
 std::string comfortable(std::size_t ranks) {
   return std::to_string(ranks * kComfortablePerRank >> 20) + " MiB";
+}
+
+// Those that this process maps and that still have their names.
+std::set<std::string> mpich_files() {
+  // The kernel tells the name, so nothing has to be known of how MPICH makes it.
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> paths;
+  for (std::string line; std::getline(maps, line);) {
+    const auto at = line.find("/dev/shm/mpich_shm_");
+    // "/dev/shm/name (deleted)" has lost its name already, and another job's file may carry it now.
+    if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
+  }
+  return paths;
+}
+
+// Whether /dev/shm was made together with this PID namespace, or in it. Older kernels do not tell.
+bool shares_the_age_of_its_container() {
+  struct statx made{};
+  if (::statx(AT_FDCWD, "/dev/shm", 0, STATX_BTIME, &made) != 0 || !(made.stx_mask & STATX_BTIME))
+    return false;
+  constexpr double kBefore = 5;  // seconds: runtimes mount it, then start the first process
+  const auto start = start_of_pid_namespace();
+  return start && static_cast<double>(made.stx_btime.tv_sec) > *start - kBefore;
 }
 
 }  // namespace
@@ -66,16 +92,16 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
   return "";
 }
 
+std::string unshared_memory() {
+  if (mpich_files().empty() || !shares_the_age_of_its_container() || sees_another_rank()) return "";
+  return "this rank is in a container of its own with its own /dev/shm, and the launcher started other ranks "
+         "on this host, which MPI looks for there. Let the containers share /dev/shm (docker --ipc=host, "
+         "apptainer without --contain), or set MASTER_ADDR and MASTER_PORT for all ranks: MPI then starts "
+         "over torch's store and takes each container for a host";
+}
+
 void unlink_mpich_shared_memory() {
-  // The kernel tells the name, so nothing has to be known of how MPICH makes it.
-  std::ifstream maps("/proc/self/maps");
-  std::set<std::string> paths;
-  for (std::string line; std::getline(maps, line);) {
-    const auto at = line.find("/dev/shm/mpich_shm_");
-    // "/dev/shm/name (deleted)" has lost its name already, and another job's file may carry it now.
-    if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
-  }
-  for (const auto& path : paths) ::unlink(path.c_str());
+  for (const auto& path : mpich_files()) ::unlink(path.c_str());
 }
 
 }  // namespace mpigdr

@@ -24,6 +24,11 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
 // ranks of the job, or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
+// Why MPICH waits in this process for ranks of its host that cannot come, or "". Only where it is certain:
+// its file is mapped, no other rank is in this PID namespace, and /dev/shm is as new as that. For a rank
+// whose launcher_is_hidden() (process_id.hpp).
+std::string unshared_memory();
+
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when
 // all ranks of the node have attached, or when this process is about to end without them. Files not mapped
 // here are not touched.

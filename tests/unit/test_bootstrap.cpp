@@ -16,6 +16,7 @@
 #include "bootstrap/host.hpp"
 #include "bootstrap/launch_mode.hpp"
 #include "bootstrap/pmi_server.hpp"
+#include "bootstrap/process_id.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/shared_memory.hpp"
 #include "common/error.hpp"
@@ -191,6 +192,12 @@ TEST(launch_decision) {
   auto agent = proposal(l0);
   agent.elastic = true;
   CHECK(decide(family, {agent, proposal(l1)}) == Bootstrap::Store);
+  auto inside = proposal(l0), beside = proposal(l1);  // containers of one host, each with its /dev/shm
+  inside.host = "n1|boot|7";
+  beside.host = "n1|boot|8";
+  CHECK(decide(family, {inside, beside}) == Bootstrap::Store);
+  beside.host = "n2|boot|8";
+  CHECK(decide(family, {inside, beside}) == Bootstrap::Launcher);
   CHECK_THROWS(decide(MpiFamily::OpenMpi, {proposal({}), proposal({})}), Error, "mpirun -n 2");
   CHECK(decide(MpiFamily::OpenMpi, {proposal({})}) == Bootstrap::Singleton);
   auto forced = proposal({});
@@ -259,6 +266,32 @@ TEST(launcher_variables_are_read_and_scrubbed) {
   scrub_launcher_environment();
   for (const char* variable : {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"})
     CHECK(!getenv(variable));
+}
+
+TEST(the_launcher_is_seen_through_its_socket) {
+  int ends[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+  const int network = socket(AF_INET, SOCK_STREAM, 0);
+  for (const int fd : {ends[0], network, 987}) CHECK(!launcher_is_hidden(std::to_string(fd).c_str()));
+  CHECK(!launcher_is_hidden(nullptr));
+  for (const int fd : {ends[0], ends[1], network}) close(fd);
+}
+
+TEST(control_variables_of_the_user_stay) {
+  const std::string ours = "MPIR_CVAR_DEVICE_COLLECTIVES";
+  for (const std::string prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_"}) {
+    const std::string name = prefix + "DEVICE_COLLECTIVES";
+    setenv(name.c_str(), "all", 1);
+    CHECK(control_is_set("DEVICE_COLLECTIVES"));
+    set_oversubscribed_environment();
+    CHECK(name == ours || !getenv(ours.c_str()));
+    CHECK(std::string(getenv(name.c_str())) == "all");
+    unsetenv(name.c_str());
+  }
+  CHECK(!control_is_set("DEVICE_COLLECTIVES"));
+  set_oversubscribed_environment();
+  CHECK(std::string(getenv(ours.c_str())) == "none");
+  unsetenv(ours.c_str());
 }
 
 TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {

@@ -27,6 +27,7 @@ namespace {
 
 using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookEvery(100);
+constexpr std::chrono::seconds kContainersStart(4);  // the others' processes can be seen by then
 constexpr std::chrono::seconds kGrace(
     2);  // a peer's watchdog fires first, so that its rank can be named here
 
@@ -147,7 +148,11 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     }
     return text;
   };
-  auto lost = [processes, rank = o.rank] { return find_lost(processes, rank, false); };
+  const bool hidden = !o.store && here > 1 && launcher_is_hidden(std::getenv("PMI_FD"));
+  auto lost = [processes, rank = o.rank, hidden, patience = steady_clock::now() + kContainersStart] {
+    const std::string text = find_lost(processes, rank, false);
+    return text.empty() && hidden && steady_clock::now() > patience ? unshared_memory() : text;
+  };
   int provided = MPI_THREAD_SINGLE, code = MPI_SUCCESS;
   {
     Watchdog guard("MPI_Init_thread", deadline, o.rank, at_deadline, lost);

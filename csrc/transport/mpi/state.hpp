@@ -37,6 +37,10 @@ State& state();
 // Collective over all ranks, once MPI is initialised: State::base, sorted by torch's ranks, and its members.
 void find_members(const NetworkOptions& options);
 
+// Collective over the ranks of a node, when nothing else is on its way: MPI uses the kernel's copy
+// (process_vm_readv) between them only if all may read each other's memory, or the user wants it.
+void settle_kernel_copies(MPI_Comm node);
+
 inline int rank() { return state().rank; }
 inline int size() { return state().size; }
 

@@ -1,0 +1,63 @@
+// MPICH 5 sends messages inside a node by process_vm_readv, without a try; where the kernel refuses that
+// (seccomp, yama, a non-dumpable process, namespaces) the receive fails. So it is tried here, and switched
+// off.
+#include <mpi.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "bootstrap/environment.hpp"
+#include "common/log.hpp"
+#include "common/memory_file.hpp"
+#include "transport/mpi/state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+struct Place {
+  std::int64_t pid;
+  std::uint64_t address, value;
+};
+
+// In another PID namespace the pid is that of another process, or of none.
+bool can_read(const Place& place) {
+  std::uint64_t value = 0;
+  const iovec local{&value, sizeof value}, remote{reinterpret_cast<void*>(place.address), sizeof value};
+  return ::process_vm_readv(static_cast<pid_t>(place.pid), &local, 1, &remote, 1, 0) == sizeof value &&
+         value == place.value;
+}
+
+// False: the library has no such variable, or it cannot be set any more.
+bool set_control(const char* name, int value) {
+  int provided = 0, index = 0, count = 0;
+  if (MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) return false;
+  MPI_T_cvar_handle handle = MPI_T_CVAR_HANDLE_NULL;
+  const bool found = MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS &&
+                     MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS;
+  const bool set = found && count == 1 && MPI_T_cvar_write(handle, &value) == MPI_SUCCESS;
+  if (found) MPI_T_cvar_handle_free(&handle);
+  MPI_T_finalize();
+  return set;
+}
+
+}  // namespace
+
+void settle_kernel_copies(MPI_Comm node) {
+  int size = 0;
+  check(MPI_Comm_size(node, &size), "MPI_Comm_size");
+  static const std::uint64_t value = draw_nonce();
+  const Place mine{::getpid(), reinterpret_cast<std::uintptr_t>(&value), value};
+  std::vector<Place> all(static_cast<std::size_t>(size));
+  check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
+        "MPI_Allgather");
+  int allowed = std::all_of(all.begin(), all.end(), can_read);
+  check(MPI_Allreduce(MPI_IN_PLACE, &allowed, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
+  // Equal on all ranks of the node: MPICH loses a message whose receiver copies and whose sender does not.
+  if (allowed || control_is_set("CH4_CMA_ENABLE") || !set_control("MPIR_CVAR_CH4_CMA_ENABLE", 0)) return;
+  log(LogLevel::Info, "INIT", "the kernel refuses copies between ranks of this host: MPI does without");
+}
+
+}  // namespace mpigdr::mpi
