@@ -9,8 +9,11 @@ std::string text_of(const CallRecord& call) {
     return "a call that this release of mpi-gdr does not have";
   std::string text(name(call.collective));
   text += " #" + std::to_string(call.sequence);
-  if (call.collective == Collective::Barrier) return text;
-  if (call.collective != Collective::AllToAll) text += " of " + std::to_string(call.count) + " x";
+  if (call.collective == Collective::Barrier || call.collective == Collective::AllToAll) return text;
+  if (call.uneven)
+    text += " of uneven blocks of";
+  else
+    text += " of " + std::to_string(call.count) + " x";
   text += ' ' + std::string(call.dtype.begin(), std::find(call.dtype.begin(), call.dtype.end(), '\0'));
   if (reduces(call.collective)) text += ", op=" + std::string(name(call.op));
   if (has_root(call.collective)) text += ", root=" + std::to_string(call.root);

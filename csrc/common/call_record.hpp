@@ -16,10 +16,11 @@ struct CallRecord {
   // calls differs. The only member that is compared.
   std::uint64_t history = 0;
   std::uint64_t sequence = 0;
-  std::uint64_t count = 0;  // elements; of uneven blocks, a hash of their counts
+  std::uint64_t count = 0;  // elements
   std::int32_t root = 0;
   Collective collective = Collective::Barrier;
   ReduceOp op = ReduceOp::Sum;
+  bool uneven = false;           // blocks of as many elements as their counts say, which `history` holds
   std::array<char, 16> dtype{};  // as torch spells it, cut to what there is room for
 };
 

@@ -18,7 +18,7 @@ void copy_text(char (&to)[N], std::string_view text) {
 }
 
 CallHeader::Call call_of(const CollectiveSpec& spec) {
-  const CallRecord agreed = record_of(spec);
+  const CallRecord agreed = record_of(CollectiveCall{spec});
   return {agreed.collective, spec.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
 }
 

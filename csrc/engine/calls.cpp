@@ -38,12 +38,12 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-// More kinds than these find a difference no sooner: what two ranks call next differs as well.
+// Of few tags most go to the slots, which bound what runs at once. A difference that one of two kinds hides
+// is found by a later call: all that follow it differ, too.
 CollectiveTags::CollectiveTags(int max_tag) {
-  constexpr std::uint64_t kMostSlots = 16384;
   const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
-  slots = std::clamp<std::uint64_t>(all, 1, kMostSlots);
-  kinds = std::max<std::uint64_t>(all / slots, 1);
+  kinds = all < 512 ? 1 : std::clamp<std::uint64_t>(all / 4096, 2, 31);
+  slots = std::max<std::uint64_t>(all / kinds, 1);
 }
 
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group) {
@@ -80,35 +80,32 @@ void check(const std::vector<Call>& calls, const std::string& operation, const G
          " collectives in one coalesced operation: at most ", most, " are supported");
 }
 
-CallRecord record_of(const CollectiveSpec& spec, std::uint64_t sequence, std::uint64_t history,
-                     std::string_view dtype, std::uint64_t item) {
-  const bool pairwise =
-      spec.collective == Collective::AllToAll;  // what two ranks exchange is theirs to compare
-  if (dtype.empty()) {
-    dtype = name(spec.dtype);
-    item = item_size(spec.dtype);
-  }
+CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence, std::uint64_t history) {
+  const CollectiveSpec& spec = c.spec;
   CallRecord call;
   call.sequence = sequence;
   call.collective = spec.collective;
   if (reduces(spec.collective)) call.op = spec.op;
   if (has_root(spec.collective)) call.root = spec.root;
-  if (!pairwise) call.count = spec.count * item_size(spec.dtype) / item;
-  if (!spec.counts.empty()) {
+  // What two ranks of an all_to_all exchange is theirs to compare; nobody chose the dtype of no data.
+  std::uint64_t bytes = spec.collective == Collective::AllToAll ? 0 : spec.count * item_size(spec.dtype);
+  call.uneven = !spec.counts.empty();
+  if (call.uneven) {
     Fnv1a hash;
     hash.add(spec.counts.data(), spec.counts.size() * sizeof spec.counts[0]);
-    call.count = hash.value();
+    bytes = hash.value();
   }
-  dtype.copy(call.dtype.data(), call.dtype.size());
+  const bool named = !c.dtype.empty() && bytes != 0;
+  (named ? c.dtype : name(spec.dtype)).copy(call.dtype.data(), call.dtype.size());
+  call.count = bytes / (named ? c.item_size : item_size(spec.dtype));
   Fnv1a hash;
   hash.add_word(history);
   hash.add_word(sequence << 24 | static_cast<std::uint64_t>(call.collective) << 16 |
                 static_cast<std::uint64_t>(call.op) << 8 | static_cast<std::uint64_t>(spec.dtype));
   hash.add_word(static_cast<std::uint32_t>(call.root));
-  hash.add_word(call.count);
-  if (!pairwise)
-    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(call.dtype))
-      hash.add_word(word);
+  hash.add_word(bytes);
+  for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, 2>>(call.dtype))
+    hash.add_word(word);
   call.history = hash.value() ^ hash.value() >> 32;  // a product's low bits depend on few
   return call;
 }
@@ -123,9 +120,9 @@ std::uint64_t sequences_of(const Call& call) {
   return std::holds_alternative<ChainedCall>(call) ? 2 : 1;
 }
 
-const CollectiveSpec& spec_of(const Call& call) {
-  if (const auto* staged = std::get_if<ChainedCall>(&call)) return staged->first.spec;
-  return std::get<CollectiveCall>(call).spec;
+const CollectiveCall& collective_of(const Call& call) {
+  if (const auto* staged = std::get_if<ChainedCall>(&call)) return staged->first;
+  return std::get<CollectiveCall>(call);
 }
 
 std::uint64_t bytes_of(const Call& call) {

@@ -23,6 +23,10 @@ struct CollectiveCall {
   const void* input = nullptr;
   void* output = nullptr;
   double factor = 1.0;  // PreMulSum
+  // Of data that is only moved, for CallRecord: the dtype of the tensors, which lives forever, and its bytes.
+  // Empty: the same on all ranks.
+  std::string_view dtype = {};
+  std::uint64_t item_size = 1;
 };
 
 // Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
@@ -42,7 +46,8 @@ bool is_all_to_all(const Call& call);
 // How many sequence numbers, and with them tags, a call takes.
 std::uint64_t sequences_of(const Call& call);
 // What the ranks agree on; of a staged call, what it begins with. Not of messages.
-const CollectiveSpec& spec_of(const Call& call);
+const CollectiveCall& collective_of(const Call& call);
+inline const CollectiveSpec& spec_of(const Call& call) { return collective_of(call).spec; }
 // Throws InvalidUsage unless a group of this shape may run these calls, all collectives or all messages, as
 // one operation of this name.
 struct GroupShape {
@@ -63,12 +68,10 @@ struct CollectiveTags {
     return static_cast<int>(sequence % slots) * kTagsPerCollective + kHeaderTag;
   }
   std::uint64_t slots;  // sequence numbers before they repeat
-  std::uint64_t kinds;  // of calls of one sequence number
+  std::uint64_t kinds;  // of calls of one sequence number; 1: differing ones match
 };
-// What all ranks must call alike, the rest of it is zero; `history` of the calls before. `dtype` is torch's,
-// of elements of so many bytes; empty: that of the spec.
-CallRecord record_of(const CollectiveSpec& spec, std::uint64_t sequence = 0, std::uint64_t history = 0,
-                     std::string_view dtype = {}, std::uint64_t item = 1);
+// What all ranks must call alike, the rest of it is zero. `history` of the calls before.
+CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
 // That this rank brings in; of a message, all of it.
 std::uint64_t bytes_of(const Call& call);
 // Bytes of the larger of the two buffers that this rank may touch.

@@ -183,6 +183,7 @@ OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options,
   const auto channel = static_cast<int>(operation->info().channel);
   next_sequence_[channel] += operation->info().sequences;
   counters_[channel] = counters;
+  history_[channel] = counters.history;
   if (options.stream) {
     // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
     // messages.
@@ -202,7 +203,7 @@ Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];
     if (sequences_of(call)) {
-      place.call = record_of(spec_of(call), sequence, counters.history, info.dtype, info.item_size);
+      info.call = place.call = record_of(collective_of(call), sequence, counters.history);
       counters.history = place.call.history;
       record(info.channel, sequence) = place.call;
     }

@@ -8,6 +8,7 @@ namespace {
 // What a member sent before it left may still be under way for so long.
 constexpr std::chrono::seconds kDepartureGrace(1);
 constexpr std::chrono::milliseconds kSlow(2000);
+constexpr int kMostAnnouncers = 32;
 
 // No two running operations share a tag, however many the user allows and however few tags the transport has.
 std::uint64_t most_in_flight(const GroupOptions& options, int max_tag, bool one_by_one) {
@@ -23,7 +24,7 @@ GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transpor
       size_(transport_->size()),
       max_tag_(transport_->max_tag()),
       windows_(most_in_flight(options_, max_tag_, one_by_one)),
-      slow_after_(kSlow + std::min(rank_, 32) * kSlow / 8) {}
+      slow_after_(rank_ > kMostAnnouncers ? Clock::duration::max() / 4 : kSlow + rank_ * kSlow / 8) {}
 
 GroupState::~GroupState() {
   // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
@@ -103,8 +104,7 @@ std::uint64_t GroupState::sequence(Channel channel) const {
 
 std::uint64_t GroupState::history(Channel channel) const {
   std::lock_guard lock(issue_mutex_);
-  const std::uint64_t next = next_sequence_[static_cast<int>(channel)];
-  return next ? records_[static_cast<std::size_t>(channel)][(next - 1) % kRecords].history : 0;
+  return history_[static_cast<std::size_t>(channel)];
 }
 
 std::optional<CallRecord> GroupState::called(Channel channel, std::uint64_t sequence) const {

@@ -123,8 +123,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::uint64_t sequence(Channel channel) const;
   // CallRecord::history of the last of them; 0: none.
   std::uint64_t history(Channel channel) const;
-  // What this rank has called as number `sequence`, or later in its place; nothing: not issued yet, or a
-  // thread is just issuing. Does not wait.
+  // What this rank has called as number `sequence`, or another number in its place; nothing: not issued yet,
+  // or a thread is just issuing. Does not wait.
   std::optional<CallRecord> called(Channel channel, std::uint64_t sequence) const;
   // Issued and not finished.
   int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
@@ -135,11 +135,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void shut();
   // These three with the progress role.
   Windows& windows() { return windows_; }
-  // True once for an operation that has been outstanding for so long, and then after twice that time: waits
-  // may be usual in this group. Lower ranks first: one announcement is enough.
-  bool is_slow(Clock::duration outstanding) {
-    if (outstanding < slow_after_) return false;
-    slow_after_ *= 2;
+  // True once for a collective that has been outstanding for so long, and then after twice that time, up to a
+  // quarter of its timeout: waits may be usual in this group. Lower ranks first: one announcement is enough.
+  bool is_slow(const OperationInfo& info, Clock::time_point now) {
+    if (now - info.issued < slow_after_ || info.sequences == 0) return false;
+    slow_after_ = std::max(slow_after_, std::min(2 * slow_after_, (info.deadline - info.issued) / 4));
     return true;
   }
   // Because of whom this operation, which has not ended, never will.
@@ -163,13 +163,15 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   mutable std::mutex issue_mutex_;  // sequence numbers, and their order into the engine
   bool shut_ = false;
   std::array<std::uint64_t, kChannelCount> next_sequence_{};
+  std::array<std::uint64_t, kChannelCount> history_{};  // CallRecord::history of the last collective
   // Of the last kRecords collectives of a channel, and of what is being issued; with issue_mutex_.
   CallRecord& record(Channel channel, std::uint64_t sequence) {
     return records_[static_cast<std::size_t>(channel)][sequence % kRecords];
   }
 
  private:
-  // A rank is ahead of another one by the window, and by 16 calls that wait for nobody, at most.
+  // As far as another rank can be behind in what has begun: the window, and 16 calls that wait for nobody. A
+  // call that more have been issued behind is not compared.
   static constexpr std::uint64_t kRecords = 64;
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // all up to departures_

@@ -43,6 +43,7 @@ struct OperationInfo : Description {
   std::uint64_t sequence = 0;   // first one of the channel that it uses
   std::uint64_t sequences = 0;  // how many; 0 for point-to-point
   std::uint32_t messages = 0;   // how many; 0 for collectives
+  CallRecord call;              // of collectives, the last one
   std::uint64_t bytes = 0;      // this rank's contribution
   Clock::time_point issued, deadline;
 };

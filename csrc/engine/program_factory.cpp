@@ -110,7 +110,7 @@ std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, 
   const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.topology);
   // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
   // among the uses of slots, for the same reason: it goes through the transport.
-  return run_schedule(plan, c, channel, record_of(c.spec, first.sequence + 1, first.history),
+  return run_schedule(plan, c, channel, record_of(c, first.sequence + 1, first.history),
                       plan.schedule->one_way && sends_anything(c.spec), 0);
 }
 

@@ -284,7 +284,7 @@ void Job::finalize(const std::string& failure) noexcept {
   if (stuck) skip_other_exit_handlers();  // but for the later ones, which run first
   const auto start = Clock::now();
   bool told = false;
-  std::uint64_t sum = liveness_.checksum_of_calls();
+  std::optional<std::uint64_t> sum = liveness_.checksum_of_calls();
   const bool finalized = network_.finalize(orderly && failure.empty(), sum, [&] {
     // Most ranks come within this time, and need no word from anyone.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
@@ -301,7 +301,7 @@ void Job::finalize(const std::string& failure) noexcept {
   if (!unsettled.empty())
     end_with_failure("it ignored a failed process group (" + unsettled +
                      "; call destroy_process_group or abort after a failure that is no error of the job)");
-  else if (sum != 0)
+  else if (sum.value_or(0) != 0)
     end_with_failure(
         "the ranks of a group have called different collectives, with no later call that would have compared "
         "them; MPI_GDR_DEBUG=DETAIL names them");

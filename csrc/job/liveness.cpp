@@ -121,7 +121,10 @@ void Liveness::closed(const GroupState& group) {
   for (const Open& open : open_groups())
     if (open.group.get() == &group) {
       std::string fields = reached(open);
-      if (!group.failed()) checksum_.fetch_add(checksum_of(open), std::memory_order_relaxed);
+      if (group.failed())
+        comparable_.store(false, std::memory_order_relaxed);
+      else
+        checksum_.fetch_add(checksum_of(open), std::memory_order_relaxed);
       const std::lock_guard lock(mutex_);
       closed_.push_back(std::move(fields));
       if (closed_.size() > kRemembered) closed_.pop_front();
@@ -342,6 +345,7 @@ void Liveness::on_tick() {
 }
 
 void Liveness::compare_slow_calls(Heartbeat& watch) {
+  if (slow_calls_.idle()) return;
   const std::vector<Open> open = open_groups();
   std::vector<SlowCalls::Group> groups;
   for (const Open& one : open) groups.push_back({one.group, one.key});

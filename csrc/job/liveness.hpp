@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,9 +67,12 @@ class Liveness {
 
   SlowCalls& slow_calls() { return slow_calls_; }
 
-  // Of all groups that were closed without a failure: the sum over the ranks is 0, or some ranks of a group
-  // have called different collectives.
-  std::uint64_t checksum_of_calls() const { return checksum_.load(std::memory_order_relaxed); }
+  // Of all groups that were closed: the sum over the ranks is 0, or some ranks of a group have called
+  // different collectives. Nothing where one had failed.
+  std::optional<std::uint64_t> checksum_of_calls() const {
+    if (!comparable_.load(std::memory_order_relaxed)) return std::nullopt;
+    return checksum_.load(std::memory_order_relaxed);
+  }
 
   // This process ends: from now on news changes no group any more. `why` completes "rank 3 has left the job:
   // ". The sentence is made now and sent by farewell().
@@ -123,6 +127,7 @@ class Liveness {
   BlockingCalls blocking_;
   SlowCalls slow_calls_;
   std::atomic<std::uint64_t> checksum_{0};
+  std::atomic<bool> comparable_{true};
   mutable std::mutex mutex_;  // all below
   std::shared_ptr<Heartbeat> heartbeat_;
   std::vector<Entry> groups_;

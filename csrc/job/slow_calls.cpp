@@ -8,6 +8,7 @@ namespace mpigdr {
 namespace {
 
 constexpr std::size_t kMost = 64;  // kept of each kind
+constexpr int kMostAnnouncements = 512;
 
 template <typename T>
 void keep(std::deque<T>& all, T one) {
@@ -27,6 +28,7 @@ std::string SlowCalls::pack_call(const Call& c) {
                std::to_string(c.call.root),
                std::to_string(static_cast<int>(c.call.collective)),
                std::to_string(static_cast<int>(c.call.op)),
+               c.call.uneven ? "1" : "0",
                {c.call.dtype.begin(), c.call.dtype.end()}});
 }
 
@@ -42,57 +44,61 @@ SlowCalls::Call SlowCalls::unpack_call(const std::string& details) {
   c.call.root = record.number<std::int32_t>("root");
   c.call.collective = static_cast<Collective>(record.number<int>("collective", 0, kCollectiveCount - 1));
   c.call.op = static_cast<ReduceOp>(record.number<int>("operation", 0, kReduceOpCount - 1));
+  c.call.uneven = record.flag("uneven");
   record.text("dtype").copy(c.call.dtype.data(), c.call.dtype.size());
   record.end();
   return c;
 }
 
 void SlowCalls::note(const Operation& operation) {
-  const OperationInfo& info = operation.info();
-  if (info.sequences == 0) return;
   const std::lock_guard lock(mutex_);
-  keep(noted_, {&operation.group(), info.channel, info.sequence + info.sequences - 1});
+  keep(noted_, {&operation.group(), operation.info().channel, operation.info().call});
 }
 
 void SlowCalls::hear(const News& news) {
   Call call = unpack_call(news.details);
   const std::lock_guard lock(mutex_);
+  ++announcements_;
   keep(announced_, call);
   keep(heard_, std::move(call));
 }
 
-void SlowCalls::look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
-                     const std::function<void(GroupState&, const std::string&)>& differs) {
-  std::deque<Noted> noted;
-  std::deque<Call> heard;
-  {
-    const std::lock_guard lock(mutex_);
-    noted.swap(noted_);
-    heard.swap(heard_);
-  }
-  for (const Noted& slow : noted) {
+bool SlowCalls::idle() {
+  const std::lock_guard lock(mutex_);
+  return noted_.empty() && heard_.empty();
+}
+
+std::vector<News> SlowCalls::announcements(const std::vector<Group>& groups) {
+  std::vector<News> all;
+  const std::lock_guard lock(mutex_);
+  for (const Noted& slow : noted_) {
     const auto group =
         std::ranges::find_if(groups, [&](const Group& g) { return g.state.get() == slow.group; });
-    if (group == groups.end()) continue;
-    const auto record = group->state->called(slow.channel, slow.sequence);
-    const std::lock_guard lock(mutex_);
-    if (!record) {
-      keep(noted_, slow);  // asked again
-      continue;
-    }
-    Call call{group->key, group->state->rank(), slow.channel, *record};
+    if (group == groups.end() || announcements_ >= kMostAnnouncements) continue;
+    Call call{group->key, group->state->rank(), slow.channel, slow.call};
     if (std::ranges::any_of(announced_, [&](const Call& other) {
           return other.key == call.key && other.channel == call.channel &&
                  other.call.history == call.call.history;
         }))
       continue;
-    News news{News::Kind::Slow,
-              {},
-              "rank " + std::to_string(call.rank) + " of group " + group->state->name() + " waits in " +
-                  text_of(call.call)};
+    News& news = all.emplace_back(News{News::Kind::Slow, {}, ""});
+    news.text = "rank " + std::to_string(call.rank) + " of group " + group->state->name() + " waits in " +
+                text_of(call.call);
     news.details = pack_call(call);
+    ++announcements_;
     keep(announced_, std::move(call));
-    announce(std::move(news));
+  }
+  noted_.clear();
+  return all;
+}
+
+void SlowCalls::look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
+                     const std::function<void(GroupState&, const std::string&)>& differs) {
+  for (News& news : announcements(groups)) announce(std::move(news));
+  std::deque<Call> heard;
+  {
+    const std::lock_guard lock(mutex_);
+    heard.swap(heard_);
   }
   for (const Call& call : heard) {
     const auto group = std::ranges::find_if(groups, [&](const Group& g) { return g.key == call.key; });

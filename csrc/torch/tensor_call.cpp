@@ -115,7 +115,13 @@ void* TensorCall::writable(at::TensorList tensors, bool keeps) {
 }
 
 void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output, double factor) {
-  calls.emplace_back(CollectiveCall{spec, input, output, factor});
+  CollectiveCall call{spec, input, output, factor};
+  const std::vector<at::Tensor>& tensors = inputs.empty() ? outputs : inputs;
+  if (!reduces(spec.collective) && !tensors.empty()) {
+    call.dtype = dtype_name(tensors.back().scalar_type());
+    call.item_size = tensors.back().element_size();
+  }
+  calls.emplace_back(std::move(call));
   if (reduces(spec.collective)) detail.op = mpigdr::name(spec.op);
   if (has_root(spec.collective)) detail.root = spec.root;
 }

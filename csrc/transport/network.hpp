@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,9 +72,9 @@ class Network {
   // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
   // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
   // one of them. `missing` is asked now and then while this rank waits: text means that some rank will never
-  // come. True if the network was ended by this call. `sum` becomes its sum over the ranks, or 0 where not
-  // all of them came in order. Never throws.
-  virtual bool finalize(bool orderly, std::uint64_t& sum,
+  // come. True if the network was ended by this call. `sum` becomes its sum over the ranks, or
+  // nothing where some have none or do not come in order. Never throws.
+  virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
   // An operation failed or was given up: peers may be gone, and finalize() would wait for them. `why`, a

@@ -73,3 +73,9 @@ def test_a_difference_in_the_last_call_fails_the_job():
     for result in results:
         assert "the ranks of a group have called different collectives" in result.expect(121)
         assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("variables", [{}, {"MPI_GDR_SHM": "off"}], ids=["node", "messages"])
+def test_legal_calls_are_no_difference(variables):
+    for result in processes.run_apart(3, PROGRAMS / "legal.py", timeout=50, **variables):
+        assert "legal" in result.expect(0)

@@ -58,9 +58,9 @@ class LoopbackNetwork final : public Network {
     members_ = members;
   }
   bool ends_here() const noexcept override { return started_; }
-  bool finalize(bool orderly, std::uint64_t& sum,
+  bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override {
-    sum = 0;
+    sum.reset();
     return started_ && orderly && !failed() && (!missing || missing().empty());
   }
   void mark_failed(const char* why) noexcept override {

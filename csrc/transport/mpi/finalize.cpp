@@ -96,12 +96,12 @@ bool MpiNetwork::ends_here() const noexcept {
          !mpi_is_finalized();
 }
 
-bool MpiNetwork::finalize(bool orderly, std::uint64_t& sum,
+bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
                           const std::function<std::string()>& missing) noexcept {
   State& s = state();
-  static Sums sums;  // and how many ranks end otherwise
-  sums = {sum, orderly ? std::uint64_t{0} : std::uint64_t{1}};
-  sum = 0;
+  static Sums sums;  // and how many ranks have none
+  sums = {sum.value_or(0), orderly && sum ? std::uint64_t{0} : std::uint64_t{1}};
+  sum.reset();
   if (!ends_here()) return false;
   const auto end_without = [&] {
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);

@@ -23,7 +23,7 @@ class MpiNetwork final : public Network {
   // Calls MPI_Finalize if start() had started MPI, nothing failed, this is no forked child, and all ranks
   // come here in time (under a launcher: rendezvous_timeout, since launchers may end a job of which one rank
   // left early). Otherwise it leaves MPI as it is. Ends the process if MPI_Finalize hangs.
-  bool finalize(bool orderly, std::uint64_t& sum,
+  bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override;
   bool ends_here() const noexcept override;
   void mark_failed(const char* why) noexcept override;
