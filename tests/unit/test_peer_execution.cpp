@@ -168,7 +168,7 @@ TEST(calls_that_differ_are_told_apart) {
     try {
       while (!execution.advance()) std::this_thread::yield();
     } catch (const Error& error) {
-      told = error.code() == ErrorCode::Remote && std::strstr(error.what(), "another call");
+      told = error.code() == ErrorCode::Mismatch && std::strstr(error.what(), "another call");
     }
     CHECK(told);
     for (DeviceQueue* queue : rank.queues) queue->synchronize();

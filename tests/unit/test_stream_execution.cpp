@@ -303,7 +303,7 @@ TEST(a_peer_that_sends_less_is_an_error) {
       }
     });
   } catch (const Error& error) {
-    threw = error.code() == ErrorCode::Remote &&
+    threw = error.code() == ErrorCode::Mismatch &&
             std::strstr(error.what(), "rank 1 sent 12 bytes where 16 were expected");
   }
   CHECK(threw);
