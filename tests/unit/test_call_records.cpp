@@ -1,0 +1,178 @@
+// What ranks compare of their collectives: records, tags, and announcements of calls that are slow.
+#include "job/slow_calls.hpp"
+#include "shared_calls.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+CollectiveCall moved(std::string_view dtype, std::uint64_t count, std::uint64_t item) {
+  CollectiveCall call;
+  call.spec = {Collective::Broadcast, 0, 2};
+  call.spec.count = count * item;
+  call.dtype = dtype;
+  call.item_size = item;
+  return call;
+}
+
+// A broadcast on each rank of a world whose messages have many tags; `change` makes of it what rank 1 calls.
+struct Slow {
+  explicit Slow(const std::function<void(CollectiveCall&)>& change) {
+    world.run([&](int r) {
+      auto& b = *new Buffers;  // the engine leaks what a failed operation works on
+      CollectiveCall call = call_of(Collective::AllReduce, r, 2, 1000, 0, b, false);
+      if (r == 1) change(call);
+      operations[static_cast<std::size_t>(r)] = world.ranks[r].group->issue({call}, named("it", {}));
+    });
+  }
+  std::vector<SlowCalls::Group> groups(int r) { return {{world.ranks[r].group, "key"}}; }
+  // What rank 0 announces, and what rank 1 finds when it hears it.
+  std::vector<News> announced() {
+    std::vector<News> all;
+    of_rank[0].note(*operations[0]);
+    of_rank[0].look(groups(0), [&](News news) { all.push_back(std::move(news)); }, [](auto&, auto&) {});
+    return all;
+  }
+  std::string found(const News& news) {
+    std::string text;
+    of_rank[1].hear(news);
+    of_rank[1].look(groups(1), [](News) {}, [&](GroupState&, const std::string& why) { text = why; });
+    return text;
+  }
+
+  World world{2, {.loopback = {.max_tag = (1 << 28) - 1}}};
+  OperationPtr operations[2];
+  SlowCalls of_rank[2];
+};
+
+}  // namespace
+
+TEST(a_record_tells_what_all_ranks_must_call_alike) {
+  const std::uint64_t here = record_of(moved("float32", 10, 4), 5, 1).history;
+  CHECK(here == record_of(moved("float32", 10, 4), 5, 1).history);
+  CHECK(here != record_of(moved("int32", 10, 4), 5, 1).history);
+  CHECK(here != record_of(moved("float32", 11, 4), 5, 1).history);
+  CHECK(here != record_of(moved("float32", 10, 4), 6, 1).history);
+  CHECK(here != record_of(moved("float32", 10, 4), 5, 2).history);  // an earlier call
+  CHECK(text_of(record_of(moved("float32", 10, 4), 5)) == "broadcast #5 of 10 x float32, root=0");
+  // Nobody chose the dtype of no data.
+  CHECK(record_of(moved("float32", 0, 4)).history == record_of(moved("int64", 0, 8)).history);
+  CollectiveCall uneven;
+  uneven.spec = {Collective::AllGather, 0, 2};
+  uneven.spec.counts = {1, 2};
+  CHECK(text_of(record_of(uneven)) == "all_gather #0 of uneven blocks of uint8");
+}
+
+TEST(text_of_a_record_is_safe_whatever_another_process_writes) {
+  CallRecord call;
+  std::memset(static_cast<void*>(&call), 0xff, sizeof call);
+  call.uneven = false;
+  CHECK(!text_of(call).empty());
+  call.collective = Collective::Broadcast;
+  call.op = ReduceOp::Sum;
+  CHECK(text_of(call).size() < 120);  // of a dtype without an end
+}
+
+TEST(tags_tell_calls_apart_as_far_as_there_are_tags) {
+  for (const int max_tag : {32767, (1 << 20) - 1, (1 << 28) - 1, std::numeric_limits<int>::max() - 1}) {
+    const CollectiveTags tags(max_tag);
+    CHECK(tags.kinds >= 2 && tags.slots >= 256);
+    CallRecord call;
+    for (const std::uint64_t history : {std::uint64_t{0}, UINT64_MAX, UINT64_MAX / 3})
+      for (const std::uint64_t sequence : {std::uint64_t{0}, tags.slots - 1, UINT64_MAX}) {
+        call.history = history;
+        call.sequence = sequence;
+        CHECK(tags.base(call) >= 0 && tags.base(call) <= max_tag - kTagsPerCollective + 1);
+        CHECK(tags.header(sequence) >= 0 && tags.header(sequence) <= max_tag);
+      }
+    CallRecord other = call;
+    ++other.history;
+    CHECK(tags.base(call) != tags.base(other));
+  }
+}
+
+TEST(a_slow_call_is_announced_and_compared) {
+  Slow differs([](CollectiveCall& call) { call.spec.op = ReduceOp::Max; });
+  const auto news = differs.announced();
+  CHECK(news.size() == 1 && news[0].kind == News::Kind::Slow);
+  CHECK(contains(news[0].text, "waits in all_reduce #0 of 1000 x float32, op=sum"));
+  const std::string text = differs.found(news[0]);
+  CHECK(contains(text, "rank 0 called all_reduce #0 of 1000 x float32, op=sum, this rank called"));
+  CHECK(contains(text, "op=max"));
+  // Through the strings that travel.
+  const auto parsed = parse_news(serialise([&] {
+                                   News copy = news[0];
+                                   copy.ranks = {0};
+                                   return copy;
+                                 }()),
+                                 2);
+  CHECK(parsed && parsed->details == news[0].details);
+  CHECK(differs.announced().empty());  // once
+}
+
+TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
+  Slow equal([](CollectiveCall&) {});
+  const auto news = equal.announced();
+  CHECK(news.size() == 1);
+  CHECK(equal.found(news[0]).empty());
+  // Rank 1 has heard of the same call: it says nothing itself.
+  std::size_t said = 0;
+  equal.of_rank[1].note(*equal.operations[1]);
+  equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
+  CHECK(said == 0);
+  SlowCalls stranger;
+  stranger.hear(news[0]);
+  stranger.look({}, [](News) {}, [](auto&, auto&) { CHECK(false); });
+  CHECK(stranger.idle());
+}
+
+TEST(a_call_that_this_rank_has_yet_to_issue_is_compared_later) {
+  World world(2, {.loopback = {.max_tag = (1 << 28) - 1}});
+  Buffers b[2];
+  const CollectiveCall call = call_of(Collective::AllReduce, 0, 2, 1000, 0, b[0], false);
+  const OperationPtr first = world.ranks[0].group->issue({call}, named("it", {}));
+  SlowCalls mine, theirs;
+  std::vector<News> news;
+  mine.note(*first);
+  mine.look(
+      {{world.ranks[0].group, "key"}}, [&](News one) { news.push_back(std::move(one)); },
+      [](auto&, auto&) {});
+  std::string text;
+  const auto look = [&] {
+    theirs.look(
+        {{world.ranks[1].group, "key"}}, [](News) {},
+        [&](GroupState&, const std::string& why) { text = why; });
+  };
+  theirs.hear(news.at(0));
+  look();
+  CHECK(text.empty() && !theirs.idle());
+  CollectiveCall other = call_of(Collective::AllReduce, 1, 2, 999, 0, b[1], false);
+  const OperationPtr second = world.ranks[1].group->issue({other}, named("it", {}));
+  look();
+  CHECK(contains(text, "this rank called all_reduce #0 of 999 x float32"));
+  for (const int r : {0, 1}) world.ranks[r].engine->abort(*world.ranks[r].group, "the test is over");
+  CHECK_THROWS(world.ranks[0].engine->wait(*first), Error, "the test is over");
+  CHECK_THROWS(world.ranks[1].engine->wait(*second), Error, "the test is over");
+}
+
+// All ranks of a job share the room for news.
+TEST(announcements_have_an_end) {
+  Slow slow([](CollectiveCall&) {});
+  News news = slow.announced().at(0);
+  for (int i = 0; i < 600; ++i) slow.of_rank[1].hear(news);
+  slow.of_rank[1].look({}, [](News) {}, [](auto&, auto&) {});
+  std::size_t said = 0;
+  SlowCalls& full = slow.of_rank[1];
+  full.note(*slow.operations[1]);
+  full.look(slow.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});
+  CHECK(said == 0);
+}
+
+// Operations that differ are leaked on purpose: a peer may still write to their buffers.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
+  return "detect_leaks=0";
+}
+
+UNIT_MAIN()
