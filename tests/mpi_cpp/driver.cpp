@@ -46,6 +46,13 @@ void start(NetworkOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   mpi::network().start(o);
 }
 
+// The sum over the ranks of this rank's number from 1, if all came in order.
+std::optional<std::uint64_t> finalize() {
+  std::optional<std::uint64_t> sum = my_rank + 1;
+  mpi::network().finalize(true, sum, {});
+  return sum;
+}
+
 std::unique_ptr<Transport> world(int tag = 1, bool accelerator = true) {
   std::vector<int> ranks(my_size);
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -113,7 +120,8 @@ void basic() {
   auto last = world(2, false);
   wait(*last, last->istart_native(Channel::PointToPoint, {Collective::Barrier}));
   if (my_rank == 0 && std::getenv("LOSE_STORE")) std::filesystem::remove_all(store_dir);
-  mpi::network().finalize();
+  const auto total = finalize();
+  REQUIRE(total && *total == static_cast<std::uint64_t>(my_size) * (my_size + 1) / 2);
   REQUIRE(mpi::info().finalized);
 }
 
@@ -125,7 +133,7 @@ void reordered() {
   REQUIRE(t->rank() == my_rank && mpi::info().bootstrap.rfind("launcher", 0) == 0);
   point_to_point(*t);
   t->close();
-  mpi::network().finalize();
+  finalize();
 }
 
 // MPI was initialised by somebody else: with LEVEL=multiple it is taken over and left alone, else refused.
@@ -146,7 +154,7 @@ void existing() {
     auto t = world();
     point_to_point(*t);
     t->close();
-    mpi::network().finalize();
+    finalize();
     REQUIRE(!mpi::info().finalized);
   }
   MPI_Finalize();
@@ -189,7 +197,7 @@ void aborts() {
   meet("started");
   if (my_rank == 0) MPI_Abort(MPI_COMM_WORLD, 42);
   mpi::network().mark_failed("as a test");
-  mpi::network().finalize();
+  finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
@@ -205,7 +213,7 @@ void killed() {
   t->abandon(r);
   REQUIRE(t->test(r));
   t->close();
-  mpi::network().finalize();
+  finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
@@ -217,7 +225,7 @@ void leaves_early() {
   start(o);
   meet("started");
   if (my_rank == my_size - 1) return;
-  mpi::network().finalize();
+  finalize();
   REQUIRE(!mpi::info().finalized);
 }
 
@@ -228,7 +236,7 @@ void forks() {
   auto fork_and_exit = [] {
     const pid_t child = fork();
     if (child == 0) {
-      mpi::network().finalize();
+      finalize();
       std::exit(contains(message_of([] { start(); }), "fork") ? 0 : 71);
     }
     int status = -1;
@@ -238,7 +246,7 @@ void forks() {
   fork_and_exit();
   point_to_point(*t);
   t->close();
-  mpi::network().finalize();
+  finalize();
   fork_and_exit();
 }
 
