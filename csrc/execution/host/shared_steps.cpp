@@ -64,7 +64,7 @@ bool SharedSteps::begin() {
     shm::Slot& own = slot(node_.rank());
     own.input = reinterpret_cast<std::uintptr_t>(binding_.input);
     own.output = reinterpret_cast<std::uintptr_t>(binding_.output);
-    own.calls[generation_ % 2] = binding_.call;
+    node_.record(node_.rank(), channel_, number_, generation_) = binding_.call;
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
     own.begun.store(generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0), std::memory_order_release);
@@ -161,7 +161,8 @@ void SharedSteps::compare_use(int peer, std::uint64_t use) const {
   const auto call = [&](int rank, std::uint64_t at) -> const CallRecord* {
     const shm::Slot& slot = use_slot(rank, at);
     const bool begun = slot.begun.load(std::memory_order_acquire) >> 1 >= generation_of(at);
-    return begun ? &slot.calls[generation_of(at) % 2] : nullptr;
+    return begun ? &node_.record(rank, channel_, static_cast<int>(at % shm::kSlots), generation_of(at))
+                 : nullptr;
   };
   for (std::uint64_t at = use_ - std::min<std::uint64_t>(use_, shm::kSlots); at <= use; ++at) {
     const CallRecord* const theirs = call(peer, at);

@@ -33,7 +33,9 @@ struct Header {
 };
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSlotsBytes = (kSlotChannels * kSlots * sizeof(Slot) + kPage - 1) / kPage * kPage;
+constexpr std::size_t kAllSlots = std::size_t{kSlotChannels} * kSlots;
+constexpr std::size_t kRecordsBytes = kAllSlots * 2 * sizeof(CallRecord);  // behind the slots
+constexpr std::size_t kSlotsBytes = (kAllSlots * sizeof(Slot) + kRecordsBytes + kPage - 1) / kPage * kPage;
 constexpr std::size_t kStagingStart = kPage + kSlotsBytes;
 constexpr std::size_t kMessagesStart = kStagingStart + std::size_t{kSlotChannels} * kSlots * kStagingBytes;
 static_assert(sizeof(Header) <= kPage);
@@ -95,8 +97,9 @@ Segment::Segment(const Arena* arena, std::size_t message_bytes)
   Header* const made = new (file_.memory) Header;
   made->nonce = nonce_;
   made->magic = kMagic;
-  for (int i = 0; i < kSlotChannels * kSlots; ++i)
-    new (static_cast<std::byte*>(file_.memory) + kPage + static_cast<std::size_t>(i) * sizeof(Slot)) Slot{};
+  std::byte* at = static_cast<std::byte*>(file_.memory) + kPage;
+  for (std::size_t i = 0; i < kAllSlots; ++i, at += sizeof(Slot)) new (at) Slot{};
+  for (std::size_t i = 0; i < 2 * kAllSlots; ++i, at += sizeof(CallRecord)) new (at) CallRecord{};
 }
 
 Segment::~Segment() {

@@ -51,8 +51,8 @@ struct alignas(64) SlotUses {
 };
 
 // What one rank shows to the others, in one slot. All of it has one writer; what a short operation reads is
-// in the first cache line.
-struct alignas(64) Slot {
+// in the first cache line. Processors fetch lines in pairs.
+struct alignas(128) Slot {
   // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands
   // below is there to read.
   std::atomic<std::uint64_t> begun;
@@ -63,7 +63,6 @@ struct alignas(64) Slot {
   std::uint64_t history[2] = {};
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
   std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
-  CallRecord calls[2];                  // as `history`: read where that differs
 };
 
 // This rank's segment, before the others know of it.
@@ -123,6 +122,12 @@ class NodeMemory {
   Seen& seen(int channel) const { return seen_[static_cast<std::size_t>(channel)]; }
   Slot& slot(int rank, int channel, int number) const {
     return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
+  }
+  // What the owner of a slot has called, for the generations of a parity as Slot::history: read where that
+  // differs.
+  CallRecord& record(int rank, int channel, int number, std::uint64_t generation) const {
+    auto* const all = reinterpret_cast<CallRecord*>(&slot(rank, kSlotChannels, 0));
+    return all[static_cast<std::uint64_t>(channel * kSlots + number) * 2 + generation % 2];
   }
   std::byte* staging(int rank, int channel, int number) const;
 
