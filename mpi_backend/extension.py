@@ -33,7 +33,7 @@ def check_torch_version(built_for: str | None, running: str) -> None:
 
 def has_extension(package: Path) -> bool:
     """Whether one for this Python is in a folder of the package."""
-    return any((package / f"_C{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+    return any(os.path.exists(package / f"_C{suffix}") for suffix in EXTENSION_SUFFIXES)  # no PermissionError
 
 
 def hidden_package(here: Path) -> Path | None:

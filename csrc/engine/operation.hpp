@@ -111,6 +111,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   }
   bool advance();        // true when all parts are done
   bool started = false;  // it had its turn
+  bool slow = false;     // it has been reported as slow
   bool queued = false;   // it stands in the engine's list of those that wait for theirs
   std::uint64_t rounds_done() const;
   std::vector<int> pending_peers() const;  // sorted, unique

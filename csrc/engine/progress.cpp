@@ -165,7 +165,10 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
       others = left->failed ? Others::Know : Others::Unaware;
       fail(ErrorCode::Remote, operation->describe(), ": ", left->text);
     } else {
-      if (options_.on_slow && group.is_slow(operation->info(), now)) options_.on_slow(*operation);
+      if (options_.on_slow && !operation->slow && group.is_slow(operation->info(), now)) {
+        operation->slow = true;
+        options_.on_slow(*operation);
+      }
       return false;
     }
   } catch (const Error& e) {

@@ -1,6 +1,7 @@
 #include "job/slow_calls.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "common/record.hpp"
 
@@ -50,9 +51,11 @@ SlowCalls::Call SlowCalls::unpack_call(const std::string& details) {
   return c;
 }
 
-void SlowCalls::note(const Operation& operation) {
+void SlowCalls::note(const Operation& operation) noexcept try {
   const std::lock_guard lock(mutex_);
   keep(noted_, {&operation.group(), operation.info().channel, operation.info().call});
+} catch (const std::bad_alloc&) {
+  // It ends at its deadline without a comparison.
 }
 
 void SlowCalls::hear(const News& news) {

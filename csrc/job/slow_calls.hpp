@@ -27,7 +27,7 @@ class SlowCalls {
   };
 
   // A collective of this rank is slow. With the progress role; does not wait.
-  void note(const Operation& operation);
+  void note(const Operation& operation) noexcept;
   // Another rank's announcement, of kind Slow. Throws if it is none.
   void hear(const News& news);
   bool idle();  // look() has nothing to do
