@@ -55,7 +55,7 @@ class CallCheck : public Execution {
   CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name, std::string_view dtype,
             std::string_view detail, std::uint64_t sequence, Channel channel, int tag, Transport& transport);
 
-  // Throws Remote, naming what each rank called, on every rank, if the calls do not match.
+  // Throws Mismatch, naming what each rank called, on every rank, if the calls do not match.
   bool advance() override;
   // Exactly the ranks whose call has not come.
   std::vector<int> pending_peers() const override;

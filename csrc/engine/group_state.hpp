@@ -135,8 +135,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void shut();
   // These three with the progress role.
   Windows& windows() { return windows_; }
-  // True once for a collective that has been outstanding for so long, and then after twice that time, up to a
-  // quarter of its timeout: waits may be usual in this group. Lower ranks first: one announcement is enough.
+  // Whether a collective has been outstanding for so long that it is to be announced. If so, the next one has
+  // twice that time, up to a quarter of its timeout: waits may be usual in this group. Lower ranks have less:
+  // one announcement is enough.
   bool is_slow(const OperationInfo& info, Clock::time_point now) {
     if (now - info.issued < slow_after_ || info.sequences == 0) return false;
     slow_after_ = std::max(slow_after_, std::min(2 * slow_after_, (info.deadline - info.issued) / 4));

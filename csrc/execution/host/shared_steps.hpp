@@ -27,7 +27,7 @@ class SharedSteps {
   const Schedule& schedule() const { return *schedule_; }
   void signal(int lane);
   // True if the peer of this Wait, the next one in its lane that names it, has come to its Signal. Throws
-  // Remote, naming both calls, if the peer is in another call.
+  // Mismatch, naming both calls, if the peer is in another call.
   bool awaited(int lane, const Step& step);
   void run(const Step& step);  // Copy or Reduce
   void end();
@@ -49,7 +49,7 @@ class SharedSteps {
   bool slot_is_free();
   bool is_open() const;
   bool agree();
-  // Throw Remote, naming both calls.
+  // Throw Mismatch, naming both calls.
   void compare_calls(int peer);
   void compare_ended(int peer, std::uint64_t ended) const;
   void compare_use(int peer, std::uint64_t use) const;
