@@ -26,7 +26,6 @@ class PickleWriter {
   // Bytes that are no UTF-8 (a text that was cut) become '?'.
   void text(std::string_view value);
   void integer(std::int64_t value);
-  void real(double value);
   void boolean(bool value) { out_ += value ? kTrue : kFalse; }
   void none() { out_ += kNone; }
   // Joins the two values written last.
