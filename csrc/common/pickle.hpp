@@ -38,7 +38,7 @@ class PickleWriter {
   // Opcodes as in Python's pickletools.
   static constexpr char kProto = '\x80', kStop = '.', kMark = '(';
   static constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
-  static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a', kBinFloat = 'G';
+  static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a';
   static constexpr char kNone = 'N', kTrue = '\x88', kFalse = '\x89';
 
   void little_endian(std::uint64_t value, int bytes);
