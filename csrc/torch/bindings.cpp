@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "bootstrap/host.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "device/host/isa.hpp"
@@ -220,7 +222,19 @@ PYBIND11_MODULE(_C, m) {
           return std::pair(std::string(host::name(host::selected_isa())), available);
         }),
         "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
-  m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
+  m.def("node_problems", translating(+[](int ranks) {
+          const auto count = static_cast<std::size_t>(ranks);
+          const auto free = free_shared_memory();
+          const std::string version = mpi::info().mpi_version;
+          return std::tuple(
+              objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
+              free ? warning_of_shared_memory(*free, count, false) : "",
+              binding_problem(usable_cpus(), ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+        }),
+        py::arg("ranks"),
+        "What init_process_group would say of this host with so many ranks, before MPI starts: why it cannot "
+        "start for want of /dev/shm, that it may be short of it, that this rank is bound to one processor; "
+        "each \"\" if all is well.");
   m.def(
       "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),
