@@ -75,6 +75,7 @@ class Site:
     import_problem: str = ""
     bad_values: tuple[str, ...] = ()
     unknown_names: tuple[str, ...] = ()
+    network: str | None = None  # MPI's module, "ucx" or "ofi" and more; None: not known
     meeting: Meeting | None = None
     root: Path = Path("/")  # of /proc and /sys
     # Addresses of a name, none where it does not resolve. Raises TimeoutError.

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from .. import info
 from .findings import DNS_SECONDS, Finding, Site, all_within, within
 from .start import MASTER, is_loopback
 
 # Files of batch systems with a name of a node on each line.
 NODE_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "COBALT_NODEFILE")
 MOST_NAMES = 64
+BENCH = "docs/bench.md#messages-latency-bw-bibw-multi_bw"
 SITE = "docs/slurm.md#what-goes-wrong-first"
 # Variables that confine a network library to devices of this host.
 DEVICES = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE", "FI_VERBS_IFACE")
@@ -29,7 +29,6 @@ def check_network(site: Site) -> Iterator[Finding]:
     interfaces = [name for name in up if name != "lo"]
     fast = [*site.names("sys/class/infiniband"), *site.names("sys/class/cxi")]
     here = f"here: {', '.join([*fast, *interfaces])[:60] or 'lo alone'}"
-    module = info.network(site.mpi["device"], site.env) if site.mpi else None
     yield from check_device_names(site, {*interfaces, "lo", *fast})
     several = (site.job.nodes or 1) > 1
     if several and not interfaces and not fast:
@@ -39,30 +38,30 @@ def check_network(site: Site) -> Iterator[Finding]:
             advice="containers with the host's network (docker --network=host)",
             page=SITE,
         )
-    elif module is None:
+    elif site.network is None:
         yield Finding(
             "not known",
-            f"this MPI does not say which network it uses; {here}",
-            advice="`mpi-gdr selftest` and `mpi-gdr bench latency` between two nodes",
-            page="docs/bench.md#messages-latency-bw-bibw-multi_bw",
+            f"this MPI does not say which network module it has; {here}",
+            advice="`mpi-gdr bench latency` between two nodes shows what it gives",
+            page=BENCH,
         )
-    elif site.mpi and site.mpi["library"].startswith("MVAPICH") and is_slow(module, site.env):
+    elif takes_sockets(site, fast):
         yield Finding(
             "remark",
-            f"{module}: without FI_PROVIDER MVAPICH 4.0 takes libfabric's slowest provider, sockets; {here}",
-            cost="messages between nodes, and MPI's own inside a node",
-            advice="FI_PROVIDER=" + ("verbs, or your site's" if fast else "tcp"),
+            f"{site.network}: libfabric takes its slowest provider, sockets; {here}",
+            cost="messages between nodes are slow, and move while the receiver is inside MPI only",
+            advice="FI_PROVIDER=" + ("verbs or what your site names" if fast else "tcp"),
             page="docs/mvapich.md#the-network",
         )
-    elif module.startswith("ofi") and not site.env.get("FI_PROVIDER") and several:
+    elif site.network.startswith("ofi") and several and not provider(site):
         yield Finding(
             "not known",
-            f"{module}: libfabric chooses its provider when MPI starts; {here}",
-            advice="`mpi-gdr bench latency` between two nodes shows what it gives, FI_PROVIDER= chooses",
-            page="docs/bench.md#messages-latency-bw-bibw-multi_bw",
+            f"{site.network}: libfabric chooses its provider when MPI starts; {here}",
+            advice="FI_PROVIDER=; `mpi-gdr bench latency` between two nodes shows what it gives",
+            page=BENCH,
         )
     else:
-        yield Finding("good", f"{module}; {here}")
+        yield Finding("good", f"{site.network}; {here}")
     if several:
         yield Finding(
             "not known",
@@ -72,9 +71,17 @@ def check_network(site: Site) -> Iterator[Finding]:
         )
 
 
-def is_slow(module: str, env: Mapping[str, str]) -> bool:
-    """Whether MVAPICH takes `sockets`."""
-    return module.startswith("ofi") and env.get("FI_PROVIDER", "sockets") == "sockets"
+def provider(site: Site) -> str:
+    """libfabric's, as a variable chooses it."""
+    return site.env.get("FI_PROVIDER") or site.env.get("MPIR_CVAR_OFI_USE_PROVIDER", "")
+
+
+def takes_sockets(site: Site, fast: list[str]) -> bool:
+    """Measured: MVAPICH 4.0 and MPICH 5.0.2 take it on a host without other devices, if nothing is set."""
+    if not (site.network or "").startswith("ofi") or site.mpi is None:
+        return False
+    chosen = provider(site) or ("" if fast else "sockets")
+    return chosen == "sockets" and site.mpi["library"].startswith(("MPICH", "MVAPICH"))
 
 
 def check_device_names(site: Site, present: set[str]) -> Iterator[Finding]:

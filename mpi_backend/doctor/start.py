@@ -60,11 +60,15 @@ def check_mpi(site: Site) -> Iterator[Finding]:
         )
         return
     name = " ".join(site.mpi["library"].split())
-    if name.startswith("MVAPICH2") and site.env.get("MV2_ENABLE_AFFINITY") != "0":
+    affinity = "MV2_ENABLE_AFFINITY" if name.startswith("MVAPICH2") else "MVP_ENABLE_AFFINITY"
+    binds = name.startswith("MVAPICH2") or (
+        name.startswith("MVAPICH") and site.mpi["device"].startswith("ch3")
+    )
+    if binds and site.env.get(affinity) != "0":
         yield Finding(
             "bad",
             f"{name} binds ranks to cores, and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
-            advice="MV2_ENABLE_AFFINITY=0",
+            advice=f"{affinity}=0",
             page="docs/mvapich.md#variables",
         )
         return

@@ -1,0 +1,574 @@
+"""`mpi-gdr doctor`: each check, on facts of good sites and of bad ones; the command itself."""
+
+import json
+import re
+import time
+from types import SimpleNamespace
+
+import pytest
+from support import processes
+from support.command import mpi_gdr
+
+from mpi_backend import descriptors, doctor
+from mpi_backend.doctor import facts, network, node, start
+from mpi_backend.doctor.findings import GpuFacts, Job, Meeting, Site, all_within, within
+
+MPICH = {
+    "library": "MPICH Version:      5.0.2",
+    "library_path": "/opt/libmpi.so.12",
+    "abi": "MPICH ABI",
+    "device": "ch4:ucx ofi",
+}
+OPEN_MPI = MPICH | {"library": "Open MPI v5.0.11", "abi": "Open MPI", "device": ""}
+ALONE = Job(None, 0, 4, None, 4, 1)
+SRUN = Job("Slurm srun", 0, 4, 0, 2, 2)
+HYDRA = Job("Hydra mpiexec", 0, 4, 0, 4, 1)
+SLURM_STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "0",
+    "SLURM_STEP_NUM_TASKS": "4",
+    "RANK": "0",
+    "WORLD_SIZE": "4",
+}
+HYDRA_RANK = {"PMI_RANK": "0", "PMI_SIZE": "4", "RANK": "0", "WORLD_SIZE": "4"}
+COMPUTED = Meeting("n1", "23456", True)
+WORKS = {"process_vm_readv": "", "memfd_create": "", "dumpable": ""}
+
+
+def extension(launcher="", shared=("", ""), bound=""):
+    return SimpleNamespace(
+        objection_to_launcher=lambda size: launcher, node_problems=lambda ranks: (*shared, bound)
+    )
+
+
+def site(tmp_path, env=None, job=ALONE, files=None, links=None, **known):
+    """A well site, but for what is given. `files`: text by path, of /proc and /sys."""
+    for path, text in (files or {}).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    for path, target in (links or {}).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).symlink_to(target)
+    usual = {
+        "host": "n1",
+        "torch": "2.13.0",
+        "cpus": frozenset(range(8)),
+        "cpus_of_host": 8,
+        "threads": 1,
+        "mpi": MPICH,
+        "extension": extension(),
+        "network": "ucx",
+        "shared_memory": "1 GiB free of 2 GiB",
+        "resolve": lambda name: ("10.0.0.1",),
+        "outward_addresses": lambda: ("10.0.0.1",),
+        "mpiexec": lambda: ("/opt/bin/mpiexec", False),
+        "refused_calls": lambda: WORKS,
+    }
+    return Site(env={} if env is None else env, job=job, root=tmp_path, **usual | known)
+
+
+def found(check, *arguments, **known):
+    return [finding for finding in check(site(*arguments, **known))]
+
+
+def only(check, *arguments, **known):
+    (finding,) = found(check, *arguments, **known)
+    return finding
+
+
+def silent(name):
+    raise TimeoutError
+
+
+# ---- what starts a job ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "level", "page"),
+    [
+        ("", "good", ""),
+        ("mpi-gdr was built for torch 2.12.1 and this is torch 2.13.0", "bad", "#which-torch"),
+        ("mpi-gdr cannot load the MPI library libmpi.so.12", "bad", "#which-mpi-at-run-time"),
+        ("which hides the installed package in /x", "bad", "#when-it-does-not-start"),
+        ("mpi-gdr has no compiled extension here", "bad", "#beside-your-own-torch-and-mpi"),
+    ],
+)
+def test_the_build(tmp_path, problem, level, page):
+    finding = only(start.check_build, tmp_path, import_problem=problem)
+    assert finding.level == level and finding.page.endswith(page) and problem in finding.what
+
+
+def test_variables(tmp_path):
+    assert only(start.check_variables, tmp_path, env={"MPI_GDR_LANES": "2"}).what.startswith("1 MPI_GDR_*")
+    bad, remark = found(start.check_variables, tmp_path, bad_values=("LANES=x",), unknown_names=("LANS",))
+    assert (bad.level, bad.what, remark.level, remark.what) == ("bad", "LANES=x", "remark", "LANS")
+
+
+@pytest.mark.parametrize(
+    ("mpi", "env", "level", "advice"),
+    [
+        ({}, {}, "good", ""),
+        ({"library": "MVAPICH2 Version      :\t2.3.7", "device": ""}, {}, "bad", "MV2_ENABLE_AFFINITY=0"),
+        ({"library": "MVAPICH2 Version : 2.3.7"}, {"MV2_ENABLE_AFFINITY": "0"}, "good", ""),
+        ({"library": "MVAPICH Version: 3.0", "device": "ch3:mrail"}, {}, "bad", "MVP_ENABLE_AFFINITY=0"),
+        ({"library": "MVAPICH Version: 4.0", "device": "ch4:ofi"}, {}, "good", ""),
+    ],
+)
+def test_the_library(tmp_path, mpi, env, level, advice):
+    finding = only(start.check_mpi, tmp_path, env=env, mpi=MPICH | mpi)
+    assert (finding.level, finding.advice) == (level, advice)
+
+
+REFUSED = "these 4 ranks were started by srun with a --mpi that this MPI does not speak"
+
+
+@pytest.mark.parametrize(
+    ("case", "level", "text"),
+    [
+        ({"env": HYDRA_RANK, "job": HYDRA}, "good", "Hydra mpiexec starts the ranks"),
+        ({"env": SLURM_STEP, "job": SRUN}, "good", "Slurm srun starts the ranks"),
+        (
+            {"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED), "meeting": COMPUTED},
+            "remark",
+            "store at n1:23456",
+        ),
+        ({"env": SLURM_STEP, "job": SRUN, "extension": extension(REFUSED)}, "bad", REFUSED),
+        (
+            {
+                "env": SLURM_STEP,
+                "job": SRUN,
+                "extension": extension(REFUSED),
+                "meeting": COMPUTED,
+                "mpi": OPEN_MPI,
+            },
+            "bad",
+            REFUSED,
+        ),
+        (
+            {
+                "env": SLURM_STEP | {"MPI_GDR_BOOTSTRAP": "store"},
+                "job": SRUN,
+                "extension": extension(REFUSED),
+                "meeting": COMPUTED,
+            },
+            "good",
+            "MPI_GDR_BOOTSTRAP=store",
+        ),
+        ({"env": HYDRA_RANK | {"WORLD_SIZE": "2"}, "job": HYDRA}, "bad", "`unset RANK WORLD_SIZE`"),
+        (
+            {"env": {"TORCHELASTIC_RUN_ID": "x"}, "job": ALONE._replace(launcher="torchrun")},
+            "good",
+            "over torch's store",
+        ),
+        (
+            {
+                "env": {"TORCHELASTIC_RUN_ID": "x"},
+                "job": ALONE._replace(launcher="torchrun"),
+                "mpi": OPEN_MPI,
+            },
+            "bad",
+            "Open MPI starts under a launcher of its own only",
+        ),
+        ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
+        (
+            {"env": SLURM_STEP | {"PMIX_NAMESPACE": "x"}, "job": SRUN},
+            "bad",
+            "offers PMIx, and this MPI was built without it",
+        ),
+        (
+            {"env": SLURM_STEP | {"PMIX_NAMESPACE": "x"}, "job": SRUN, "speaks_pmix": lambda: True},
+            "good",
+            "Slurm srun starts the ranks",
+        ),
+        ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
+    ],
+)
+def test_launchers(tmp_path, case, level, text):
+    finding = only(start.check_launcher, tmp_path, **case)
+    assert finding.level == level and text in finding.what + finding.advice
+    assert level == "good" or finding.page.startswith("docs/")
+
+
+@pytest.mark.parametrize(
+    ("case", "levels", "text"),
+    [
+        ({}, ["good"], "`mpi-gdr run -n N train.py` starts ranks, by /opt/bin/mpiexec"),
+        ({"mpiexec": lambda: None}, ["remark"], "there is no mpiexec"),
+        ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "of another MPI than the loaded one"),
+        ({"mpi": OPEN_MPI}, ["bad"], "of another MPI than the loaded one"),
+        ({"env": {"PMI_RANK": "0"}}, ["bad", "good"], "a launcher left PMI_RANK in the environment"),
+        ({"env": {"SLURM_JOB_ID": "7"}}, ["good"], "starts ranks"),
+        ({"srun_plugins": lambda: ("none", "pmi2")}, ["good", "good"], "`srun --mpi=pmi2 mpi-gdr doctor`"),
+        ({"srun_plugins": lambda: ("none", "pmix_v4")}, ["good", "remark"], "no --mpi=pmi2 here"),
+        ({"srun_plugins": lambda: ()}, ["good", "not known"], "gives no answer"),
+    ],
+)
+def test_outside_a_job_what_would_start_one(tmp_path, case, levels, text):
+    findings = found(start.check_launcher, tmp_path, **case)
+    assert [finding.level for finding in findings] == levels
+    assert text in " ".join(finding.what for finding in findings)
+
+
+def test_the_stores_address(tmp_path):
+    def ask(**known):
+        return only(
+            start.check_meeting,
+            tmp_path,
+            env={"MPI_GDR_SECRET": "ab"},
+            job=SRUN._replace(rank=1),
+            **{"meeting": COMPUTED, **known},
+        )
+
+    users = Meeting("n9", "29500", False)
+    assert ask().level == "good" and "computed" in ask().what
+    assert ask(resolve=lambda name: ()).level == "remark"  # rank 0 announces others
+    assert ask(resolve=lambda name: (), extension=extension(REFUSED)).level == "bad"
+    assert ask(resolve=lambda name: (), meeting=users).level == "bad"
+    assert ask(resolve=lambda name: ("127.0.0.1",), meeting=users).level == "bad"
+    assert ask(resolve=silent).level == "not known"
+    assert ask(meeting=None).level == "remark"
+    assert ask(meeting=Meeting("n1", "x", False)).level == "good"  # rank 0 says it
+
+
+def test_the_stores_port(tmp_path):
+    def ask(**known):
+        return found(
+            start.check_meeting, tmp_path, job=HYDRA, **{"meeting": Meeting("n1", "29500", False), **known}
+        )[1:]
+
+    assert ask() == []
+    assert [f.level for f in ask(can_listen=lambda port: port != 29500)] == ["bad"]
+    taken = ask(can_listen=lambda port: False, meeting=COMPUTED)
+    assert [f.level for f in taken] == ["remark"] and "takes another one" in taken[0].cost
+    assert ask(meeting=Meeting("n1", "no", False))[0].what == "MASTER_PORT=no is no port"
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert ask(env=agent, can_listen=lambda port: False) == []
+
+
+def test_a_job_on_several_nodes_has_a_secret(tmp_path):
+    assert "SECRET" in found(start.check_meeting, tmp_path, job=SRUN, meeting=COMPUTED)[-1].what
+    assert [f.level for f in found(start.check_meeting, tmp_path, job=HYDRA, meeting=COMPUTED)] == ["good"]
+
+
+# ---- between the nodes ------------------------------------------------------------------------------------
+
+ETHERNET = {"sys/class/net/lo/operstate": "unknown", "sys/class/net/eth0/operstate": "up"}
+INFINIBAND = ETHERNET | {"sys/class/infiniband/mlx5_0/x": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "case", "level", "text"),
+    [
+        (ETHERNET, {}, "good", "ucx; here: eth0"),
+        (INFINIBAND, {}, "good", "here: mlx5_0, eth0"),
+        (ETHERNET, {"network": None}, "not known", "does not say"),
+        (ETHERNET, {"network": "ofi"}, "remark", "sockets"),
+        (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "sockets"}}, "remark", "sockets"),
+        (ETHERNET, {"network": "ofi", "env": {"FI_PROVIDER": "tcp"}}, "good", "ofi"),
+        (ETHERNET, {"network": "ofi", "mpi": MPICH | {"library": "Intel(R) MPI"}}, "good", "ofi"),
+        (INFINIBAND, {"network": "ofi"}, "good", "ofi"),
+        (INFINIBAND, {"env": {"UCX_NET_DEVICES": "mlx5_0:1"}}, "good", "ucx"),
+        (ETHERNET, {"env": {"UCX_NET_DEVICES": "all"}}, "good", "ucx"),
+    ],
+)
+def test_the_network_of_one_node(tmp_path, files, case, level, text):
+    finding = only(network.check_network, tmp_path, files=files, **case)
+    assert finding.level == level and text in finding.what
+
+
+def test_the_network_of_several_nodes(tmp_path):
+    def levels(files, folder, **known):
+        return [
+            f.level for f in found(network.check_network, tmp_path / folder, job=SRUN, files=files, **known)
+        ]
+
+    assert levels(ETHERNET, "a") == ["good", "not known"]
+    assert levels({"sys/class/net/lo/operstate": "unknown"}, "b") == ["bad", "not known"]
+    assert levels(ETHERNET | {"sys/class/net/eth0/operstate": "down"}, "c")[0] == "bad"
+    assert levels(INFINIBAND, "d", network="ofi") == ["not known", "not known"]
+    assert levels(ETHERNET, "e", env={"UCX_NET_DEVICES": "ib0"}) == ["bad", "good", "not known"]
+
+
+def test_this_hosts_name(tmp_path):
+    def ask(**known):
+        return only(network.check_names, tmp_path, **known)
+
+    assert ask().level == "good"
+    assert ask(resolve=lambda name: ("127.0.1.1",)).level == "good"
+    assert ask(resolve=lambda name: ()).level == "remark"
+    assert ask(resolve=silent).level == "not known"
+    several = ask(job=SRUN, resolve=lambda name: ("127.0.1.1",))
+    assert several.level == "remark" and "announces 10.0.0.1" in several.cost
+    assert ask(job=SRUN, resolve=lambda name: (), outward_addresses=lambda: ()).level == "bad"
+
+
+def test_names_of_the_allocations_nodes(tmp_path):
+    def resolve(name):
+        return silent(name) if name == "n3" else () if name == "n4" else ("10.0.0.1",)
+
+    def ask(nodes):
+        return found(network.check_names, tmp_path, env={"SLURM_JOB_NODELIST": nodes}, resolve=resolve)[1:]
+
+    assert [f.level for f in ask("n[1-2]")] == ["good"]
+    unknown, quiet = ask("n[1-4]")
+    assert unknown.level == "remark" and "1 of 3" in unknown.what and unknown.what.endswith("n4")
+    assert quiet.level == "not known" and quiet.what.endswith("n3")
+    hosts = tmp_path / "hosts"
+    hosts.write_text("n2\nn2\nn4 slots=3\n")
+    batch = site(tmp_path, env={"PBS_NODEFILE": str(hosts)})
+    assert network.nodes_of_allocation(batch) == ["n2", "n4"]
+
+
+def test_lists_of_nodes():
+    assert network.expand_slurm("rack[1-2]n[03-04,9],login") == [
+        *("rack1n03", "rack1n04", "rack1n9", "rack2n03", "rack2n04", "rack2n9"),
+        "login",
+    ]
+    assert network.expand_slurm("n[08-11]") == ["n08", "n09", "n10", "n11"]
+
+
+# ---- a node -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ({}, None),
+        ({"job": HYDRA._replace(ranks_here=9, size=9)}, "9 ranks here share 8 cores"),
+        ({"cpus": frozenset([3])}, None),  # bound: the others have cores of their own
+        ({"cpus": frozenset(range(3))}, "4 ranks here share 3 cores"),
+        ({"env": {"SLURM_CPUS_ON_NODE": "2"}, "cpus": frozenset([0, 1])}, "4 ranks here share 2 cores"),
+        ({"files": {"sys/fs/cgroup/cpu.max": "200000 100000"}}, "quota is 2 cores, for 4 ranks"),
+        ({"files": {"sys/fs/cgroup/cpu.max": "max 100000"}}, None),
+    ],
+)
+def test_cores(tmp_path, case, text):
+    finding = only(node.check_processors, tmp_path, **case)
+    assert finding.level == ("remark" if text else "good") and (text or "") in finding.what
+
+
+def test_threads(tmp_path):
+    def ask(**known):
+        return found(node.check_threads, tmp_path, **{"job": HYDRA, **known})
+
+    assert [f.level for f in ask(threads=2)] == ["good"]
+    many = ask(threads=8)
+    assert many[0].level == "remark" and many[0].advice == "OMP_NUM_THREADS=1"
+    assert ask(threads=8, job=ALONE)[0].level == "good"  # `mpi-gdr run` sets it
+    bound = ask(extension=extension(bound="bound to processor 3 alone"))
+    assert [f.what for f in bound] == ["bound to processor 3 alone"]
+
+
+@pytest.mark.parametrize(
+    ("case", "level"),
+    [
+        ({}, "good"),
+        ({"extension": extension(shared=("/dev/shm has 1024 KiB free", ""))}, "bad"),
+        ({"extension": extension(shared=("", "may crash"))}, "remark"),
+        ({"shared_memory": None}, "not known"),
+        ({"extension": None}, "not known"),
+    ],
+)
+def test_shared_memory(tmp_path, case, level):
+    assert only(node.check_shared_memory, tmp_path, **case).level == level
+
+
+def test_locked_memory(tmp_path):
+    def level(folder, files, limit):
+        return only(node.check_locked_memory, tmp_path / folder, files=files, locked_memory=limit).level
+
+    assert level("a", ETHERNET, 65536) == "good"
+    assert level("b", INFINIBAND, 65536) == "remark"
+    assert level("c", INFINIBAND, None) == "good"
+
+
+def test_open_files(tmp_path, monkeypatch):
+    assert only(node.check_files, tmp_path).level == "good"
+    asked = []
+    monkeypatch.setattr(descriptors, "shortage", lambda env: asked.append(env) or "may open 1024 files")
+    finding = only(node.check_files, tmp_path, job=ALONE._replace(size=4000))
+    assert (finding.level, finding.what) == ("bad", "may open 1024 files")
+    assert asked[0].items() >= {"RANK": "0", "WORLD_SIZE": "4000"}.items()  # as rank 0 would
+
+
+YAMA = "proc/sys/kernel/yama/ptrace_scope"
+STATUS = "proc/self/status"
+
+
+@pytest.mark.parametrize(
+    ("files", "refused", "hidden", "level", "text"),
+    [
+        ({}, {}, False, "good", "the kernel copies"),
+        ({YAMA: "0"}, {}, False, "good", "the kernel copies"),
+        ({YAMA: "1", STATUS: "CapEff:\t0000000000000000"}, {}, False, "remark", "ptrace_scope is 1"),
+        ({YAMA: "1", STATUS: "CapEff:\t0000000000080000"}, {}, False, "good", "the kernel copies"),
+        ({YAMA: "3", STATUS: "CapEff:\t0000000000080000"}, {}, False, "remark", "ptrace_scope is 3"),
+        ({}, {"process_vm_readv": "Operation not permitted"}, False, "remark", "seccomp"),
+        ({}, {"dumpable": "no"}, False, "remark", "non-dumpable"),
+        ({}, {"memfd_create": "Function not implemented"}, False, "remark", "memfd_create fails"),
+        ({}, {}, True, "not known", "PID namespace"),
+    ],
+)
+def test_copies(tmp_path, files, refused, hidden, level, text):
+    finding = only(
+        node.check_copies,
+        tmp_path,
+        files=files,
+        refused_calls=lambda: WORKS | refused,
+        launcher_is_hidden=lambda: hidden,
+    )
+    assert finding.level == level and text in finding.what
+
+
+def test_copies_that_cannot_be_tried(tmp_path):
+    assert only(node.check_copies, tmp_path, refused_calls=lambda: {"memfd_create": ""}).level == "not known"
+
+
+FIRST = {f"proc/self/ns/{name}": inode for name, inode in node.FIRST_NAMESPACES.items()}
+NETWORK = {"proc/self/ns/net": "net:[1]", "proc/1/ns/net": "net:[1]"}
+OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
+
+
+@pytest.mark.parametrize(
+    ("links", "case", "level", "text"),
+    [
+        (FIRST | NETWORK, {}, "good", "the host's"),
+        (FIRST, {}, "good", "the host's"),
+        (OWN, {}, "good", "a container (pid of its own)"),
+        (FIRST | NETWORK | {"proc/1/ns/net": "net:[2]"}, {}, "good", "a container (network of its own)"),
+        (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
+        (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
+        (OWN, {"launcher_is_hidden": lambda: True}, "not known", "the launcher is in another PID namespace"),
+        ({}, {}, "not known", "/proc does not show them"),
+    ],
+)
+def test_containers(tmp_path, links, case, level, text):
+    finding = only(node.check_namespaces, tmp_path, links=links, **case)
+    assert finding.level == level and text in finding.what
+
+
+def gpus(count, path="on streams of the device", **problems):
+    accelerator = {"type": "cuda" if count else None, "count": count, "path": path}
+    return lambda: GpuFacts(accelerator, problems.get("shortage"), problems.get("problem"))
+
+
+@pytest.mark.parametrize(
+    ("case", "level"),
+    [
+        ({"gpus": gpus(0)}, "good"),
+        ({"gpus": gpus(4), "job": HYDRA}, "good"),
+        ({"gpus": gpus(2), "job": HYDRA}, "remark"),
+        ({"gpus": gpus(1, "copies through host memory, blocking")}, "remark"),
+        ({"gpus": gpus(1, problem="the driver is older than CUDA 12")}, "remark"),
+        ({"gpus": gpus(1, shortage="8 ranks on a node do not fit")}, "bad"),
+    ],
+)
+def test_gpus(tmp_path, case, level):
+    assert only(node.check_gpus, tmp_path, **case).level == level
+
+
+def test_without_the_extension_nothing_that_it_knows_is_good(tmp_path):
+    missing = site(tmp_path, mpi=None, extension=None, import_problem="mpi-gdr cannot load its extension")
+    rows = {row.topic: row.check for row in doctor.CHECKS}
+    for topic in ("variables", "MPI", "launcher", "/dev/shm"):
+        assert [f.level for f in rows[topic](missing)] == ["not known"]
+
+
+# ---- facts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "n", "expected"),
+    [
+        ({}, None, Job(None, 0, 2, None, 2, 1)),
+        ({}, 8, Job(None, 0, 8, None, 8, 1)),
+        (
+            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "8", "SLURM_JOB_NUM_NODES": "2"},
+            None,
+            Job(None, 0, 8, None, 4, 2),
+        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}, None,
+         Job("Hydra mpiexec", 1, 4, 1, 4, 1)),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}, None,
+         Job("Hydra mpiexec", 3, 4, 1, 2, 2)),
+        (
+            SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+                          "SLURM_STEP_TASKS_PER_NODE": "3,1"},
+            None,
+            Job("Slurm srun", 0, 4, 0, 3, 2),
+        ),
+        (
+            {"TORCHELASTIC_RUN_ID": "x", "RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "0",
+             "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"},
+            None,
+            Job("torchrun", 2, 4, 0, 2, 2),
+        ),
+    ],
+)  # fmt: skip
+def test_jobs(env, n, expected):
+    assert facts.job_of(env, 2, n) == expected
+
+
+def test_what_this_process_may_do():
+    assert facts.refused_calls() == WORKS
+    assert facts.launcher_is_hidden({"PMI_FD": "99999"}) is False
+    assert facts.speaks_pmix("/nowhere/libmpi.so.12") is False
+    assert facts.resolve("localhost") and facts.resolve("x" * 300) == ()
+
+
+def test_a_question_without_an_answer_has_an_end(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(TimeoutError, match=r"no answer within 0\.05 s"):
+        within(0.05, lambda: time.sleep(30))
+    answers = all_within(0.2, lambda name: time.sleep(30) if name == "b" else name, ["a", "b"])
+    assert answers == {"a": "a", "b": None}
+    rows = [doctor.Row("slow", lambda site: time.sleep(30)), doctor.Row("fails", lambda site: [1 / 0])]
+    slow, fails = doctor.findings(site(tmp_path), rows, seconds=0.05)
+    assert slow[1].level == fails[1].level == "not known" and "division" in fails[1].what
+    assert time.monotonic() - began < 10
+
+
+# ---- the command ------------------------------------------------------------------------------------------
+
+
+def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
+    def topics(job):
+        return {topic for topic, _ in doctor.findings(site(tmp_path, env=HYDRA_RANK, job=job), doctor.CHECKS)}
+
+    everything = topics(HYDRA)
+    assert {"torch", "/dev/shm", "threads"} <= everything
+    others = topics(HYDRA._replace(rank=1, local_rank=1))
+    assert others == {"variables", "launcher", "threads"}
+    assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # the first of its node
+
+
+def test_in_a_plain_shell():
+    result = mpi_gdr("doctor", "-n", "2")
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "no launcher; checked for 2 ranks on this host" in lines[0]
+    assert len(lines) <= 30 and max(map(len, lines)) <= 100
+    assert lines[-1].startswith("nothing here speaks against a job")
+    assert any(line.startswith("good      launcher    `mpi-gdr run -n N train.py`") for line in lines)
+
+
+def test_what_is_bad_is_the_status():
+    result = mpi_gdr("doctor", "--json", "-n", "2", MPI_GDR_LANES="x", PMI_RANK="0")
+    report = json.loads(result.stdout)
+    assert result.returncode == 1 and set(report) == {"mpi_gdr", "host", "job", "findings"}
+    bad = {f["topic"]: f for f in report["findings"] if f["level"] == "bad"}
+    assert set(bad) == {"variables", "launcher"} and bad["variables"]["what"].startswith("MPI_GDR_LANES=x")
+    assert bad["launcher"]["page"] == "docs/launch.md#when-it-does-not-start"
+    assert mpi_gdr("doctor", "-n", "0").returncode == 2
+
+
+def test_under_a_launcher():
+    """MPI is not started: one rank alone would wait for the other. Each says what is wrong with itself."""
+    command = [processes.mpiexec(), "-n", "2", processes.sys.executable, "-m", "mpi_backend", "doctor"]
+    output = processes.run(command, 40).expect(0)
+    assert output.count("rank 0 of 2 by Hydra mpiexec, 1 node, 2 ranks here") == 1
+    assert "Hydra mpiexec starts the ranks, and MPI by its own interface" in output
+    output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
+    assert len(re.findall(r"^BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1
+    assert len(re.findall(r"^rank 1 \(\S+\): BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1
