@@ -155,8 +155,6 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "torch.distributed over MPI: the compiled part of mpi_backend.";
   m.attr("__version__") = MPI_GDR_VERSION;
   m.attr("__torch_version__") = MPI_GDR_TORCH_VERSION;
-  m.attr("MPICC") = MPI_GDR_MPICC;
-  m.attr("MPIEXEC") = MPI_GDR_MPIEXEC;
 
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
@@ -232,9 +230,8 @@ PYBIND11_MODULE(_C, m) {
               binding_problem(usable_cpus(), ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
         }),
         py::arg("ranks"),
-        "What init_process_group would say of this host with so many ranks, before MPI starts: why it cannot "
-        "start for want of /dev/shm, that it may be short of it, that this rank is bound to one processor; "
-        "each \"\" if all is well.");
+        "What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, "
+        "that it may be, that this rank is bound to one processor; each \"\" if all is well.");
   m.def(
       "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),

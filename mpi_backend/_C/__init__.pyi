@@ -14,8 +14,6 @@ import mpi_backend.reports
 from . import raw_mpi, schedule
 
 __all__: list[str] = [
-    "MPICC",
-    "MPIEXEC",
     "MpiBackend",
     "Options",
     "allocate_tensor",
@@ -119,9 +117,8 @@ def mpi_info() -> mpi_backend.reports.MpiInfo:
     """What is known of the MPI library; never initialises it."""
 
 def node_problems(ranks: int) -> tuple[str, str, str]:
-    """What init_process_group would say of this host with so many ranks, before MPI starts: why it cannot
-    start for want of /dev/shm, that it may be short of it, that this rank is bound to one processor; each ""
-    if all is well."""
+    """What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, that
+    it may be, that this rank is bound to one processor; each "" if all is well."""
 
 def objection_to_launcher(size: int) -> str:
     """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
@@ -138,7 +135,5 @@ def selection_table(size: int, nodes: str) -> list[mpi_backend.reports.Selection
 def use_device_library(type: str, library: int) -> None:
     """For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on."""
 
-MPICC: str
-MPIEXEC: str
 __torch_version__: str
 __version__: str

@@ -128,7 +128,8 @@ def lines_of(topic: str, finding: Finding) -> list[str]:
     level = "BAD" if finding.level == "bad" else finding.level
     parts = [finding.what]
     parts += [f"Cost: {finding.cost}"] if finding.cost else []
-    parts += [f"Set: {finding.advice}"] if finding.advice else []
+    label = "Try" if finding.level == "not known" else "Remedy"
+    parts += [f"{label}: {finding.advice}"] if finding.advice else []
     parts += [f"See {finding.page}"] if finding.page else []
     return textwrap.wrap(
         ". ".join(parts),
@@ -147,7 +148,7 @@ def lines_of_other_rank(site: Site, found: Found) -> list[str]:
     return [
         who + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
         for topic, finding in found
-        if finding.level in ("remark", "bad")
+        if finding.level in ("remark", "bad") and not finding.of_job
     ]
 
 

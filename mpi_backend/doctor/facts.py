@@ -84,18 +84,21 @@ def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
         nodes = 1 if here == placement.size else run.number_of_nodes(None, env)
         if nodes == 1 and here is not None and here < placement.size:
             nodes = None  # of no batch system: several, an unknown number
-        nodes = number("SLURM_STEP_NUM_NODES") or nodes if placement.launcher == "Slurm srun" else nodes
+        # `srun --mpi=pmi2` tells what Hydra tells, but for the rank on the node.
+        by_srun = launchers.in_slurm_step(env) and not any(
+            name.startswith(("MPI_LOCAL", "OMPI_")) for name in env
+        )
+        launcher = "Slurm srun" if by_srun else placement.launcher
+        nodes = number("SLURM_STEP_NUM_NODES") or nodes if by_srun else nodes
         if nodes is None and here:
             nodes = max(2, -(-placement.size // here))
         guess = -(-placement.size // (nodes or 1))
-        return Job(
-            placement.launcher, placement.rank, placement.size, placement.local_rank, here or guess, nodes
-        )
+        return Job(launcher, placement.rank, placement.size, placement.local_rank, here or guess, nodes)
     if rank is not None and size:
         here = number("LOCAL_WORLD_SIZE") or size
         nodes = number("GROUP_WORLD_SIZE") or -(-size // here)
-        launcher = TORCHRUN if "TORCHELASTIC_RUN_ID" in env else None
-        return Job(launcher, rank, size, number("LOCAL_RANK"), here, nodes)
+        agent = TORCHRUN if "TORCHELASTIC_RUN_ID" in env else None
+        return Job(agent, rank, size, number("LOCAL_RANK"), here, nodes)
     nodes = run.number_of_nodes(None, env)
     tasks = number("SLURM_NTASKS")
     here = ranks_here or (run.average_per_node(tasks, env) if tasks else cores)

@@ -18,13 +18,15 @@ DNS_SECONDS = 4.0
 
 
 class Finding(NamedTuple):
-    """`cost`: what it costs to leave it so; `advice`: what to set; `page`: where more is said."""
+    """`cost`: what it costs to leave it so; `advice`: what to set or to run; `page`: where more is said.
+    `of_job`: alike on all ranks, so that rank 0 alone says it."""
 
     level: Level
     what: str
     cost: str = ""
     advice: str = ""
     page: str = ""
+    of_job: bool = False
 
 
 class Job(NamedTuple):

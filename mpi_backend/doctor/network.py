@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .findings import DNS_SECONDS, Finding, Site, all_within, within
-from .start import MASTER, is_loopback
+from .start import MASTER, is_loopback, several
 
 # Files of batch systems with a name of a node on each line.
 NODE_FILES = ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE", "PE_HOSTFILE", "COBALT_NODEFILE")
@@ -30,8 +30,7 @@ def check_network(site: Site) -> Iterator[Finding]:
     fast = [*site.names("sys/class/infiniband"), *site.names("sys/class/cxi")]
     here = f"here: {', '.join([*fast, *interfaces])[:60] or 'lo alone'}"
     yield from check_device_names(site, {*interfaces, "lo", *fast})
-    several = (site.job.nodes or 1) > 1
-    if several and not interfaces and not fast:
+    if several(site) and not interfaces and not fast:
         yield Finding(
             "bad",
             "this process sees no network device but lo, and the job has several nodes",
@@ -53,7 +52,7 @@ def check_network(site: Site) -> Iterator[Finding]:
             advice="FI_PROVIDER=" + ("verbs or what your site names" if fast else "tcp"),
             page="docs/mvapich.md#the-network",
         )
-    elif site.network.startswith("ofi") and several and not provider(site):
+    elif site.network.startswith("ofi") and several(site) and not provider(site):
         yield Finding(
             "not known",
             f"{site.network}: libfabric chooses its provider when MPI starts; {here}",
@@ -62,7 +61,7 @@ def check_network(site: Site) -> Iterator[Finding]:
         )
     else:
         yield Finding("good", f"{site.network}; {here}")
-    if several:
+    if several(site):
         yield Finding(
             "not known",
             "whether the nodes reach each other: one process cannot see that",
@@ -105,8 +104,7 @@ def check_device_names(site: Site, present: set[str]) -> Iterator[Finding]:
 
 def check_names(site: Site) -> Iterator[Finding]:
     """This host's name, and those of the allocation's nodes."""
-    several = (site.job.nodes or 1) > 1
-    yield from check_own_name(site, several)
+    yield from check_own_name(site)
     names = [name for name in nodes_of_allocation(site) if name != site.host]
     if not names:
         return
@@ -130,11 +128,10 @@ def check_names(site: Site) -> Iterator[Finding]:
             page=MASTER,
         )
     if not unknown and not silent:
-        asked_of = f"{len(asked)} of {len(names)}" if len(names) > len(asked) else f"{len(asked)}"
-        yield Finding("good", f"the names of {asked_of} other nodes of the allocation resolve")
+        yield Finding("good", f"{len(asked)} of {len(names)} names of other nodes looked up: they resolve")
 
 
-def check_own_name(site: Site, several: bool) -> Iterator[Finding]:
+def check_own_name(site: Site) -> Iterator[Finding]:
     """Other programs find this host by it, and rank 0 announces it."""
     try:
         addresses = within(DNS_SECONDS, lambda: site.resolve(site.host))
@@ -146,7 +143,7 @@ def check_own_name(site: Site, several: bool) -> Iterator[Finding]:
             page=MASTER,
         )
         return
-    if addresses and not (several and all(is_loopback(address) for address in addresses)):
+    if addresses and not (several(site) and all(is_loopback(address) for address in addresses)):
         yield Finding("good", f"{site.host}, this host's name, is {addresses[0]}")
         return
     try:
@@ -154,7 +151,7 @@ def check_own_name(site: Site, several: bool) -> Iterator[Finding]:
     except TimeoutError:
         outward = ()
     what = f"is {addresses[0]}, which other nodes cannot use" if addresses else "does not resolve"
-    if several and not outward:
+    if several(site) and not outward:
         yield Finding(
             "bad",
             f"{site.host}, this host's name, {what}, and no interface leads outside",
@@ -164,7 +161,7 @@ def check_own_name(site: Site, several: bool) -> Iterator[Finding]:
         return
     cost = (
         f"rank 0 announces {outward[0]} instead"
-        if several
+        if several(site)
         else "torchrun's ranks wait for it; starts are slow"
     )
     yield Finding(
@@ -172,7 +169,7 @@ def check_own_name(site: Site, several: bool) -> Iterator[Finding]:
         f"{site.host}, this host's name, {what}",
         cost=cost,
         advice="DNS or /etc/hosts"
-        + ("; MPI_GDR_MASTER_ADDR= a name that all nodes reach" if several else ""),
+        + ("; MPI_GDR_MASTER_ADDR= a name that all nodes reach" if several(site) else ""),
         page=MASTER,
     )
 

@@ -183,8 +183,10 @@ def check_copies(site: Site) -> Iterator[Finding]:
         )
     elif "process_vm_readv" not in refused:
         yield Finding("not known", "whether the kernel copies between processes here", page=COPIES)
-    elif site.launcher_is_hidden():
-        yield Finding("not known", "depends on whether ranks share a PID namespace, see below", page=COPIES)
+    elif shares_namespaces(site) is None:
+        yield Finding(
+            "not known", "depends on whether the ranks of a node share a PID namespace", page=COPIES
+        )
     elif not refused.get("memfd_create"):
         yield Finding("good", "the kernel copies between processes of this user, who also share memory")
 
@@ -197,42 +199,48 @@ def may_trace(site: Site) -> bool:
     return False
 
 
+def own_namespaces(site: Site) -> list[str] | None:
+    """Which are not the first of this kernel, whose network is that of process 1; None: not known."""
+    links = {name: site.link(f"proc/self/ns/{name}") for name in FIRST_NAMESPACES}
+    if None in links.values():
+        return None
+    own = [name for name, first in FIRST_NAMESPACES.items() if links[name] != first]
+    networks = [site.link(f"proc/{pid}/ns/net") for pid in ("self", "1")]
+    return own + ["network"] * (None not in networks and networks[0] != networks[1])
+
+
+def shares_namespaces(site: Site) -> bool | None:
+    """Whether the ranks of this node are in the same ones: so it is where none is this process's own, and
+    where the launcher is in them. None: not known."""
+    if site.launcher_is_hidden() or (own := own_namespaces(site)) is None:
+        return None
+    inside = site.job.launcher in (None, TORCHRUN) or "PMI_FD" in site.env
+    return True if inside or not own else None
+
+
 def check_namespaces(site: Site) -> Iterator[Finding]:
     """Containers. Those of other ranks cannot be seen: only that the launcher is outside of this one."""
-    if site.launcher_is_hidden():
-        yield Finding(
-            "not known",
-            "the launcher is in another PID namespace; whether each rank has a container of its own, "
-            "or the ranks of a node share one",
-            cost="apart, they copy and share no memory; without a common /dev/shm MPI does not start",
-            advice="docker --pid=host --ipc=host, apptainer without --contain",
-            page="docs/bootstrap.md#failures",
-        )
-        return
-    own = [name for name, first in FIRST_NAMESPACES.items() if site.link(f"proc/self/ns/{name}") != first]
-    unreadable = [name for name in FIRST_NAMESPACES if site.link(f"proc/self/ns/{name}") is None]
-    networks = [site.link(f"proc/{pid}/ns/net") for pid in ("self", "1")]
-    if unreadable:
-        yield Finding(
-            "not known",
-            "this process's namespaces: /proc does not show them",
-            page="docs/bootstrap.md#failures",
-        )
-        return
-    if None not in networks and networks[0] != networks[1]:
-        own.append("network")
-    if not own:
+    own = own_namespaces(site)
+    if own is None:
+        what = "this process's namespaces: /proc does not show them"
+    elif site.launcher_is_hidden():
+        what = "the launcher is in another PID namespace; whether the ranks of a node share this container"
+    elif not own:
         yield Finding("good", "PID and IPC are the host's, or those of a virtual machine")
-    elif site.job.launcher in (None, TORCHRUN) or site.env.get("PMI_FD"):
-        yield Finding("good", f"a container ({', '.join(own)} of its own), with its launcher inside")
+        return
     else:
-        yield Finding(
-            "not known",
-            f"a container ({', '.join(own)} of its own); whether the ranks of a node share it",
-            cost="apart, they copy and share no memory; without a common /dev/shm MPI does not start",
-            advice="docker --pid=host --ipc=host, apptainer without --contain",
-            page="docs/bootstrap.md#failures",
-        )
+        what = f"a container ({', '.join(own)} of its own)"
+        if shares_namespaces(site):
+            yield Finding("good", what + (", with its launcher inside" if site.job.launcher else ""))
+            return
+        what += "; whether the ranks of a node share it"
+    yield Finding(
+        "not known",
+        what,
+        cost="apart, they copy and share no memory; without a common /dev/shm MPI does not start",
+        advice="docker --pid=host --ipc=host, apptainer without --contain",
+        page="docs/bootstrap.md#failures",
+    )
 
 
 def check_gpus(site: Site) -> Iterator[Finding]:

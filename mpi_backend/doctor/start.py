@@ -105,7 +105,7 @@ def check_launcher(site: Site) -> Iterator[Finding]:
         return
     if sentence:
         yield Finding("bad", sentence, page=WHEN_NOT)
-    elif pmix := pmix_problem(site):
+    elif not launcher_problem(site) and (pmix := pmix_problem(site)):
         yield pmix
     else:
         yield how_mpi_starts(site, open_mpi)
@@ -124,9 +124,10 @@ def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
     return Finding(
         "remark",
         f"this MPI cannot use {launcher} as it was called: {where}",
-        cost="that port must be free on rank 0's node, and all nodes must reach it",
+        cost="that port must be free" + (", and all nodes must reach it" if several(site) else ""),
         advice="`srun --mpi=pmi2`, if the site has it" if launcher == "Slurm srun" else "",
         page=WHICH_WAY,
+        of_job=True,
     )
 
 
@@ -179,7 +180,7 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
     elif found[1] != open_mpi:
         mpi = "Open MPI" if open_mpi else "an MPI of the MPICH ABI"
         yield Finding(
-            "bad" if open_mpi or (site.job.nodes or 1) > 1 else "remark",
+            "bad" if open_mpi or several(site) else "remark",
             f"`mpi-gdr run` takes {found[0]}, of another MPI than the loaded one, {mpi}",
             cost="" if open_mpi else "MPI starts over torch's store, on one host only",
             advice="`mpi-gdr run --mpiexec PATH` with the launcher of the loaded MPI",
@@ -209,31 +210,37 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
 # ---- where the ranks meet ---------------------------------------------------------------------------------
 
 
+def several(site: Site) -> bool:
+    """Whether the job has more than one node, as far as that is known."""
+    return (site.job.nodes or 1) > 1
+
+
 def check_meeting(site: Site) -> Iterator[Finding]:
     """MASTER_ADDR, MASTER_PORT and the secret."""
     job, meeting = site.job, site.meeting
-    several = (job.nodes or 1) > 1
     if meeting is None:
-        if job.launcher is not None and several:
+        if job.launcher is not None and several(site):
             yield Finding(
                 "remark",
                 "MASTER_ADDR and MASTER_PORT exist only after init_process_group",
                 cost="a script that reads them earlier fails",
                 advice="set both for all ranks: rank 0's host, and a port that is free there",
                 page="docs/launch.md#which-variables-exist-when",
+                of_job=True,
             )
-        elif job.launcher is not None or several:
+        elif job.launcher is not None or several(site):
             yield Finding("good", "init_process_group settles MASTER_ADDR and MASTER_PORT")
     else:
-        yield from check_address(site, meeting.address, several)
+        yield from check_address(site, meeting.address)
         yield from check_port(site)
-    if several and job.launcher is not None and not site.env.get("MPI_GDR_SECRET"):
+    if several(site) and job.launcher is not None and not site.env.get("MPI_GDR_SECRET"):
         yield Finding(
             "remark",
             "MPI_GDR_SECRET is not set",
             cost="until MPI runs, ranks believe what other users write to the store",
             advice="the same 64 hexadecimal digits for all ranks (`mpi-gdr run` sets it)",
             page="SECURITY.md#the-secret-of-a-launch",
+            of_job=True,
         )
 
 
@@ -242,7 +249,7 @@ def needs_store(site: Site) -> bool:
     return site.meeting is None or not site.meeting.computed or bool(launcher_problem(site))
 
 
-def check_address(site: Site, address: str, several: bool) -> Iterator[Finding]:
+def check_address(site: Site, address: str) -> Iterator[Finding]:
     """Whether MASTER_ADDR resolves, to an address that other nodes can use."""
     level: Level = "bad" if needs_store(site) else "remark"
     try:
@@ -257,7 +264,7 @@ def check_address(site: Site, address: str, several: bool) -> Iterator[Finding]:
             advice="MPI_GDR_MASTER_ADDR=, or MASTER_ADDR= a name or address of rank 0's node",
             page=MASTER,
         )
-    elif several and all(is_loopback(found) for found in addresses) and not is_own_name(site, address):
+    elif several(site) and all(is_loopback(found) for found in addresses) and not is_own_name(site, address):
         yield Finding(
             level,
             f"MASTER_ADDR={address} is {addresses[0]}: each node looks for rank 0 on itself",

@@ -392,6 +392,7 @@ def test_open_files(tmp_path, monkeypatch):
     assert asked[0].items() >= {"RANK": "0", "WORLD_SIZE": "4000"}.items()  # as rank 0 would
 
 
+FIRST = {f"proc/self/ns/{name}": inode for name, inode in node.FIRST_NAMESPACES.items()}
 YAMA = "proc/sys/kernel/yama/ptrace_scope"
 STATUS = "proc/self/status"
 
@@ -407,7 +408,7 @@ STATUS = "proc/self/status"
         ({}, {"process_vm_readv": "Operation not permitted"}, False, "remark", "seccomp"),
         ({}, {"dumpable": "no"}, False, "remark", "non-dumpable"),
         ({}, {"memfd_create": "Function not implemented"}, False, "remark", "memfd_create fails"),
-        ({}, {}, True, "not known", "PID namespace"),
+        ({}, {}, True, "not known", "a PID namespace"),
     ],
 )
 def test_copies(tmp_path, files, refused, hidden, level, text):
@@ -415,6 +416,7 @@ def test_copies(tmp_path, files, refused, hidden, level, text):
         node.check_copies,
         tmp_path,
         files=files,
+        links=FIRST,
         refused_calls=lambda: WORKS | refused,
         launcher_is_hidden=lambda: hidden,
     )
@@ -425,7 +427,6 @@ def test_copies_that_cannot_be_tried(tmp_path):
     assert only(node.check_copies, tmp_path, refused_calls=lambda: {"memfd_create": ""}).level == "not known"
 
 
-FIRST = {f"proc/self/ns/{name}": inode for name, inode in node.FIRST_NAMESPACES.items()}
 NETWORK = {"proc/self/ns/net": "net:[1]", "proc/1/ns/net": "net:[1]"}
 OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
 
@@ -439,6 +440,7 @@ OWN = FIRST | {"proc/self/ns/pid": "pid:[4026532000]"}
         (FIRST | NETWORK | {"proc/1/ns/net": "net:[2]"}, {}, "good", "a container (network of its own)"),
         (OWN, {"job": SRUN}, "not known", "whether the ranks of a node share it"),
         (OWN, {"job": HYDRA, "env": {"PMI_FD": "5"}}, "good", "with its launcher inside"),
+        (OWN, {"job": HYDRA, "env": {}}, "not known", "whether the ranks of a node share it"),
         (OWN, {"launcher_is_hidden": lambda: True}, "not known", "the launcher is in another PID namespace"),
         ({}, {}, "not known", "/proc does not show them"),
     ],
@@ -494,6 +496,12 @@ def test_without_the_extension_nothing_that_it_knows_is_good(tmp_path):
          Job("Hydra mpiexec", 3, 4, 1, 2, 2)),
         (
             SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+                          "SLURM_STEP_TASKS_PER_NODE": "3,1", "PMI_RANK": "0", "PMI_SIZE": "4"},
+            None,
+            Job("Slurm srun", 0, 4, 0, 3, 2),
+        ),
+        (
+            SLURM_STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
                           "SLURM_STEP_TASKS_PER_NODE": "3,1"},
             None,
             Job("Slurm srun", 0, 4, 0, 3, 2),
@@ -543,6 +551,17 @@ def test_other_ranks_of_a_node_ask_what_is_theirs_alone(tmp_path):
     assert topics(SRUN._replace(rank=2, local_rank=0)) == everything  # the first of its node
 
 
+def test_what_is_alike_on_all_ranks_is_said_once(tmp_path):
+    known = {"files": ETHERNET, "extension": extension(REFUSED), "meeting": COMPUTED}
+    rank_2 = site(tmp_path, env=SLURM_STEP, job=SRUN._replace(rank=2), **known)
+    said = doctor.findings(rank_2, doctor.CHECKS)
+    assert [(topic, f.level) for topic, f in said if f.of_job] == [
+        ("launcher", "remark"),
+        ("rendezvous", "remark"),
+    ]
+    assert doctor.lines_of_other_rank(rank_2, said) == []
+
+
 def test_in_a_plain_shell():
     result = mpi_gdr("doctor", "-n", "2")
     lines = result.stdout.splitlines()
@@ -566,9 +585,8 @@ def test_what_is_bad_is_the_status():
 def test_under_a_launcher():
     """MPI is not started: one rank alone would wait for the other. Each says what is wrong with itself."""
     command = [processes.mpiexec(), "-n", "2", processes.sys.executable, "-m", "mpi_backend", "doctor"]
-    output = processes.run(command, 40).expect(0)
+    output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
     assert output.count("rank 0 of 2 by Hydra mpiexec, 1 node, 2 ranks here") == 1
     assert "Hydra mpiexec starts the ranks, and MPI by its own interface" in output
-    output = processes.run(command, 40, MPI_GDR_LANES="x").expect(1)
     assert len(re.findall(r"^BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1
     assert len(re.findall(r"^rank 1 \(\S+\): BAD +variables +MPI_GDR_LANES=x", output, re.MULTILINE)) == 1
