@@ -224,10 +224,10 @@ def find_mpiexec(record: BuildInfo) -> str | None:
     return shutil.which("mpiexec") or shutil.which("mpirun")
 
 
-def is_open_mpi(mpiexec: str) -> bool:
+def is_open_mpi(mpiexec: str, seconds: float = 60) -> bool:
     """Open MPI spells some options its own way; all others follow Hydra."""
     try:
-        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", result.stdout + result.stderr, re.IGNORECASE))
