@@ -53,14 +53,14 @@ void clear_one_host_environment() { ::unsetenv("UCX_NET_DEVICES"); }
 
 void set_patient_environment() { ::setenv("UCX_TCP_KEEPIDLE", "inf", 0); }
 
-bool control_is_set(const std::string& name) {
+const char* control(const std::string& name) {
   for (const char* prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_", "MV2_"})
-    if (std::getenv((prefix + name).c_str())) return true;
-  return false;
+    if (const char* value = std::getenv((prefix + name).c_str())) return value;
+  return nullptr;
 }
 
 void set_oversubscribed_environment() {
-  if (!control_is_set("DEVICE_COLLECTIVES")) ::setenv("MPIR_CVAR_DEVICE_COLLECTIVES", "none", 1);
+  if (!control("DEVICE_COLLECTIVES")) ::setenv("MPIR_CVAR_DEVICE_COLLECTIVES", "none", 1);
 }
 
 }  // namespace mpigdr

@@ -100,17 +100,26 @@ def test_a_mistyped_variable_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("device", "env", "expected"),
+    ("variables", "expected"),
     [
-        ("ch4:ucx ofi", {}, "ucx (the first of ucx, ofi)"),
-        ("ch4:ofi", {}, "ofi"),
-        ("ch4:ucx,ofi", {"MPIR_CVAR_CH4_NETMOD": "ofi"}, "ofi (MPIR_CVAR_CH4_NETMOD)"),
-        ("ch3:sock", {}, "sock"),
-        ("", {}, None),
+        ({"MPIR_CVAR_CH4_NETMOD": "ucx"}, "ucx"),
+        ({"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
+        ({"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
+        ({"MPIR_CVAR_CH4_NETMOD": "ofi"}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
+        (
+            {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^udp"},
+            "ofi (provider not known; FI_PROVIDER=^udp; --init asks)",
+        ),
     ],
 )
-def test_the_network_module(device, env, expected):
-    assert info.network(device, env) == expected
+def test_the_network(variables, expected):
+    assert report_of(**variables)[1]["network"] == expected
+
+
+@pytest.mark.parametrize(("excluded", "expected"), [("^sockets", "ofi (tcp)"), ("^tcp", "ofi (sockets)")])
+def test_a_started_mpi_names_the_provider(excluded, expected):
+    _, report = report_of("--init", MPIR_CVAR_CH4_NETMOD="ofi", FI_PROVIDER=excluded)
+    assert report["network"] == expected
 
 
 @pytest.mark.parametrize(

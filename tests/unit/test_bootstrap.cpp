@@ -282,13 +282,13 @@ TEST(control_variables_of_the_user_stay) {
   for (const std::string prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_"}) {
     const std::string name = prefix + "DEVICE_COLLECTIVES";
     setenv(name.c_str(), "all", 1);
-    CHECK(control_is_set("DEVICE_COLLECTIVES"));
+    CHECK(control("DEVICE_COLLECTIVES"));
     set_oversubscribed_environment();
     CHECK(name == ours || !getenv(ours.c_str()));
     CHECK(std::string(getenv(name.c_str())) == "all");
     unsetenv(name.c_str());
   }
-  CHECK(!control_is_set("DEVICE_COLLECTIVES"));
+  CHECK(!control("DEVICE_COLLECTIVES"));
   set_oversubscribed_environment();
   CHECK(std::string(getenv(ours.c_str())) == "none");
   unsetenv(ours.c_str());
