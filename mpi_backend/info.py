@@ -164,17 +164,30 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
 def network(mpi: MpiInfo, env: Mapping[str, str], started: bool) -> str | None:
     """What carries MPI's messages between nodes: "ucx", "ofi (tcp)". None: not known. `started`: MPI may be
     started to ask for libfabric's provider."""
-    module, provider = mpi["network_module"], mpi["provider"]
+    module = network_module(mpi, env)
     if module == "ucx" and "UCX_TLS" in env:
         return f"ucx (UCX_TLS={env['UCX_TLS']})"
     if module != "ofi":
         return module or None
+    allowed = env.get("FI_PROVIDER", "")
+    # One name leaves no choice; "^udp" and "tcp,sockets" do.
+    provider = allowed if re.fullmatch(r"[\w;]+", allowed) else ""
     if not provider and started:
         provider = provider_in_use(mpi["library_path"], env)
     if not provider:
-        asked = f"FI_PROVIDER={env['FI_PROVIDER']}" if "FI_PROVIDER" in env else "FI_PROVIDER is not set"
+        asked = f"FI_PROVIDER={allowed}" if allowed else "FI_PROVIDER is not set"
         provider = f"provider not known; {asked}" + ("" if started else "; --init asks")
     return f"ofi ({provider})"
+
+
+def network_module(mpi: MpiInfo, env: Mapping[str, str]) -> str:
+    """MPICH's: that of the user, else the first of "ch4:ucx ofi", as the library says it was built. Intel MPI
+    says nothing and has one only. "": not known."""
+    for prefix in ("MPIR_CVAR", "MPIR_PARAM", "MPICH", "MVP", "MV2"):
+        if asked := env.get(f"{prefix}_CH4_NETMOD"):
+            return asked
+    built = re.split("[ ,]+", mpi["device"].partition(":")[2])
+    return built[0] or ("ofi" if mpi["library"].startswith("Intel") else "")
 
 
 def provider_in_use(library: str, env: Mapping[str, str]) -> str:

@@ -16,8 +16,6 @@ class MpiInfo(TypedDict):
     abi: str
     mpi_version: str
     device: str
-    network_module: str
-    provider: str
     thread_level: str
     processor: str
     initialized_by: str

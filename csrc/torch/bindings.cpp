@@ -50,8 +50,7 @@ Report<"MpiInfo"> mpi_info() {
   const mpi::Info info = mpi::info();
   return Report<"MpiInfo">(
       "library"_a = info.mpi_version, "library_path"_a = info.mpi_path, "abi"_a = info.abi,
-      "mpi_version"_a = info.standard, "device"_a = info.device, "network_module"_a = info.fabric.module,
-      "provider"_a = info.fabric.provider, "thread_level"_a = info.thread_level,
+      "mpi_version"_a = info.standard, "device"_a = info.device, "thread_level"_a = info.thread_level,
       "processor"_a = info.processor, "initialized_by"_a = info.initialized_by,
       "bootstrap"_a = info.bootstrap, "rank"_a = info.rank, "size"_a = info.size, "node"_a = info.node,
       "nodes"_a = info.nodes, "rank_on_node"_a = info.rank_on_node, "ranks_on_node"_a = info.ranks_on_node);

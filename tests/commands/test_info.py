@@ -100,20 +100,19 @@ def test_a_mistyped_variable_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("variables", "expected"),
+    ("device", "env", "expected"),
     [
-        ({"MPIR_CVAR_CH4_NETMOD": "ucx"}, "ucx"),
-        ({"MPIR_CVAR_CH4_NETMOD": "ucx", "UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
-        ({"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
-        ({"MPIR_CVAR_CH4_NETMOD": "ofi"}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
-        (
-            {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "^udp"},
-            "ofi (provider not known; FI_PROVIDER=^udp; --init asks)",
-        ),
+        ("ch4:ucx ofi", {}, "ucx"),
+        ("ch4:ucx,ofi", {"UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
+        ("ch4:ucx,ofi", {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
+        ("ch4:ofi", {"FI_PROVIDER": "^udp"}, "ofi (provider not known; FI_PROVIDER=^udp; --init asks)"),
+        ("ch4:ofi", {}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
+        ("ch3:sock", {}, "sock"),
+        ("", {}, None),
     ],
 )
-def test_the_network(variables, expected):
-    assert report_of(**variables)[1]["network"] == expected
+def test_the_network(device, env, expected):
+    assert info.network({"device": device, "library": "MPICH Version: 5.0.2"}, env, False) == expected
 
 
 @pytest.mark.parametrize(("excluded", "expected"), [("^sockets", "ofi (tcp)"), ("^tcp", "ofi (sockets)")])

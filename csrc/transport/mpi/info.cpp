@@ -4,13 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
-#include <cstring>
 #include <sstream>
 #include <string>
 #include <string_view>
 
-#include "bootstrap/environment.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
@@ -77,21 +74,6 @@ MpiFamily family() {
 #endif
 }
 
-Fabric fabric() {
-  Fabric f;
-  const std::string text = library_text(), device = line_after(text, " Device:");  // MPICH's, MVAPICH's
-  const std::size_t modules = device.find(':') + 1;
-  if (const char* asked = control("CH4_NETMOD"))
-    f.module = asked;
-  else if (modules)
-    f.module = device.substr(modules, device.find_first_of(" ,", modules) - modules);
-  else if (text.starts_with("Intel"))
-    f.module = "ofi";
-  const char* const allowed = std::getenv("FI_PROVIDER");
-  if (f.module == "ofi" && allowed && !std::strpbrk(allowed, ",^")) f.provider = allowed;
-  return f;
-}
-
 Info info() {
   const State& s = state();
   Info i;
@@ -102,8 +84,7 @@ Info info() {
   i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);
-  i.device = line_after(library_text(), " Device:");
-  i.fabric = fabric();
+  i.device = line_after(library_text(), " Device:");  // MPICH's, MVAPICH's
   i.standard = std::to_string(major) + "." + std::to_string(minor);
   i.finalized = mpi_is_finalized();
   if (mpi_is_initialized() && !i.finalized) {

@@ -54,7 +54,7 @@ void settle_kernel_copies(MPI_Comm node) {
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
         "MPI_Allgather");
   // Equal on all ranks of the node: MPICH loses a message whose receiver copies and whose sender does not.
-  int any[] = {!std::all_of(all.begin(), all.end(), can_read), control("CH4_CMA_ENABLE") != nullptr};
+  int any[] = {!std::all_of(all.begin(), all.end(), can_read), control_is_set("CH4_CMA_ENABLE")};
   check(MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, node), "MPI_Allreduce");
   const bool refused = any[0] != 0, chosen = any[1] != 0;  // by a rank; by a rank's user
   if (!refused || chosen || !set_control("MPIR_CVAR_CH4_CMA_ENABLE", 0)) return;

@@ -38,21 +38,13 @@ class MpiNetwork final : public Network {
 // Of this process. Leaked: it outlives atexit handlers.
 MpiNetwork& network();
 
-// What carries MPI's messages between nodes. Empty: not known.
-struct Fabric {
-  std::string module;    // MPICH's network module: "ucx", "ofi"
-  std::string provider;  // libfabric's, where FI_PROVIDER allows this one only: "tcp", "sockets"
-};
-Fabric fabric();
-
 // For `mpi-gdr info` and error messages. Fields that need an initialised MPI are empty or -1 before it.
 struct Info {
-  std::string mpi_version;  // MPI_Get_library_version, first line
-  std::string mpi_path;     // file of the loaded libmpi
-  std::string abi;          // that this binary was built for: "MPICH ABI", "Open MPI"
-  std::string standard;     // "5.0"
-  std::string device;       // "ch4:ucx ofi", as MPICH names its network modules; empty: unknown
-  Fabric fabric;
+  std::string mpi_version;   // MPI_Get_library_version, first line
+  std::string mpi_path;      // file of the loaded libmpi
+  std::string abi;           // that this binary was built for: "MPICH ABI", "Open MPI"
+  std::string standard;      // "5.0"
+  std::string device;        // "ch4:ucx ofi", as MPICH names its network modules; empty: unknown
   std::string thread_level;  // "multiple", ...
   std::string processor;
   std::string initialized_by;  // "mpi-gdr", "another library in this process"
