@@ -223,10 +223,10 @@ def find_mpiexec(record: BuildInfo) -> str | None:
     return shutil.which("mpiexec") or shutil.which("mpirun")
 
 
-def is_open_mpi(mpiexec: str) -> bool:
+def is_open_mpi(mpiexec: str, seconds: float = 60) -> bool:
     """Open MPI spells some options its own way; all others follow Hydra."""
     try:
-        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", result.stdout + result.stderr, re.IGNORECASE))
@@ -311,6 +311,13 @@ def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | N
         return 1
     nodes = env.get("SLURM_JOB_NUM_NODES", env.get("SLURM_NNODES", ""))
     return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else None
+
+
+def average_per_node(size: int, env: Mapping[str, str]) -> int:
+    """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
+    for it."""
+    nodes = number_of_nodes(None, env) if any(name in env for name in ALLOCATIONS) else None
+    return -(-size // nodes) if nodes else 1
 
 
 def other_nodes(
