@@ -53,7 +53,7 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
         import_problem=problem,
         bad_values=tuple(bad),
         unknown_names=tuple(unknown),
-        network=info.network(mpi["device"], env) if mpi else None,
+        network=info.network_module(mpi, env) or None if mpi else None,
         meeting=meeting_of(env),
         resolve=resolve,
         outward_addresses=outward_addresses,
