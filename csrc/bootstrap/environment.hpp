@@ -23,8 +23,11 @@ void set_patient_environment();
 // processor and become 100 times slower then. Values that the user has set stay.
 void set_oversubscribed_environment();
 
-// Whether the user has set a control variable of MPICH, by any of its names: the library reads them all.
-bool control_is_set(const std::string& name);
+// What the user has set a control variable of MPICH to, by any of its names: the library reads them all. Null:
+// not set.
+const char* control(const std::string& name);
+inline bool control_is_set(const std::string& name) { return control(name) != nullptr; }
+bool control_is_on(const std::string& name);
 
 // For jobs of one host: UCX, which would listen at every network interface, keeps to the loopback. Messages
 // inside the host are MPICH's, or go through shared memory, and need no network. False where the loopback is

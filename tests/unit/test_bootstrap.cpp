@@ -292,6 +292,12 @@ TEST(control_variables_of_the_user_stay) {
   set_oversubscribed_environment();
   CHECK(std::string(getenv(ours.c_str())) == "none");
   unsetenv(ours.c_str());
+  for (const char* value : {"1", "yes", "0", "off"}) {
+    setenv("MPICH_ASYNC_PROGRESS", value, 1);
+    CHECK(control_is_on("ASYNC_PROGRESS") == (*value == '1' || *value == 'y'));
+  }
+  unsetenv("MPICH_ASYNC_PROGRESS");
+  CHECK(!control_is_on("ASYNC_PROGRESS"));
 }
 
 TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
