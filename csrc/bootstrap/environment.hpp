@@ -23,8 +23,8 @@ void set_patient_environment();
 // processor and become 100 times slower then. Values that the user has set stay.
 void set_oversubscribed_environment();
 
-// What the user has set a control variable of MPICH to, by any of its names: the library reads them all. Null:
-// not set.
+// What the user has set a control variable of MPICH to, by any of its names: the library reads them all. Or
+// null.
 const char* control(const std::string& name);
 inline bool control_is_set(const std::string& name) { return control(name) != nullptr; }
 bool control_is_on(const std::string& name);

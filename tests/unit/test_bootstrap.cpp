@@ -1,5 +1,7 @@
 // What comes before MPI, without MPI: the rendezvous, the PMI server (spoken to over its socket), the launch
 // decision.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -298,6 +300,20 @@ TEST(control_variables_of_the_user_stay) {
   }
   unsetenv("MPICH_ASYNC_PROGRESS");
   CHECK(!control_is_on("ASYNC_PROGRESS"));
+}
+
+TEST(shared_memory_of_either_name_is_unlinked) {
+  for (const std::string name : {"mpich_shm_", "mpich_shar_tmp"}) {
+    const std::string path = "/dev/shm/" + name + "test" + std::to_string(getpid());
+    const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, 4096) == 0);
+    void* const mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(mapped != MAP_FAILED);
+    unlink_mpich_shared_memory();
+    CHECK(access(path.c_str(), F_OK) != 0);
+    munmap(mapped, 4096);
+    close(fd);
+  }
 }
 
 TEST(too_little_shared_memory_is_told_where_it_is_known_to_kill) {
