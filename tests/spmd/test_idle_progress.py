@@ -8,9 +8,10 @@ from support import processes
 from support.spmd import TESTS
 
 PROGRAM = TESTS / "support" / "idle_program.py"
+ONE_NODE = {"MPIR_CVAR_NOLOCAL": "0"}
 # Each rank a node of its own to MPICH, and nothing through our shared memory.
-APART = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
-WEAK = {**APART, "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "sockets"}
+APART = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+WEAK = {**APART, "FI_PROVIDER": "sockets"}
 
 
 def job(folder, **variables: str) -> str:
@@ -27,9 +28,9 @@ def test_start_and_lone_message_need_no_later_call(tmp_path):
 @pytest.mark.parametrize(
     "variables, before, after",
     [
-        ({}, 0, 0),  # one node: through shared memory
-        ({"MPI_GDR_P2P": "mpi"}, 0, 1),
-        ({**APART, "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
+        (ONE_NODE, 0, 0),
+        ({**ONE_NODE, "MPI_GDR_P2P": "mpi"}, 0, 1),
+        ({**APART, "FI_PROVIDER": "tcp", "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
         ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has one
     ],
     ids=["shared memory", "messages by MPI", "off", "provider"],

@@ -97,8 +97,7 @@ void IdleProgress::run() {
     const bool long_pause = pause > kShortestPause;
     waits_for_entry_.store(long_pause, std::memory_order_relaxed);
     changed_.wait_for(lock, pause, [&] { return ending_ || (long_pause && entered()); });
-    if (ending_) break;
-    if (entered()) {
+    if (entered() && !ending_) {
       seen = entries_.load(std::memory_order_relaxed);
       pause = kShortestPause;
       continue;
@@ -111,6 +110,7 @@ void IdleProgress::run() {
       network().mark_failed("a call of the MPI library failed");
       break;
     }
+    if (ending_) break;  // behind a last test: the process may end without MPI_Finalize
     pause = std::min(2 * pause, kLongestPause);
   }
   waits_for_entry_.store(false, std::memory_order_relaxed);
