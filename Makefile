@@ -45,8 +45,12 @@ test: unit
 
 # Three workers, since many tests wait for most of their time (two cores idle for a fifth of it with two); ARGS="-n 0"
 # for none. A file is one worker's, and tests/conftest.py says which are begun first.
+# TEST_LIBMPI=/path/to/libmpi.so.12: on that MPI, of the ABI of the build's, and with the launcher beside it.
+TEST_LIBMPI ?=
+OF_LIBMPI = $(if $(TEST_LIBMPI),TEST_LIBMPI=$(TEST_LIBMPI) MPI4PY_LIBMPI=$(TEST_LIBMPI) \
+  LD_LIBRARY_PATH=$(dir $(abspath $(TEST_LIBMPI)))$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH})
 pytest: $(VENV)/.package
-	$(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(OF_LIBMPI) $(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)

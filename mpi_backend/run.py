@@ -14,7 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -212,11 +212,18 @@ def program_command(program: list[str]) -> list[str]:
 
 
 def find_mpiexec(record: BuildInfo) -> str | None:
-    """The launcher recorded by the build; else one beside the MPI library, beside this Python, or on PATH."""
-    candidates = [record.get("mpiexec", "")]
-    folders = [Path(folder).parent / "bin" for folder in record.get("mpi_library_dirs", ())]
-    for folder in (*folders, Path(sys.executable).parent):
-        candidates += [str(folder / "mpiexec"), str(folder / "mpirun")]
+    """The launcher of the MPI that LD_LIBRARY_PATH has ranks load, or the one recorded by the build; else one
+    beside the MPI library of the build, beside this Python, or on PATH."""
+
+    def beside(libraries: Iterable[Path]) -> list[str]:
+        return [str(f.parent / "bin" / name) for f in libraries for name in ("mpiexec", "mpirun")]
+
+    built = [Path(folder) for folder in record.get("mpi_library_dirs", ())]
+    open_mpi = any((folder / "libmpi.so.40").exists() for folder in built)
+    library = "libmpi.so.40" if open_mpi else "libmpi.so.12"
+    first = [Path(f) for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    candidates = beside(folder for folder in first if (folder / library).exists())
+    candidates += [record.get("mpiexec", ""), *beside(built), *beside([Path(sys.prefix) / "lib"])]
     for candidate in candidates:
         if candidate and os.access(candidate, os.X_OK):
             return candidate

@@ -55,10 +55,16 @@ std::vector<const char*> set_one_host_environment() {
   return set;
 }
 
-bool control_is_set(const std::string& name) {
-  for (const char* prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_", "MV2_"})
-    if (std::getenv((prefix + name).c_str())) return true;
-  return false;
+const char* control(const std::string& name) {
+  for (const char* prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_", "MV2_", "I_MPI_"})
+    if (const char* value = std::getenv((prefix + name).c_str())) return value;
+  return nullptr;
+}
+
+bool control_is_on(const std::string& name) {
+  const char* const value = control(name);
+  return value && std::string_view(" 0 no off false n f ").find(' ' + std::string(value) + ' ') ==
+                      std::string_view::npos;
 }
 
 }  // namespace mpigdr

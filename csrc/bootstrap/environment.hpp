@@ -17,8 +17,11 @@ void scrub_launcher_environment();
 // set stay.
 void set_fabric_environment();
 
-// Whether the user has set a control variable of MPICH, by any of its names: the library reads them all.
-bool control_is_set(const std::string& name);
+// What the user has set a control variable of MPICH to, by any of its names: the library reads them all. Or
+// null.
+const char* control(const std::string& name);
+inline bool control_is_set(const std::string& name) { return control(name) != nullptr; }
+bool control_is_on(const std::string& name);
 
 // For jobs of one host whose ranks have namespaces() in common: UCX, and libfabric over TCP, which would
 // listen at every network interface, keep to the loopback. Messages inside the host are MPICH's, or go

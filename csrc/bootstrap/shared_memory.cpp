@@ -26,11 +26,11 @@ std::string comfortable(std::size_t ranks) {
 
 // Those that this process maps and that still have their names.
 std::set<std::string> mpich_files() {
-  // The kernel tells the name, so nothing has to be known of how MPICH makes it.
+  // mpich_shm_*, or mpich_shar_tmp* (MPICH 4.0, MVAPICH 4.0). The kernel tells the rest of the name.
   std::ifstream maps("/proc/self/maps");
   std::set<std::string> paths;
   for (std::string line; std::getline(maps, line);) {
-    const auto at = line.find("/dev/shm/mpich_shm_");
+    const auto at = line.find("/dev/shm/mpich_sh");
     // "/dev/shm/name (deleted)" has lost its name already, and another job's file may carry it now.
     if (at != std::string::npos && line.find(' ', at) == std::string::npos) paths.insert(line.substr(at));
   }

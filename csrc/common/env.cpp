@@ -165,6 +165,8 @@ std::vector<Setting> make_rows() {
        as_integer(&Env::max_in_flight, 1, 1024)},
       {"MPI_GDR_NAP_US", "200", "1..100000", "longest nap of the progress thread in microseconds",
        as_integer(&Env::nap_us, 1, 100000)},
+      {"MPI_GDR_IDLE_PROGRESS", "on", "on or off",
+       "whether a thread enters MPI while nothing else of the process does", as_either(&Env::idle_progress)},
       {"MPI_GDR_SHM", "on", "on or off", "whether ranks of a node share memory, besides what MPI does",
        as_either(&Env::node_memory)},
       {"MPI_GDR_P2P", "auto", "auto, shm or mpi", "how messages between ranks of a node travel",

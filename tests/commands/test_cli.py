@@ -253,14 +253,21 @@ def test_what_is_set_for_the_ranks(env, size, added):
     assert run.added_variables(env, size) == added
 
 
-def test_the_recorded_launcher_comes_first(tmp_path):
-    for folder in ("built", "lib_side/bin"):
+def test_the_launcher_of_the_loaded_mpi_comes_first(tmp_path, monkeypatch):
+    for folder in ("built", "lib_side/bin", "site/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "mpiexec").touch(mode=0o755)
     record = {
         "mpiexec": str(tmp_path / "built" / "mpiexec"),
         "mpi_library_dirs": [str(tmp_path / "lib_side" / "lib")],
     }
+    site = tmp_path / "site" / "lib64"
+    site.mkdir()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{site}")
+    assert run.find_mpiexec(record) == record["mpiexec"]  # no MPI there
+    (site / "libmpi.so.12").touch()
+    assert run.find_mpiexec(record) == str(tmp_path / "site" / "bin" / "mpiexec")
+    monkeypatch.delenv("LD_LIBRARY_PATH")
     assert run.find_mpiexec(record) == record["mpiexec"]
     os.unlink(record["mpiexec"])
     assert run.find_mpiexec(record) == str(tmp_path / "lib_side" / "bin" / "mpiexec")

@@ -90,7 +90,7 @@ def exposed() -> list[str]:
     """What of this process others could reach and should not: its part of the promises on security."""
     found = []
     with open("/proc/self/maps") as maps:
-        files = {line.split()[0] for line in maps if "/dev/shm/mpich_shm" in line}
+        files = {line.split()[0] for line in maps if "/dev/shm/mpich_sh" in line}
     for span in files if os.geteuid() == 0 else ():  # the kernel shows them to root only
         status = os.stat(f"/proc/self/map_files/{span}")
         if stat.S_IMODE(status.st_mode) != 0o600 or status.st_nlink != 0:

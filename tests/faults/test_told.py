@@ -3,6 +3,7 @@ between two. Who does not need it is not disturbed, also by the end of the store
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,8 @@ LEAVES = (("group", "001"), ("end", "00"), ("end", "01"))
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_survivors_are_told_at_once(outcomes: Callable, loss: Loss):
+    if os.environ.get("FI_PROVIDER") == "sockets" and "1" in loss.hosts and loss.mode == "killed":
+        pytest.skip("MPICH ends a process in which a connection of libfabric's sockets provider breaks")
     told = outcomes(loss)
     assert not told.problems(), told.story()
     # Not a measurement: the operations' own deadline is a minute.

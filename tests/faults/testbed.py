@@ -20,9 +20,18 @@ from support import processes
 
 # UCX looks for the devices of its network in /sys.
 NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys && ip link set lo up"
-UCX = (("UCX_TLS", "tcp,self"), ("MPIR_CVAR_CH4_NETMOD", "ucx"))
-OFI = (("FI_PROVIDER", "tcp"), ("MPIR_CVAR_CH4_NETMOD", "ofi"))
 
+
+def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
+    """Through this library where the MPI has several (that of TEST_LIBMPI is left to choose), never through
+    memory. What is set for the tests themselves stays."""
+    variables = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
+    if "TEST_LIBMPI" not in os.environ:
+        variables["MPIR_CVAR_CH4_NETMOD"] = library
+    return tuple((name, os.environ.get(name, value)) for name, value in variables.items())
+
+
+UCX, OFI = over_tcp("ucx"), over_tcp("ofi")
 
 Running = tuple[jobs.Nursery, int]  # the pid as the nursery knows it
 
@@ -70,7 +79,8 @@ class Testbed:
         **variables: str,
     ) -> list[Running]:
         """A rank on each of the `hosts`, "011" for three. Between two, messages take the link."""
-        apart = dict(network) | {"UCX_NET_DEVICES": f"eth{link}", "FI_TCP_IFACE": f"eth{link}"}
+        variables_of_devices = ("UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE")
+        apart = dict(network) | dict.fromkeys(variables_of_devices, f"eth{link}")
         several = len(set(hosts)) > 1
         environment = processes.clean_environment(
             MASTER_ADDR=address(0, link) if several else "127.0.0.1",

@@ -13,6 +13,13 @@ def test_mpi4py_initialises_mpi():
     assert processes.run([*RUN, "first", "multiple"]).expect(0).count("summed with both") == 2
 
 
+def test_mpi4py_finalises_mpi():
+    """While a thread of ours enters it every now and then."""
+    variables = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi"}
+    output = processes.run([*RUN, "finalises", "multiple"], **variables).expect(0)
+    assert output.count("summed with both") == 2, output
+
+
 def test_we_initialise_mpi():
     assert processes.run([*RUN, "second"]).expect(0).count("summed with both") == 2
 

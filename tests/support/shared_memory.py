@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PATIENCE = 60  # seconds in which a job beside ours gets through MPI_Init
+NAMES = ("mpich_shm*", "mpich_shar_tmp*")  # MPICH 5; MPICH 4.0 and MVAPICH 4.0
+
+
+def files() -> set[Path]:
+    return {path for name in NAMES for path in Path("/dev/shm").glob(name)}
 
 
 @contextlib.contextmanager
@@ -16,9 +21,9 @@ def nothing_left() -> Iterator[None]:
 
     Jobs of other tests and of other people come and go, and so do their files. One that was left stays.
     """
-    before = set(Path("/dev/shm").glob("mpich_shm*"))
+    before = files()
     yield
-    left = set(Path("/dev/shm").glob("mpich_shm*")) - before
+    left = files() - before
     deadline = time.monotonic() + PATIENCE
     while left and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,5 +1,7 @@
 // What comes before MPI, without MPI: the rendezvous, the PMI server (spoken to over its socket), the launch
 // decision.
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -287,6 +289,26 @@ TEST(a_control_variable_has_several_names) {
     CHECK(control_is_set("CH4_CMA_ENABLE"));
     unsetenv(name.c_str());
     CHECK(!control_is_set("CH4_CMA_ENABLE"));
+  }
+  for (const char* value : {"1", "yes", "0", "off"}) {
+    setenv("MPICH_ASYNC_PROGRESS", value, 1);
+    CHECK(control_is_on("ASYNC_PROGRESS") == (*value == '1' || *value == 'y'));
+  }
+  unsetenv("MPICH_ASYNC_PROGRESS");
+  CHECK(!control_is_on("ASYNC_PROGRESS"));
+}
+
+TEST(shared_memory_of_either_name_is_unlinked) {
+  for (const std::string name : {"mpich_shm_", "mpich_shar_tmp"}) {
+    const std::string path = "/dev/shm/" + name + "test" + std::to_string(getpid());
+    const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, 4096) == 0);
+    void* const mapped = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(mapped != MAP_FAILED);
+    unlink_mpich_shared_memory();
+    CHECK(access(path.c_str(), F_OK) != 0);
+    munmap(mapped, 4096);
+    close(fd);
   }
 }
 

@@ -104,6 +104,7 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
   sum.reset();
   if (!ends_here()) return false;
   const auto end_without = [&] {
+    s.idle.end();  // before exit handlers of the library
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
     return false;
   };
@@ -120,6 +121,7 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
       if (sums[1] == 0) sum = sums[0];
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
+    if (!s.idle.end()) return end_without();
     MPI_Comm_free(&s.base);
     if (MPI_Finalize() == MPI_SUCCESS) return true;
     report(s.rank, "MPI_Finalize failed");

@@ -290,6 +290,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
     start_mpi(o, how, all, processes, deadline);
   else if (!s.started_by_us)
     s.bootstrap = "taken over";
+  if (o.size > 1) s.idle.begin();
   verify_world(o, processes, deadline);
   {
     Watchdog guard(
@@ -298,6 +299,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
         [processes, rank = o.rank] { return find_lost(processes, rank, false); });
     find_members(o);
   }
+  if (std::ranges::count(s.members->node_of_rank, 0) == o.size) s.idle.begin_with_a_message();
   s.finalize_timeout =
       s.under_launcher ? std::max(o.rendezvous_timeout, o.finalize_timeout) : o.finalize_timeout;
   s.ready.store(true, std::memory_order_release);

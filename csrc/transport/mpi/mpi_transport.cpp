@@ -96,6 +96,7 @@ class MpiTransport final : public Transport {
 
   bool test(Request& request, RecvStatus* status) override {
     if (!request.active) return true;
+    state_.idle.note_entry();
     const Kind kind = kind_of(request);
     MPI_Request mpi = unwrap(request);
     MPI_Status mpi_status;
@@ -150,10 +151,9 @@ class MpiTransport final : public Transport {
   const char* message_path() const override { return "mpi"; }
 
   void close() noexcept override {
-    const State& s = state();
     if (group_ == MPI_COMM_NULL) return;
     const bool freeable =
-        !s.failure.load(std::memory_order_acquire) && s.pid == ::getpid() && !mpi_is_finalized();
+        !state_.failure.load(std::memory_order_acquire) && state_.pid == ::getpid() && !mpi_is_finalized();
     for (MPI_Comm* comm : {&channels_[0], &channels_[1], &channels_[2], &group_}) {
       if (freeable && *comm != MPI_COMM_NULL) MPI_Comm_free(comm);
       *comm = MPI_COMM_NULL;
@@ -171,7 +171,9 @@ class MpiTransport final : public Transport {
     check(MPI_Comm_set_name(comm, label.c_str()), "MPI_Comm_set_name");
   }
 
+  // For a call of MPI.
   MPI_Comm communicator(Channel channel) const {
+    state_.idle.note_entry();
     MPI_Comm comm = channels_[static_cast<int>(channel)];
     if (comm == MPI_COMM_NULL)
       fail(ErrorCode::InvalidUsage, "channel '", name(channel), "' of this group ",
@@ -207,6 +209,7 @@ class MpiTransport final : public Transport {
     deliveries_.erase(first, last);
   }
 
+  State& state_ = state();
   MPI_Comm group_;
   MPI_Comm channels_[kChannelCount] = {MPI_COMM_NULL, MPI_COMM_NULL, MPI_COMM_NULL};
   int rank_ = 0, size_ = 1, max_tag_ = 32767;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "bootstrap/pmi_server.hpp"
+#include "transport/mpi/idle_progress.hpp"
 #include "transport/network.hpp"
 
 namespace mpigdr::mpi {
@@ -27,6 +28,7 @@ struct State {
   bool started_by_us = false;
   bool under_launcher = false;
   std::chrono::milliseconds finalize_timeout{0};
+  IdleProgress idle;
   std::atomic<bool> ready{false};             // release: everything above is set
   std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };

@@ -13,7 +13,7 @@ rank = dist.get_rank()
 tensor = torch.ones(1000)
 dist.all_reduce(tensor)
 with open("/proc/self/maps") as maps:  # where the name is gone the kernel says so
-    shm = [line for line in maps if "/dev/shm/mpich_shm" in line]
+    shm = [line for line in maps if "/dev/shm/mpich_sh" in line]
 named = [line for line in shm if "(deleted)" not in line]
 print(f"shared memory: {'some' if shm else 'none'}, with a name: {len(named)}\n", end="", flush=True)
 pending = None

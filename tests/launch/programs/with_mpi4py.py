@@ -1,12 +1,14 @@
-"""mpi4py in the same process: `first LEVEL` (mpi4py initialises MPI) or `second` (we do)."""
+"""mpi4py in the same process: `first LEVEL` (mpi4py initialises MPI), `finalises LEVEL` (and ends it, too) or
+`second` (we do)."""
 
 import sys
+import time
 
 import mpi4py
 import torch
 import torch.distributed as dist
 
-if sys.argv[1] == "first":
+if sys.argv[1] != "second":
     mpi4py.rc.thread_level = sys.argv[2]
     from mpi4py import MPI
 
@@ -30,7 +32,10 @@ if rank == size - 1:
     alone = mpi_backend.mpi4py_comm(group)
     assert alone.Get_size() == 1 and alone.Get_name() not in ("", comm.Get_name()), alone.Get_name()
 dist.destroy_process_group()
-if sys.argv[1] == "first":
+if sys.argv[1] != "second":
     assert not MPI.Is_finalized()
     MPI.COMM_WORLD.Barrier()  # MPI is still theirs
+if sys.argv[1] == "finalises":
+    MPI.Finalize()
+    time.sleep(0.5)
 print("summed with both\n", end="")

@@ -1,0 +1,121 @@
+#include "transport/mpi/idle_progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "bootstrap/environment.hpp"
+#include "common/env.hpp"
+#include "common/log.hpp"
+#include "common/quiet_thread.hpp"
+#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi/state.hpp"
+
+namespace mpigdr::mpi {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr milliseconds kShortestPause(10), kLongestPause(160);
+constexpr std::chrono::seconds kStuck(2);
+
+}  // namespace
+
+void IdleProgress::begin() {
+  // All providers of libfabric are asked by MPICH to leave progress to its calls, unless a user sets this.
+  if (!Env::get().idle_progress || control_is_on("ASYNC_PROGRESS") ||
+      control_is_on("CH4_OFI_ENABLE_DATA_AUTO_PROGRESS"))
+    return;
+  if (never_ == MPI_REQUEST_NULL) {
+    int key = MPI_KEYVAL_INVALID;
+    MPI_Comm comm = MPI_COMM_NULL;  // MPI_Iprobe on a communicator of one process does not reach the network
+    check(MPI_Comm_dup(MPI_COMM_SELF, &comm), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm, &never_), "MPI_Irecv");
+    check(MPI_Comm_free(&comm), "MPI_Comm_free");  // takes effect with the end of the receive
+    check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, nullptr),
+          "MPI_Comm_create_keyval");
+    check(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
+    check(MPI_Comm_free_keyval(&key), "MPI_Comm_free_keyval");
+  }
+  const std::lock_guard lock(mutex_);
+  start_thread();
+}
+
+void IdleProgress::begin_with_a_message() {
+  const bool ended = end();
+  waits_for_entry_.store(ended && never_ != MPI_REQUEST_NULL, std::memory_order_relaxed);
+}
+
+bool IdleProgress::end() noexcept {
+  if (state().pid != ::getpid()) return true;  // forked: there is no thread, and maybe a lock of one
+  waits_for_entry_.store(false, std::memory_order_relaxed);
+  std::unique_lock lock(mutex_);
+  if (!thread_.joinable()) return true;
+  ending_ = true;
+  changed_.notify_all();
+  const bool ended = changed_.wait_for(lock, kStuck, [this] { return ended_; });
+  std::thread thread = std::move(thread_);
+  lock.unlock();
+  ended ? thread.join() : thread.detach();
+  return ended;
+}
+
+// MPI deletes the attributes of MPI_COMM_SELF first when it is finalised, which other libraries may do.
+int IdleProgress::before_finalize(MPI_Comm, int, void* self, void*) {
+  auto& progress = *static_cast<IdleProgress*>(self);
+  if (progress.end() && MPI_Cancel(&progress.never_) == MPI_SUCCESS) MPI_Request_free(&progress.never_);
+  return MPI_SUCCESS;
+}
+
+void IdleProgress::start_thread() {
+  waits_for_entry_.store(false, std::memory_order_relaxed);
+  if (thread_.joinable()) return;
+  ending_ = ended_ = false;
+  try {
+    thread_ = quiet_thread("mpigdr-idle", [this] { run(); });
+  } catch (const std::system_error& e) {
+    log(LogLevel::Warn, "INIT", "no thread to enter MPI while this process does not: ", e.what());
+  }
+}
+
+void IdleProgress::attend() noexcept {
+  if (state().pid != ::getpid()) return;
+  const std::lock_guard lock(mutex_);
+  start_thread();
+  changed_.notify_all();
+}
+
+void IdleProgress::run() {
+  milliseconds pause = kShortestPause;
+  std::uint64_t seen = entries_.load(std::memory_order_relaxed);
+  const auto entered = [&] { return entries_.load(std::memory_order_relaxed) != seen; };
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const bool long_pause = pause > kShortestPause;
+    waits_for_entry_.store(long_pause, std::memory_order_relaxed);
+    changed_.wait_for(lock, pause, [&] { return ending_ || (long_pause && entered()); });
+    if (entered() && !ending_) {
+      seen = entries_.load(std::memory_order_relaxed);
+      pause = kShortestPause;
+      continue;
+    }
+    lock.unlock();
+    int found = 0;
+    const int code = MPI_Test(&never_, &found, MPI_STATUS_IGNORE);
+    lock.lock();
+    if (code != MPI_SUCCESS) {  // no operation may be told of it again
+      network().mark_failed("a call of the MPI library failed");
+      break;
+    }
+    if (ending_) break;  // behind a last test: the process may end without MPI_Finalize
+    pause = std::min(2 * pause, kLongestPause);
+  }
+  waits_for_entry_.store(false, std::memory_order_relaxed);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace mpigdr::mpi

@@ -1,0 +1,41 @@
+"""A thread enters MPI for ranks that are not in it, where messages go by MPI. The network of these tests,
+libfabric's `sockets`, moves nothing outside MPI; without such a thread not even the start comes to an end."""
+
+from __future__ import annotations
+
+import pytest
+from support import processes
+from support.spmd import TESTS
+
+PROGRAM = TESTS / "support" / "idle_program.py"
+ONE_NODE = {"MPIR_CVAR_NOLOCAL": "0"}
+# Each rank a node of its own to MPICH, and nothing through our shared memory.
+APART = {"MPIR_CVAR_NOLOCAL": "1", "MPI_GDR_P2P": "mpi", "MPIR_CVAR_CH4_NETMOD": "ofi"}
+WEAK = {**APART, "FI_PROVIDER": "sockets"}
+
+
+def job(folder, **variables: str) -> str:
+    command = [*processes.MPI_GDR_RUN, "-n", "2", PROGRAM, folder]
+    return processes.run(command, timeout=40, **variables).expect(0)
+
+
+def test_start_and_lone_message_need_no_later_call(tmp_path):
+    output = job(tmp_path, **WEAK)
+    assert output.count("threads: 1 before, 1 after a message") == 2, output
+    assert "received in time" in output, output
+
+
+@pytest.mark.parametrize(
+    "variables, before, after",
+    [
+        (ONE_NODE, 0, 0),
+        ({**ONE_NODE, "MPI_GDR_P2P": "mpi"}, 0, 1),
+        ({**APART, "FI_PROVIDER": "tcp", "MPI_GDR_IDLE_PROGRESS": "off"}, 0, 0),
+        ({**WEAK, "MPIR_CVAR_CH4_OFI_ENABLE_DATA_AUTO_PROGRESS": "1"}, 0, 0),  # the provider has one
+    ],
+    ids=["shared memory", "messages by MPI", "off", "provider"],
+)
+def test_thread_only_where_needed(tmp_path, variables, before, after):
+    output = job(tmp_path, **variables)
+    assert output.count(f"threads: {before} before, {after} after a message") == 2, output
+    assert "received in time" in output, output
