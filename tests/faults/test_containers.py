@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from namespaces import hindrance
 from support import processes
+from support.namespaces import hindrance
 
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"
