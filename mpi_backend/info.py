@@ -7,6 +7,8 @@ import argparse
 import json
 import os
 import platform
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import cast
@@ -151,7 +153,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
         part(lambda: _C.init_mpi_from_launcher(*rank_and_size, 60.0))
     mpi = report["mpi"] = _C.mpi_info()
-    report["network"] = network(mpi["device"], os.environ)
+    report["network"] = network(mpi, os.environ, init)
     part(kernels)
     part(cuda)
     part(variables)
@@ -159,16 +161,50 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
     return report
 
 
-def network(device: str, env: Mapping[str, str]) -> str | None:
-    """The module of MPICH that talks to the network. `device`: what the library says it was built with, such
-    as "ch4:ucx ofi"; the first is taken unless the variable names another. None: not known."""
-    modules = device.partition(":")[2].replace(",", " ").split()
-    asked = env.get("MPIR_CVAR_CH4_NETMOD")
-    if asked:
-        return f"{asked} (MPIR_CVAR_CH4_NETMOD)"
-    if not modules:
-        return None
-    return modules[0] if len(modules) == 1 else f"{modules[0]} (the first of {', '.join(modules)})"
+def network(mpi: MpiInfo, env: Mapping[str, str], started: bool) -> str | None:
+    """What carries MPI's messages between nodes: "ucx", "ofi (tcp)". None: not known. `started`: MPI may be
+    started to ask for libfabric's provider."""
+    module = network_module(mpi, env)
+    if module == "ucx" and "UCX_TLS" in env:
+        return f"ucx (UCX_TLS={env['UCX_TLS']})"
+    if module != "ofi":
+        return module or None
+    allowed = env.get("FI_PROVIDER", "")
+    # One name leaves no choice; "^udp" and "tcp,sockets" do.
+    provider = allowed if re.fullmatch(r"[\w;]+", allowed) else ""
+    if not provider and started:
+        provider = provider_in_use(mpi["library_path"], env)
+    if not provider:
+        asked = f"FI_PROVIDER={allowed}" if allowed else "FI_PROVIDER is not set"
+        provider = f"provider not known; {asked}" + ("" if started else "; --init asks")
+    return f"ofi ({provider})"
+
+
+def network_module(mpi: MpiInfo, env: Mapping[str, str]) -> str:
+    """MPICH's: that of the user, else the first of "ch4:ucx ofi", as the library says it was built. Intel MPI
+    says nothing and has one only. "": not known."""
+    for prefix in ("MPIR_CVAR", "MPIR_PARAM", "MPICH", "MVP", "MV2"):
+        if asked := env.get(f"{prefix}_CH4_NETMOD"):
+            return asked
+    built = re.split("[ ,]+", mpi["device"].partition(":")[2])
+    return built[0] or ("ofi" if mpi["library"].startswith("Intel") else "")
+
+
+def provider_in_use(library: str, env: Mapping[str, str]) -> str:
+    """MPICH and what is made of it only print the provider, when they start: in a process of its own, without
+    a launcher. Intel MPI prints it where shared memory is off. "": it does not."""
+    start = "import ctypes, sys; mpi = ctypes.CDLL(sys.argv[1]); mpi.MPI_Init(None, None); mpi.MPI_Finalize()"
+    alone = {name: value for name, value in env.items() if not name.startswith(("PMI", "HYD", "MPI_LOCAL"))}
+    says = {"MPIR_CVAR_DEBUG_SUMMARY": "1", "I_MPI_DEBUG": "2", "I_MPI_FABRICS": "ofi"}
+    try:
+        result = subprocess.run(
+            [sys.executable, "-I", "-c", start, library],
+            env={**alone, **says}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    found = re.search(r"libfabric provider: (\S+)", result.stdout)
+    return found.group(1) if found else ""
 
 
 def show_table(first: bool) -> int:

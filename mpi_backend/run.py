@@ -90,22 +90,21 @@ def main(argv: list[str]) -> int:
         options.n = nodes * options.ranks_per_node
     if hosts is None and any(name in os.environ for name in ALLOCATIONS):
         print(f"mpi-gdr run: {options.n} ranks, placed by the launcher in this allocation", file=sys.stderr)
-        fullest = options.ranks_per_node or average_per_node(options.n, os.environ)
     else:
         counts = place(options.n, hosts, options.ranks_per_node)
         for name, count in counts.items():  # on stderr: stdout belongs to the program
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
-        fullest = max(counts.values())
         if hosts and len(counts) > 1 and not HOST_OPTIONS.intersection(launcher_options):
             first_host = hosts[0].name
         # Here the ranks would find out, too, but each by itself.
         if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
             gpus = gpu_share.visible_gpus(os.environ)
+            fullest = max(counts.values())
             if (sentence := gpu_share.shortage(gpus, options.ranks_per_gpu, fullest)) is not None:
                 return complain(f"--ranks-per-gpu {options.ranks_per_gpu}: {sentence}", 2)
     if options.mps and (sentence := other_nodes(options.n, hosts, options.ranks_per_node, os.environ)):
         return complain(f"--mps is for jobs on this node, and {sentence}", 2)
-    added = added_variables(os.environ, options.n, fullest, len(os.sched_getaffinity(0)))
+    added = added_variables(os.environ, options.n)
     if options.ranks_per_gpu:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
     # The ranks know each other's messages by it. In the environment, since all users can read command lines.
@@ -288,17 +287,12 @@ def mpirun_rsh_arguments(options: argparse.Namespace, launcher_options: list[str
     return [*arguments, "PYTHONUNBUFFERED=1"]
 
 
-def added_variables(env: Mapping[str, str], size: int, ranks_per_node: int, cores: int) -> dict[str, str]:
+def added_variables(env: Mapping[str, str], size: int) -> dict[str, str]:
     """What the ranks need and the user has not settled."""
     added = {}
     # As torchrun does: N ranks with one thread per core each would fight for the cores.
     if "OMP_NUM_THREADS" not in env and size > 1:
         added["OMP_NUM_THREADS"] = "1"
-    # MPICH's shared-memory collectives spin without giving up the core: 8 ms for 8 bytes with 4 ranks on 2
-    # cores. One variable has several names, see the CVAR documentation of MVAPICH.
-    names = [f"{prefix}_DEVICE_COLLECTIVES" for prefix in ("MPIR_CVAR", "MPIR_PARAM", "MPICH", "MVP", "MV2")]
-    if ranks_per_node > cores and not any(name in env for name in names):
-        added[names[0]] = "none"
     return added
 
 
@@ -353,13 +347,6 @@ def has_ended(job: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return not result.stdout.strip() and (result.returncode == 0 or "Invalid job id" in result.stderr)
-
-
-def average_per_node(size: int, env: Mapping[str, str]) -> int:
-    """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
-    for it."""
-    nodes = number_of_nodes(None, env) if any(name in env for name in ALLOCATIONS) else None
-    return -(-size // nodes) if nodes else 1
 
 
 def other_nodes(

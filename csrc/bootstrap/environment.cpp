@@ -36,20 +36,23 @@ void set_fork_safe_environment() {
     ::setenv(variable, "1", 0);
 }
 
-bool set_one_host_environment() {
-  if (std::getenv("UCX_NET_DEVICES") || std::getenv("UCX_TLS")) return false;
+std::vector<const char*> set_one_host_environment() {
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return false;
+  if (::getifaddrs(&all) != 0) return {};
   bool up = false;
   for (const ifaddrs* a = all; a; a = a->ifa_next)
     up = up || (std::string_view(a->ifa_name) == "lo" && a->ifa_flags & IFF_UP && a->ifa_addr &&
                 a->ifa_addr->sa_family == AF_INET);
   ::freeifaddrs(all);
-  if (up) ::setenv("UCX_NET_DEVICES", "lo", 1);
-  return up;
+  std::vector<const char*> set;
+  const bool transports_chosen = std::getenv("UCX_TLS");
+  for (const char* variable : {"UCX_NET_DEVICES", "FI_TCP_IFACE", "FI_SOCKETS_IFACE"}) {
+    if (!up || std::getenv(variable) || (*variable == 'U' && transports_chosen)) continue;
+    ::setenv(variable, "lo", 1);
+    set.push_back(variable);
+  }
+  return set;
 }
-
-void clear_one_host_environment() { ::unsetenv("UCX_NET_DEVICES"); }
 
 void set_patient_environment() { ::setenv("UCX_TCP_KEEPIDLE", "inf", 0); }
 
@@ -57,10 +60,6 @@ bool control_is_set(const std::string& name) {
   for (const char* prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_", "MV2_"})
     if (std::getenv((prefix + name).c_str())) return true;
   return false;
-}
-
-void set_oversubscribed_environment() {
-  if (!control_is_set("DEVICE_COLLECTIVES")) ::setenv("MPIR_CVAR_DEVICE_COLLECTIVES", "none", 1);
 }
 
 }  // namespace mpigdr

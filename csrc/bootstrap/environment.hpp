@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace mpigdr {
 
@@ -19,18 +20,13 @@ void set_fork_safe_environment();
 // ends. Our own heartbeat finds out who is gone. Values that the user has set stay.
 void set_patient_environment();
 
-// For ranks that outnumber the cores: MPICH's default shared-memory collectives wait without yielding the
-// processor and become 100 times slower then. Values that the user has set stay.
-void set_oversubscribed_environment();
-
 // Whether the user has set a control variable of MPICH, by any of its names: the library reads them all.
 bool control_is_set(const std::string& name);
 
-// For jobs of one host: UCX, which would listen at every network interface, keeps to the loopback. Messages
-// inside the host are MPICH's, or go through shared memory, and need no network. False where the loopback is
-// down, or where the user has chosen devices or transports. clear_one_host_environment() follows MPI_Init:
-// programs that this one starts may span hosts.
-bool set_one_host_environment();
-void clear_one_host_environment();
+// For jobs of one host whose ranks have namespaces() in common: UCX, and libfabric over TCP, which would
+// listen at every network interface, keep to the loopback. Messages inside the host are MPICH's, or go
+// through shared memory, and need no network. Nothing where the loopback is down; what the user has chosen
+// stays. Returns what it set, to be removed after MPI_Init: programs that this one starts may span hosts.
+std::vector<const char*> set_one_host_environment();
 
 }  // namespace mpigdr

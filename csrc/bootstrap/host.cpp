@@ -40,6 +40,16 @@ std::string host_identity() {
   return host_name() + "|" + boot + "|" + (known ? std::to_string(info.st_dev) : "none");
 }
 
+std::string namespaces(const std::string& process) {
+  std::string found;
+  for (const char* kind : {"pid", "net"}) {
+    char name[128] = "";
+    if (::readlink(("/proc/" + process + "/ns/" + kind).c_str(), name, sizeof name - 1) <= 0) return "";
+    found += name;
+  }
+  return found;
+}
+
 std::string usable_cpus() {
   // A fixed cpu_set_t ends at 1024 processors; larger machines make the call fail until the set is large
   // enough.

@@ -1,4 +1,4 @@
-// Which ranks share a node and its cores. Pure functions but for the three that ask the operating system.
+// Which ranks share a node and its cores. Pure functions but for those that ask the operating system.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,10 @@ namespace mpigdr {
 // host name alone is not enough (containers share names), nor is the boot id (containers share a kernel, not
 // /dev/shm).
 std::string host_identity();
+
+// The PID namespace and the network namespace of a process, by its entry in /proc; "": not known. UCX
+// connects two ranks over the loopback only where they share both.
+std::string namespaces(const std::string& process = "self");
 
 // The processors that this process may run on, as "0,1,5".
 std::string usable_cpus();

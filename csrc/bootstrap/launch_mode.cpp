@@ -163,7 +163,7 @@ Proposal propose(MpiFamily family, BootstrapMode request) {
   p.launcher = find_launcher(family);
   p.elastic = has("TORCHELASTIC_RUN_ID");
   p.host = host_identity();
-  p.cpus = usable_cpus();
+  p.namespaces = namespaces();
   p.nonce = random_nonce();
   p.shared_memory = free_shared_memory();
   return p;
@@ -173,7 +173,7 @@ std::string serialise(const Proposal& p) {
   const Launcher none;
   const Launcher& l = p.launcher ? *p.launcher : none;
   return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
-               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.cpus, p.nonce, p.mpi_version,
+               p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.namespaces, p.nonce, p.mpi_version,
                p.process.host, std::to_string(p.process.domain), std::to_string(p.process.pid),
                std::to_string(p.process.started), p.shared_memory ? std::to_string(*p.shared_memory) : ""});
 }
@@ -192,7 +192,7 @@ Proposal parse_proposal(const std::string& text) {
   p.elastic = record.flag("elastic");
   p.initialised = record.flag("initialised");
   p.host = record.text("host");
-  p.cpus = record.text("cpus");
+  p.namespaces = record.text("namespaces");
   p.nonce = record.text("nonce");
   if (p.nonce.size() > 16 || p.nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
     fail(ErrorCode::Remote, "a rank's bootstrap record: nonce is '", shown(p.nonce),

@@ -48,7 +48,7 @@ struct Proposal {
   bool elastic = false;      // started by torchrun: launcher variables belong to its agent
   bool initialised = false;  // another library (mpi4py) has initialised an MPI of the right size
   std::string host;          // host_identity()
-  std::string cpus;          // usable_cpus()
+  std::string namespaces;    // namespaces()
   std::string nonce;         // that of rank 0 names the job
   std::string mpi_version;   // first line of the library's version
   ProcessId process;         // own_process()

@@ -122,12 +122,14 @@ std::optional<double> start_of_pid_namespace() {
   return seconds_of(CLOCK_REALTIME) - seconds_of(CLOCK_BOOTTIME) + since_boot;
 }
 
-bool launcher_is_hidden(const char* pmi_fd) {
+std::int64_t launcher_pid(const char* pmi_fd) {
   ucred launcher{};
   socklen_t size = sizeof launcher;
   constexpr uid_t kNobody = static_cast<uid_t>(-1);  // of a socket of the network
-  return pmi_fd && ::getsockopt(std::atoi(pmi_fd), SOL_SOCKET, SO_PEERCRED, &launcher, &size) == 0 &&
-         launcher.pid == 0 && launcher.uid != kNobody;
+  const bool known = pmi_fd &&
+                     ::getsockopt(std::atoi(pmi_fd), SOL_SOCKET, SO_PEERCRED, &launcher, &size) == 0 &&
+                     launcher.uid != kNobody;
+  return known ? launcher.pid : -1;
 }
 
 bool sees_another_rank() {

@@ -28,9 +28,9 @@ std::optional<ProcessId> torchrun_agent();
 // When the first process of this PID namespace started, in seconds since the epoch. Nothing: not known.
 std::optional<double> start_of_pid_namespace();
 
-// Whether the process at the other end of the launcher's socket is in another PID namespace. `pmi_fd`:
-// PMI_FD.
-bool launcher_is_hidden(const char* pmi_fd);
+// The process at the other end of the launcher's socket, PMI_FD; 0: it is in another PID namespace, -1: it is
+// not known.
+std::int64_t launcher_pid(const char* pmi_fd);
 
 // Whether /proc shows a process that an MPI launcher started as another rank than this one.
 bool sees_another_rank();

@@ -26,7 +26,7 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
 
 // Why MPICH waits in this process for ranks of its host that cannot come, or "". Only where it is certain:
 // its file is mapped, no other rank is in this PID namespace, and /dev/shm is as new as that. For a rank
-// whose launcher_is_hidden() (process_id.hpp).
+// whose launcher_pid() (process_id.hpp) is 0.
 std::string unshared_memory();
 
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when

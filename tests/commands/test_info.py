@@ -102,15 +102,23 @@ def test_a_mistyped_variable_is_a_warning():
 @pytest.mark.parametrize(
     ("device", "env", "expected"),
     [
-        ("ch4:ucx ofi", {}, "ucx (the first of ucx, ofi)"),
-        ("ch4:ofi", {}, "ofi"),
-        ("ch4:ucx,ofi", {"MPIR_CVAR_CH4_NETMOD": "ofi"}, "ofi (MPIR_CVAR_CH4_NETMOD)"),
+        ("ch4:ucx ofi", {}, "ucx"),
+        ("ch4:ucx,ofi", {"UCX_TLS": "tcp,self"}, "ucx (UCX_TLS=tcp,self)"),
+        ("ch4:ucx,ofi", {"MPICH_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}, "ofi (tcp)"),
+        ("ch4:ofi", {"FI_PROVIDER": "^udp"}, "ofi (provider not known; FI_PROVIDER=^udp; --init asks)"),
+        ("ch4:ofi", {}, "ofi (provider not known; FI_PROVIDER is not set; --init asks)"),
         ("ch3:sock", {}, "sock"),
         ("", {}, None),
     ],
 )
-def test_the_network_module(device, env, expected):
-    assert info.network(device, env) == expected
+def test_the_network(device, env, expected):
+    assert info.network({"device": device, "library": "MPICH Version: 5.0.2"}, env, False) == expected
+
+
+@pytest.mark.parametrize(("excluded", "expected"), [("^sockets", "ofi (tcp)"), ("^tcp", "ofi (sockets)")])
+def test_a_started_mpi_names_the_provider(excluded, expected):
+    _, report = report_of("--init", MPIR_CVAR_CH4_NETMOD="ofi", FI_PROVIDER=excluded)
+    assert report["network"] == expected
 
 
 @pytest.mark.parametrize(

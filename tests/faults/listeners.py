@@ -45,7 +45,7 @@ store = f":{os.environ['MASTER_PORT']}" if "MASTER_PORT" in os.environ else ":-"
 mine = [found for found in listeners(own) if not found.endswith(store)]
 getenv = ctypes.CDLL(None).getenv  # Python knows only what was there when it began
 getenv.restype = ctypes.c_char_p
-inherited = getenv(b"UCX_NET_DEVICES") is not None
+inherited = any(getenv(name) for name in (b"UCX_NET_DEVICES", b"FI_TCP_IFACE", b"FI_SOCKETS_IFACE"))
 print("listeners " + json.dumps({"listeners": mine, "inherited": inherited}), flush=True)
 dist.barrier()
 dist.destroy_process_group()

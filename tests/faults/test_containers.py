@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 
 import pytest
 from support import processes
-from support.namespaces import hindrance
+from support.namespaces import Namespaces, hindrance
 
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"
@@ -57,3 +58,30 @@ def test_without_shared_memory_a_container_is_a_host(container, launcher):
         words = [*processes.TORCHRUN, "--standalone", "--nproc-per-node=2", "--no-python", python]
         result = processes.run([*words, PLAIN, "none"], 40)
     assert result.expect(0).count("is done") == 2
+
+
+OWN_NETWORK = "mount -t sysfs sysfs /sys && ip link set lo up"  # UCX finds its interfaces in /sys
+NETWORKS = {"ucx": {}, "ofi": {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "1"}}
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_containers_with_a_network_each_share_dev_shm(network):
+    """One host by its name and its /dev/shm, but nobody is reached over the loopback."""
+    if reason := hindrance():
+        pytest.skip(reason)
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(Namespaces("box", OWN_NETWORK)) for _ in range(2))
+        first.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", second.pid)
+        programs = []
+        for rank, container in enumerate((first, second)):
+            container.ip("addr", "add", f"10.231.78.{rank + 1}/24", "dev", "eth0")
+            container.ip("link", "set", "eth0", "up")
+        for rank, container in enumerate((first, second)):
+            env = processes.clean_environment(
+                RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="10.231.78.1", MASTER_PORT="29411",
+                **BY_MPI, **NETWORKS[network],
+            )  # fmt: skip
+            words = [*container.enter(), sys.executable, str(PLAIN), "none"]
+            programs.append(stack.enter_context(processes.Program(words, env)))
+        for program in programs:
+            assert "is done" in program.finish(60).expect(0)

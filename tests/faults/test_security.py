@@ -41,8 +41,14 @@ def run_each(
         return [program.finish(100) for program in programs]
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "none"])
-def test_a_job_of_one_host_listens_on_the_loopback_only(launcher):
+OFI = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+NETWORKS = {"ucx": {}, "tcp": {**OFI, "FI_PROVIDER": "tcp"}, "sockets": {**OFI, "FI_PROVIDER": "sockets"}}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "network"), [("mpirun", "ucx"), ("none", "ucx"), ("mpirun", "tcp"), ("none", "sockets")]
+)
+def test_a_job_of_one_host_listens_on_the_loopback_only(launcher, network):
     """On a host with a second network interface. Hydra's own listener and that of torch's store, whose
     address the program chooses, are left out."""
     if reason := hindrance():
@@ -55,7 +61,7 @@ def test_a_job_of_one_host_listens_on_the_loopback_only(launcher):
             words = ["sh", "-c", 'RANK=0 "$@" & RANK=1 "$@"; wait', "sh", sys.executable, program]
             env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29411"}
         words = [*host.enter(), *words]
-        output = processes.run(words, timeout=100, **env).expect(0)
+        output = processes.run(words, timeout=100, **env, **NETWORKS[network]).expect(0)
     found = [json.loads(line) for line in re.findall(r"listeners (\{.*?\})", output)]
     assert len(found) == 2, output
     addresses = [address for rank in found for address in rank["listeners"]]

@@ -1,5 +1,6 @@
 """Unedited programs under every launcher: results, variables, exit status, nothing left behind."""
 
+import os
 import re
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_unedited_program(launcher):
     assert finished_ranks(output) == ["0", "1"]
     found = sorted(re.findall(r"variables (RANK=.*?LOCAL_WORLD_SIZE=\d+)", output))
     assert found == [f"RANK={r} WORLD_SIZE=2 LOCAL_RANK={r} LOCAL_WORLD_SIZE=2" for r in range(2)]
+
+
+def test_uneven_nodes_without_a_store():
+    """The last rank is alone on its node as far as its launcher says, and the others crowd one core: nothing
+    that is set for the library may depend on that, or its collectives do not meet."""
+    alone = '[ "$PMI_RANK" != 2 ] || export MPI_LOCALNRANKS=1 MPI_LOCALRANKID=0; exec "$0" "$@"'
+    words = ["taskset", "-c", min(os.sched_getaffinity(0)), processes.mpiexec(), "-n", 3, "sh", "-c", alone]
+    output = processes.run([*words, processes.sys.executable, PLAIN], 60).expect(0)
+    assert finished_ranks(output) == ["0", "1", "2"]
 
 
 def test_spawn(tmp_path):

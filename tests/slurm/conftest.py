@@ -27,8 +27,7 @@ def cluster():
 @pytest.fixture(scope="session")
 def outcomes(cluster, request):
     """The future of each test."""
-    users = [item for item in request.session.items if "user" in item.fixturenames]
-    tests = [item for item in users if item.get_closest_marker("xfail") is None]
+    tests = [item for item in request.session.items if "user" in item.fixturenames]
     homes = cluster.folder / "home"
     homes.mkdir()
     pool = ThreadPoolExecutor(len(tests) + 1)

@@ -146,7 +146,7 @@ TEST(proposals) {
   Proposal p;
   p.launcher = Launcher{"mpiexec", 1, 4};
   p.host = "n1|boot|7";
-  p.cpus = "0,1,2";
+  p.namespaces = "pid:[1]net:[2]";
   p.nonce = "0123456789abcdef";
   p.mpi_version = "MPICH Version: 5.0.2";
   p.process = {"n1", 1ull << 63, 4711, 99};

@@ -84,7 +84,7 @@ Info info() {
   i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);
-  i.device = line_after(library_text(), "MPICH Device:");
+  i.device = line_after(library_text(), " Device:");  // MPICH's, MVAPICH's
   i.standard = std::to_string(major) + "." + std::to_string(minor);
   i.finalized = mpi_is_finalized();
   if (mpi_is_initialized() && !i.finalized) {

@@ -103,14 +103,20 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
   if (!warning.empty()) report(o.rank, warning);
 }
 
+// Whether it is certain that the ranks of one host do. Without a store a rank compares with its launcher,
+// which is one process a host.
+bool share_namespaces(const NetworkOptions& o, const std::vector<Proposal>& all) {
+  const std::string& own = all[static_cast<std::size_t>(o.rank)].namespaces;
+  if (own.empty()) return false;
+  if (!o.store && o.size > 1) return own == namespaces(std::to_string(launcher_pid(std::getenv("PMI_FD"))));
+  return std::ranges::all_of(all, [&](const Proposal& p) { return p.namespaces == own; });
+}
+
 void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposal>& all,
                const std::vector<ProcessId>& processes, Deadline deadline) {
   State& s = state();
-  std::vector<std::string> hosts, cpus;
-  for (const Proposal& p : all) {
-    hosts.push_back(p.host);
-    cpus.push_back(p.cpus);
-  }
+  std::vector<std::string> hosts;
+  for (const Proposal& p : all) hosts.push_back(p.host);
   const std::vector<int> nodes = number_nodes(hosts);
   // Without a store only the launcher's word tells how many ranks share this node; 0: not known.
   const char* const local_size = std::getenv("LOCAL_WORLD_SIZE");
@@ -118,12 +124,11 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   const std::size_t here = o.store
                                ? static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), own_node))
                                : (local_size ? std::strtoul(local_size, nullptr, 10) : 0);
-  const std::size_t own_cpus = static_cast<std::size_t>(std::count(cpus[0].begin(), cpus[0].end(), ',')) + 1;
-  if (o.store ? oversubscribed(nodes, cpus) : here > own_cpus) set_oversubscribed_environment();
   set_fork_safe_environment();
   set_patient_environment();
-  const bool one_host = here == all.size();
-  const bool confined = one_host && family() == MpiFamily::Mpich && set_one_host_environment();
+  std::vector<const char*> confined;
+  if (here == all.size() && family() == MpiFamily::Mpich && share_namespaces(o, all))
+    confined = set_one_host_environment();
   check_shared_memory(o, nodes, all, here);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
@@ -148,7 +153,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     }
     return text;
   };
-  const bool hidden = !o.store && here > 1 && launcher_is_hidden(std::getenv("PMI_FD"));
+  const bool hidden = !o.store && here > 1 && launcher_pid(std::getenv("PMI_FD")) == 0;
   auto lost = [processes, rank = o.rank, hidden, patience = steady_clock::now() + kContainersStart] {
     const std::string text = find_lost(processes, rank, false);
     return text.empty() && hidden && steady_clock::now() > patience ? unshared_memory() : text;
@@ -163,7 +168,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     // Programs that this one starts are no part of the job.
     for (const char* variable : {"PMI_FD", "PMI_RANK", "PMI_SIZE"}) ::unsetenv(variable);
   }
-  if (confined) clear_one_host_environment();
+  for (const char* variable : confined) ::unsetenv(variable);
   check(code, "MPI_Init_thread");
   s.started_by_us = true;
   s.under_launcher = how == Bootstrap::Launcher;
