@@ -20,8 +20,7 @@ def survivors(output: str, told: str) -> set[int]:
     return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
 
 
-@pytest.mark.parametrize("mpi", ["pmi2", "none"])
-@pytest.mark.parametrize("fault", ["kill", "raise"])
+@pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
 def test_a_rank_is_lost(user: User, fault, mpi):
     with user.srun("-N2", "-n3", "-m", "plane=2", f"--mpi={mpi}", *LOOP, fault) as job:
         result = job.finish(50)

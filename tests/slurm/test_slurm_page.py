@@ -7,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
 from slurm_user import PROGRAMS, User, reports
 
 PAGE = Path(__file__).parents[2] / "docs" / "slurm.md"
@@ -30,13 +29,12 @@ def prepare_home(user: User) -> None:
     shutil.copy(PROGRAMS / "train.py", user.home)
 
 
-@pytest.mark.parametrize("nodes", [[], ["--nodes=1"]], ids=["page", "one node"])
-def test_the_batch_script(user: User, nodes):
+def test_the_batch_script(user: User):
     prepare_home(user)
-    with user.sbatch(script_of_page(), *nodes, *SIZES) as job:
+    with user.sbatch(script_of_page(), *SIZES) as job:
         assert job.finish(60).status == 0, user.output()
     ranks = reports(user.output())
-    assert [rank["host"] for rank in ranks] == (["n1", "n1", "n2", "n2"] if not nodes else ["n1", "n1"])
+    assert [rank["host"] for rank in ranks] == ["n1", "n1", "n2", "n2"]
     assert len({rank["weight"] for rank in ranks}) == 1 and max(rank["loss"] for rank in ranks) < 0.1
     assert all((rank["threads"], rank["secret"]) == ("1", True) for rank in ranks)
     assert "WARN" not in user.output()

@@ -33,21 +33,18 @@ def test_srun_on_one_node(user: User, options):
         check(job.finish(50).expect(0), ["n1", "n1"])
 
 
-@pytest.mark.parametrize("options", [["--mpi=pmi2"], ["--mpi=none"]], ids=["pmi2", "none"])
-def test_srun_on_two_nodes(user: User, options):
-    with user.srun("-N2", "--ntasks-per-node=1", *options, *PYTHON) as job:
+@pytest.mark.parametrize("mpi", ["none", "pmix"])
+def test_srun_without_an_mpi_of_its_own(user: User, mpi):
+    """The MPICH wheel does not speak PMIx: either way it starts over torch's store."""
+    with user.srun("-N2", "--ntasks-per-node=1", f"--mpi={mpi}", *PYTHON) as job:
         check(job.finish(50).expect(0), TWO_NODES)
 
 
 def test_uneven_nodes(user: User):
-    with user.srun("-N2", "-n4", "-m", "plane=3", "--mpi=pmi2", *PYTHON) as job:
-        check(job.finish(50).expect(0), ["n1", "n1", "n1", "n2"])
-
-
-def test_pmix(user: User):
-    """Which the MPICH wheel does not speak: it starts over torch's store."""
-    with user.srun("-N2", "--ntasks-per-node=1", "--mpi=pmix", *PYTHON) as job:
-        check(job.finish(50).expect(0), TWO_NODES)
+    """Three ranks and one. Both nodes of the allocation have room for three."""
+    srun = ["srun", "-N2", "-n4", "-m", "plane=3", "--mpi=pmi2", *PYTHON]
+    output = user.run("salloc", "-N2", "--ntasks-per-node=3", *srun).expect(0)
+    check(output, ["n1", "n1", "n1", "n2"])
 
 
 def test_cyclic_distribution(user: User):
@@ -125,8 +122,8 @@ def test_variables_of_a_job_that_has_ended(user: User):
     assert refused.status == 1 and "SLURM_JOB_ID says" in refused.output, refused.tail()
     assert [rank["host"] for rank in reports(user.run(*PYTHON, **step).expect(0))] == ["ctl"]
     torchrun = ["torchrun", "--standalone", "--nproc-per-node=2", REPORT]
+    assert [rank["host"] for rank in reports(user.run(*torchrun, **step).expect(0))] == ["ctl", "ctl"]
     for stale in (allocation, step):
-        assert [rank["host"] for rank in reports(user.run(*torchrun, **stale).expect(0))] == ["ctl", "ctl"]
         started = user.run("mpi-gdr", "run", "-n", 2, REPORT, **stale)
         assert "is left from a job that has ended" in started.expect(2)
 
