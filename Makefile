@@ -30,7 +30,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch compiled unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -53,14 +53,12 @@ test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
 
 gpu-test: $(VENV)/.package
-	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target fakecuda_tests fakecuda_translate_others
+	$(BUILD_TESTS) fakecuda_tests fakecuda_translate_others
 	$(CTEST) --test-dir $(EXTENSION_BUILD) -L fakecuda
 	$(BIN)/python -m pytest tests/gpu/test_gpu.py tests/gpu/test_simgpu.py tests/launch/test_device_losses.py $(ARGS)
 
 gpu-counts: $(VENV)/.package
-	@$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) > $(EXTENSION_BUILD)/gpu-counts.log
-	@$(CMAKE_BUILD) $(EXTENSION_BUILD) --target gpu_counts >> $(EXTENSION_BUILD)/gpu-counts.log
+	@$(BUILD_TESTS) gpu_counts > $(EXTENSION_BUILD)/gpu-counts.log
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
 
 # With the nvcc that the package was built with. gcovr from the package registry.
@@ -88,8 +86,7 @@ slurm: $(VENV)/.package
 
 FAULT_TESTS = $(addprefix test_,bootstrap fuzz_records goodbyes memory_file peer_watch process_id signed_store trusted_folder)
 faults: $(VENV)/.package
-	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target $(FAULT_TESTS)
+	$(BUILD_TESTS) $(FAULT_TESTS)
 	for test in $(FAULT_TESTS); do $(EXTENSION_BUILD)/$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
@@ -140,11 +137,15 @@ $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
 # In the folder of the extension (setup.py), whose core they test: nothing is compiled twice. UNIT=unsanitized: only what
 # the sanitizers leave out, for who runs test-asan, too.
 EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')-ninja
+# One at a time: tests of Python build there, too (tests/support/simgpu_build.py).
+BUILD_TESTS = flock $(EXTENSION_BUILD)/lock sh -c '$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) && \
+  $(CMAKE_BUILD) $(EXTENSION_BUILD) --target "$$@"' build
 UNIT ?= unit
-unit: $(VENV)/.package
-	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target $(UNIT)_tests
+unit: compiled
 	$(CTEST) --test-dir $(EXTENSION_BUILD) $(if $(filter-out unit,$(UNIT)),-L $(UNIT))
+
+compiled: $(VENV)/.package
+	$(BUILD_TESTS) $(UNIT)_tests $(ALSO)
 
 test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
@@ -166,8 +167,7 @@ test-mpi: $(VENV)/.package
 	$(BIN)/python tests/mpi/libraries.py $(MPI)
 ifneq ($(MPI_HEADERS),)
 	MPICC=$(MPI_MPICC) $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
-	$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD)
-	$(CMAKE_BUILD) $(EXTENSION_BUILD) --target mpi_driver
+	$(BUILD_TESTS) mpi_driver
 endif
 	TEST_MPI=$(MPI) $(BIN)/python -m pytest tests/mpi $(ARGS)
 ifneq ($(MPI_HEADERS),)

@@ -10,10 +10,12 @@ PACKAGE = "mpi_backend"
 def leave_first_folder() -> None:
     """Takes off sys.path what Python has put in front: the current folder (-m), where a checkout hides the
     installed package, or the folder of this file (a path). Python 3.10 has no option for it."""
-    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+    first = Path(sys.path[0]).resolve() if sys.path else None
+    # Else runpy has been called, or Python was started with -P.
+    if first == Path(__file__).resolve().parent or first == Path.cwd():
         del sys.path[0]
     found = PathFinder.find_spec(PACKAGE)
-    if found is None:  # not installed
+    if found is None or found.origin is None:  # not installed; a folder without __init__.py is no package
         sys.path.append(str(Path(__file__).resolve().parents[1]))
     elif PACKAGE in sys.modules and sys.modules[PACKAGE].__file__ != found.origin:
         for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:

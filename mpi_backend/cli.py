@@ -13,6 +13,10 @@ from .build_info import build_info
 COMMANDS = {
     "run": ("mpi_backend.run", "start a program on N ranks with the launcher of the MPI this was built for"),
     "info": ("mpi_backend.info", "show versions, MPI, GPU path, variables and algorithms, for a bug report"),
+    "doctor": (
+        "mpi_backend.doctor",
+        "say whether launcher, MPI, network and limits of this site work together",
+    ),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
     "diagnose": ("mpi_backend.diagnose", "compare the flight logs of all ranks after a hang"),
     "tune": ("mpi_backend.tune", "measure the algorithms on this machine, write a selection table"),

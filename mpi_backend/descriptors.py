@@ -18,23 +18,42 @@ OTHERS = 200
 def prepare(env: Mapping[str, str]) -> None:
     """Called on every rank, before the store of env:// is made or connected to. Raises RuntimeError where the
     process that hosts the store cannot open a file for each rank."""
-    rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
-    host = store_host(env, int(rank)) if rank.isdecimal() and size.isdecimal() else None
+    if (sentence := shortage(env)) is not None:
+        raise RuntimeError(f"mpi-gdr: {sentence}")
+    host, needed = host_and_files(env)
     if host is None:
         return
-    needed = int(size) + OTHERS
     soft, hard = resource.prlimit(host, resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < int(size) + files_of(host):
-        who = "this process" if host == os.getpid() else f"torchrun's agent (pid {host})"
-        raise RuntimeError(
-            f"mpi-gdr: {who} hosts the store of a job of {size} ranks and may open {hard} files, expected at "
-            f"least {needed}: raise the limit on open files before the job starts (`ulimit -n {needed}`, or "
-            "LimitNOFILE= and /etc/security/limits.conf)"
-        )
     with contextlib.suppress(OSError):  # of another user
         resource.prlimit(host, resource.RLIMIT_NOFILE, (needed if hard < 0 else min(needed, hard), hard))
+
+
+def shortage(env: Mapping[str, str]) -> str | None:
+    """A sentence if the store of env:// is hosted here, by a process that may not open a file for each
+    rank."""
+    host, needed = host_and_files(env)
+    if host is None:
+        return None
+    soft, hard = resource.prlimit(host, resource.RLIMIT_NOFILE)
+    enough = soft == resource.RLIM_INFINITY or soft >= needed or hard == resource.RLIM_INFINITY
+    if enough or hard >= needed - OTHERS + files_of(host):
+        return None
+    who = "this process" if host == os.getpid() else f"torchrun's agent (pid {host})"
+    return (
+        f"{who} hosts the store of a job of {needed - OTHERS} ranks and may open {hard} files, expected at "
+        f"least {needed}: raise the limit on open files before the job starts (`ulimit -n {needed}`, or "
+        "LimitNOFILE= and /etc/security/limits.conf)"
+    )
+
+
+def host_and_files(env: Mapping[str, str]) -> tuple[int | None, int]:
+    """(the process on this host that hosts the store, how many files it should be able to open)."""
+    rank, size = env.get("RANK", ""), env.get("WORLD_SIZE", "")
+    if not rank.isdecimal() or not size.isdecimal():
+        return None, 0
+    return store_host(env, int(rank)), int(size) + OTHERS
 
 
 def store_host(env: Mapping[str, str], rank: int) -> int | None:

@@ -10,14 +10,14 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import cast
 
 from . import host, launchers
 from ._version import __version__
 from .build_info import BuildInfo, build_info
 from .info_text import TABLES, as_text
-from .reports import AcceleratorInfo, CudaBuild, EnvVariable, InfoReport, MpiInfo
+from .reports import AcceleratorInfo, CudaBuild, EnvProblem, EnvVariable, InfoReport, MpiInfo
 
 # Variables of others that change what this package does.
 NEIGHBOURS = (
@@ -120,12 +120,8 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         report["extension"]["error"] = str(error)
         return report
     report["extension"]["path"] = _C.__file__
-    for problem in _C.env_problems():
-        if problem["bad"]:  # taken out, or no other could be read
-            del os.environ[problem["name"]]
-            report["errors"].append(f"{problem['message']}; below as if it were not set")
-        else:
-            report["warnings"].append(problem["message"])
+    bad, report["warnings"] = take_out_bad_variables(_C.env_problems(), os.environ)
+    report["errors"] = [f"{text}; below as if it were not set" for text in bad]
 
     def part(ask: Callable[[], None]) -> None:
         try:
@@ -159,6 +155,19 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
     part(variables)
     part(algorithms)
     return report
+
+
+def take_out_bad_variables(
+    problems: list[EnvProblem], env: MutableMapping[str, str]
+) -> tuple[list[str], list[str]]:
+    """(what is wrong with values, what is wrong with names). A bad value is removed from `env`: with it, no
+    other could be read."""
+    bad = [problem for problem in problems if problem["bad"]]
+    for problem in bad:
+        del env[problem["name"]]
+    return [problem["message"] for problem in bad], [
+        problem["message"] for problem in problems if not problem["bad"]
+    ]
 
 
 def network(mpi: MpiInfo, env: Mapping[str, str], started: bool) -> str | None:

@@ -239,6 +239,12 @@ def traces(env: Environment) -> list[str]:
     return sorted(name for name in env if _TRACE.match(name) or name in ALLOCATIONS)
 
 
+def are_of_an_allocation(found: list[str]) -> bool:
+    """Whether these traces are all a batch system's. A batch script has SLURM_PROCID as well, see
+    in_slurm_step()."""
+    return all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found)
+
+
 def objection(env: Environment, rank: str | None, size: str | None, script: str) -> str | None:
     """What keeps this process from being the rank that torch was given, and the cure; None if nothing does.
 
@@ -268,8 +274,7 @@ def objection(env: Environment, rank: str | None, size: str | None, script: str)
     found = traces(env)
     if not found:
         return None
-    # A batch script has SLURM_PROCID as well, see in_slurm_step().
-    if all(name in ALLOCATIONS or name.startswith(("SLURM_", "FLUX_")) for name in found):
+    if are_of_an_allocation(found):
         return (
             f"{found[0]} says that this is a batch system's allocation, and no launcher started this "
             f"process: {run.format(1)} for one rank, {run.format('N')} or its own launcher for more"

@@ -193,7 +193,7 @@ def create_store(rank: int, size: int, timeout: timedelta) -> TCPStore:
     store, message = None, b""
     if rank == 0:
         try:
-            store, lines = open_store(_C.is_single_node(), size, timeout)
+            store, lines = open_store(_C.mpi_info()["nodes"] == 1, size, timeout)
         except (OSError, RuntimeError) as error:
             lines = ["error", str(error)]  # sent to the others, or they would wait for the broadcast for ever
         message = "\n".join(lines).encode()

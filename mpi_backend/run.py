@@ -247,10 +247,10 @@ def find_mpiexec(record: BuildInfo) -> str | None:
     return shutil.which("mpiexec") or shutil.which("mpirun")
 
 
-def is_open_mpi(mpiexec: str) -> bool:
+def is_open_mpi(mpiexec: str, seconds: float = 60) -> bool:
     """Open MPI spells some options its own way; all others follow Hydra."""
     try:
-        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", result.stdout + result.stderr, re.IGNORECASE))
@@ -347,6 +347,13 @@ def has_ended(job: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return not result.stdout.strip() and (result.returncode == 0 or "Invalid job id" in result.stderr)
+
+
+def average_per_node(size: int, env: Mapping[str, str]) -> int:
+    """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
+    for it."""
+    nodes = number_of_nodes(None, env) if any(name in env for name in ALLOCATIONS) else None
+    return -(-size // nodes) if nodes else 1
 
 
 def other_nodes(

@@ -30,10 +30,11 @@ void scrub_launcher_environment() {
   for (const auto& variable : found) ::unsetenv(variable.c_str());
 }
 
-void set_fork_safe_environment() {
+void set_fabric_environment() {
   for (const char* variable :
        {"IBV_FORK_SAFE", "RDMAV_FORK_SAFE", "RDMAV_HUGEPAGES_SAFE", "FI_EFA_FORK_SAFE", "CXI_FORK_SAFE"})
     ::setenv(variable, "1", 0);
+  ::setenv("UCX_TCP_KEEPIDLE", "inf", 0);
 }
 
 std::vector<const char*> set_one_host_environment() {
@@ -53,8 +54,6 @@ std::vector<const char*> set_one_host_environment() {
   }
   return set;
 }
-
-void set_patient_environment() { ::setenv("UCX_TCP_KEEPIDLE", "inf", 0); }
 
 bool control_is_set(const std::string& name) {
   for (const char* prefix : {"MPIR_CVAR_", "MPIR_PARAM_", "MPICH_", "MVP_", "MV2_"})

@@ -11,14 +11,11 @@ namespace mpigdr {
 // torchrun's agent. With both PMI_* and PMIX_* present MPICH 5 even aborts.
 void scrub_launcher_environment();
 
-// Lets a process fork (DataLoader workers) although a network library has registered its memory. Values that
-// the user has set stay.
-void set_fork_safe_environment();
-
-// Lets connections of UCX over TCP outlive a network that is away for a while: by default a connection
-// without traffic is closed after some 28 s without an answer, and the next operation on it crashes, or never
-// ends. Our own heartbeat finds out who is gone. Values that the user has set stay.
-void set_patient_environment();
+// Lets a process fork (DataLoader workers) although a network library has registered its memory, and lets
+// UCX's connections over TCP outlive a network that is away: by default one without traffic is closed after
+// some 28 s without an answer, and the next operation on it crashes, or never ends. Values that the user has
+// set stay.
+void set_fabric_environment();
 
 // Whether the user has set a control variable of MPICH, by any of its names: the library reads them all.
 bool control_is_set(const std::string& name);

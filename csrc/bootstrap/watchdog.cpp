@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <future>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "bootstrap/shared_memory.hpp"
@@ -106,16 +105,18 @@ void Watchdog::run(Deadline deadline) {
   std::unique_lock<std::mutex> lock(mutex_);
   // A peer that has ended may have done its part before: then the call returns soon.
   constexpr std::chrono::milliseconds kLook(250), kBelieve(3000);
-  std::optional<Deadline> since;
+  Deadline since = deadline;
   std::string reason;  // the first one: others may be its consequence
   for (auto now = std::chrono::steady_clock::now(); lost_ && now < deadline;
        now = std::chrono::steady_clock::now()) {
     if (changed_.wait_until(lock, std::min(deadline, now + kLook), [this] { return done_; })) return;
     if (exiting_) break;
-    if (reason.empty()) reason = lost_();
-    if (reason.empty()) continue;
-    if (!since) since = now;
-    if (now < *since + kBelieve) continue;
+    const std::string found = lost_();
+    if (found.empty() || reason.empty()) {  // none, none any more, or the first
+      reason = found;
+      since = now;
+    }
+    if (reason.empty() || now < since + kBelieve) continue;
     announce(" cannot return: " + reason, kExitStuck);
     unlink_mpich_shared_memory();
     ::_exit(kExitStuck);

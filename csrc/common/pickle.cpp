@@ -1,6 +1,5 @@
 #include "common/pickle.hpp"
 
-#include <bit>
 #include <limits>
 
 namespace mpigdr {
@@ -51,12 +50,6 @@ void PickleWriter::integer(std::int64_t value) {
     out_ += '\x08';
     little_endian(static_cast<std::uint64_t>(value), 8);
   }
-}
-
-void PickleWriter::real(double value) {
-  const auto bits = std::bit_cast<std::uint64_t>(value);
-  out_ += kBinFloat;  // the one that is big-endian
-  for (int byte = 7; byte >= 0; --byte) out_ += static_cast<char>(bits >> (8 * byte));
 }
 
 std::string PickleWriter::finish() {

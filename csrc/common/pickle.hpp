@@ -26,7 +26,6 @@ class PickleWriter {
   // Bytes that are no UTF-8 (a text that was cut) become '?'.
   void text(std::string_view value);
   void integer(std::int64_t value);
-  void real(double value);
   void boolean(bool value) { out_ += value ? kTrue : kFalse; }
   void none() { out_ += kNone; }
   // Joins the two values written last.
@@ -39,7 +38,7 @@ class PickleWriter {
   // Opcodes as in Python's pickletools.
   static constexpr char kProto = '\x80', kStop = '.', kMark = '(';
   static constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
-  static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a', kBinFloat = 'G';
+  static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a';
   static constexpr char kNone = 'N', kTrue = '\x88', kFalse = '\x89';
 
   void little_endian(std::uint64_t value, int bytes);

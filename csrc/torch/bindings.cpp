@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "bootstrap/host.hpp"
+#include "bootstrap/shared_memory.hpp"
 #include "collectives/selection_source.hpp"
 #include "common/env.hpp"
 #include "device/host/isa.hpp"
@@ -153,8 +155,6 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "torch.distributed over MPI: the compiled part of mpi_backend.";
   m.attr("__version__") = MPI_GDR_VERSION;
   m.attr("__torch_version__") = MPI_GDR_TORCH_VERSION;
-  m.attr("MPICC") = MPI_GDR_MPICC;
-  m.attr("MPIEXEC") = MPI_GDR_MPIEXEC;
 
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
@@ -220,7 +220,18 @@ PYBIND11_MODULE(_C, m) {
           return std::pair(std::string(host::name(host::selected_isa())), available);
         }),
         "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
-  m.def("is_single_node", [] { return mpi::info().nodes == 1; }, "After MPI is initialised.");
+  m.def("node_problems", translating(+[](int ranks) {
+          const auto count = static_cast<std::size_t>(ranks);
+          const auto free = free_shared_memory();
+          const std::string version = mpi::info().mpi_version;
+          return std::tuple(
+              objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
+              free ? warning_of_shared_memory(*free, count, false) : "",
+              binding_problem(usable_cpus(), ranks, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN))));
+        }),
+        py::arg("ranks"),
+        "What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, "
+        "that it may be, that this rank is bound to one processor; each \"\" if all is well.");
   m.def(
       "finalize", [](const std::string& failure) { this_job().finalize(failure); }, py::arg("failure") = "",
       release(),

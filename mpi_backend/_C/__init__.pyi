@@ -14,8 +14,6 @@ import mpi_backend.reports
 from . import raw_mpi, schedule
 
 __all__: list[str] = [
-    "MPICC",
-    "MPIEXEC",
     "MpiBackend",
     "Options",
     "allocate_tensor",
@@ -28,10 +26,10 @@ __all__: list[str] = [
     "env_table",
     "finalize",
     "init_mpi_from_launcher",
-    "is_single_node",
     "kernels",
     "mpi4py_handle",
     "mpi_info",
+    "node_problems",
     "objection_to_launcher",
     "raw_mpi",
     "schedule",
@@ -109,9 +107,6 @@ def finalize(failure: str = "") -> None:
 def init_mpi_from_launcher(rank: int, size: int, timeout_seconds: float) -> None:
     """Initialises MPI in a process that an MPI launcher started, without a store."""
 
-def is_single_node() -> bool:
-    """After MPI is initialised."""
-
 def kernels() -> tuple[str, list[str]]:
     """The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD."""
 
@@ -120,6 +115,10 @@ def mpi4py_handle(backend: torch._C._distributed_c10d.Backend) -> int:
 
 def mpi_info() -> mpi_backend.reports.MpiInfo:
     """What is known of the MPI library; never initialises it."""
+
+def node_problems(ranks: int) -> tuple[str, str, str]:
+    """What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, that
+    it may be, that this rank is bound to one processor; each "" if all is well."""
 
 def objection_to_launcher(size: int) -> str:
     """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
@@ -136,7 +135,5 @@ def selection_table(size: int, nodes: str) -> list[mpi_backend.reports.Selection
 def use_device_library(type: str, library: int) -> None:
     """For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on."""
 
-MPICC: str
-MPIEXEC: str
 __torch_version__: str
 __version__: str

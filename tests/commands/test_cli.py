@@ -335,6 +335,8 @@ def test_inside_an_allocation_the_launcher_places(launcher, shell):
     env = {**shell, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
     result = mpi_gdr("run", "-n", "4", "--mpiexec", launcher("HYDRA"), "/bin/true", env=env)
     assert result.stderr == "mpi-gdr run: 4 ranks, placed by the launcher in this allocation\n"
+    assert run.average_per_node(5, env) == 3
+    assert run.average_per_node(5, {}) == 1
 
 
 # ---- run: exit status and signals -------------------------------------------------------------------------

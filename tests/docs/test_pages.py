@@ -27,6 +27,14 @@ def test_links_lead_somewhere():
     assert broken == []
 
 
+def test_pages_that_the_doctor_names_exist():
+    text = "".join(source.read_text() for source in (ROOT / "mpi_backend" / "doctor").glob("*.py"))
+    named = re.findall(r'"([\w/-]+\.md)(?:#([\w-]+))?"', text)
+    assert len(named) > 15
+    assert [link for link in named if link[1] and link[1] not in anchors(ROOT / link[0])] == []
+    assert all((ROOT / page).exists() for page, _ in named)
+
+
 def test_the_index_leads_to_every_page():
     assert "(docs/index.md)" in (ROOT / "README.md").read_text()
     index = (ROOT / "docs" / "index.md").read_text()

@@ -68,6 +68,29 @@ def test_without_an_installed_package_the_folder_of_the_sources_is_used(sources)
     assert status == 0 and "commit unknown" in output, output
 
 
+def test_runpy_leaves_the_callers_path_alone(sources, tmp_path_factory):
+    (sources / "torch.py").unlink()
+    folder = tmp_path_factory.mktemp("caller")
+    program = folder / "caller.py"
+    (folder / "neighbour.py").touch()
+    program.write_text(
+        "import runpy, sys\nsys.argv[1:] = ['--version']\n"
+        "try: runpy.run_module('mpi_backend', run_name='__main__')\n"
+        "except SystemExit: import neighbour\n"
+    )
+    output, status = run([sys.executable, program], sources)
+    assert status == 0 and output.startswith("mpi-gdr "), output
+
+
+def test_a_folder_without_init_is_no_package(sources, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("namespace")
+    (folder / "mpi_backend").mkdir()
+    output, status = run(
+        [sys.executable, "-S", "-m", "mpi_backend", "--version"], sources, PYTHONPATH=str(folder)
+    )
+    assert status == 0 and "commit unknown" in output, output
+
+
 def test_a_source_folder_that_hides_the_package_says_so(sources):
     (sources / "torch.py").unlink()
     output, status = run([sys.executable, "-c", "import mpi_backend; mpi_backend.Options"], sources)

@@ -229,7 +229,7 @@ def test_what_goes_wrong_on_rank_0_is_told_to_all(monkeypatch):
         sent[:] = [message] if message else sent
         return sent[0]
 
-    monkeypatch.setattr(extension._C, "is_single_node", lambda: True)
+    monkeypatch.setattr(extension._C, "mpi_info", lambda: {"nodes": 1})
     monkeypatch.setattr(extension._C, "broadcast_bytes", broadcast_bytes)
 
     def full(*arguments):

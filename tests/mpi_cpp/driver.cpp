@@ -104,6 +104,9 @@ void basic() {
   REQUIRE(!expected || i.bootstrap.rfind(expected, 0) == 0);
   if (expected && std::strcmp(expected, "store") == 0)
     REQUIRE(!std::getenv("PMI_RANK") && !std::getenv("PMI_FD"));
+  const bool aware = mpi::network().gpu_aware();
+  ::setenv("MVP_ENABLE_GPU", "1", 1);  // MVAPICH 4's default, also of a library without CUDA
+  REQUIRE(mpi::network().gpu_aware() == aware);
   auto t = world();
   point_to_point(*t);
   natives(*t);

@@ -64,8 +64,7 @@ def nvcc() -> Path:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    FOLDER.mkdir(exist_ok=True)
-    with open(FOLDER / "lock", "w") as lock:
+    with open(BUILD / "lock", "w") as lock:  # make holds it, too
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

@@ -53,7 +53,6 @@ TEST(pickles_are_those_of_protocol_2) {
   p.begin_list();
   p.integer(-2);
   p.integer(std::int64_t{1} << 40);
-  p.real(1.5);
   p.boolean(true);
   p.none();
   p.text("x\xc3\xa9\xff\xe2\x82");  // a broken and a cut character
@@ -64,7 +63,7 @@ TEST(pickles_are_those_of_protocol_2) {
   p.end_dict();
   using namespace std::string_literals;
   CHECK(p.finish() ==
-        "\x80\x02}(X\x01\0\0\0a](J\xfe\xff\xff\xff\x8a\x08\0\0\0\0\0\x01\0\0G\x3f\xf8\0\0\0\0\0\0"
+        "\x80\x02}(X\x01\0\0\0a](J\xfe\xff\xff\xff\x8a\x08\0\0\0\0\0\x01\0\0"
         "\x88NX\x06\0\0\0x\xc3\xa9???J\x01\0\0\0J\x02\0\0\0\x86"
         "eu."s);
 }

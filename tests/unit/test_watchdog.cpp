@@ -105,4 +105,14 @@ TEST(a_call_that_can_never_return_ends_the_process) {
   CHECK(ended.has("MPI_Init_thread cannot return: rank 1 is gone"));
 }
 
+TEST(a_reason_that_has_gone_does_not_end_the_process) {
+  const Ended ended = end_of([] {
+    // As of a container whose other ranks are yet to be started.
+    auto lost = [looks = 0]() mutable { return ++looks < 3 ? std::string("no other rank is here") : ""; };
+    const Watchdog guard("MPI_Init_thread", in(60s), 0, {}, lost);
+    std::this_thread::sleep_for(4s);
+  });
+  CHECK(ended.status == 0 && ended.said.empty());
+}
+
 UNIT_MAIN()

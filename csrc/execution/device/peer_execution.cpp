@@ -1,6 +1,7 @@
 #include "execution/device/peer_execution.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "common/fnv1a.hpp"
@@ -15,10 +16,8 @@ std::uint64_t stamp(std::uint64_t generation, std::uint64_t number) { return (ge
 ReduceArgs as_bytes(ReduceArgs args) {
   const std::size_t item = item_size(args.dtype);
   args.op = ReduceOp::Sum;
-  args.dtype = item == 1   ? DataType::UInt8
-               : item == 2 ? DataType::Int16
-               : item == 4 ? DataType::Int32
-                           : DataType::Int64;
+  constexpr DataType kOfSize[] = {DataType::UInt8, DataType::Int16, DataType::Int32, DataType::Int64};
+  args.dtype = kOfSize[std::min(std::countr_zero(item), 3)];
   args.count *= item / item_size(args.dtype);
   return args;
 }
@@ -121,16 +120,20 @@ void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
-  const Slice& from = schedule_->source(step);
   if (step.kind == StepKind::Copy) {
-    if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Input && shown_input_)
-      return;
-    if (const Place* const at = schedule_->place(from); at && at->buffer == Buffer::Output && shown_output_)
-      return;
+    const Place* const to = schedule_->place(step.dst);
+    const Place* const from = schedule_->place(schedule_->source(step));
+    if (to && to->buffer == Buffer::Input && shown_input_) return;
+    if (from && from->buffer == Buffer::Output && shown_output_) return;
   }
   const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
-  if (!places_ || !submit_resolved(step, local.args, queue)) mpigdr::submit(local, queue);
+  if (places_ && submit_resolved(step, local.args, queue)) return;
+  // A kernel is submitted in half the time of cudaMemcpyAsync, and is as fast where it moves whole vectors.
+  const auto addresses = reinterpret_cast<std::uintptr_t>(local.args.dst) |
+                         reinterpret_cast<std::uintptr_t>(local.args.sources[0]);
+  if (local.kind == LocalStep::Kind::Copy && addresses % 16 == 0) return queue.reduce(as_bytes(local.args));
+  mpigdr::submit(local, queue);
 }
 
 bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue) {

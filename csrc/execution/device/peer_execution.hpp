@@ -4,9 +4,7 @@
 // Of a schedule with places (schedule/schedule.hpp) each device shows the others where its rank's buffers
 // are, if these are group memory, and takes those of the others from what they show when it has met them.
 // Ranks that show nothing go through Staging.
-//
-// Why it cannot deadlock: as in docs/device.md. What one device waits for is written by another's queue at a
-// place with a smaller key, and slots are used again in the order in which operations are launched.
+// It cannot deadlock: docs/device.md.
 //
 // Threads: constructor, launch() and end_early() on the issuing thread; advance(), pending_peers() and
 // abandon() by the holder of the progress role; release_device() by anyone.
@@ -59,7 +57,6 @@ class PeerExecution : public DeviceProgram {
   bool submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue);
   // What this rank shows of a buffer; 0: nothing.
   std::uint64_t shown(const void* memory, Buffer buffer, std::uint64_t use) const;
-  // The device looks at what all have shown.
   void resolve_addresses(DeviceQueue& queue) const;
 
   const SchedulePtr schedule_;

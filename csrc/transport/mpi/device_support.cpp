@@ -49,9 +49,9 @@ bool MpiNetwork::gpu_aware() const {
   }
   // Open MPI, MVAPICH2-GDR.
   if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1) return true;
-  // Switches of libraries that take such addresses if, and only if, these are set.
-  constexpr const char* kSwitches[] = {"MV2_USE_CUDA", "MVP_USE_CUDA", "MVP_ENABLE_GPU",
-                                       "MPICH_GPU_SUPPORT_ENABLED", "I_MPI_OFFLOAD"};
+  // Of libraries that take such addresses if, and only if, these are set; not MVAPICH 4's MVP_ENABLE_GPU.
+  constexpr const char* kSwitches[] = {"MV2_USE_CUDA", "MVP_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED",
+                                       "I_MPI_OFFLOAD"};
   return allocates_cuda() || std::any_of(std::begin(kSwitches), std::end(kSwitches), is_set);
 }
 

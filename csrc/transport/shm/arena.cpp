@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <iterator>
+#include <memory>
+#include <mutex>
 #include <utility>
 
 #include "common/error.hpp"
@@ -27,38 +29,32 @@ struct Header {
   std::uint64_t nonce;
 };
 
-// All arenas of this process: its own, and before it those that were inherited.
-struct Arenas {
+// All arenas of this process: its own, and before it those that were inherited. Without a constructor at run
+// time: a child that is forked meanwhile would wait for its end for ever.
+constinit struct {
   std::mutex making;
+  bool forks_watched = false;     // with `making`
   std::atomic<pid_t> process{0};  // that has made, or could not make, its own
   std::atomic<Arena*> own{nullptr};
   std::array<std::atomic<Arena*>, 8> all{};  // forks of forks that make one each
-};
+} known;
 
-Arenas& arenas();
-
-void leave_parent() {
-  for (const auto& arena : arenas().all)
+// In a forked child, whose parent may have been making one.
+void leave_parents() {
+  std::construct_at(&known.making);
+  for (const auto& arena : known.all)
     if (Arena* const inherited = arena.load(std::memory_order_relaxed)) inherited->leave_parent();
-}
-
-Arenas& arenas() {
-  static auto& leaked = *[] {
-    ::pthread_atfork(nullptr, nullptr, leave_parent);
-    return new Arenas;
-  }();
-  return leaked;
 }
 
 }  // namespace
 
 Arena* Arena::own(std::size_t limit) {
-  Arenas& known = arenas();
   if (known.process.load(std::memory_order_acquire) == ::getpid())
     return known.own.load(std::memory_order_relaxed);
   const std::lock_guard lock(known.making);
   if (known.process.load(std::memory_order_relaxed) == ::getpid())
     return known.own.load(std::memory_order_relaxed);
+  if (!std::exchange(known.forks_watched, true)) ::pthread_atfork(nullptr, nullptr, leave_parents);
   Arena* made = nullptr;
   const auto place =
       std::find_if(known.all.begin(), known.all.end(), [](const auto& a) { return !a.load(); });
@@ -76,9 +72,8 @@ Arena* Arena::own(std::size_t limit) {
 }
 
 Arena* Arena::find(const void* memory) {
-  for (const auto& arena : arenas().all)
-    if (Arena* const known = arena.load(std::memory_order_acquire); known && known->owns(memory))
-      return known;
+  for (const auto& arena : known.all)
+    if (Arena* const one = arena.load(std::memory_order_acquire); one && one->owns(memory)) return one;
   return nullptr;
 }
 

@@ -142,7 +142,7 @@ def test_replays_in_a_row(rank, size):
 
 
 def test_two_graphs_in_turn(rank, size):
-    small, large = Several(size, 7), Several(size, 40_000)
+    small, large = Several(size, 2 * size + 1), Several(size, 40_000)
     for i in range(20):
         for several in (small, large) if i % 3 else (large, small):
             several.replay(values_of(size, i))

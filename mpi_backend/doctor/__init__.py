@@ -1,0 +1,162 @@
+"""`mpi-gdr doctor`: says, from one process and without starting MPI, whether this site's combination of
+launcher, MPI, network, limits and names works, what it costs, and what to set.
+
+A check is a function that yields findings. What it cannot find out is "not known", never "good".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .._version import __version__
+from . import network, node, start
+from .facts import look_around
+from .findings import Finding, Site, within
+
+Check = Callable[[Site], Iterator[Finding]]
+SECONDS = 15.0  # for a check; what it asks others has a shorter deadline of its own
+WIDTH = 100
+
+
+class Row(NamedTuple):
+    """`of_rank`: the answer may differ between ranks of a node; else the first of them alone asks."""
+
+    topic: str
+    check: Check
+    of_rank: bool = False
+
+
+CHECKS = (
+    Row("torch", start.check_build),
+    Row("variables", start.check_variables, of_rank=True),
+    Row("MPI", start.check_mpi),
+    Row("launcher", start.check_launcher, of_rank=True),
+    Row("rendezvous", start.check_meeting),
+    Row("network", network.check_network),
+    Row("host names", network.check_names),
+    Row("processors", node.check_processors),
+    Row("threads", node.check_threads, of_rank=True),
+    Row("/dev/shm", node.check_shared_memory),
+    Row("locked", node.check_locked_memory),
+    Row("open files", node.check_files),
+    Row("copies", node.check_copies),
+    Row("containers", node.check_namespaces),
+    Row("GPUs", node.check_gpus, of_rank=True),
+)
+Found = list[tuple[str, Finding]]  # with its topic
+
+
+def main(argv: list[str]) -> int:
+    """Status 1 if something will not work, on this rank or its node."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr doctor",
+        description="Check whether launcher, MPI, network, limits and names of this site work together. "
+        "One process is enough; under a launcher each node is checked. MPI is not started.",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument(
+        "-n", type=int, metavar="N", help="ranks on this host, where no launcher says it (default: the cores)"
+    )
+    options = parser.parse_args(argv)
+    if options.n is not None and options.n < 1:
+        parser.error(f"-n {options.n} is less than 1")
+    site = look_around(os.environ, options.n)
+    found = findings(site, CHECKS)
+    status = int(any(finding.level == "bad" for _, finding in found))
+    if site.job.rank == 0:
+        print(
+            json.dumps(as_report(site, found), indent=2) if options.json else as_text(site, found), flush=True
+        )
+    else:
+        # Where --json has one object on stdout, the other ranks must not add to it.
+        print("".join(lines_of_other_rank(site, found)), end="", file=sys.stderr if options.json else None)
+    return status
+
+
+def findings(site: Site, checks: Sequence[Row], seconds: float = SECONDS) -> Found:
+    """Of all checks that are this rank's. One that does not end in time, or fails, is not known."""
+    found: Found = []
+    for row in checks:
+        if site.job.local_rank and not row.of_rank:
+            continue
+        try:
+            answers = within(seconds, lambda row=row: list(row.check(site)))  # type: ignore[misc]
+        except Exception as error:
+            answers = [
+                Finding("not known", f"{error or type(error).__name__}", page="docs/launch.md#mpi-gdr-doctor")
+            ]
+        found += [(row.topic, answer) for answer in answers]
+    return found
+
+
+def title(site: Site) -> str:
+    """What was looked at."""
+    job = site.job
+    if job.launcher is None:
+        ranks = f"{job.ranks_here} {node.plural(job.ranks_here)} on this host"
+        text = f"no launcher; checked for {ranks} (-n N: for N)"
+    else:
+        nodes = (
+            "an unknown number of nodes" if job.nodes is None else f"{job.nodes} node{'s' * (job.nodes > 1)}"
+        )
+        here = f"{job.ranks_here} {node.plural(job.ranks_here)} here"
+        text = f"rank {job.rank} of {job.size} by {job.launcher}, {nodes}, {here}"
+    return f"mpi-gdr {__version__} on {site.host}: {text}"
+
+
+def as_text(site: Site, found: Found) -> str:
+    """A screen."""
+    lines = textwrap.wrap(title(site), WIDTH, subsequent_indent="  ")
+    for topic, finding in found:
+        lines += lines_of(topic, finding)
+    counts = {level: sum(f.level == level for _, f in found) for level in ("bad", "remark", "not known")}
+    verdict = "something will not work" if counts["bad"] else "nothing here speaks against a job"
+    others = [f"{counts['remark']} remark{'s' * (counts['remark'] != 1)}"] if counts["remark"] else []
+    others += [f"{counts['not known']} not known"] if counts["not known"] else []
+    head = [f"{counts['bad']} bad"] if counts["bad"] else []
+    return "\n".join([*lines, f"{verdict}" + (f" ({', '.join([*head, *others])})" if head + others else "")])
+
+
+def lines_of(topic: str, finding: Finding) -> list[str]:
+    """One line if all is good; else with the cost, what to set, and the page."""
+    level = "BAD" if finding.level == "bad" else finding.level
+    parts = [finding.what]
+    parts += [f"Cost: {finding.cost}"] if finding.cost else []
+    label = "Try" if finding.level == "not known" else "Remedy"
+    parts += [f"{label}: {finding.advice}"] if finding.advice else []
+    parts += [f"See {finding.page}"] if finding.page else []
+    return textwrap.wrap(
+        ". ".join(parts),
+        WIDTH,
+        initial_indent=f"{level:<9} {topic:<11} ",
+        subsequent_indent=" " * 22,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def lines_of_other_rank(site: Site, found: Found) -> list[str]:
+    """What is not good on a rank other than 0, with its host."""
+    who = f"rank {site.job.rank} ({site.host}): "
+    # What no process can see alone, rank 0 has said.
+    return [
+        who + " ".join(line.strip() for line in lines_of(topic, finding)) + "\n"
+        for topic, finding in found
+        if finding.level in ("remark", "bad") and not finding.of_job
+    ]
+
+
+def as_report(site: Site, found: Found) -> dict[str, object]:
+    """What --json prints."""
+    return {
+        "mpi_gdr": __version__,
+        "host": site.host,
+        "job": site.job._asdict(),
+        "findings": [{"topic": topic, **finding._asdict()} for topic, finding in found],
+    }

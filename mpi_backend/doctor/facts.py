@@ -1,0 +1,225 @@
+"""The facts of this machine and this process, for the checks."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import ipaddress
+import os
+import re
+import resource
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Mapping, MutableMapping
+
+from .. import _autoload, gpu_share, host, info, launchers, master_address, rendezvous, run
+from ..build_info import build_info
+from .findings import TORCHRUN, GpuFacts, Job, Meeting, Site
+
+COMMAND_SECONDS = 5.0
+PR_GET_DUMPABLE = 3
+
+
+def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
+    """The site of this process. Imports torch, which sets the variables that a program would see, and loads
+    MPI, which is not started. Bad values of MPI_GDR_* are removed from `env`."""
+    import torch
+
+    _autoload.register()  # what TORCH_DEVICE_BACKEND_AUTOLOAD=0 has left out
+    cpus = frozenset(os.sched_getaffinity(0))
+    extension, mpi, problem = None, None, ""
+    bad: list[str] = []
+    unknown: list[str] = []
+    try:
+        from ..extension import _C
+
+        extension, mpi = _C, _C.mpi_info()
+        bad, unknown = info.take_out_bad_variables(_C.env_problems(), env)
+    except ImportError as error:
+        problem = str(error)
+    shared = host.shared_memory()
+    return Site(
+        env=env,
+        job=job_of(env, len(cpus), ranks_here),
+        host=socket.gethostname(),
+        torch=str(torch.__version__),
+        cpus=cpus,
+        cpus_of_host=os.cpu_count() or len(cpus),
+        threads=torch.get_num_threads(),
+        mpi=mpi,
+        extension=extension,
+        import_problem=problem,
+        bad_values=tuple(bad),
+        unknown_names=tuple(unknown),
+        network=info.network_module(mpi, env) or None if mpi else None,
+        meeting=meeting_of(env),
+        resolve=resolve,
+        outward_addresses=outward_addresses,
+        can_listen=can_listen,
+        mpiexec=mpiexec,
+        srun_plugins=lambda: srun_plugins(env),
+        speaks_pmix=lambda: mpi is not None and speaks_pmix(mpi["library_path"]),
+        launcher_is_hidden=lambda: launcher_is_hidden(env),
+        refused_calls=refused_calls,
+        locked_memory=host.limit(resource.RLIMIT_MEMLOCK),
+        shared_memory=f"{host.size_text(shared['free'])} free of {host.size_text(shared['size'])}"
+        if isinstance(shared["free"], int)
+        else None,
+        gpus=lambda: gpus(extension),
+    )
+
+
+def job_of(env: Mapping[str, str], cores: int, ranks_here: int | None) -> Job:
+    """The job of this process; without a launcher, what the allocation says, else a rank for each core."""
+
+    def number(name: str) -> int | None:
+        return int(env[name]) if env.get(name, "").isdecimal() else None
+
+    placement = launchers.detect(env)
+    rank, size = number("RANK"), number("WORLD_SIZE")
+    if placement is not None:
+        here = placement.local_size
+        nodes = 1 if here == placement.size else run.number_of_nodes(None, env)
+        if nodes == 1 and here is not None and here < placement.size:
+            nodes = None  # of no batch system: several, an unknown number
+        # `srun --mpi=pmi2` tells what Hydra tells, but for the rank on the node.
+        by_srun = launchers.in_slurm_step(env) and not any(
+            name.startswith(("MPI_LOCAL", "OMPI_")) for name in env
+        )
+        launcher = "Slurm srun" if by_srun else placement.launcher
+        nodes = number("SLURM_STEP_NUM_NODES") or nodes if by_srun else nodes
+        if nodes is None and here:
+            nodes = max(2, -(-placement.size // here))
+        guess = -(-placement.size // (nodes or 1))
+        return Job(launcher, placement.rank, placement.size, placement.local_rank, here or guess, nodes)
+    if rank is not None and size:
+        here = number("LOCAL_WORLD_SIZE") or size
+        nodes = number("GROUP_WORLD_SIZE") or -(-size // here)
+        agent = TORCHRUN if "TORCHELASTIC_RUN_ID" in env else None
+        return Job(agent, rank, size, number("LOCAL_RANK"), here, nodes)
+    nodes = run.number_of_nodes(None, env)
+    tasks = number("SLURM_NTASKS")
+    here = ranks_here or (run.average_per_node(tasks, env) if tasks else cores)
+    return Job(None, 0, here * (nodes or 1), None, here, nodes)
+
+
+def meeting_of(env: Mapping[str, str]) -> Meeting | None:
+    """MASTER_ADDR and MASTER_PORT, if both are set."""
+    address, port = env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")
+    return Meeting(address, port, master_address.offered(env) is not None) if address and port else None
+
+
+def resolve(name: str) -> tuple[str, ...]:
+    """All addresses of a name. A name service that is not there, or does not answer, is a TimeoutError."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno == socket.EAI_AGAIN:
+            raise TimeoutError from None
+        return ()
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def outward_addresses() -> tuple[str, ...]:
+    """Those of this host that are not names, and not of the loopback."""
+    found = []
+    for address in rendezvous.node_addresses():
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(address)
+            found.append(address)
+    return tuple(found)
+
+
+def can_listen(port: int) -> bool:
+    """Whether a process may listen on the port."""
+    try:
+        rendezvous.open_listener(False, port).close()
+    except OSError:
+        return False
+    return True
+
+
+def mpiexec() -> tuple[str, bool] | None:
+    """What `mpi-gdr run` takes, and whether it is Open MPI's."""
+    path = run.find_mpiexec(build_info())
+    return None if path is None else (path, run.is_open_mpi(path, COMMAND_SECONDS))
+
+
+def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """What `srun --mpi=` takes. None: no srun; (): it gives no answer."""
+    srun = shutil.which("srun")
+    if srun is None or "SLURM_JOB_ID" not in env:
+        return None
+    try:
+        result = subprocess.run(
+            [srun, "--mpi=list"], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    # On stdout or stderr, by release: a line of words, then a name on each line, then "specific versions".
+    return tuple(re.findall(r"\b(?:pmi2|pmix\w*|none|cray_shasta|openmpi)\b", result.stdout + result.stderr))
+
+
+def speaks_pmix(library: str) -> bool:
+    """Whether the MPI library, or one that it is linked with, calls PMIx. The library is loaded already."""
+    try:
+        return hasattr(ctypes.CDLL(library), "PMIx_Init")
+    except OSError:
+        return False
+
+
+def launcher_is_hidden(env: Mapping[str, str]) -> bool:
+    """Whether the launcher at the other end of PMI_FD is in another PID namespace, which the kernel shows as
+    pid 0."""
+    descriptor = env.get("PMI_FD", "")
+    if not descriptor.isdecimal():
+        return False
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as end:
+        if end.family == socket.AF_UNIX:
+            pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            return bool(pid == 0)
+    return False
+
+
+def refused_calls() -> dict[str, str]:
+    """System calls tried on this process itself, with what errno says: a seccomp filter refuses them
+    everywhere. "": it works."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    refused = {"dumpable": "" if libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) == 1 else "no"}
+    try:
+        os.close(os.memfd_create("mpi-gdr"))
+        refused["memfd_create"] = ""
+    except OSError as error:
+        refused["memfd_create"] = error.strerror or str(error.errno)
+    there, here = ctypes.create_string_buffer(b"mpi-gdr"), ctypes.create_string_buffer(8)
+
+    class Vector(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t))
+
+    local = Vector(ctypes.addressof(here), 8)
+    remote = Vector(ctypes.addressof(there), 8)
+    with contextlib.suppress(AttributeError):  # another libc
+        libc.process_vm_readv.restype = ctypes.c_ssize_t
+        unsigned = ctypes.c_ulong
+        moved = libc.process_vm_readv(
+            os.getpid(), ctypes.byref(local), unsigned(1), ctypes.byref(remote), unsigned(1), unsigned(0)
+        )
+        refused["process_vm_readv"] = "" if moved == 8 else os.strerror(ctypes.get_errno())
+    return refused
+
+
+def gpus(extension: object) -> GpuFacts:
+    """What torch and our CUDA library see, without starting a device."""
+    shortage = problem = None
+    try:
+        gpu_share.check()
+    except RuntimeError as error:
+        shortage = str(error)
+    found = info.accelerator(bool(build_info().get("cuda")))
+    if extension is not None and found["type"] == "cuda" and build_info().get("cuda"):
+        problem = extension.cuda_info()["problem"]  # type: ignore[attr-defined]
+    return GpuFacts(found, shortage, problem)

@@ -1,0 +1,162 @@
+"""What a check returns, and what it may ask: one place that tests put facts of another machine into."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from ..reports import AcceleratorInfo, MpiInfo
+
+Level = Literal["good", "remark", "bad", "not known"]
+Answer = TypeVar("Answer")
+TORCHRUN = "torchrun"
+DNS_SECONDS = 4.0
+
+
+class Finding(NamedTuple):
+    """`cost`: what it costs to leave it so; `advice`: what to set or to run; `page`: where more is said.
+    `of_job`: alike on all ranks, so that rank 0 alone says it."""
+
+    level: Level
+    what: str
+    cost: str = ""
+    advice: str = ""
+    page: str = ""
+    of_job: bool = False
+
+
+class Job(NamedTuple):
+    """The job that this process is a rank of; without a launcher, what is assumed or the allocation says."""
+
+    launcher: str | None
+    rank: int
+    size: int
+    local_rank: int | None
+    ranks_here: int
+    nodes: int | None
+
+
+class Meeting(NamedTuple):
+    """MASTER_ADDR and MASTER_PORT. `computed`: at `import torch`, by mpi-gdr."""
+
+    address: str
+    port: str
+    computed: bool
+
+
+class GpuFacts(NamedTuple):
+    """`shortage`: why this rank has no GPU; `problem`: why our CUDA library cannot be used."""
+
+    accelerator: AcceleratorInfo
+    shortage: str | None
+    problem: str | None
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Site:
+    """Facts that several checks use, and the questions that may take long. `extension` and `mpi` are None
+    where the extension cannot be loaded, for the reason in `import_problem`."""
+
+    env: Mapping[str, str]
+    job: Job
+    host: str
+    torch: str
+    cpus: frozenset[int]  # that this process may run on
+    cpus_of_host: int
+    threads: int  # of torch's operators
+    mpi: MpiInfo | None = None
+    extension: Any = None
+    import_problem: str = ""
+    bad_values: tuple[str, ...] = ()
+    unknown_names: tuple[str, ...] = ()
+    network: str | None = None  # MPI's module, "ucx" or "ofi" and more; None: not known
+    meeting: Meeting | None = None
+    root: Path = Path("/")  # of /proc and /sys
+    # Addresses of a name, none where it does not resolve. Raises TimeoutError.
+    resolve: Callable[[str], tuple[str, ...]] = field(default=lambda name: ())
+    outward_addresses: Callable[[], tuple[str, ...]] = field(default=lambda: ())
+    can_listen: Callable[[int], bool] = field(default=lambda port: True)
+    mpiexec: Callable[[], tuple[str, bool] | None] = _nothing  # its path, and whether it is Open MPI's
+    srun_plugins: Callable[[], tuple[str, ...] | None] = _nothing  # None: no srun; (): it gives no answer
+    speaks_pmix: Callable[[], bool] = field(default=lambda: False)
+    launcher_is_hidden: Callable[[], bool] = field(default=lambda: False)  # in another PID namespace
+    refused_calls: Callable[[], Mapping[str, str]] = field(default=dict)  # system calls, and why
+    locked_memory: int | None = None  # limit in bytes; None: no limit
+    shared_memory: str | None = None  # "1 GiB free of 2 GiB"
+    gpus: Callable[[], GpuFacts | None] = _nothing
+
+    def read(self, path: str) -> str | None:
+        """A file's text without blanks at its ends; None if it cannot be read."""
+        try:
+            return (self.root / path).read_text(errors="replace").strip()
+        except OSError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        """Of the entries of a folder, none if it cannot be read."""
+        try:
+            return sorted(entry.name for entry in (self.root / folder).iterdir())
+        except OSError:
+            return []
+
+    def link(self, path: str) -> str | None:
+        """What a link names; None if it cannot be read."""
+        try:
+            return str((self.root / path).readlink())
+        except OSError:
+            return None
+
+
+def within(seconds: float, ask: Callable[[], Answer]) -> Answer:
+    """The answer, or what `ask` raises. Raises TimeoutError after so many seconds; a daemon thread then still
+    waits, which the end of the process does not wait for."""
+    answers: list[Answer] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return answers[0]
+
+
+def all_within(
+    seconds: float, ask: Callable[[str], Answer], questions: Iterable[str]
+) -> dict[str, Answer | None]:
+    """The answers to all questions, asked at once; None for what failed or was not answered in time."""
+    answers: dict[str, Answer | None] = dict.fromkeys(questions)
+
+    def run(question: str) -> None:
+        try:
+            answers[question] = ask(question)
+        except Exception:
+            answers[question] = None
+
+    threads = [threading.Thread(target=run, args=(name,), daemon=True) for name in answers]
+    for thread in threads:
+        thread.start()
+
+    def join() -> None:
+        for thread in threads:
+            thread.join()
+
+    with contextlib.suppress(TimeoutError):
+        within(seconds, join)
+    return dict(answers)

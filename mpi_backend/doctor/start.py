@@ -1,0 +1,306 @@
+"""Checks of what starts a job: the build, the MPI library, the launcher, and where the ranks meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .. import launchers
+from ..reports import MpiInfo
+from .findings import DNS_SECONDS, TORCHRUN, Finding, Level, Site, within
+
+WHEN_NOT = "docs/launch.md#when-it-does-not-start"
+WHICH_WAY = "docs/bootstrap.md#which-way"
+MASTER = "docs/launch.md#master_addr-and-master_port"
+
+
+def is_open_mpi(mpi: MpiInfo) -> bool:
+    """Of another ABI than MPICH's, and started by PMIx only."""
+    return mpi["abi"] == "Open MPI"
+
+
+def check_build(site: Site) -> Iterator[Finding]:
+    """torch, and the extension built for it."""
+    if not site.import_problem:
+        yield Finding("good", f"torch {site.torch}, the extension was built for it")
+        return
+    if "was built for torch" in site.import_problem:
+        page = "docs/install.md#which-torch"
+    elif "MPI library" in site.import_problem:
+        page = "docs/install.md#which-mpi-at-run-time"
+    elif "hides the installed package" in site.import_problem:
+        page = WHEN_NOT
+    else:
+        page = "docs/install.md#beside-your-own-torch-and-mpi"
+    yield Finding("bad", site.import_problem, page=page)
+
+
+def check_variables(site: Site) -> Iterator[Finding]:
+    """The MPI_GDR_* variables; whether other ranks have the same values cannot be seen here."""
+    if site.extension is None:
+        yield Finding(
+            "not known", "MPI_GDR_* variables are read by the extension", page="docs/environment.md"
+        )
+        return
+    for text in site.bad_values:
+        yield Finding("bad", text, page="docs/environment.md")
+    for text in site.unknown_names:
+        yield Finding("remark", text, page="docs/environment.md")
+    if not site.bad_values and not site.unknown_names:
+        count = sum(name.startswith("MPI_GDR_") for name in site.env)
+        yield Finding("good", f"{count} MPI_GDR_* set, each with a value that is allowed")
+
+
+def check_mpi(site: Site) -> Iterator[Finding]:
+    """The MPI library that is loaded; it is not started."""
+    if site.mpi is None:
+        yield Finding(
+            "not known",
+            "the MPI library is loaded with the extension",
+            page="docs/install.md#which-mpi-at-run-time",
+        )
+        return
+    name = " ".join(site.mpi["library"].split())
+    affinity = "MV2_ENABLE_AFFINITY" if name.startswith("MVAPICH2") else "MVP_ENABLE_AFFINITY"
+    binds = name.startswith("MVAPICH2") or (
+        name.startswith("MVAPICH") and site.mpi["device"].startswith("ch3")
+    )
+    if binds and site.env.get(affinity) != "0":
+        yield Finding(
+            "bad",
+            f"{name} binds ranks to cores, and then grants no MPI_THREAD_MULTIPLE, which mpi-gdr needs",
+            advice=f"{affinity}=0",
+            page="docs/mvapich.md#variables",
+        )
+        return
+    yield Finding("good", f"{name} ({site.mpi['library_path']})")
+
+
+# ---- the launcher -----------------------------------------------------------------------------------------
+
+
+def check_launcher(site: Site) -> Iterator[Finding]:
+    """How MPI starts on the ranks of this job, or what can start ranks here."""
+    if site.mpi is None:
+        yield Finding("not known", "which launchers fit depends on the MPI library", page="docs/launch.md")
+        return
+    env, launcher = site.env, site.job.launcher
+    open_mpi = is_open_mpi(site.mpi)
+    if launcher == TORCHRUN or (launcher is None and {"RANK", "WORLD_SIZE"} <= set(env)):
+        who = launcher or "RANK and WORLD_SIZE without a launcher"
+        if open_mpi and site.job.size > 1:
+            yield Finding(
+                "bad",
+                f"{who}: Open MPI starts under a launcher of its own only",
+                advice=f"start with `mpi-gdr run -n {site.job.size} train.py`",
+                page=WHICH_WAY,
+            )
+        else:
+            yield Finding("good", f"{who}: MPI starts over torch's store")
+        return
+    sentence = launchers.objection(env, env.get("RANK"), env.get("WORLD_SIZE"), "train.py")
+    if launcher is None:
+        if sentence and not launchers.are_of_an_allocation(launchers.traces(env)):
+            yield Finding("bad", sentence, page=WHEN_NOT)
+        yield from check_starters(site, open_mpi)
+        return
+    if sentence:
+        yield Finding("bad", sentence, page=WHEN_NOT)
+    elif not launcher_problem(site) and (pmix := pmix_problem(site)):
+        yield pmix
+    else:
+        yield how_mpi_starts(site, open_mpi)
+
+
+def how_mpi_starts(site: Site, open_mpi: bool) -> Finding:
+    """Under the launcher that started this rank."""
+    launcher = site.job.launcher
+    if not (problem := launcher_problem(site)):
+        return Finding("good", f"{launcher} starts the ranks, and MPI by its own interface")
+    if site.meeting is None or open_mpi:
+        return Finding("bad", problem, page=WHEN_NOT)
+    where = f"MPI starts over torch's store at {site.meeting.address}:{site.meeting.port}"
+    if site.env.get("MPI_GDR_BOOTSTRAP") == "store":
+        return Finding("good", f"{launcher} starts the ranks; MPI_GDR_BOOTSTRAP=store: {where}")
+    return Finding(
+        "remark",
+        f"this MPI cannot use {launcher} as it was called: {where}",
+        cost="that port must be free" + (", and all nodes must reach it" if several(site) else ""),
+        advice="`srun --mpi=pmi2`, if the site has it" if launcher == "Slurm srun" else "",
+        page=WHICH_WAY,
+        of_job=True,
+    )
+
+
+def launcher_problem(site: Site) -> str:
+    """Why MPI cannot start by the launcher; what init_process_group says."""
+    if site.extension is None:
+        return "the extension cannot be loaded"
+    try:
+        return " ".join(site.extension.objection_to_launcher(site.job.size).split())
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+
+
+def pmix_problem(site: Site) -> Finding | None:
+    """MPICH without PMIx ends the process in MPI_Init where the launcher offers PMIx."""
+    env = site.env
+    if site.mpi is None or "PMIX_NAMESPACE" not in env or "OMPI_COMM_WORLD_RANK" in env:
+        return None
+    if env.get("MPI_GDR_BOOTSTRAP") == "store" or site.job.size == 1:
+        return None
+    if not site.mpi["library"].startswith(("MPICH", "MVAPICH")):
+        return None
+    if "PMI_SIZE" in env and "MPIR_CVAR_PMI_VERSION" not in env:
+        return Finding(
+            "bad",
+            "PMI_SIZE and PMIX_NAMESPACE are both set, and MPICH ends the process in MPI_Init",
+            advice="`unset PMIX_NAMESPACE PMIX_RANK` before the launcher",
+            page=WHEN_NOT,
+        )
+    if "PMI_SIZE" not in env and not site.speaks_pmix():
+        return Finding(
+            "bad",
+            f"{site.job.launcher} offers PMIx, and this MPI was built without it: MPI_Init ends the process",
+            advice="`srun --mpi=pmi2`, or MPI_GDR_BOOTSTRAP=store",
+            page=WHEN_NOT,
+        )
+    return None
+
+
+def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
+    """Outside a job: what would start one."""
+    found = site.mpiexec()
+    if found is None:
+        yield Finding(
+            "remark",
+            "there is no mpiexec beside this MPI or on PATH: `mpi-gdr run` has nothing to start ranks with",
+            advice="`mpi-gdr run --mpiexec PATH`, or another launcher",
+            page="docs/launch.md#mpi-gdr-run",
+        )
+    elif found[1] != open_mpi:
+        mpi = "Open MPI" if open_mpi else "an MPI of the MPICH ABI"
+        yield Finding(
+            "bad" if open_mpi or several(site) else "remark",
+            f"`mpi-gdr run` takes {found[0]}, of another MPI than the loaded one, {mpi}",
+            cost="" if open_mpi else "MPI starts over torch's store, on one host only",
+            advice="`mpi-gdr run --mpiexec PATH` with the launcher of the loaded MPI",
+            page="docs/install.md#which-mpi-at-run-time",
+        )
+    else:
+        yield Finding("good", f"`mpi-gdr run -n N train.py` starts ranks, by {found[0]}")
+    plugins = site.srun_plugins()
+    if plugins is None:
+        return
+    fitting = ["pmix"] if open_mpi else ["pmi2", "cray_shasta", *(["pmix"] if site.speaks_pmix() else [])]
+    fits = [name for name in fitting if any(plugin.startswith(name) for plugin in plugins)]
+    if not plugins:
+        yield Finding("not known", "`srun --mpi=list` gives no answer", page="docs/slurm.md#slurm")
+    elif fits:
+        yield Finding("good", f"`srun --mpi={fits[0]} mpi-gdr doctor` checks a rank's place in the job")
+    else:
+        yield Finding(
+            "remark",
+            f"srun has no --mpi={fitting[0]} here ({', '.join(plugins)})",
+            cost="" if open_mpi else "with plain `srun` MPI starts over torch's store",
+            advice="`mpi-gdr run`" if open_mpi else "",
+            page="docs/slurm.md#slurm",
+        )
+
+
+# ---- where the ranks meet ---------------------------------------------------------------------------------
+
+
+def several(site: Site) -> bool:
+    """Whether the job has more than one node, as far as that is known."""
+    return (site.job.nodes or 1) > 1
+
+
+def check_meeting(site: Site) -> Iterator[Finding]:
+    """MASTER_ADDR, MASTER_PORT and the secret."""
+    job, meeting = site.job, site.meeting
+    if meeting is None:
+        if job.launcher is not None and several(site):
+            yield Finding(
+                "remark",
+                "MASTER_ADDR and MASTER_PORT exist only after init_process_group",
+                cost="a script that reads them earlier fails",
+                advice="set both for all ranks: rank 0's host, and a port that is free there",
+                page="docs/launch.md#which-variables-exist-when",
+                of_job=True,
+            )
+        elif job.launcher is not None or several(site):
+            yield Finding("good", "init_process_group settles MASTER_ADDR and MASTER_PORT")
+    else:
+        yield from check_address(site, meeting.address)
+        yield from check_port(site)
+    if several(site) and job.launcher is not None and not site.env.get("MPI_GDR_SECRET"):
+        yield Finding(
+            "remark",
+            "MPI_GDR_SECRET is not set",
+            cost="until MPI runs, ranks believe what other users write to the store",
+            advice="the same 64 hexadecimal digits for all ranks (`mpi-gdr run` sets it)",
+            page="SECURITY.md#the-secret-of-a-launch",
+            of_job=True,
+        )
+
+
+def needs_store(site: Site) -> bool:
+    """Whether the ranks need the store at MASTER_ADDR to start. If not, rank 0 announces other addresses."""
+    return site.meeting is None or not site.meeting.computed or bool(launcher_problem(site))
+
+
+def check_address(site: Site, address: str) -> Iterator[Finding]:
+    """Whether MASTER_ADDR resolves, to an address that other nodes can use."""
+    level: Level = "bad" if needs_store(site) else "remark"
+    try:
+        addresses = within(DNS_SECONDS, lambda: site.resolve(address))
+    except TimeoutError:
+        yield Finding("not known", f"MASTER_ADDR={address}: the name service does not answer", page=MASTER)
+        return
+    if not addresses:
+        yield Finding(
+            level,
+            f"MASTER_ADDR={address} does not resolve on this host",
+            advice="MPI_GDR_MASTER_ADDR=, or MASTER_ADDR= a name or address of rank 0's node",
+            page=MASTER,
+        )
+    elif several(site) and all(is_loopback(found) for found in addresses) and not is_own_name(site, address):
+        yield Finding(
+            level,
+            f"MASTER_ADDR={address} is {addresses[0]}: each node looks for rank 0 on itself",
+            advice="MPI_GDR_MASTER_ADDR=, or MASTER_ADDR= an address of rank 0's node that all nodes reach",
+            page=MASTER,
+        )
+    else:
+        how = "computed at `import torch`" if site.meeting and site.meeting.computed else "as set"
+        port = site.meeting.port if site.meeting else ""
+        yield Finding("good", f"MASTER_ADDR={address} MASTER_PORT={port}, {how}")
+
+
+def is_loopback(address: str) -> bool:
+    """Of this host only."""
+    return address.startswith("127.") or address == "::1"
+
+
+def is_own_name(site: Site, name: str) -> bool:
+    """Debian maps a host's own name to 127.0.1.1, on that host alone."""
+    return name.split(".")[0] == site.host.split(".")[0] and site.job.rank == 0
+
+
+def check_port(site: Site) -> Iterator[Finding]:
+    """Whether rank 0 can listen on MASTER_PORT. torchrun's agent listens there already."""
+    if site.meeting is None or site.job.rank != 0 or site.env.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return
+    port = site.meeting.port
+    if not port.isdecimal() or not 0 < int(port) < 65536:
+        yield Finding(
+            "bad", f"MASTER_PORT={port} is no port", advice="a number from 1 to 65535", page=WHEN_NOT
+        )
+    elif not site.can_listen(int(port)):
+        yield Finding(
+            "bad" if needs_store(site) else "remark",
+            f"port {port} (MASTER_PORT) is taken on this host by another program",
+            cost="" if needs_store(site) else "init_process_group takes another one, on all ranks",
+            advice="MASTER_ADDR and MASTER_PORT for all ranks, with a port that is free",
+            page=WHEN_NOT,
+        )
