@@ -8,6 +8,7 @@
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
 #   make readme     every block of README.md in a fresh clone and environment, a minute (tools/readme.py)
 #   make test-clients  DeepSpeed, Accelerate, Lightning and Trainer on this backend (docs/frameworks.md); installs them
+#   make slurm      jobs on a real Slurm, controller and four nodes in namespaces; root and Debian's packages
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
@@ -29,7 +30,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme faults bench soak tools nvcc torch compiled unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch compiled unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -82,6 +83,10 @@ coverage: $(VENV)/.package
 	@failed=; for part in $(COVERAGE_GOALS); do \
 	  $(BIN)/gcovr --merge-lines --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
 	done; [ -z "$$failed" ]
+
+# Installs nothing: tests/slurm/install.sh does.
+slurm: $(VENV)/.package
+	TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm -n 0 $(ARGS)
 
 FAULT_TESTS = $(addprefix test_,bootstrap fuzz_records goodbyes memory_file peer_watch process_id signed_store trusted_folder)
 faults: $(VENV)/.package

@@ -1,9 +1,10 @@
 """MASTER_ADDR and MASTER_PORT at `import torch`: where the ranks will meet, known to all without a message.
 
 Scripts read both before init_process_group. The port is a hash of what names the job to its ranks and to no
-other's: the process that started them, or a number of the launcher's. The address is known where the job has
-one host, and where Slurm lists its nodes. The ranks meet there; rendezvous.py says what happens where another
-program has the port. Elsewhere nothing is set before init_process_group.
+other's: the process that started them, a number of the launcher's, or the secret of `mpi-gdr run`. The
+address is known where the job has one host, where Slurm lists its nodes, and from MPI_GDR_MASTER_ADDR. The
+ranks meet there; rendezvous.py says what happens where another program has the port, or the address is wrong.
+Elsewhere nothing is set before init_process_group.
 """
 
 from __future__ import annotations
@@ -96,12 +97,14 @@ def agreed(env: launchers.Environment) -> Meeting | None:
         address, job = LOOPBACK, job_on_this_node(env, placement.launcher)
     else:
         address, job = first_node_of_slurm(env, placement)
+    address = env.get("MPI_GDR_MASTER_ADDR") or address
+    job = job or env.get("MPI_GDR_SECRET", "")  # of one launch, where `mpi-gdr run` made it
     if not address or not job:
         return None
     # With the secret of the launch, if there is one, no other user can guess the key of the job.
     digest = hashlib.sha256(f"{job} {env.get('MPI_GDR_SECRET', '')}".encode()).hexdigest()
     port = FIRST_PORT + int(digest[:8], 16) % PORTS
-    return Meeting(env.get("MPI_GDR_MASTER_ADDR") or address, port, digest)
+    return Meeting(address, port, digest)
 
 
 def job_on_this_node(env: launchers.Environment, launcher: str) -> str:
@@ -111,30 +114,47 @@ def job_on_this_node(env: launchers.Environment, launcher: str) -> str:
     return " ".join([launcher, *values]) if values and all(values) else ""
 
 
-def process_behind(descriptor: str) -> str:
-    """The process that made the socket `descriptor`, one end of which it keeps: pid and start time. Shells
-    and tools between that process and this one change nothing. "" if unknown."""
+def pid_behind(descriptor: str) -> int:
+    """The process that made the socket `descriptor`, one end of which it keeps; 0 if unknown."""
     if not descriptor.isdecimal() or not hasattr(socket, "SO_PEERCRED"):
-        return ""
-    with contextlib.suppress(OSError, ValueError):
-        with socket.socket(fileno=os.dup(int(descriptor))) as end:
-            if end.family != socket.AF_UNIX:
-                return ""
+        return 0
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as end:
+        if end.family == socket.AF_UNIX:
             pid, _, _ = struct.unpack("3i", end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if pid > 0:
-            with open(f"/proc/{pid}/stat") as file:
-                # The name in brackets may hold anything; the start time is the 20th word behind it.
-                return f"{pid} {file.read().rpartition(')')[2].split()[19]}"
+            return max(0, int(pid))
+    return 0
+
+
+def process_behind(descriptor: str) -> str:
+    """pid_behind(), with the start time. Shells and tools between that process and this one change nothing.
+    "" if unknown."""
+    if pid := pid_behind(descriptor):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+            # The name in brackets may hold anything; the start time is the 20th word behind it.
+            return f"{pid} {file.read().rpartition(')')[2].split()[19]}"
     return ""
+
+
+def is_proxy_of_srun(descriptor: str) -> bool:
+    """True if Hydra has started its proxies, one of which made this socket, with srun."""
+    if pid := pid_behind(descriptor):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            return b"\0--launcher\0slurm\0" in file.read()
+    return False
 
 
 def first_node_of_slurm(env: launchers.Environment, placement: launchers.Placement) -> tuple[str, str]:
     """(name of rank 0's node, text that all ranks of this job step have in common); empty if unknown."""
     row = next(row for row in launchers.LAUNCHERS if row.name == "Slurm srun")
     tasks = row.read(env)
-    # Hydra and Open MPI start their daemons with srun: the step is then not that of the ranks.
-    foreign = any(name.startswith(("MPI_LOCAL", "OMPI_COMM_WORLD_")) for name in env)
-    if tasks is None or foreign or (tasks.rank, tasks.size) != (placement.rank, placement.size):
+    if tasks is None:
+        return "", ""
+    # Hydra and Open MPI start their daemons with srun: the step is then not that of the ranks. Hydra's
+    # proxies are in the order of Slurm's nodes, whatever its host list says, and rank 0 is the first's.
+    if any(name.startswith(("MPI_LOCAL", "OMPI_COMM_WORLD_")) for name in env):
+        if not is_proxy_of_srun(env.get("PMI_FD", "")):
+            return "", ""
+    elif (tasks.rank, tasks.size) != (placement.rank, placement.size):
         return "", ""
     if env.get("SLURM_DISTRIBUTION", "").startswith("arbitrary") or "SLURM_HET_SIZE" in env:
         return "", ""

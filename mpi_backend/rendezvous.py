@@ -233,7 +233,7 @@ def open_store(single_node: bool, size: int, timeout: timedelta) -> tuple[TCPSto
             file=sys.stderr,
         )
     store = store_on(listener, size, timeout)
-    others = [] if fixed or loopback_only else node_addresses()
+    others = [] if single_node or loopback_only else node_addresses()
     return store, [str(store.port), *dict.fromkeys([first, *others] if first else others)]
 
 
@@ -295,6 +295,12 @@ def first_reachable(addresses: list[str], port: int) -> str:
     for address in addresses:
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), timeout=PROBE_SECONDS).close()
+            if address != addresses[0] and addresses[0] == os.environ.get("MASTER_ADDR"):
+                print(
+                    f"mpi-gdr: {socket.gethostname()} does not reach rank 0 at {addresses[0]}, the "
+                    f"MASTER_ADDR of this job so far; MASTER_ADDR is now {address}",
+                    file=sys.stderr,
+                )
             return address
     raise RuntimeError(
         f"{socket.gethostname()} reaches rank 0 at none of {', '.join(addresses)} on port {port}: "

@@ -7,6 +7,7 @@ as its parent, to stop the daemon behind it. torch is not imported.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import secrets
@@ -40,6 +41,21 @@ HINTS = {
     "--nodes": "is given by --hostfile, or by the batch system",
 }
 SECRET = "MPI_GDR_SECRET"
+ADDRESS = "MPI_GDR_MASTER_ADDR"
+# Options of launchers that say where ranks go: rank 0 need not be on the first host of the host file.
+HOST_OPTIONS = {
+    *(
+        "-f",
+        "-machinefile",
+        "--machinefile",
+        "-hostfile",
+        "--hostfile",
+        "-rankfile",
+        "--rankfile",
+        "-configfile",
+    ),
+    *("-hosts", "-host", "--host", "-H", "-map-by", "--map-by", ":"),
+}
 
 
 class Host(NamedTuple):
@@ -57,7 +73,11 @@ def main(argv: list[str]) -> int:
         return complain(
             "no mpiexec found beside the MPI this was built for or on PATH: name one with --mpiexec", 127
         )
-    hosts = None
+    if has_ended(job := os.environ.get("SLURM_JOB_ID", "")):
+        return complain(
+            f"SLURM_JOB_ID={job} is left from a job that has ended: unset it, or use another shell", 2
+        )
+    hosts, first_host = None, ""
     if options.hostfile:
         try:
             hosts = read_hostfile(Path(options.hostfile).read_text())
@@ -74,6 +94,8 @@ def main(argv: list[str]) -> int:
         counts = place(options.n, hosts, options.ranks_per_node)
         for name, count in counts.items():  # on stderr: stdout belongs to the program
             print(f"mpi-gdr run: {name}: {count} of {options.n} ranks", file=sys.stderr)
+        if hosts and len(counts) > 1 and not HOST_OPTIONS.intersection(launcher_options):
+            first_host = hosts[0].name
         # Here the ranks would find out, too, but each by itself.
         if options.ranks_per_gpu and all(is_this_host(name) for name in counts):
             gpus = gpu_share.visible_gpus(os.environ)
@@ -88,6 +110,8 @@ def main(argv: list[str]) -> int:
     # The ranks know each other's messages by it. In the environment, since all users can read command lines.
     if not os.environ.get(SECRET):
         added[SECRET] = secrets.token_hex(32)
+    if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
+        added[ADDRESS] = first_host
     if Path(mpiexec).name == "mpirun_rsh":
         placed = hosts is not None or any(name in os.environ for name in ALLOCATIONS)
         arguments = mpirun_rsh_arguments(options, launcher_options, placed)
@@ -320,6 +344,18 @@ def number_of_nodes(hosts: list[Host] | None, env: Mapping[str, str]) -> int | N
     return int(nodes) if nodes.isdecimal() and int(nodes) > 0 else None
 
 
+def has_ended(job: str) -> bool:
+    """Whether Slurm says so. Launchers would start their daemons in it, and Hydra then waits for ever."""
+    if not job or (squeue := shutil.which("squeue")) is None:
+        return False
+    try:
+        command = [squeue, "--noheader", "--jobs", job, "--format", "%T"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return not result.stdout.strip() and (result.returncode == 0 or "Invalid job id" in result.stderr)
+
+
 def average_per_node(size: int, env: Mapping[str, str]) -> int:
     """Ranks per node of an allocation, rounded up; 1 where its size is not known, so that nothing is tuned
     for it."""
@@ -336,6 +372,14 @@ def other_nodes(
         return None if nodes == "1" else f"this allocation has {nodes} nodes"
     others = [name for name in place(size, hosts, ranks_per_node) if not is_this_host(name)]
     return f"the host file names {', '.join(others)}" if others else None
+
+
+def is_reachable_name(name: str) -> bool:
+    """Whether a host file's name is one that other hosts know, too: no alias of ssh's, no loopback."""
+    with contextlib.suppress(OSError):
+        found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} if name else {"::1"}
+        return not any(address.startswith("127.") or address == "::1" for address in found)
+    return False
 
 
 def is_this_host(name: str) -> bool:

@@ -9,6 +9,8 @@ from support import processes, warm
 collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
 collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
+# tests/slurm by `make slurm`, which is a stage of its own in CI.
+collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
 # tests/clients by `make test-clients`, which installs what it needs.
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 

@@ -1,5 +1,6 @@
 #include "bootstrap/launch_mode.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 
 #include <algorithm>
@@ -116,7 +117,9 @@ std::optional<Launcher> find_launcher(MpiFamily family) {
     if (family == MpiFamily::Mpich) return std::nullopt;
     return Launcher{"mpirun (Open MPI)", number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE")};
   }
-  if (has("PMIX_NAMESPACE") && number("PMIX_RANK") >= 0)
+  // An MPI of the MPICH family that was built without PMIx aborts under it; our own server starts that, too.
+  const bool speaks_pmix = family == MpiFamily::OpenMpi || ::dlsym(RTLD_DEFAULT, "PMIx_Init");
+  if (has("PMIX_NAMESPACE") && number("PMIX_RANK") >= 0 && speaks_pmix)
     return Launcher{has("SLURM_PROCID") ? "srun (PMIx)" : "PMIx launcher", number("PMIX_RANK"), -1};
   // Open MPI up to version 4 speaks Slurm's PMI-2, but never that of hydra.
   if (family == MpiFamily::OpenMpi && !has("SLURM_PROCID")) return std::nullopt;

@@ -142,7 +142,7 @@ def launcher_problem(site: Site) -> str:
 
 
 def pmix_problem(site: Site) -> Finding | None:
-    """MPICH without PMIx ends the process in MPI_Init where the launcher offers PMIx."""
+    """MPICH ends the process in MPI_Init where the environment offers both PMI and PMIx."""
     env = site.env
     if site.mpi is None or "PMIX_NAMESPACE" not in env or "OMPI_COMM_WORLD_RANK" in env:
         return None
@@ -155,13 +155,6 @@ def pmix_problem(site: Site) -> Finding | None:
             "bad",
             "PMI_SIZE and PMIX_NAMESPACE are both set, and MPICH ends the process in MPI_Init",
             advice="`unset PMIX_NAMESPACE PMIX_RANK` before the launcher",
-            page=WHEN_NOT,
-        )
-    if "PMI_SIZE" not in env and not site.speaks_pmix():
-        return Finding(
-            "bad",
-            f"{site.job.launcher} offers PMIx, and this MPI was built without it: MPI_Init ends the process",
-            advice="`srun --mpi=pmi2`, or MPI_GDR_BOOTSTRAP=store",
             page=WHEN_NOT,
         )
     return None

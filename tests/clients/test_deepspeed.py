@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import processes
+from support import namespaces, processes
 
 TESTS = Path(__file__).parents[1]
 sys.path.append(str(TESTS / "faults"))
-import namespaces  # noqa: E402
 import testbed  # noqa: E402
 
 EXAMPLE = TESTS.parent / "examples" / "deepspeed_zero.py"

@@ -191,6 +191,46 @@ def test_hydra_spelling(launcher, shell, tmp_path):
     assert result.stderr == "mpi-gdr run: a: 2 of 4 ranks\nmpi-gdr run: b: 2 of 4 ranks\n"
 
 
+@pytest.mark.parametrize(
+    ("hosts", "options", "env", "expected"),
+    [
+        ("192.0.2.1\n192.0.2.2\n", (), {}, "192.0.2.1"),
+        ("192.0.2.1:2\n", (), {}, ""),  # one host
+        ("localhost\n192.0.2.2\n", (), {}, ""),
+        ("no-such-host.invalid\n192.0.2.2\n", (), {}, ""),  # an alias of ssh's
+        ("192.0.2.1\n192.0.2.2\n", ("-hosts", "192.0.2.2,192.0.2.1", "--"), {}, ""),
+        ("192.0.2.1\n192.0.2.2\n", (), {"MASTER_ADDR": "x"}, ""),
+        ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
+    ],
+)
+def test_the_first_host_is_where_ranks_meet(launcher, shell, tmp_path, hosts, options, env, expected):
+    (tmp_path / "hosts").write_text(hosts)
+    mpiexec = launcher("HYDRA build details:", 'echo "${MPI_GDR_MASTER_ADDR-}"')
+    arguments = ("-n", "2", "--hostfile", "hosts", "--mpiexec", mpiexec, *options, "/bin/true")
+    result = mpi_gdr("run", *arguments, env={**shell, **env}, cwd=tmp_path)
+    assert result.stdout == f"{expected}\n", result.stderr
+
+
+@pytest.mark.parametrize(
+    ("squeue", "started"),
+    [
+        ("echo RUNNING", True),
+        ("true", False),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", False),
+        ("echo squeue: error: no connection to the controller >&2; exit 1", True),
+    ],
+)
+def test_a_job_that_has_ended_starts_nothing(launcher, shell, tmp_path, squeue, started):
+    path = tmp_path / "squeue"
+    path.write_text(f"#!/bin/sh\n{squeue}\n")
+    path.chmod(0o755)
+    env = {**shell, "PATH": f"{tmp_path}:{shell['PATH']}", "SLURM_JOB_ID": "7"}
+    mpiexec = launcher("HYDRA build details:", "echo started")
+    result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
+    assert (result.returncode == 0) == started == ("started" in result.stdout), result.stderr
+    assert started or "SLURM_JOB_ID=7 is left from a job that has ended" in result.stderr
+
+
 @pytest.mark.parametrize("version", ["mpirun (Open MPI) 5.0.11", "mpiexec (OpenRTE) 4.1.4"])
 def test_open_mpi_spelling(launcher, shell, tmp_path, version):
     (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")

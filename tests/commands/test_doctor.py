@@ -117,16 +117,6 @@ def test_the_library(tmp_path, mpi, env, level, advice):
             "Open MPI starts under a launcher of its own only",
         ),
         ({"env": {"RANK": "0", "WORLD_SIZE": "2"}}, "good", "RANK and WORLD_SIZE without a launcher"),
-        (
-            {"env": SLURM_STEP | {"PMIX_NAMESPACE": "x"}, "job": SRUN},
-            "bad",
-            "offers PMIx, and this MPI was built without it",
-        ),
-        (
-            {"env": SLURM_STEP | {"PMIX_NAMESPACE": "x"}, "job": SRUN, "speaks_pmix": lambda: True},
-            "good",
-            "Slurm srun starts the ranks",
-        ),
         ({"env": HYDRA_RANK | {"PMIX_NAMESPACE": "x"}, "job": HYDRA}, "bad", "are both set"),
     ],
 )

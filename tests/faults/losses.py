@@ -14,7 +14,7 @@ from pathlib import Path
 import jobs
 import pytest
 import testbed
-from namespaces import hindrance
+from support.namespaces import hindrance
 from testbed import Testbed
 
 LIMIT = 2  # seconds in which every survivor is told

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from namespaces import Namespaces, hindrance
 from support import processes
+from support.namespaces import Namespaces, hindrance
 
 PLAIN = Path(__file__).parent.parent / "launch" / "programs" / "refused_copies.py"
 PIDS = "unshare --pid --fork --mount-proc"

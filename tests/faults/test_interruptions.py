@@ -17,7 +17,7 @@ import losses
 import page
 import pytest
 from interruptions import INTERRUPTIONS, Cell, Interruption
-from namespaces import hindrance
+from support.namespaces import hindrance
 from testbed import Testbed
 
 # Suspended for longer than a store may give no answer. Host 1 runs again before rank 0, which serves the

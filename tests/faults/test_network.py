@@ -15,8 +15,8 @@ from pathlib import Path
 import jobs
 import pytest
 from jobs import Case
-from namespaces import hindrance
 from support import processes
+from support.namespaces import hindrance
 from testbed import OFI, UCX, Testbed, address
 
 DEADLINE_ONLY = (("MPI_GDR_HEARTBEAT", "0"),)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from namespaces import Namespaces, hindrance
 from support import processes
+from support.namespaces import Namespaces, hindrance
 
 HERE = Path(__file__).parent
 SECRET = "5e" * 32

@@ -10,7 +10,7 @@ import os
 import jobs
 import pytest
 from jobs import Case
-from namespaces import Namespaces, hindrance
+from support.namespaces import Namespaces, hindrance
 
 RANKS = 3
 

@@ -4,8 +4,8 @@ import contextlib
 import sys
 
 import pytest
-from namespaces import hindrance
 from support import processes
+from support.namespaces import hindrance
 from testbed import Testbed, address
 
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jobs
-from namespaces import Namespaces
 from support import processes
+from support.namespaces import Namespaces
 
 # UCX looks for the devices of its network in /sys.
 NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys && ip link set lo up"

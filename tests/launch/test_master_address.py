@@ -99,6 +99,19 @@ def test_nothing_is_settled_where_a_rank_could_be_mistaken(job, changes):
     assert master_address.agreed(rank_of(job, 0, **changes)) is None
 
 
+HOSTS = {"PMI_SIZE": "2", "MPI_LOCALNRANKS": "1", "MPI_LOCALRANKID": "0", "PMI_FD": "987654"}  # on two
+
+
+def test_where_mpi_gdr_run_says_the_first_host():
+    """Its secret names the launch. One of both alone is not enough."""
+    run = {"MPI_GDR_MASTER_ADDR": "node3", "MPI_GDR_SECRET": "a" * 64}
+    first, second = (master_address.agreed(rank_of(HOSTS, rank, **run)) for rank in (0, 1))
+    assert first == second and first.address == "node3"
+    assert master_address.agreed(rank_of(HOSTS, 0, **{**run, "MPI_GDR_SECRET": "b" * 64})).job != first.job
+    for name in run:
+        assert master_address.agreed(rank_of(HOSTS, 0, **{name: run[name]})) is None
+
+
 def test_one_rank_alone_needs_no_meeting():
     alone = {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     assert master_address.agreed(rank_of(alone, 0)) is None
@@ -181,6 +194,13 @@ def test_the_store_is_where_the_program_was_told(offered, capfd):
     _, lines = rendezvous.open_store(True, 2, SECONDS)
     assert lines == [str(offered.port), "127.0.0.1"]
     assert capfd.readouterr().err == ""
+
+
+def test_another_address_where_rank_0_is_not_reached_at_that(offered, capfd):
+    with socket.create_server(("127.0.0.2", offered.port)):
+        assert rendezvous.first_reachable(["127.0.0.1", "127.0.0.2"], offered.port) == "127.0.0.2"
+    said = capfd.readouterr().err
+    assert "does not reach rank 0 at 127.0.0.1, the MASTER_ADDR" in said and "is now 127.0.0.2" in said
 
 
 def test_another_port_where_that_one_is_taken(offered, capfd):

@@ -251,7 +251,8 @@ TEST(launcher_variables_are_read_and_scrubbed) {
             .starts_with("the launcher's connection (PMI_FD) is closed here"));
   setenv("PMIX_NAMESPACE", "n", 1);
   setenv("PMIX_RANK", "3", 1);
-  CHECK(find_launcher(MpiFamily::Mpich)->rank == 3);
+  CHECK(find_launcher(MpiFamily::OpenMpi)->rank == 3);
+  CHECK(!find_launcher(MpiFamily::Mpich));  // no library for PMIx is loaded here
   setenv("OMPI_COMM_WORLD_RANK", "2", 1);
   setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
   CHECK(!find_launcher(MpiFamily::Mpich));  // its daemon cannot start this MPI

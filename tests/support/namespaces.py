@@ -20,18 +20,24 @@ def hindrance() -> str:
 
 
 class Namespaces:
-    """Held by a process that sleeps. A context."""
+    """Held by a shell, the first process in them, which reaps orphans and ends when its input does: at the
+    latest when this process ends, however it does. A context."""
 
     def __init__(self, name: str, setup: str) -> None:
         kinds = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        script = f"hostname {name} && {setup} && echo up && exec sleep 1200"
-        self._holder = subprocess.Popen(["unshare", *kinds, "sh", "-c", script], stdout=subprocess.PIPE)
+        hold = "exec 3<&0 && { cat <&3 >&2 & } && wait $!"
+        self._holder = subprocess.Popen(
+            ["unshare", *kinds, "sh", "-c", f"hostname {name} && {setup} && echo up && {hold}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the tests, which end it
+        )
         said = self._holder.stdout.readline()
         children = f"/proc/{self._holder.pid}/task/{self._holder.pid}/children"
         with open(children) as file:
             self.pid = file.read().split()[0] if said else ""
         if not said:
-            self._holder.wait()
+            self.__exit__()
             raise RuntimeError(f"could not set up the namespaces of {name}")
 
     def inside(self, path: str) -> str:
@@ -51,4 +57,5 @@ class Namespaces:
     def __exit__(self, *exception: object) -> None:
         self._holder.kill()  # its child goes with it
         self._holder.wait()
+        self._holder.stdin.close()
         self._holder.stdout.close()

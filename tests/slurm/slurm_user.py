@@ -1,0 +1,83 @@
+"""A user of the cluster: submits jobs, waits for them, asks what has become of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_cluster import Cluster
+from support import processes
+
+PROGRAMS = Path(__file__).parent / "programs"
+REPORT = PROGRAMS / "report.py"
+# Of a command, with its time in the queue; processes.PATIENCE comes on top.
+SECONDS = 50
+
+
+class User:
+    """Has a home folder on all nodes. A context, for `with`: its commands do not outlive the block."""
+
+    def __init__(self, cluster: Cluster, home: Path) -> None:
+        self.cluster, self.home = cluster, home
+        home.mkdir()
+
+    def start(self, *words: object, **variables: str) -> processes.Program:
+        """A command on the login node; use as a context."""
+        return self.cluster.start([str(word) for word in words], self.home, HOME=str(self.home), **variables)
+
+    def run(self, *words: object, seconds: float = SECONDS, **variables: str) -> processes.Result:
+        with self.start(*words, **variables) as program:
+            return program.finish(seconds)
+
+    def job(self, name: str) -> dict[str, str]:
+        """What Slurm knows of the user's job of this name: JobState, ExitCode, Restarts, ..."""
+        name = self.name_of_job(name)
+        lines = self.cluster.ask("scontrol", "-o", "show", "job").splitlines()
+        found = [dict(re.findall(r"(\S+?)=(\S*)", line)) for line in lines]
+        (record,) = [record for record in found if record["JobName"] == name]
+        return record
+
+    def name_of_job(self, name: str) -> str:
+        return f"{self.home.name}.{name}"
+
+    def srun(self, *words: object, name: str = "job", **variables: str) -> processes.Program:
+        return self.start("srun", "-J", self.name_of_job(name), *words, **variables)
+
+    def sbatch(self, script: str, *options: object, name: str = "job", **variables: str) -> processes.Program:
+        """Ends with the job. What the job prints is in the file NAME.out."""
+        path = self.home / f"{name}.sh"
+        path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+        output = ["-o", self.home / f"{name}.out", "--open-mode=append"]
+        words = ["sbatch", "--wait", "-J", self.name_of_job(name), *output, *options, path]
+        return self.start(*words, **variables)
+
+    def output(self, name: str = "job") -> str:
+        return (self.home / f"{name}.out").read_text(errors="replace")
+
+    def wait_for_job(self, name: str, *states: str) -> dict[str, str]:
+        """Its record, once it is in one of these states."""
+        wait_until(
+            lambda: self.job(name)["JobState"] in states, f"job {name} in state {' or '.join(states)}", 0.5
+        )
+        return self.job(name)
+
+    def wait_for_ranks(self, ranks: int, folder: str = "ready0") -> None:
+        """Until that many ranks of programs/loop.py are at work."""
+        path = self.home / folder
+        wait_until(lambda: path.is_dir() and len(list(path.iterdir())) == ranks, f"{ranks} ranks in {folder}")
+
+
+def wait_until(true: Callable[[], bool], what: str, pause: float = 0.1) -> None:
+    deadline = time.monotonic() + processes.PATIENCE * SECONDS
+    while not true():
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(pause)
+
+
+def reports(output: str) -> list[dict[str, str]]:
+    """What the ranks of programs/report.py found, in order of rank."""
+    (line,) = re.findall(r"^REPORT (.*)$", output, re.MULTILINE)
+    return json.loads(line)

@@ -1,0 +1,83 @@
+"""What ends a job early: every survivor names the loss, Slurm says how the job ended, and nothing is left."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+import pytest
+from slurm_cluster import DOOMED
+from slurm_user import PROGRAMS, User
+
+LOOP = [sys.executable, "-u", PROGRAMS / "loop.py"]
+KILLED = r"rank 1 \(host \S+, pid \d+\) is gone: its process has ended"
+RAISED = r"rank 1 \(host \S+, pid \d+\) has left the job: .* ArithmeticError: loss is not finite"
+
+
+def survivors(output: str, told: str) -> set[int]:
+    """The ranks that ended with an error that has this pattern."""
+    return {int(rank) for rank in re.findall(rf"^rank (\d) on \S+: .*{told}", output, re.MULTILINE)}
+
+
+@pytest.mark.parametrize(("fault", "mpi"), [("kill", "pmi2"), ("kill", "none"), ("raise", "pmi2")])
+def test_a_rank_is_lost(user: User, fault, mpi):
+    with user.srun("-N2", "-n3", "-m", "plane=2", f"--mpi={mpi}", *LOOP, fault) as job:
+        result = job.finish(50)
+    assert result.status not in (None, 0), result.tail()
+    assert survivors(result.output, KILLED if fault == "kill" else RAISED) == {0, 2}, result.tail()
+    assert user.job("job")["JobState"] == "FAILED"
+
+
+def test_scancel(user: User):
+    with user.sbatch(f"srun --mpi=pmi2 {words(LOOP)} none", "-N2", "--ntasks-per-node=1") as job:
+        user.wait_for_ranks(2)
+        assert user.run("scancel", "-n", user.name_of_job("job")).status == 0
+        assert job.finish(50).status != 0
+    assert user.job("job")["JobState"] == "CANCELLED"
+    assert "has ended well" not in user.output()
+
+
+def test_the_time_limit(user: User):
+    """Slurm's shortest is a minute, and it looks every half minute."""
+    script = f"srun --mpi=pmi2 {words(LOOP)} none"
+    with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--time=1") as job:
+        assert job.finish(60).status != 0
+    assert user.job("job")["JobState"] == "TIMEOUT"
+    assert "DUE TO TIME LIMIT" in user.output() and "has ended well" not in user.output()
+
+
+def test_requeue(user: User):
+    script = f"srun --mpi=pmi2 {words(LOOP)} none"
+    with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--requeue") as job:
+        user.wait_for_ranks(2)
+        assert user.run("scontrol", "requeue", user.job("job")["JobId"]).status == 0
+        assert job.finish(50).status == 0, user.output()
+    record = user.job("job")
+    assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
+    assert user.output().count("has ended well") == 2
+
+
+def test_a_dead_node(user: User):
+    """The node with rank 1 is gone with all that it ran, as without power."""
+    script = f"srun --mpi=pmi2 {words(LOOP)} none"
+    options = ["-p", "rest", "-w", f"n3,{DOOMED}", "-N2", "--ntasks-per-node=1", "--no-requeue"]
+    with user.sbatch(script, *options) as job:
+        user.wait_for_ranks(2)
+        user.cluster.kill_node(DOOMED)
+        assert job.finish(60).status != 0
+    assert user.job("job")["JobState"] == "NODE_FAIL"
+    told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
+    assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
+
+
+def test_nothing_is_left(quiet_cluster):
+    """Of all jobs of this folder, on any node."""
+    deadline = time.monotonic() + 20
+    while (left := quiet_cluster.processes() + quiet_cluster.shared_memory()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == []
+
+
+def words(command: list[object]) -> str:
+    return " ".join(map(str, command))
