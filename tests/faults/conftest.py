@@ -1,0 +1,14 @@
+"""A host is a node of MPI here, over whatever network all tests are run: on that depends what its ranks see
+of each other and leave in shared memory."""
+
+import os
+from unittest import mock
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hosts_are_nodes():
+    with mock.patch.dict(os.environ):
+        os.environ.pop("MPIR_CVAR_NOLOCAL", None)
+        yield
