@@ -43,18 +43,10 @@ HINTS = {
 SECRET = "MPI_GDR_SECRET"
 ADDRESS = "MPI_GDR_MASTER_ADDR"
 # Options of launchers that say where ranks go: rank 0 need not be on the first host of the host file.
-HOST_OPTIONS = {
-    *(
-        "-f",
-        "-machinefile",
-        "--machinefile",
-        "-hostfile",
-        "--hostfile",
-        "-rankfile",
-        "--rankfile",
-        "-configfile",
-    ),
-    *("-hosts", "-host", "--host", "-H", "-map-by", "--map-by", ":"),
+HOST_OPTIONS = {"-hosts", "-host", "--host", "-H", "-map-by", "--map-by", ":"} | {
+    f"{dashes}{name}"
+    for dashes in ("-", "--")
+    for name in ("f", "machinefile", "hostfile", "rankfile", "configfile")
 }
 
 
@@ -107,11 +99,12 @@ def main(argv: list[str]) -> int:
     added = added_variables(os.environ, options.n)
     if options.ranks_per_gpu:
         added[gpu_share.VARIABLE] = str(options.ranks_per_gpu)
-    # The ranks know each other's messages by it. In the environment, since all users can read command lines.
-    if not os.environ.get(SECRET):
-        added[SECRET] = secrets.token_hex(32)
     if "MASTER_ADDR" not in os.environ and not os.environ.get(ADDRESS) and is_reachable_name(first_host):
         added[ADDRESS] = first_host
+    # The ranks know each other's messages by it, and with ADDRESS the job. In the environment: all users can
+    # read command lines.
+    if ADDRESS in added or not os.environ.get(SECRET):
+        added[SECRET] = secrets.token_hex(32)
     if Path(mpiexec).name == "mpirun_rsh":
         placed = hosts is not None or any(name in os.environ for name in ALLOCATIONS)
         arguments = mpirun_rsh_arguments(options, launcher_options, placed)
@@ -254,13 +247,19 @@ def find_mpiexec(record: BuildInfo) -> str | None:
     return shutil.which("mpiexec") or shutil.which("mpirun")
 
 
-def is_open_mpi(mpiexec: str, seconds: float = 60) -> bool:
-    """Open MPI spells some options its own way; all others follow Hydra."""
+def version_of(mpiexec: str, seconds: float = 60) -> str | None:
+    """What it says of itself; None: nothing in time."""
     try:
         result = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", result.stdout + result.stderr, re.IGNORECASE))
+        return None
+    return result.stdout + result.stderr
+
+
+def is_open_mpi(mpiexec: str, said: str | None = None) -> bool:
+    """Open MPI spells some options its own way; all others follow Hydra."""
+    said = said or version_of(mpiexec) or ""
+    return bool(re.search(r"Open ?MPI|OpenRTE|PRRTE|prterun", said, re.IGNORECASE))
 
 
 def launcher_arguments(open_mpi: bool, options: argparse.Namespace, variables: list[str]) -> list[str]:
@@ -350,7 +349,8 @@ def has_ended(job: str) -> bool:
         return False
     try:
         command = [squeue, "--noheader", "--jobs", job, "--format", "%T"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=10)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+        result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return not result.stdout.strip() and (result.returncode == 0 or "Invalid job id" in result.stderr)
@@ -376,7 +376,7 @@ def other_nodes(
 
 def is_reachable_name(name: str) -> bool:
     """Whether a host file's name is one that other hosts know, too: no alias of ssh's, no loopback."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeError):
         found = {str(info[4][0]) for info in socket.getaddrinfo(name, None)} if name else {"::1"}
         return not any(address.startswith("127.") or address == "::1" for address in found)
     return False

@@ -63,7 +63,7 @@ const char* control(const std::string& name) {
 
 bool control_is_on(const std::string& name) {
   const char* const value = control(name);
-  return value && std::string_view(" 0 no off false n f ").find(' ' + std::string(value) + ' ') ==
+  return value && std::string_view(" 1 yes YES true TRUE on ON ").find(' ' + std::string(value) + ' ') !=
                       std::string_view::npos;
 }
 

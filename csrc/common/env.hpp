@@ -43,7 +43,7 @@ class Env {
   int ranks_per_node = 0;                            // = MPI_GDR_RANKS_PER_NODE
   int max_in_flight = 32;                            // MPI_GDR_MAX_IN_FLIGHT
   int nap_us = 200;                                  // MPI_GDR_NAP_US
-  bool idle_progress = true;                         // MPI_GDR_IDLE_PROGRESS
+  Choice idle_progress = Choice::Auto;               // MPI_GDR_IDLE_PROGRESS
   bool node_memory = true;                           // MPI_GDR_SHM; off anywhere: off
   MessagePath messages = MessagePath::Auto;          // MPI_GDR_P2P; Mpi anywhere, or no shared memory: Mpi
   std::optional<std::uint64_t> group_memory;         // MPI_GDR_GROUP_MEMORY

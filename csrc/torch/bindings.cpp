@@ -96,7 +96,8 @@ Reports<"EnvVariable"> env_table() {
 Reports<"EnvProblem"> env_problems() {
   Reports<"EnvProblem"> problems;
   const auto add = [&](const std::string& name, const std::string& message, bool bad) {
-    problems.append(py::dict("name"_a = name, "message"_a = message, "bad"_a = bad));
+    problems.append(py::dict(
+        "name"_a = name, "message"_a = py::bytes(message).attr("decode")("utf-8", "replace"), "bad"_a = bad));
   };
   for (const Env::Variable& known : Env([](const char*) { return nullptr; }).table()) try {
       (void)Env([&](const char* name) { return known.name == name ? std::getenv(name) : nullptr; });

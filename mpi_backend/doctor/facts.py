@@ -37,8 +37,8 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
 
         extension, mpi = _C, _C.mpi_info()
         bad, unknown = info.take_out_bad_variables(_C.env_problems(), env)
-    except ImportError as error:
-        problem = str(error)
+    except Exception as error:  # whatever it is, the other checks go on
+        problem = f"{type(error).__name__}: {error}"
     shared = host.shared_memory()
     return Site(
         env=env,
@@ -57,7 +57,7 @@ def look_around(env: MutableMapping[str, str], ranks_here: int | None) -> Site:
         meeting=meeting_of(env),
         resolve=resolve,
         outward_addresses=outward_addresses,
-        can_listen=can_listen,
+        why_no_listener=why_no_listener,
         mpiexec=mpiexec,
         srun_plugins=lambda: srun_plugins(env),
         speaks_pmix=lambda: mpi is not None and speaks_pmix(mpi["library_path"]),
@@ -134,19 +134,22 @@ def outward_addresses() -> tuple[str, ...]:
     return tuple(found)
 
 
-def can_listen(port: int) -> bool:
-    """Whether a process may listen on the port."""
+def why_no_listener(port: int) -> str:
+    """Why no process may listen on the port; "" if one may."""
     try:
         rendezvous.open_listener(False, port).close()
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
-def mpiexec() -> tuple[str, bool] | None:
-    """What `mpi-gdr run` takes, and whether it is Open MPI's."""
+def mpiexec() -> tuple[str, bool | None] | None:
+    """What `mpi-gdr run` takes, and whether it is Open MPI's, or None if it does not say."""
     path = run.find_mpiexec(build_info())
-    return None if path is None else (path, run.is_open_mpi(path, COMMAND_SECONDS))
+    if path is None:
+        return None
+    said = run.version_of(path, COMMAND_SECONDS)
+    return path, None if said is None else run.is_open_mpi(path, said)
 
 
 def srun_plugins(env: Mapping[str, str]) -> tuple[str, ...] | None:

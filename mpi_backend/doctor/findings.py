@@ -83,8 +83,9 @@ class Site:
     # Addresses of a name, none where it does not resolve. Raises TimeoutError.
     resolve: Callable[[str], tuple[str, ...]] = field(default=lambda name: ())
     outward_addresses: Callable[[], tuple[str, ...]] = field(default=lambda: ())
-    can_listen: Callable[[int], bool] = field(default=lambda port: True)
-    mpiexec: Callable[[], tuple[str, bool] | None] = _nothing  # its path, and whether it is Open MPI's
+    why_no_listener: Callable[[int], str] = field(default=lambda port: "")
+    # Its path, and whether it is Open MPI's, None if it does not say.
+    mpiexec: Callable[[], tuple[str, bool | None] | None] = _nothing
     srun_plugins: Callable[[], tuple[str, ...] | None] = _nothing  # None: no srun; (): it gives no answer
     speaks_pmix: Callable[[], bool] = field(default=lambda: False)
     launcher_is_hidden: Callable[[], bool] = field(default=lambda: False)  # in another PID namespace

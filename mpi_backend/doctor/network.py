@@ -90,6 +90,8 @@ def check_device_names(site: Site, present: set[str]) -> Iterator[Finding]:
         wanted = [re.sub(r":\d+$", "", name.strip()) for name in value.split(",") if name.strip()]
         if not wanted or value.startswith("^") or any(re.search(r"[*?]|^all$", name) for name in wanted):
             continue
+        if variable == "FI_VERBS_IFACE":  # the begin of a name
+            wanted = [name for name in present if name.startswith(tuple(wanted))]
         if not any(name in present for name in wanted) and present:
             yield Finding(
                 "bad",

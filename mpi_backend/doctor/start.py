@@ -170,6 +170,10 @@ def check_starters(site: Site, open_mpi: bool) -> Iterator[Finding]:
             advice="`mpi-gdr run --mpiexec PATH`, or another launcher",
             page="docs/launch.md#mpi-gdr-run",
         )
+    elif found[1] is None:
+        yield Finding(
+            "not known", f"{found[0]} does not say in time whose it is", page="docs/launch.md#mpi-gdr-run"
+        )
     elif found[1] != open_mpi:
         mpi = "Open MPI" if open_mpi else "an MPI of the MPICH ABI"
         yield Finding(
@@ -289,10 +293,10 @@ def check_port(site: Site) -> Iterator[Finding]:
         yield Finding(
             "bad", f"MASTER_PORT={port} is no port", advice="a number from 1 to 65535", page=WHEN_NOT
         )
-    elif not site.can_listen(int(port)):
+    elif reason := site.why_no_listener(int(port)):
         yield Finding(
             "bad" if needs_store(site) else "remark",
-            f"port {port} (MASTER_PORT) is taken on this host by another program",
+            f"no process of yours can listen on port {port} (MASTER_PORT) of this host: {reason}",
             cost="" if needs_store(site) else "init_process_group takes another one, on all ranks",
             advice="MASTER_ADDR and MASTER_PORT for all ranks, with a port that is free",
             page=WHEN_NOT,

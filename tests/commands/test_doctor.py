@@ -131,6 +131,7 @@ def test_launchers(tmp_path, case, level, text):
     [
         ({}, ["good"], "`mpi-gdr run -n N train.py` starts ranks, by /opt/bin/mpiexec"),
         ({"mpiexec": lambda: None}, ["remark"], "there is no mpiexec"),
+        ({"mpiexec": lambda: ("/o/mpiexec", None)}, ["not known"], "does not say in time"),
         ({"mpiexec": lambda: ("/o/mpiexec", True)}, ["remark"], "of another MPI than the loaded one"),
         ({"mpi": OPEN_MPI}, ["bad"], "of another MPI than the loaded one"),
         ({"env": {"PMI_RANK": "0"}}, ["bad", "good"], "a launcher left PMI_RANK in the environment"),
@@ -174,12 +175,12 @@ def test_the_stores_port(tmp_path):
         )[1:]
 
     assert ask() == []
-    assert [f.level for f in ask(can_listen=lambda port: port != 29500)] == ["bad"]
-    taken = ask(can_listen=lambda port: False, meeting=COMPUTED)
+    assert [f.level for f in ask(why_no_listener=lambda port: "in use" if port == 29500 else "")] == ["bad"]
+    taken = ask(why_no_listener=lambda port: "in use", meeting=COMPUTED)
     assert [f.level for f in taken] == ["remark"] and "takes another one" in taken[0].cost
     assert ask(meeting=Meeting("n1", "no", False))[0].what == "MASTER_PORT=no is no port"
     agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    assert ask(env=agent, can_listen=lambda port: False) == []
+    assert ask(env=agent, why_no_listener=lambda port: "in use") == []
 
 
 def test_a_job_on_several_nodes_has_a_secret(tmp_path):

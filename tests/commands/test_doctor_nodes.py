@@ -36,6 +36,7 @@ from mpi_backend.doctor.findings import GpuFacts
         (INFINIBAND, {"network": "ofi"}, "good", "ofi"),
         (INFINIBAND, {"env": {"UCX_NET_DEVICES": "mlx5_0:1"}}, "good", "ucx"),
         (ETHERNET, {"env": {"UCX_NET_DEVICES": "all"}}, "good", "ucx"),
+        (ETHERNET, {"env": {"FI_VERBS_IFACE": "et"}}, "good", "ucx"),  # the begin of eth0
     ],
 )
 def test_the_network_of_one_node(tmp_path, files, case, level, text):

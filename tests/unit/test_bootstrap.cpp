@@ -291,7 +291,7 @@ TEST(a_control_variable_has_several_names) {
     unsetenv(name.c_str());
     CHECK(!control_is_set("CH4_CMA_ENABLE"));
   }
-  for (const char* value : {"1", "yes", "0", "off"}) {
+  for (const char* value : {"1", "yes", "0", "NO", ""}) {
     setenv("MPICH_ASYNC_PROGRESS", value, 1);
     CHECK(control_is_on("ASYNC_PROGRESS") == (*value == '1' || *value == 'y'));
   }

@@ -102,13 +102,13 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
   static Sums sums;  // and how many ranks have none
   sums = {sum.value_or(0), orderly && sum ? std::uint64_t{0} : std::uint64_t{1}};
   sum.reset();
+  const bool idle = s.idle.end();  // before exit handlers of the library; the meeting below polls
   if (!ends_here()) return false;
   const auto end_without = [&] {
-    s.idle.end();  // before exit handlers of the library
     if (orderly && s.under_launcher) ::on_exit(take_leave_of_hydra, nullptr);
     return false;
   };
-  if (s.failure.load(std::memory_order_acquire)) return end_without();
+  if (!idle || s.failure.load(std::memory_order_acquire)) return end_without();
   s.ready.store(false, std::memory_order_release);
   try {
     constexpr std::chrono::seconds kStuck(30), kDisorderly(30);
@@ -121,7 +121,6 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
       if (sums[1] == 0) sum = sums[0];
     }
     Watchdog guard("MPI_Finalize", steady_clock::now() + kStuck, s.rank);
-    if (!s.idle.end()) return end_without();
     MPI_Comm_free(&s.base);
     if (MPI_Finalize() == MPI_SUCCESS) return true;
     report(s.rank, "MPI_Finalize failed");

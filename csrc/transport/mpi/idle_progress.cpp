@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -21,20 +22,31 @@ using std::chrono::milliseconds;
 constexpr milliseconds kShortestPause(10), kLongestPause(160);
 constexpr std::chrono::seconds kStuck(2);
 
+// MPICH asks every provider of libfabric to leave progress to its calls, unless a user sets this. UCX sends
+// at once; and once it has seen that a peer has closed its connection, the next send crashes.
+bool is_needed() {
+  const Info library = info();
+  const char* const chosen = control("CH4_NETMOD");
+  const bool libfabric =
+      chosen ? std::string_view(chosen) == "ofi"
+             : library.device.find(":ofi") != library.device.npos || library.mpi_version.starts_with("Intel");
+  return libfabric && !control_is_on("ASYNC_PROGRESS") && !control_is_on("CH4_OFI_ENABLE_DATA_AUTO_PROGRESS");
+}
+
 }  // namespace
 
 void IdleProgress::begin() {
-  // All providers of libfabric are asked by MPICH to leave progress to its calls, unless a user sets this.
-  if (!Env::get().idle_progress || control_is_on("ASYNC_PROGRESS") ||
-      control_is_on("CH4_OFI_ENABLE_DATA_AUTO_PROGRESS"))
+  const Env::Choice wanted = Env::get().idle_progress;
+  int level = 0;
+  check(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level < MPI_THREAD_MULTIPLE || wanted == Env::Choice::Off ||
+      (wanted == Env::Choice::Auto && !is_needed()))
     return;
   if (never_ == MPI_REQUEST_NULL) {
-    int key = MPI_KEYVAL_INVALID;
-    MPI_Comm comm = MPI_COMM_NULL;  // MPI_Iprobe on a communicator of one process does not reach the network
-    check(MPI_Comm_dup(MPI_COMM_SELF, &comm), "MPI_Comm_dup");
-    check(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm, &never_), "MPI_Irecv");
-    check(MPI_Comm_free(&comm), "MPI_Comm_free");  // takes effect with the end of the receive
+    int key = MPI_KEYVAL_INVALID;  // MPI_Iprobe on a communicator of one process does not reach the network
+    check(MPI_Comm_dup(MPI_COMM_SELF, &comm_), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Irecv(nullptr, 0, MPI_BYTE, 0, 0, comm_, &never_), "MPI_Irecv");
     check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, before_finalize, &key, nullptr),
           "MPI_Comm_create_keyval");
     check(MPI_Comm_set_attr(MPI_COMM_SELF, key, this), "MPI_Comm_set_attr");
@@ -53,7 +65,7 @@ bool IdleProgress::end() noexcept {
   if (state().pid != ::getpid()) return true;  // forked: there is no thread, and maybe a lock of one
   waits_for_entry_.store(false, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
-  if (!thread_.joinable()) return true;
+  if (!thread_.joinable()) return ended_;
   ending_ = true;
   changed_.notify_all();
   const bool ended = changed_.wait_for(lock, kStuck, [this] { return ended_; });
@@ -66,17 +78,19 @@ bool IdleProgress::end() noexcept {
 // MPI deletes the attributes of MPI_COMM_SELF first when it is finalised, which other libraries may do.
 int IdleProgress::before_finalize(MPI_Comm, int, void* self, void*) {
   auto& progress = *static_cast<IdleProgress*>(self);
-  if (progress.end() && MPI_Cancel(&progress.never_) == MPI_SUCCESS) MPI_Request_free(&progress.never_);
-  return MPI_SUCCESS;
+  if (!progress.end() || progress.never_ == MPI_REQUEST_NULL) return MPI_SUCCESS;
+  if (MPI_Cancel(&progress.never_) == MPI_SUCCESS) MPI_Request_free(&progress.never_);
+  return MPI_Comm_free(&progress.comm_);
 }
 
 void IdleProgress::start_thread() {
-  waits_for_entry_.store(false, std::memory_order_relaxed);
-  if (thread_.joinable()) return;
+  if (!ended_) return;
+  if (thread_.joinable()) thread_.join();  // it has failed
   ending_ = ended_ = false;
   try {
     thread_ = quiet_thread("mpigdr-idle", [this] { run(); });
   } catch (const std::system_error& e) {
+    ended_ = true;
     log(LogLevel::Warn, "INIT", "no thread to enter MPI while this process does not: ", e.what());
   }
 }
@@ -84,6 +98,7 @@ void IdleProgress::start_thread() {
 void IdleProgress::attend() noexcept {
   if (state().pid != ::getpid()) return;
   const std::lock_guard lock(mutex_);
+  if (!waits_for_entry_.exchange(false, std::memory_order_relaxed)) return;
   start_thread();
   changed_.notify_all();
 }

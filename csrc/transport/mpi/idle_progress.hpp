@@ -22,7 +22,7 @@ namespace mpigdr::mpi {
 class IdleProgress {
  public:
   // Once MPI is initialised. The thread ends before MPI_Finalize does anything, whoever calls that. Without
-  // effect if it is turned off, or the library has such a thread.
+  // effect where MPI_GDR_IDLE_PROGRESS or the network makes it needless.
   void begin();
   // Ends the thread; the next note_entry() starts it again: until then no message goes by MPI.
   void begin_with_a_message();
@@ -45,7 +45,8 @@ class IdleProgress {
   std::mutex mutex_;  // never held inside MPI; guards all but the atomics
   std::condition_variable changed_;
   std::thread thread_;
-  bool ending_ = false, ended_ = false;
+  bool ending_ = false, ended_ = true;  // no thread is inside run()
+  MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request never_ = MPI_REQUEST_NULL;  // a receive of this process from itself
 
   std::atomic<std::uint64_t> entries_{0};

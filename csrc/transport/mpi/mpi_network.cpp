@@ -124,11 +124,11 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   const std::size_t here = o.store
                                ? static_cast<std::size_t>(std::count(nodes.begin(), nodes.end(), own_node))
                                : (local_size ? std::strtoul(local_size, nullptr, 10) : 0);
+  check_shared_memory(o, nodes, all, here);
   set_fabric_environment();
   std::vector<const char*> confined;
   if (here == all.size() && family() == MpiFamily::Mpich && share_namespaces(o, all))
     confined = set_one_host_environment();
-  check_shared_memory(o, nodes, all, here);
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
     // A child that runs exit handlers must not tell the launcher that this rank is done.
