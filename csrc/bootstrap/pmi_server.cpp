@@ -30,6 +30,9 @@ constexpr std::size_t kMaxLine = 1 << 16;
 // Even on purpose: MPICH cuts long values by (max-2)/2 when it puts and by (max-1)/2 when it gets.
 constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
 constexpr std::size_t kMaxKey = 64, kMaxValue = 1024;
+constexpr std::string_view kMaxesOfLauncher = "cmd=maxes ", kValueLimit = "vallen_max=";
+// With the longest names a command has 112 bytes beside the value.
+constexpr long kLongestCommand = 1024, kBesideValue = 128;
 constexpr char kFinalizeAck[] = "cmd=finalize_ack rc=0\n";
 
 // "key=value" out of "cmd=put kvsname=x key=k value=v w"; the last field, `value`, may hold blanks.
@@ -46,6 +49,18 @@ const std::string& checked(const std::string& text, std::size_t most) {
     fail(ErrorCode::Remote, "a rank's values for MPI: '", shown(text), "' has ", text.size(),
          " bytes, expected one line of at most ", most);
   return text;
+}
+
+// Of what a launcher says. Only a text that is whole is changed: such answers are short, and come in one
+// piece.
+std::string with_smaller_limit(std::string text) {
+  const std::size_t limit = text.find(kValueLimit);
+  if (!text.starts_with(kMaxesOfLauncher) || limit == text.npos || text.back() != '\n') return text;
+  const std::size_t digits = limit + kValueLimit.size();
+  const long announced = std::atol(text.c_str() + digits);
+  if (announced > kLongestCommand || announced <= 2 * kBesideValue) return text;
+  return text.replace(digits, text.find_first_of(" \n", digits) - digits,
+                      std::to_string(announced - kBesideValue));
 }
 
 // Plain data for the child handler, which may only make system calls.
@@ -86,20 +101,34 @@ void shield_pmi_from_forks(int fd) {
 }
 
 PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions options) {
+  return start(std::move(store), std::move(options), -1);
+}
+
+PmiServer& PmiServer::relay(int launcher, int rank) {
+  PmiServerOptions options{};
+  options.rank = rank;
+  return start(nullptr, std::move(options), launcher);
+}
+
+PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     fail(ErrorCode::System, "socketpair for the PMI server: ", std::strerror(errno));
-  auto* server = new PmiServer(std::move(store), std::move(options), pair[0], pair[1]);  // leaked, see above
+  auto* server = new PmiServer(std::move(store), std::move(options), launcher, pair[0], pair[1]);  // leaked
   shield_pmi_from_forks(server->client_);
   exit_server = server;
   std::atexit([] { exit_server->finish_at_exit(); });
-  quiet_thread("mpigdr-pmi", [server] { server->serve(); }).detach();
+  quiet_thread("mpigdr-pmi", [server] {
+    server->launcher_ >= 0 ? server->pass_on() : server->serve();
+  }).detach();
   return *server;
 }
 
-PmiServer::PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int client, int server)
+PmiServer::PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher, int client,
+                     int server)
     : store_(std::move(store)),
       options_(std::move(options)),
+      launcher_(launcher),
       client_(client),
       server_(server),
       pid_(::getpid()) {
@@ -149,6 +178,29 @@ void PmiServer::serve() {
     if (pending.size() > kMaxLine) {
       report(options_.rank, "the MPI library sent a PMI line of more than 64 KiB; the PMI server stops");
       return;
+    }
+  }
+}
+
+void PmiServer::pass_on() {
+  char buffer[4096];
+  for (;;) {
+    pollfd ends[] = {{server_, POLLIN, 0}, {launcher_, POLLIN, 0}};
+    if (::poll(ends, 2, -1) <= 0) continue;
+    for (const int from : {0, 1}) {
+      if (!ends[from].revents) continue;
+      const std::lock_guard<std::mutex> busy(busy_);
+      const ssize_t got = ::recv(ends[from].fd, buffer, sizeof buffer, 0);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) {
+        if (from == 1) ::shutdown(server_, SHUT_RDWR);  // the library must not wait for an answer
+        return;
+      }
+      std::string text(buffer, static_cast<std::size_t>(got));
+      if (from == 1) text = with_smaller_limit(std::move(text));
+      if (::send(ends[1 - from].fd, text.data(), text.size(), MSG_NOSIGNAL) !=
+          static_cast<ssize_t>(text.size()))
+        return;
     }
   }
 }

@@ -1,4 +1,5 @@
-// An in-process PMI-1 server: it lets an MPI of the MPICH family start from a KvStore, without a launcher.
+// An in-process PMI-1 server: it lets an MPI of the MPICH family start from a KvStore, without a launcher, or
+// stands between the MPI and its launcher.
 //
 // One detached thread answers the MPI library of this process on one end of a socketpair; PMI_FD names the
 // other end. Values that this rank puts are kept here and travel with the next barrier, which is a rendezvous
@@ -42,6 +43,10 @@ class PmiServer {
  public:
   // Starts the thread. Throws System. One per process.
   static PmiServer& start(std::shared_ptr<KvStore> store, PmiServerOptions options);
+  // Passes everything between the library and the launcher's socket, but for a smaller limit of values: Slurm
+  // reads at most 1024 bytes of a command, and announces 1024 for the value alone. MPICH cuts its addresses
+  // at what is announced; MPI_Init hangs where a command with such a piece is longer than Slurm reads.
+  static PmiServer& relay(int launcher, int rank);
 
   int client_fd() const { return client_; }
   // MPI_Init has returned: from now on a barrier that a dead peer or a dead store makes impossible is
@@ -51,8 +56,10 @@ class PmiServer {
   void on_abort(std::function<void(const std::string&)> announce);
 
  private:
-  PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int client, int server);
+  PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher, int client, int server);
+  static PmiServer& start(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher);
   void serve();
+  void pass_on();
   std::string answer(const std::string& line);
   void barrier();
   void watch_for_abort();
@@ -63,6 +70,7 @@ class PmiServer {
 
   const std::shared_ptr<KvStore> store_;
   const PmiServerOptions options_;
+  const int launcher_;  // -1: none, this serves from the store
   const int client_, server_;
   const pid_t pid_;  // a forked child inherits the exit handler, but not the thread
   std::mutex busy_;  // held while a command is carried out

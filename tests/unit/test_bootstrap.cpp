@@ -170,6 +170,32 @@ TEST(pmi_server_answers_and_exchanges_values) {
   CHECK(ask(fd, "cmd=finalize") == "cmd=finalize_ack rc=0");
 }
 
+// Slurm 22.05 reads 1024 bytes of a command, and announces 1024 for the value alone.
+TEST(a_command_fits_what_the_launcher_reads) {
+  int slurm[2];
+  CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, slurm) == 0);
+  const int fd = PmiServer::relay(slurm[0], 0).client_fd();
+  std::thread launcher([&] {
+    char command[1024];
+    for (const char* answer :
+         {"cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n", "cmd=put_result rc=0\n"}) {
+      const ssize_t got = ::recv(slurm[1], command, sizeof command, 0);
+      CHECK(got > 0 && command[got - 1] == '\n');
+      CHECK(::send(slurm[1], answer, std::strlen(answer), 0) > 0);
+    }
+  });
+  const std::string maxes = ask(fd, "cmd=get_maxes");
+  CHECK(maxes.find("keylen_max=64 ") != std::string::npos);
+  const int limit = std::atoi(maxes.c_str() + maxes.find("vallen_max=") + 11);
+  CHECK(limit >= 512 && limit % 2 == 0);
+  const std::string put =
+      "cmd=put kvsname=" + std::string(20, '1') + " key=" + std::string(63, 'k') + " value=";
+  CHECK(ask(fd, put + std::string(static_cast<std::size_t>(limit), 'v')) == "cmd=put_result rc=0");
+  launcher.join();
+  ::close(slurm[1]);  // the launcher has ended: nobody waits for its answer
+  CHECK(ask(fd, "cmd=barrier_in").empty());
+}
+
 TEST(pmi_barrier_after_init_outlives_peers_and_store) {
   MemoryStore store;
   PmiServer& zero = server(store, 0, 2, "y");

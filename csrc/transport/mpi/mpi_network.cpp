@@ -81,7 +81,6 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   p.later_timeout = std::chrono::seconds(10);
   PmiServer& server = PmiServer::start(o.store, std::move(p));
   state().pmi = &server;
-  ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
   ::setenv("PMI_RANK", std::to_string(o.rank).c_str(), 1);
   ::setenv("PMI_SIZE", std::to_string(o.size).c_str(), 1);
   return server;
@@ -132,11 +131,16 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
     // A child that runs exit handlers must not tell the launcher that this rank is done.
-    if (const char* fd = std::getenv("PMI_FD")) shield_pmi_from_forks(std::atoi(fd));
+    const char* const fd = std::getenv("PMI_FD");
+    if (fd && std::getenv("SLURM_PROCID") && !std::getenv("MPI_LOCALNRANKS"))
+      server = &PmiServer::relay(std::atoi(fd), o.rank);
+    else if (fd)
+      shield_pmi_from_forks(std::atoi(fd));
   } else {
     scrub_launcher_environment();
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
+  if (server) ::setenv("PMI_FD", std::to_string(server->client_fd()).c_str(), 1);
 
   auto at_deadline = [store = o.store, processes, rank = o.rank, key = o.key + "/up",
                       size = o.size]() -> std::string {
