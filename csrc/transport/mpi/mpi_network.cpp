@@ -86,6 +86,10 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   return server;
 }
 
+void connect_library(const PmiServer& server) {
+  ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
+}
+
 // Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
 // `here`: ranks on this rank's host. Of fewer than all without a store it is not known which they are, nor
 // how the other hosts are.
@@ -140,7 +144,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     scrub_launcher_environment();
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
-  if (server) ::setenv("PMI_FD", std::to_string(server->client_fd()).c_str(), 1);
+  if (server) connect_library(*server);
 
   auto at_deadline = [store = o.store, processes, rank = o.rank, key = o.key + "/up",
                       size = o.size]() -> std::string {
