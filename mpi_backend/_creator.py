@@ -99,12 +99,14 @@ def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
     """A communicator of mpi4py over the ranks of `group` (default: the world), for MPI calls beside torch's.
 
     It belongs to the group: do not free it, and do not use it after destroy_process_group. The group must use
-    the backend "mpi-gdr". Raises ValueError where it does not, ImportError without mpi4py.
+    the backend "mpi-gdr". Raises ValueError where it does not, ImportError without mpi4py, or where mpi4py
+    cannot use the MPI library of this process.
     """
     import torch
     import torch.distributed as dist
 
     from .extension import _C
+    from .extension import MPI as library
 
     group = group or dist.group.WORLD
     if group is None:
@@ -117,16 +119,25 @@ def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
         raise ValueError(f'mpi4py_comm: the group uses {dist.get_backend(group)!r}, expected "mpi-gdr"')
     import mpi4py
 
+    from . import mpi_library
+
     mpi4py.rc.initialize = False  # the process group has initialised MPI, with the thread level that it needs
     mpi4py.rc.finalize = False
-    from mpi4py import MPI
-
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        if error.name != "mpi4py":
+            raise
+        raise ImportError(
+            f"this mpi4py ({mpi4py.__file__}) was not built for the ABI of {library.path}, the MPI library "
+            f"of this process ({library.origin}); let {mpi_library.VARIABLE} name one that both can use"
+        ) from error
     handle = _C.mpi4py_handle(backend)
-    library = _C.mpi_info()["library"]
     if not MPI.Is_initialized():
         raise ImportError(
-            f"mpi4py uses another MPI library ({MPI.Get_library_version().strip()!r}) than mpi-gdr "
-            f"({library!r}): set MPI4PY_LIBMPI to the one of mpi-gdr, which `mpi-gdr info` shows"
+            f"mpi4py uses another MPI library than mpi-gdr, {library.path}; this process has loaded "
+            f"{' and '.join(mpi_library.loaded_libraries())}. Set {mpi_library.VARIABLE} to mpi4py's, or "
+            f"MPI4PY_LIBMPI to mpi-gdr's"
         )
     return MPI.Comm.f2py(handle)
 

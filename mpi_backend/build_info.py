@@ -18,9 +18,7 @@ class BuildInfo(TypedDict, total=False):
     """The record; empty where there is none."""
 
     torch_version: str
-    mpicc: str
-    mpiexec: str
-    mpi_library_dirs: list[str]
+    mpi_abis: list[str]
     cuda: CudaBuild | None
     commit: str | None
     compiler: str | None

@@ -1,7 +1,7 @@
 """The extension, checked: `from .extension import _C` raises ImportError with the reason and the cure where
-`mpi_backend._C` cannot be loaded here.
+`mpi_backend._C` or an MPI cannot be loaded here.
 
-Imports torch. MPI is loaded, and not started.
+Imports torch. MPI is loaded (mpi_library.py says which), and not started.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import torch  # first: the extension finds the symbols of torch in what this loads
 
-from .build_info import BuildInfo, build_info
+from . import mpi_library
+from .build_info import build_info
 
-__all__ = ["_C"]
+__all__ = ["MPI", "_C"]
 
 REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
 
@@ -44,7 +45,7 @@ def hidden_package(here: Path) -> Path | None:
     return next(filter(has_extension, behind), None)
 
 
-def explain_import_error(message: str, record: BuildInfo) -> str:
+def explain_import_error(message: str) -> str:
     """Turns what the dynamic loader says into what the user can do about it."""
     if "No module named" in message or "cannot import name" in message:
         here = Path(__file__).resolve().parent
@@ -55,14 +56,18 @@ def explain_import_error(message: str, record: BuildInfo) -> str:
                 f"is not in {here.parent}, and without {here.parent} on PYTHONPATH."
             )
         return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
-    library = message.split(":", 1)[0]
-    if "cannot open shared object file" in message and "mpi" in library:
-        return (
-            f"mpi-gdr cannot load the MPI library {library}: put its folder on LD_LIBRARY_PATH (the "
-            f"extension was built with {record.get('mpicc', 'an unknown mpicc')}), "
-            f"or set MPICC and rebuild with {REBUILD}."
-        )
     return f"mpi-gdr cannot load its extension ({message}): rebuild it with {REBUILD}."
+
+
+def load_mpi() -> mpi_library.MpiLibrary:
+    """What the extension has loaded. mpi4py, imported later, takes the same."""
+    library = mpi_library.find()
+    try:
+        _C.load_mpi(library.path)
+    except (ValueError, RuntimeError) as error:
+        raise ImportError(f"{error} ({library.path} is {library.origin})") from error
+    os.environ.setdefault("MPI4PY_LIBMPI", library.path)
+    return library
 
 
 def _finalize(owner: int) -> None:
@@ -82,6 +87,7 @@ try:
     if _C.__file__ is None:  # the folder of its types alone
         raise ImportError("No module named 'mpi_backend._C'")
 except ImportError as error:
-    raise ImportError(explain_import_error(str(error), build_info())) from error
+    raise ImportError(explain_import_error(str(error))) from error
 check_torch_version(_C.__torch_version__, str(torch.__version__))
+MPI = load_mpi()
 atexit.register(_finalize, os.getpid())

@@ -101,13 +101,14 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
             "started_by": placement.launcher if placement else None,
             "rank": placement.rank if placement else None,
             "size": placement.size if placement else None,
-            "mpiexec": find_mpiexec(record),
+            "mpiexec": find_mpiexec(),
         },
-        "extension": {"mpicc": record.get("mpicc"), "compiler": record.get("compiler")},
+        "extension": {"mpi_abis": record.get("mpi_abis"), "compiler": record.get("compiler")},
         "accelerator": accelerator(bool(record.get("cuda"))),
         "kernels": {},
         "cuda": cuda_build(record),
         "mpi": cast(MpiInfo, {}),
+        "mpi_library_is": None,
         "network": None,
         "messages": {},
         "variables": [],
@@ -115,7 +116,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         "algorithms": {"size": size, "table_on_one_node": [], "table_two_level": [], "table": []},
     }
     try:
-        from .extension import _C
+        from .extension import _C, MPI
     except ImportError as error:
         report["extension"]["error"] = str(error)
         return report
@@ -149,6 +150,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
         rank_and_size = (placement.rank, placement.size) if placement else (0, 1)
         part(lambda: _C.init_mpi_from_launcher(*rank_and_size, 60.0))
     mpi = report["mpi"] = _C.mpi_info()
+    report["mpi_library_is"] = MPI.origin
     report["network"] = network(mpi, os.environ, init)
     part(kernels)
     part(cuda)

@@ -64,13 +64,13 @@ def rows_of(report: InfoReport) -> list[tuple[str, str | None]]:
         ("torch", torch_text(torch)),
         ("extension", report["extension"].get("path")),
         ("compiler", report["extension"]["compiler"]),
-        ("mpicc", report["extension"]["mpicc"]),
+        ("built for", ", ".join(report["extension"]["mpi_abis"] or ["no MPI"])),
         ("launcher", launcher_text(report["launcher"])),
     ]
     if mpi:
         rows += [
             ("mpi", f"{' '.join(mpi['library'].split())} ({mpi['abi']}, MPI {mpi['mpi_version']})"),
-            ("libmpi", mpi["library_path"]),
+            ("libmpi", f"{mpi['library_path']}, {report['mpi_library_is']}"),
             ("network", report["network"] or "not known"),
             ("started mpi", started_text(mpi)),
         ]

@@ -121,7 +121,7 @@ class LauncherInfo(TypedDict):
 class ExtensionInfo(TypedDict, total=False):
     """`error`: it cannot be loaded; then without `path`."""
 
-    mpicc: str | None
+    mpi_abis: list[str] | None
     compiler: str | None
     path: str
     error: str
@@ -176,6 +176,7 @@ class InfoReport(TypedDict):
     kernels: KernelInfo
     cuda: CudaBuild
     mpi: MpiInfo
+    mpi_library_is: str | None  # how it was found
     network: str | None
     messages: dict[str, str]
     variables: list[EnvVariable]

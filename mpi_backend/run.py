@@ -1,4 +1,4 @@
-"""`mpi-gdr run`, outside the job: becomes the launcher that belongs to the MPI of the build, with a program.
+"""`mpi-gdr run`, outside the job: becomes the launcher of the MPI that the ranks will load, with a program.
 
 The launcher replaces this process, so signals and the exit status are its own; with --mps this process stays
 as its parent, to stop the daemon behind it. torch is not imported.
@@ -15,12 +15,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from . import gpu_share, mps
-from .build_info import BuildInfo, build_info
+from . import gpu_share, mpi_library, mps
 from .launchers import ALLOCATIONS
 
 EPILOG = """\
@@ -60,11 +59,9 @@ class Host(NamedTuple):
 def main(argv: list[str]) -> int:
     """Does not return if all goes well."""
     options, launcher_options, program = parse(argv)
-    mpiexec = options.mpiexec or find_mpiexec(build_info())
+    mpiexec = options.mpiexec or find_mpiexec()
     if mpiexec is None:
-        return complain(
-            "no mpiexec found beside the MPI this was built for or on PATH: name one with --mpiexec", 127
-        )
+        return complain("no mpiexec found beside an MPI library or on PATH: name one with --mpiexec", 127)
     if has_ended(job := os.environ.get("SLURM_JOB_ID", "")):
         return complain(
             f"SLURM_JOB_ID={job} is left from a job that has ended: unset it, or use another shell", 2
@@ -228,23 +225,13 @@ def program_command(program: list[str]) -> list[str]:
 # ---- launcher ---------------------------------------------------------------------------------------------
 
 
-def find_mpiexec(record: BuildInfo) -> str | None:
-    """The launcher of the MPI that LD_LIBRARY_PATH has ranks load, or the one recorded by the build; else one
-    beside the MPI library of the build, beside this Python, or on PATH."""
-
-    def beside(libraries: Iterable[Path]) -> list[str]:
-        return [str(f.parent / "bin" / name) for f in libraries for name in ("mpiexec", "mpirun")]
-
-    built = [Path(folder) for folder in record.get("mpi_library_dirs", ())]
-    open_mpi = any((folder / "libmpi.so.40").exists() for folder in built)
-    library = "libmpi.so.40" if open_mpi else "libmpi.so.12"
-    first = [Path(f) for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
-    candidates = beside(folder for folder in first if (folder / library).exists())
-    candidates += [record.get("mpiexec", ""), *beside(built), *beside([Path(sys.prefix) / "lib"])]
-    for candidate in candidates:
-        if candidate and os.access(candidate, os.X_OK):
-            return candidate
-    return shutil.which("mpiexec") or shutil.which("mpirun")
+def find_mpiexec() -> str | None:
+    """The launcher of the MPI library that ranks find; else the one on PATH."""
+    try:
+        beside = mpi_library.launchers_of(mpi_library.find().path)
+    except mpi_library.MpiLibraryError:
+        beside = iter(())
+    return next(beside, None) or shutil.which("mpiexec") or shutil.which("mpirun")
 
 
 def version_of(mpiexec: str, seconds: float = 60) -> str | None:

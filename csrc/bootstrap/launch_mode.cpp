@@ -250,8 +250,8 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   if (size == 1) return Bootstrap::Singleton;
   if (const std::string found = launcher_in_environment();
       family == MpiFamily::OpenMpi && !found.empty() && !elastic)
-    fail(ErrorCode::InvalidUsage, "this build is for Open MPI, and these ", size, " ranks were started by ",
-         found, ", which cannot start it. ", own_launch_command(size));
+    fail(ErrorCode::InvalidUsage, "the MPI of this process is Open MPI, and these ", size,
+         " ranks were started by ", found, ", which cannot start it. ", own_launch_command(size));
   if (family == MpiFamily::OpenMpi)
     fail(ErrorCode::InvalidUsage, "Open MPI can only be started by its own launcher, and these ", size,
          " ranks were ",

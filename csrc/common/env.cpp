@@ -135,6 +135,8 @@ std::vector<Setting> make_rows() {
       {"MPI_GDR_SECRET", "", "64 hexadecimal digits",
        "secret of the launch, equal on all ranks: signs what they tell each other before MPI runs",
        [](Env& e, SettingRef r, TextRef v) { e.secret = parse_secret(r, v); }, true},
+      {"MPI_GDR_MPI_LIBRARY", "", "a path, or a name for the dynamic loader",
+       "the MPI library to use; read by the Python side", as_text(&Env::mpi_library)},
       {"MPI_GDR_MASTER_ADDR", "", "a host name or address",
        "address that rank 0 announces when MASTER_ADDR is not set", as_text(&Env::master_addr)},
       {"MPI_GDR_RANKS_PER_GPU", "0", "0..1000",

@@ -5,18 +5,10 @@
 
 #include "common/env.hpp"
 #include "common/error.hpp"
+#include "common/own_folder.hpp"
 
 namespace mpigdr {
 namespace {
-
-// "" if this code is in a program that was found by PATH: the current folder is then not searched.
-std::string own_folder() {
-  Dl_info info;
-  if (!dladdr(reinterpret_cast<void*>(&cuda_library), &info) || !info.dli_fname) return "";
-  const std::string file = info.dli_fname;
-  const std::size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "" : file.substr(0, slash + 1);
-}
 
 LoadedLibrary load_cuda() {
   const std::string folder = own_folder(), path = folder + "libmpi_gdr_cuda.so";

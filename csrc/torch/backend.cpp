@@ -9,7 +9,7 @@
 #include "torch/memory.hpp"
 #include "torch/tensors.hpp"
 #include "torch/timeouts.hpp"
-#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi_library.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -315,7 +315,7 @@ int MpiBackend::mpi4py_handle() {
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
-    return mpi::handle(*transport_);
+    return mpi::library().handle(*transport_);
   });
 }
 

@@ -11,7 +11,7 @@
 #include "torch/python_names.hpp"
 #include "torch/tensors.hpp"
 #include "torch/timeouts.hpp"
-#include "transport/mpi/raw_calls.hpp"
+#include "transport/mpi_library.hpp"
 
 namespace py = pybind11;
 
@@ -72,13 +72,14 @@ mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
 
 void bind_bench(py::module_& module) {
   py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
-  m.def("objection",
-        translating(+[](const std::string& collective, bool in_place, const at::Tensor& input,
-                        const at::Tensor& output, std::int64_t count, const std::string& op, int root) {
-          return mpi::objection(raw_call(collective, in_place, input, output, count, op, root));
-        }),
-        py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
-        py::arg("op"), py::arg("root"), "Why MPI cannot do it, or \"\".");
+  m.def(
+      "objection",
+      translating(+[](const std::string& collective, bool in_place, const at::Tensor& input,
+                      const at::Tensor& output, std::int64_t count, const std::string& op, int root) {
+        return mpi::library().raw().objection(raw_call(collective, in_place, input, output, count, op, root));
+      }),
+      py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
+      py::arg("op"), py::arg("root"), "Why MPI cannot do it, or \"\".");
   m.def("time",
         translating(+[](const std::string& collective, bool in_place, const at::Tensor& input,
                         const at::Tensor& output, std::int64_t count, const std::string& op, int root,
@@ -97,7 +98,7 @@ void bind_bench(py::module_& module) {
           }
           const mpi::RawCall call = raw_call(collective, in_place, input, output, count, op, root);
           py::gil_scoped_release no_gil;
-          return mpi::time_raw(call, timing);
+          return mpi::library().raw().time_call(call, timing);
         }),
         py::arg("collective"), py::arg("in_place"), py::arg("input"), py::arg("output"), py::arg("count"),
         py::arg("op"), py::arg("root"), py::arg("warmup"), py::arg("iterations"),
@@ -111,7 +112,8 @@ void bind_bench(py::module_& module) {
                         int warmup, int iterations, double timeout) {
           const mpi::MessageTurn turn = message_turn(pattern, first, peer, outgoing, incoming);
           py::gil_scoped_release no_gil;
-          return mpi::time_messages(peer < 0 ? nullptr : &turn, warmup, iterations, bounded_seconds(timeout));
+          return mpi::library().raw().time_messages(peer < 0 ? nullptr : &turn, warmup, iterations,
+                                                    bounded_seconds(timeout));
         }),
         py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
         py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,
@@ -119,17 +121,18 @@ void bind_bench(py::module_& module) {
         "barrier.");
   m.def("all_gather", translating(+[](const std::vector<double>& mine) {
           py::gil_scoped_release no_gil;
-          return mpi::all_gather(mine);
+          return mpi::library().raw().all_gather(mine);
         }),
         py::arg("mine"), "The numbers of all ranks, one after another.");
-  m.def("barrier", translating(&mpi::barrier), py::call_guard<py::gil_scoped_release>(),
-        "MPI_Barrier over all ranks.");
+  m.def("barrier", translating(+[] { mpi::library().raw().barrier(); }),
+        py::call_guard<py::gil_scoped_release>(), "MPI_Barrier over all ranks.");
   m.def("start_all_reduce", translating(+[](const at::Tensor& tensor) {
-          mpi::start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
-                                data_type(tensor, "start_all_reduce", ReduceOp::Sum), ReduceOp::Sum);
+          mpi::library().raw().start_all_reduce(tensor.data_ptr(), static_cast<std::uint64_t>(tensor.numel()),
+                                                data_type(tensor, "start_all_reduce", ReduceOp::Sum),
+                                                ReduceOp::Sum);
         }),
         py::arg("tensor"), "MPI_Iallreduce, sum, in place. One at a time.");
-  m.def("test_all_reduce", translating(&mpi::test_all_reduce),
+  m.def("test_all_reduce", translating(+[] { return mpi::library().raw().test_all_reduce(); }),
         "MPI_Test: true if it is done, or none was started.");
 }
 

@@ -23,7 +23,7 @@
 #include "torch/this_job.hpp"
 #include "torch/timeouts.hpp"
 #include "transport/ipc/device_arena.hpp"
-#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi_library.hpp"
 
 namespace py = pybind11;
 
@@ -49,7 +49,7 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
 }
 
 Report<"MpiInfo"> mpi_info() {
-  const mpi::Info info = mpi::info();
+  const mpi::Info info = mpi::library().info();
   return Report<"MpiInfo">(
       "library"_a = info.mpi_version, "library_path"_a = info.mpi_path, "abi"_a = info.abi,
       "mpi_version"_a = info.standard, "device"_a = info.device, "thread_level"_a = info.thread_level,
@@ -201,7 +201,8 @@ PYBIND11_MODULE(_C, m) {
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");
   m.def("objection_to_launcher", translating(+[](int size) {
-          return objection_to_launcher(mpi::family(), Env::get().bootstrap, mpi::info().mpi_version, size);
+          return objection_to_launcher(mpi::library().family(), Env::get().bootstrap,
+                                       mpi::library().info().mpi_version, size);
         }),
         py::arg("size"),
         "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
@@ -209,7 +210,7 @@ PYBIND11_MODULE(_C, m) {
           std::string text = data;
           {
             py::gil_scoped_release no_gil;
-            mpi::broadcast(text, root);
+            mpi::library().broadcast(text, root);
           }
           return py::bytes(text);
         }),
@@ -224,7 +225,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("node_problems", translating(+[](int ranks) {
           const auto count = static_cast<std::size_t>(ranks);
           const auto free = free_shared_memory();
-          const std::string version = mpi::info().mpi_version;
+          const std::string version = mpi::library().info().mpi_version;
           return std::tuple(
               objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
               free ? warning_of_shared_memory(*free, count, false) : "",
@@ -238,7 +239,11 @@ PYBIND11_MODULE(_C, m) {
       release(),
       "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
       "it waits for no other rank and leaves MPI as it is.");
-  m.def("mpi_info", &mpi_info, "What is known of the MPI library; never initialises it.");
+  m.def("load_mpi", translating(&mpi::load_library), py::arg("path"),
+        "Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: "
+        "without "
+        "effect. Before all else that needs MPI.");
+  m.def("mpi_info", translating(&mpi_info), "What is known of the MPI library; never initialises it.");
   m.def("dump_flight_log", translating(+[](const std::string& path) {
           const std::shared_ptr<FlightWriter> flight = this_job().flight();
           if (!flight)

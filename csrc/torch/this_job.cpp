@@ -9,7 +9,7 @@
 
 #include "torch/device_streams.hpp"
 #include "torch/store.hpp"
-#include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi_library.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -33,7 +33,7 @@ std::exception_ptr pending_interrupt() {
 
 Job& this_job() {
   static Job* const job = new Job(
-      mpi::network(), {MPI_GDR_VERSION, std::string("torch ") + MPI_GDR_TORCH_VERSION, check_interrupt});
+      mpi::library(), {MPI_GDR_VERSION, std::string("torch ") + MPI_GDR_TORCH_VERSION, check_interrupt});
   return *job;
 }
 

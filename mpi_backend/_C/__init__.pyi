@@ -27,6 +27,7 @@ __all__: list[str] = [
     "finalize",
     "init_mpi_from_launcher",
     "kernels",
+    "load_mpi",
     "mpi4py_handle",
     "mpi_info",
     "node_problems",
@@ -109,6 +110,10 @@ def init_mpi_from_launcher(rank: int, size: int, timeout_seconds: float) -> None
 
 def kernels() -> tuple[str, list[str]]:
     """The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD."""
+
+def load_mpi(path: str) -> None:
+    """Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: without
+    effect. Before all else that needs MPI."""
 
 def mpi4py_handle(backend: torch._C._distributed_c10d.Backend) -> int:
     """Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py()."""

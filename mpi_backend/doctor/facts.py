@@ -145,7 +145,7 @@ def why_no_listener(port: int) -> str:
 
 def mpiexec() -> tuple[str, bool | None] | None:
     """What `mpi-gdr run` takes, and whether it is Open MPI's, or None if it does not say."""
-    path = run.find_mpiexec(build_info())
+    path = run.find_mpiexec()
     if path is None:
         return None
     said = run.version_of(path, COMMAND_SECONDS)

@@ -293,24 +293,16 @@ def test_what_is_set_for_the_ranks(env, size, added):
     assert run.added_variables(env, size) == added
 
 
-def test_the_launcher_of_the_loaded_mpi_comes_first(tmp_path, monkeypatch):
-    for folder in ("built", "lib_side/bin", "site/bin"):
+def test_the_launcher_of_the_mpi_that_ranks_find_comes_first(tmp_path, monkeypatch):
+    for folder in ("site/bin", "site/lib64", "path"):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "mpiexec").touch(mode=0o755)
-    record = {
-        "mpiexec": str(tmp_path / "built" / "mpiexec"),
-        "mpi_library_dirs": [str(tmp_path / "lib_side" / "lib")],
-    }
-    site = tmp_path / "site" / "lib64"
-    site.mkdir()
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{site}")
-    assert run.find_mpiexec(record) == record["mpiexec"]  # no MPI there
-    (site / "libmpi.so.12").touch()
-    assert run.find_mpiexec(record) == str(tmp_path / "site" / "bin" / "mpiexec")
-    monkeypatch.delenv("LD_LIBRARY_PATH")
-    assert run.find_mpiexec(record) == record["mpiexec"]
-    os.unlink(record["mpiexec"])
-    assert run.find_mpiexec(record) == str(tmp_path / "lib_side" / "bin" / "mpiexec")
+    for file in ("site/lib64/libmpi.so.12", "site/bin/mpiexec", "path/mpiexec"):
+        (tmp_path / file).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{tmp_path}/site/lib64")
+    assert run.find_mpiexec() == str(tmp_path / "site" / "bin" / "mpiexec")
+    (tmp_path / "site" / "bin" / "mpiexec").unlink()
+    assert run.find_mpiexec() == str(tmp_path / "path" / "mpiexec")
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ NODE = "mount -t tmpfs -o size=1g tmpfs /dev/shm && mount -t sysfs sysfs /sys &&
 
 
 def over_tcp(library: str) -> tuple[tuple[str, str], ...]:
-    """Through this library where the MPI has several (that of TEST_LIBMPI is left to choose), never through
-    memory. What is set for the tests themselves stays."""
+    """Through this library where the MPI has several (that of MPI_GDR_MPI_LIBRARY is left to choose), never
+    through memory. What is set for the tests themselves stays."""
     variables = {"UCX_TLS": "tcp,self", "FI_PROVIDER": "tcp"}
-    if "TEST_LIBMPI" not in os.environ:
+    if "MPI_GDR_MPI_LIBRARY" not in os.environ:
         variables["MPIR_CVAR_CH4_NETMOD"] = library
     return tuple((name, os.environ.get(name, value)) for name, value in variables.items())
 

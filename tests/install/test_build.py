@@ -1,14 +1,13 @@
 """What setup.py and CMake find, and the one sentence where something is missing. Nothing is compiled here but
 programs of a few lines."""
 
-import functools
 import os
 import re
 import subprocess
 import sys
 
 import pytest
-from support.building import GIVE_UP, ROOT, load_setup, script
+from support.building import ROOT, load_setup, script
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,8 @@ def test_without_mpi(build, monkeypatch, tmp_path):
     monkeypatch.delenv("MPICC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    text = sentence(build.find_mpicc)
+    monkeypatch.setattr(build, "MPIS", tmp_path)
+    text = sentence(build.mpi_headers)
     assert "MPICC" in text and "pip install mpich" in text
 
 
@@ -99,75 +99,57 @@ def test_without_a_compiler(build, monkeypatch, tmp_path):
     assert "no C++ compiler" in sentence(build.check_compiler)
 
 
-# ---- CMake's part -----------------------------------------------------------------------------------------
+# ---- MPI --------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def find_mpi(build, tmp_path_factory):
-    """What find.cmake makes of an mpicc: {variable: value}, or the sentence of give_up()."""
-    folder = tmp_path_factory.mktemp("find_mpi")
-    (folder / "CMakeLists.txt").write_text(
-        f"cmake_minimum_required(VERSION 3.18)\nproject(probe LANGUAGES C)\n{GIVE_UP}"
-        f"include({ROOT}/csrc/transport/mpi/find.cmake)\n"
-        "foreach(property INCLUDE_DIRECTORIES LINK_LIBRARIES LINK_OPTIONS)\n"
-        "  get_target_property(value mpi INTERFACE_${property})\n"
-        '  message(STATUS "${property}=${value}")\n'
-        "endforeach()\n"
-        'message(STATUS "FOLDERS=${MPI_GDR_MPI_LIBRARY_DIRS}")\n'
-    )
-
-    def run(mpicc):  # run.cached(): of the last one
-        command = [build.find_cmake(), "-S", folder, "-B", folder / "build"]
-        if (ninja := build.find_program("ninja")) is not None:
-            command += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-        command += [*(f"-U{name}" for name in build.FORGOTTEN), f"-DMPI_C_COMPILER={mpicc}"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        if result.returncode != 0:
-            return run.cached("MPI_GDR_PROBLEM")
-        return dict(re.findall(r"^-- ([A-Z_]+)=(.*)$", result.stdout, re.M))
-
-    run.cached = functools.partial(build.cached, folder / "build")
-    return run
+@pytest.fixture
+def no_other_mpi(build, monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "MPIS", tmp_path / "none")
 
 
 @pytest.mark.parametrize("body", ["exit 1", "echo hello", "echo cc -I/nowhere -L/nowhere -lno_such_mpi"])
-def test_mpicc_that_is_none(find_mpi, tmp_path, body):
+def test_mpicc_that_is_none(build, monkeypatch, tmp_path, no_other_mpi, body):
     mpicc = script(tmp_path / "mpicc", body)
-    text = find_mpi(mpicc)
-    assert mpicc in text and "set MPICC to the mpicc of an MPI installation that works." in text
+    monkeypatch.setenv("MPICC", mpicc)
+    text = sentence(build.mpi_headers)
+    assert mpicc in text and "set MPICC to the mpicc of an MPI that works." in text
 
 
-def test_the_mpi_of_this_environment_is_usable(build, find_mpi):
-    mpicc = build.find_mpicc()
-    found = find_mpi(mpicc)
-    library, folder = found["LINK_LIBRARIES"], found["FOLDERS"]
-    assert os.path.dirname(library) == folder and os.path.exists(library)
-    # LD_LIBRARY_PATH comes before DT_RUNPATH, and after DT_RPATH.
-    assert found["LINK_OPTIONS"].split(";") == ["-Wl,--enable-new-dtags", f"-Wl,-rpath,{folder}"]
-    assert os.access(find_mpi.cached("MPI_GDR_MPIEXEC"), os.X_OK)
+def test_the_mpi_of_this_environment_has_two_abis(build, monkeypatch, no_other_mpi):
+    monkeypatch.delenv("MPICC", raising=False)
+    found = build.mpi_headers()
+    assert set(found) == {"mpich", "mpiabi"} and len(set(found.values())) == 1
 
 
-@pytest.mark.parametrize("option", ["-show", "-showme:compile"])
-def test_the_spellings_of_wrappers_without_run_path(build, find_mpi, tmp_path, option):
-    """MPICH's and Open MPI's. The run path is the folder of the library, whatever the wrapper says of it."""
-    found = find_mpi(build.find_mpicc())
-    words = f"cc -I{found['INCLUDE_DIRECTORIES']} -L{found['FOLDERS']} -lmpi"
-    answer = f'case "$1" in {option}|-showme*) echo {words};; *) exit 1;; esac'
-    assert find_mpi(script(tmp_path / "mpicc", answer)) == found
+def test_the_headers_of_other_mpis(build, monkeypatch, tmp_path):
+    """mpicc's come first; build/mpi adds the ABIs that it lacks."""
+    for name, line in (("a", "#define OPEN_MPI 1"), ("site", '#define MPICH_VERSION "4.3.1"'), ("z", "")):
+        (tmp_path / name / "include").mkdir(parents=True)
+        (tmp_path / name / "include" / "mpi.h").write_text(line)
+    monkeypatch.setattr(build, "MPIS", tmp_path)
+    monkeypatch.setenv("MPICC", script(tmp_path / "mpicc", f"echo cc -I{tmp_path}/site/include -lmpi"))
+    assert build.mpi_headers() == {
+        "mpich": f"{tmp_path}/site/include",
+        "openmpi": f"{tmp_path}/a/include",
+    }
 
 
 @pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
-def test_another_mpi_may_be_chosen_when_the_extension_is_loaded():
-    from mpi_backend.extension import _C
+def test_nothing_is_linked_with_an_mpi():
+    """It is chosen at run time. What lies beside each other is found there, wherever that is."""
+    built = sorted((ROOT / "mpi_backend").glob("*.so"))
+    assert len(built) >= 3
+    for file in built:
+        command = ["readelf", "-d", file]
+        dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+        assert not [name for name in needed if "mpi" in name and name != "libmpi_gdr_core.so"]
+        if "libmpi_gdr_core.so" in needed:
+            assert re.findall(r"\((R(?:UN)?PATH)\).*\[(.*)\]", dynamic) == [("RUNPATH", "$ORIGIN")]
 
-    dynamic = subprocess.run(
-        ["readelf", "-d", _C.__file__], capture_output=True, text=True, check=True
-    ).stdout
-    assert "(RUNPATH)" in dynamic and "(RPATH)" not in dynamic
-    assert re.search(r"\(NEEDED\).*\[libmpi\.so\.\d+\]", dynamic)
 
-
-def test_the_extension_exports_nothing_of_a_static_libstdcxx(build, tmp_path):
+@pytest.mark.parametrize(("target", "shown"), [("_C", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")])
+def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
     """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a
     number written into a text was lost, or ended the process."""
     folder = ROOT / "build" / f"{sys.implementation.cache_tag}-ninja"
@@ -175,32 +157,16 @@ def test_the_extension_exports_nothing_of_a_static_libstdcxx(build, tmp_path):
     if not ninja or not (folder / "build.ninja").exists():
         pytest.skip("the extension was not built here by ninja")
     command = subprocess.run(
-        [ninja, "-C", str(folder), "-t", "commands", "_C"], capture_output=True, text=True, check=True
+        [ninja, "-C", str(folder), "-t", "commands", target], capture_output=True, text=True, check=True
     ).stdout.splitlines()[-1]
-    linked = tmp_path / "_C.so"
+    linked = tmp_path / "linked.so"
     command = re.sub(r" -shared (.*) -o \S+", rf" -shared -static-libstdc++ \1 -o {linked}", command)
     subprocess.run(command, shell=True, cwd=folder, check=True)
     names = subprocess.run(
         ["nm", "-DC", "--defined-only", str(linked)], capture_output=True, text=True, check=True
     ).stdout
-    assert "PyInit__C" in names
+    assert shown in names
     assert "std::locale" not in names
-
-
-@pytest.mark.parametrize(
-    ("present", "expected"),
-    [
-        (["mpiexec", "mpirun"], "mpiexec"),
-        (["mpirun"], "mpirun"),
-        (["mpiexec", "mpiexec.openmpi"], "mpiexec.openmpi"),
-        ([], ""),
-    ],
-)
-def test_the_launcher_beside_mpicc(find_mpi, tmp_path, present, expected):
-    for name in present:
-        script(tmp_path / name, "exit 0")
-    find_mpi(script(tmp_path / "mpicc.openmpi", "exit 1"))  # looked for before the library
-    assert find_mpi.cached("MPI_GDR_MPIEXEC") == (str(tmp_path / expected) if expected else "")
 
 
 def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):

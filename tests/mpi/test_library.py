@@ -1,7 +1,4 @@
-"""The package on one MPI library, the one that TEST_MPI names: `make test-mpi MPI=name` sets it.
-
-All libraries of the MPICH ABI are loaded by the one extension that was built against the MPICH wheel.
-"""
+"""The package on one MPI library, the one that TEST_MPI names: `make test-mpi MPI=name` sets it."""
 
 import json
 import os
@@ -9,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from libraries import LIBRARIES, ROOT
 from support import processes
+from support.mpis import LIBRARIES
 from support.spmd import run_spmd
 
 LIBRARY = LIBRARIES[os.environ["TEST_MPI"]]
@@ -25,14 +22,14 @@ def test_info_names_the_library(tmp_path):
     assert re.sub(r"\s+", " ", mpi["library"]).startswith(LIBRARY.version), mpi
     assert Path(mpi["library_path"]).is_relative_to(LIBRARY.folder), mpi
     assert mpi["thread_level"] == "multiple", mpi
-    assert mpi["abi"] == ("Open MPI" if LIBRARY.own_build else "MPICH ABI"), mpi
-    package = LIBRARY.site if LIBRARY.own_build else ROOT
-    assert Path(report["extension"]["path"]).is_relative_to(package), report["extension"]
+    assert mpi["abi"] == LIBRARY.abi, mpi
+    found = "MPI_GDR_MPI_LIBRARY" if LIBRARY.libmpi else "on LD_LIBRARY_PATH"
+    assert report["mpi_library_is"] == found, report
 
 
 # torchrun and spawn start MPI over torch's store, which Open MPI cannot: see test_open_mpi.py. To the other
 # MPIs the two are the same; one of them is enough for every change.
-STORE_LAUNCHERS = [] if LIBRARY.own_build else ["torchrun", pytest.param("spawn", marks=pytest.mark.full)]
+STORE_LAUNCHERS = ["torchrun", pytest.param("spawn", marks=pytest.mark.full)] if LIBRARY.store else []
 
 
 @pytest.mark.parametrize("launcher", ["mpi-gdr run", *STORE_LAUNCHERS])
@@ -40,3 +37,25 @@ def test_smoke(tmp_path, launcher):
     environment = LIBRARY.environment()
     environment["MPI_GDR_P2P"] = "mpi" if launcher == "mpi-gdr run" else "auto"
     assert run_spmd(tmp_path, launcher, 2, "spmd/ranks", "-m", "smoke", mpiexec=MPIEXEC, **environment) > 0
+
+
+def test_the_launcher_says_which_library(tmp_path):
+    """Nothing else does. The ranks have no other MPI in their memory."""
+    program = tmp_path / "maps.py"
+    program.write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('mpi-gdr')\n"
+        "from mpi_backend import mpi_library\n"
+        "from mpi_backend.extension import MPI\n"
+        "if dist.get_rank() == 0: print('found', MPI.origin, *mpi_library.loaded_libraries())\n"
+        "dist.destroy_process_group()\n"
+    )
+    environment = {**dict(LIBRARY.variables)}
+    if LIBRARY.libmpi:
+        environment = LIBRARY.environment()
+    command = [MPIEXEC, "-n", "2", processes.sys.executable, program]
+    output = processes.run(command, cwd=str(tmp_path), **environment).expect(0)
+    (line,) = re.findall("^found (.*)$", output, re.MULTILINE)
+    how, _, path = line.rpartition(" ")
+    assert Path(path).is_relative_to(LIBRARY.folder)
+    assert how == ("MPI_GDR_MPI_LIBRARY" if LIBRARY.libmpi else "beside the launcher")

@@ -2,10 +2,11 @@
 launcher with another MPI."""
 
 import re
+from pathlib import Path
 
 import pytest
-from libraries import LIBRARIES
 from support import processes
+from support.mpis import LIBRARIES
 from support.spmd import TESTS
 
 ENVIRONMENT = LIBRARIES["openmpi"].environment()
@@ -33,21 +34,24 @@ def test_error_names_the_command(tmp_path, launcher):
 
 
 def test_the_launcher_of_another_mpi_is_named():
-    """Hydra's, of the MPICH that the plain build has."""
+    """Hydra's, with Open MPI asked for."""
+    library = LIBRARIES["openmpi"]
+    asked = {"MPI_GDR_MPI_LIBRARY": str(library.folder / library.shared / "libmpi.so.40")}
     result = processes.run(
-        [processes.mpiexec(), "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **ENVIRONMENT
+        [processes.mpiexec(), "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **asked
     )
     assert result.status not in (None, 0), result.tail()
     assert (
-        "this build is for Open MPI, and these 2 ranks were started by the mpiexec of an MPI of the "
+        "the MPI of this process is Open MPI, and these 2 ranks were started by the mpiexec of an MPI of the "
         "MPICH family, which cannot start it. Start with `mpi-gdr run -n 2 script.py`"
     ) in result.output, result.tail()
 
 
-def test_its_launcher_with_a_build_for_another_mpi():
+def test_its_launcher_with_another_mpi():
     """One host: the ranks know where to meet, and the other MPI starts over the store."""
     library = LIBRARIES["openmpi"]
+    asked = {"MPI_GDR_MPI_LIBRARY": str(Path(processes.mpiexec()).parents[1] / "lib" / "libmpi.so.12")}
     command = [library.folder / library.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "settled.py"]
-    output = processes.run(command, **dict(library.variables)).expect(0)
+    output = processes.run(command, **dict(library.variables), **asked).expect(0)
     found = re.findall(r"rank \d of 2: before (\S+), after (\S+)", output)
     assert len(found) == 2 and len({pair for pairs in found for pair in pairs}) == 1, output

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Runs the scenarios of the C++ driver on an MPI, without Python or torch; `make test-mpi` builds the driver:
-#   DRIVER=build/.../mpi_driver MPIEXEC=mpiexec tests/mpi_cpp/run.sh [FILTER]
+# Builds the C++ driver and runs its scenarios on an MPI, without Python or torch. The driver is linked with the MPI, as
+# a program with calls of its own; what serves the ABI is loaded beside the core.
+#   tests/mpi_cpp/run.sh FOLDER_OF_THE_MPI [FILTER]
 # Store mode: unsupervised processes. Launcher mode: the same under mpiexec. Ends with 1 if anything was not as expected.
 set -u
-filter=${1:-} driver=$(realpath "$DRIVER") mpiexec=${MPIEXEC:-mpiexec}
-command -v "$driver" "$mpiexec" >/dev/null || { echo "no $driver or $mpiexec: set DRIVER and MPIEXEC"; exit 1; }
-store=$(mktemp -d)
-trap 'rm -rf "$store"' EXIT
+mpi=$1 filter=${2:-} mpiexec=$1/bin/mpiexec
+root=$(realpath "$(dirname "$0")/../..") store=$(mktemp -d) built=$(mktemp -d)
+trap 'rm -rf "$store" "$built"' EXIT
+driver=$built/driver
+"${CXX:-c++}" -std=c++20 -O1 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
+  -I"$root/csrc" -isystem "$mpi/include" "$root/tests/mpi_cpp/driver.cpp" -o "$driver" -L"$root/mpi_backend" \
+  -lmpi_gdr_core -L"$mpi/lib" -lmpi -pthread -Wl,-rpath,"$root/mpi_backend" -Wl,-rpath,"$mpi/lib" || exit 1
 failed=0
 before=$(ls /dev/shm)
 

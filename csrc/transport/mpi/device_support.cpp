@@ -11,13 +11,14 @@
 #include <iterator>
 
 #include "transport/mpi/mpi_network.hpp"
+#include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
 namespace {
 
 template <typename F>
 F symbol(const char* name) {
-  return reinterpret_cast<F>(::dlsym(RTLD_DEFAULT, name));
+  return reinterpret_cast<F>(::dlsym(state().library, name));
 }
 
 // MPI 4.1, section 12.4.3: the kinds of memory that the library was started for: "mpi,system,cuda:device".

@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kStuck(2);
 // MPICH asks every provider of libfabric to leave progress to its calls, unless a user sets this. UCX sends
 // at once; and once it has seen that a peer has closed its connection, the next send crashes.
 bool is_needed() {
-  const Info library = info();
+  const Info library = network().info();
   const char* const chosen = control("CH4_NETMOD");
   const bool libfabric =
       chosen ? std::string_view(chosen) == "ofi"

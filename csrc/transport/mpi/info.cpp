@@ -66,22 +66,28 @@ const char* thread_level_name(int level) {
   return level == MPI_THREAD_MULTIPLE ? "multiple" : "unknown";
 }
 
-MpiFamily family() {
-#ifdef OPEN_MPI
+MpiFamily MpiNetwork::family() const {
+#ifdef MPI_ABI_VERSION
+  return library_version().starts_with("Open MPI") ? MpiFamily::OpenMpi : MpiFamily::Mpich;
+#elif defined(OPEN_MPI)
   return MpiFamily::OpenMpi;
 #else
   return MpiFamily::Mpich;
 #endif
 }
 
-Info info() {
+Info MpiNetwork::info() const {
   const State& s = state();
   Info i;
   i.mpi_version = library_version();
   Dl_info where{};
   if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
     i.mpi_path = where.dli_fname;
+#ifdef MPI_ABI_VERSION
+  i.abi = "MPI standard ABI";
+#else
   i.abi = family() == MpiFamily::OpenMpi ? "Open MPI" : "MPICH ABI";
+#endif
   int major = 0, minor = 0;
   MPI_Get_version(&major, &minor);
   i.device = line_after(library_text(), " Device:");  // MPICH's, MVAPICH's
@@ -98,7 +104,7 @@ Info info() {
     i.bootstrap = s.bootstrap;
     i.rank = s.rank;
     i.size = s.size;
-    const auto members = network().membership();
+    const auto members = membership();
     const std::vector<int>& nodes = members->node_of_rank;
     i.node = nodes[static_cast<std::size_t>(s.rank)];
     i.nodes = 1 + *std::max_element(nodes.begin(), nodes.end());
@@ -111,6 +117,11 @@ Info info() {
 MpiNetwork& network() {
   static auto* n = new MpiNetwork;
   return *n;
+}
+
+extern "C" __attribute__((visibility("default"))) Library* mpi_gdr_mpi_library(void* mpi) {
+  state().library = mpi;
+  return &network();
 }
 
 bool MpiNetwork::started() const { return state().ready.load(std::memory_order_acquire); }

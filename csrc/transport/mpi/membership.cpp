@@ -14,7 +14,6 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/memory_file.hpp"
-#include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
@@ -110,7 +109,7 @@ void find_members(const NetworkOptions& o) {
   if (s.started_by_us && rank_on_node == 0) unlink_mpich_shared_memory();
 }
 
-void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) {
+void MpiNetwork::broadcast(std::string& text, int root, std::chrono::milliseconds timeout) {
   MPI_Comm comm = base_communicator();
   if (root < 0 || root >= size())
     fail(ErrorCode::InvalidUsage, "broadcast_bytes: root=", root, " is not a rank: expected 0..", size() - 1);

@@ -130,7 +130,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   check_shared_memory(o, nodes, all, here);
   set_fabric_environment();
   std::vector<const char*> confined;
-  if (here == all.size() && family() == MpiFamily::Mpich && share_namespaces(o, all))
+  if (here == all.size() && network().family() == MpiFamily::Mpich && share_namespaces(o, all))
     confined = set_one_host_environment();
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {

@@ -76,7 +76,13 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int max_tag() const override { return max_tag_; }
-  int mpi_handle() const { return static_cast<int>(MPI_Comm_c2f(group_)); }
+  int mpi_handle() const {
+#ifdef MPI_ABI_VERSION
+    return MPI_Comm_toint(group_);
+#else
+    return static_cast<int>(MPI_Comm_c2f(group_));
+#endif
+  }
 
   Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     MPI_Comm comm = checked(channel, "isend", bytes, peer, tag);
@@ -246,7 +252,7 @@ std::unique_ptr<Transport> MpiNetwork::make_group(const GroupTransportOptions& o
                                         o.accelerator_channel);
 }
 
-int handle(const Transport& transport) {
+int MpiNetwork::handle(const Transport& transport) const {
   const auto* const ours = dynamic_cast<const MpiTransport*>(&transport);
   if (!ours)
     fail(ErrorCode::InvalidUsage, "the group does not run over MPI: there is no communicator to lend");

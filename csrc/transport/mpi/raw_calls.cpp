@@ -69,7 +69,8 @@ struct Bound {
 };
 
 Bound bind(const RawCall& call) {
-  if (const std::string text = objection(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
+  if (const std::string text = network().raw().objection(call); !text.empty())
+    fail(ErrorCode::InvalidUsage, text);
   const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
@@ -90,7 +91,12 @@ MPI_Request& outstanding() {
 
 }  // namespace
 
-std::string objection(const RawCall& call) {
+RawMpi& MpiNetwork::raw() {
+  static RawCalls calls;
+  return calls;
+}
+
+std::string RawCalls::objection(const RawCall& call) {
   if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
     return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
   if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
@@ -100,7 +106,7 @@ std::string objection(const RawCall& call) {
   return "";
 }
 
-std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
+std::vector<double> RawCalls::time_call(const RawCall& call, const RawTiming& timing) {
   const Bound bound = bind(call);
   const std::string name = call.collective ? std::string(mpigdr::name(*call.collective)) : "sendrecv";
   const char* const what = name.c_str();
@@ -123,7 +129,7 @@ std::vector<double> time_raw(const RawCall& call, const RawTiming& timing) {
   return samples;
 }
 
-std::vector<double> all_gather(const std::vector<double>& mine) {
+std::vector<double> RawCalls::all_gather(const std::vector<double>& mine) {
   std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
   const auto count = static_cast<int>(mine.size());
   Watchdog guard("MPI_Allgather of the results", Clock::now() + kSetUpTimeout, rank());
@@ -132,12 +138,12 @@ std::vector<double> all_gather(const std::vector<double>& mine) {
   return all;
 }
 
-void barrier() {
+void RawCalls::barrier() {
   Watchdog guard("MPI_Barrier", Clock::now() + kSetUpTimeout, rank());
   check(MPI_Barrier(base_communicator()), "MPI_Barrier");
 }
 
-void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
+void RawCalls::start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
   if (outstanding() != MPI_REQUEST_NULL)
     fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
   const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
@@ -146,7 +152,7 @@ void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceO
         "MPI_Iallreduce");
 }
 
-bool test_all_reduce() {
+bool RawCalls::test_all_reduce() {
   int done = 0;
   check(MPI_Test(&outstanding(), &done, MPI_STATUS_IGNORE), "MPI_Test");
   return done != 0;

@@ -61,7 +61,8 @@ class Turn {
 
 }  // namespace
 
-double time_messages(const MessageTurn* turn, int warmup, int iterations, std::chrono::milliseconds timeout) {
+double RawCalls::time_messages(const MessageTurn* turn, int warmup, int iterations,
+                               std::chrono::milliseconds timeout) {
   using Clock = std::chrono::steady_clock;
   Watchdog guard("MPI's own messages", Clock::now() + timeout, rank());
   if (turn == nullptr) {

@@ -13,11 +13,12 @@
 
 #include "bootstrap/pmi_server.hpp"
 #include "transport/mpi/idle_progress.hpp"
-#include "transport/network.hpp"
+#include "transport/mpi/mpi_network.hpp"
 
 namespace mpigdr::mpi {
 
 struct State {
+  void* library = nullptr;  // dlopen's handle of the MPI
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;  // also before there are members
   mutable std::mutex members_mutex;
@@ -33,8 +34,9 @@ struct State {
   std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };
 
-// Leaked: it outlives atexit handlers.
+// Both of this process. Leaked: they outlive atexit handlers.
 State& state();
+MpiNetwork& network();
 
 // Collective over all ranks, once MPI is initialised: State::base, sorted by torch's ranks, and its members.
 void find_members(const NetworkOptions& options);

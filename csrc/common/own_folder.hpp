@@ -1,0 +1,12 @@
+// The folder of the file that contains this code, where the libraries are that are loaded when they are
+// needed.
+#pragma once
+
+#include <string>
+
+namespace mpigdr {
+
+// With a slash at its end. "" in a program that was found by PATH: the current folder is not searched.
+std::string own_folder();
+
+}  // namespace mpigdr
