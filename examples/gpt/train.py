@@ -22,12 +22,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from data import VOCAB_SIZE, Text, load, train_batch, val_batches
-from model import GPT, GPTConfig
 from ranks import Ranks
 from report import Log, Progressbar, missing, plot, read_log
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from mpi_backend.demo.data import VOCAB_SIZE, Text, load, train_batch, val_batches
+from mpi_backend.demo.model import GPT, GPTConfig
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt" / "model.py"
+EXAMPLE = Path(__file__).parents[1] / "demo" / "model.py"
 # Of examples/gpt/train.py: VOCAB_SIZE of its text, and the default Settings.
 CONFIGURATION = {"vocab_size": 97, "block_size": 128, "layers": 4, "heads": 4, "channels": 128}
 
