@@ -6,7 +6,7 @@
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
-#   make readme     every block of README.md in a fresh clone and environment, a minute (tools/readme.py)
+#   make readme     every block of README.md in a fresh environment, with the wheel in dist/, a minute (tools/readme.py)
 #   make test-clients  DeepSpeed, Accelerate, Lightning and Trainer on this backend (docs/frameworks.md); installs them
 #   make slurm      jobs on a real Slurm, controller and four nodes in namespaces; root and Debian's packages
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces

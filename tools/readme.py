@@ -1,10 +1,10 @@
-"""Runs every block of README.md as a reader does: in a fresh clone, with an environment of its own.
+"""Runs every block of README.md as a reader does.
 
+    make wheel                 # or another dist/mpi_gdr-*.whl
     python tools/readme.py     # with the Python of .venv, after `make package`
 
-The environment has the torch and the MPI of this one and nothing else. Nothing is compiled twice: the build
-in the clone takes the objects of build/ here. A command that takes minutes is run with SHORTER options, or is
-a stage of CI by itself.
+The wheel's commands run in a folder that has only the wheel, in an environment with pip and this one's torch.
+A command that takes minutes is run with SHORTER options, or is a stage of CI by itself.
 """
 
 from __future__ import annotations
@@ -19,23 +19,12 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILT = ROOT / "build" / f"{sys.implementation.cache_tag}-ninja"
 # Command -> its stages in .ci/run. Those of `make train` are its first minutes: the rest is run here.
 STAGES = {"make test": "unit and pytest"}
-SHORTER = {
-    "make train": ' ARGS="--iterations 20 --out {folder}/gpt"',
-    "mpi-gdr selftest -n 4": " --quick",
-    "mpi-gdr tune -n 4": " --time 4 -e 4K --collectives all_reduce --out {folder}/table",
-}
-# Packages that the README installs; the reader has all others.
-INSTALLED = ("mpi_gdr", "__editable__", "mpi_backend", "pip", "setuptools", "cmake", "ninja")
+SHORTER = {"make train": ' ARGS="--iterations 20 --out {folder}/gpt"'}
+# Packages that the README installs, or that the reader has not got.
+MISSING = ("mpi_gdr", "__editable__", "mpi_backend", "pip", "mpich", "mpi4py", "setuptools", "cmake", "ninja")
 LIMIT = 300  # seconds a command
-# Takes the object of a compiler's command from BUILT, if it is there.
-LAUNCHER = """#!/bin/sh
-for word; do [ "$previous" = -o ] && object=$word; previous=$word; done
-[ -n "$object" ] && [ -f "{built}/$object" ] && exec cp "{built}/$object" "$object"
-exec "$@"
-"""
 
 
 def blocks_of(page: str) -> list[tuple[str, str]]:
@@ -49,6 +38,17 @@ def commands_of(page: str) -> list[str]:
     return [command for line in lines if (command := line.partition(" #")[0].strip())]
 
 
+def wheel_in(folder: Path) -> Path:
+    """The only one there. Ends the program if there is none, or more than one."""
+    wheels = sorted(folder.glob("mpi_gdr-*.whl"))
+    if len(wheels) != 1:
+        found = ", ".join(wheel.name for wheel in wheels) or "none"
+        raise SystemExit(
+            f"README.md needs one wheel mpi_gdr-*.whl in {folder}, which has {found}: `make wheel`"
+        )
+    return wheels[0]
+
+
 def environment_with_torch(folder: Path) -> Path:
     """The bin/ of a new one."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -56,7 +56,7 @@ def environment_with_torch(folder: Path) -> Path:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None, "no torch here: make torch"
     for package in Path(spec.origin).parents[1].iterdir():
-        if not package.name.startswith(INSTALLED) and not (packages / package.name).exists():
+        if not package.name.startswith(MISSING) and not (packages / package.name).exists():
             (packages / package.name).symlink_to(package)
     return folder / "bin"
 
@@ -64,20 +64,13 @@ def environment_with_torch(folder: Path) -> Path:
 class Reader:
     """A reader's folder and environment."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.clone = folder, folder / "clone"
-        subprocess.run(["git", "clone", "--quiet", ROOT, self.clone], check=True)
-        launcher = folder / "launcher"
-        launcher.write_text(LAUNCHER.format(built=BUILT))
-        launcher.chmod(0o755)
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder = folder / "reader"
+        self.folder.mkdir()
+        (self.folder / wheel.name).symlink_to(wheel)
         bin = environment_with_torch(folder / "env")
         others = [path for path in os.environ["PATH"].split(":") if path != str(Path(sys.executable).parent)]
-        self.environment = {
-            **os.environ,
-            "PATH": ":".join([str(bin), *others]),
-            "CMAKE_CXX_COMPILER_LAUNCHER": str(launcher),
-            "CMAKE_CUDA_COMPILER_LAUNCHER": str(launcher),
-        }
+        self.environment = {**os.environ, "PATH": ":".join([str(bin), *others])}
 
     def run(self, command: str, where: Path) -> None:
         """Ends the program if it fails."""
@@ -93,23 +86,20 @@ class Reader:
 
 def main() -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    mpicc = os.environ.get("MPICC") or str(Path(sys.executable).with_name("mpicc"))
     commands = commands_of(page)
     assert not {*STAGES, *SHORTER} - {*commands}, "README.md has not got a command of STAGES or SHORTER"
+    scripts = [text for language, text in blocks_of(page) if language == "python"]
+    assert len(scripts) == 1, "README.md has one script, train.py"
+    wheel = wheel_in(ROOT / "dist")
     with tempfile.TemporaryDirectory() as name:
-        reader = Reader(Path(name))
+        reader = Reader(Path(name), wheel)
+        (reader.folder / "train.py").write_text(scripts[0])
         for command in commands:
             if command in STAGES:
                 print(f"$ {command}\n-- is run by {STAGES[command]}")
                 continue
-            whole = command.replace("/path/to/mpicc", mpicc) + SHORTER.get(command, "").format(folder=name)
-            reader.run(whole, ROOT if command.startswith("make ") else reader.clone)
-        # Not in the clone: a script's own folder comes first on sys.path, and the extension is not there.
-        for language, text in blocks_of(page):
-            if language:
-                assert language == "python"
-                (reader.folder / "train.py").write_text(text)
-                reader.run("mpi-gdr run -n 2 train.py", reader.folder)
+            whole = command + SHORTER.get(command, "").format(folder=name)
+            reader.run(whole, ROOT if command.startswith("make ") else reader.folder)
 
 
 if __name__ == "__main__":
