@@ -6,6 +6,8 @@ Shapes: B sequences, T tokens each, C channels, H heads, V vocabulary size.
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -119,6 +121,14 @@ class GPT(nn.Module):
         if targets is None:
             return logits
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+    def digest(self) -> bytes:
+        """SHA-256 over the bits of all parameters."""
+        digest = hashlib.sha256()
+        for parameter in self.parameters():
+            data = parameter.detach().cpu().contiguous()
+            digest.update(ctypes.string_at(data.data_ptr(), data.nbytes))  # numpy() needs NumPy
+        return digest.digest()
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Matrices decay towards zero; gains and biases do not."""
