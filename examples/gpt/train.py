@@ -6,7 +6,7 @@
 Nothing here is particular to mpi-gdr but the default of --backend: with `--backend gloo` the same seeds and
 the same batches give the same curve. The batch size counts all ranks together, so that their number does not
 change the curve either (with dropout it does). Leaves log.jsonl, loss.png and checkpoint.pt in --out. Needs
-torch alone; without matplotlib there is no loss.png, without rich no progress bar.
+torch and mpi_backend alone; without matplotlib there is no loss.png, without rich no progress bar.
 """
 
 import argparse
