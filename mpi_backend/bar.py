@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -11,11 +12,12 @@ ERASE = "\r\x1b[K"  # the line that the cursor is on
 
 
 class Bar:
-    """A context. Draws nothing where standard error is no terminal."""
+    """A context. Draws nothing where standard error is no terminal, or one that cannot erase."""
 
     def __init__(self, title: str) -> None:
-        self._title, self._begin = title, time.monotonic()
-        self._draws = sys.stderr.isatty()
+        self._title = title
+        self._first: tuple[float, int] | None = None  # when it was first shown, and with what done
+        self._draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def __enter__(self) -> Bar:
         return self
@@ -28,9 +30,11 @@ class Bar:
         if not self._draws:
             return
         filled = WIDTH * done // total
-        left = (time.monotonic() - self._begin) * (total - done) / max(1, done)
-        blocks = "█" * filled + "░" * (WIDTH - filled)
-        line = f"{self._title:<8} {blocks} {100 * done // total:3} %  {left:.0f} s left  {state}"
+        now = time.monotonic()
+        begin, before = self._first = self._first or (now, done)  # starting the ranks does not count
+        left = f"{(now - begin) * (total - done) / (done - before):.0f} s left  " if done > before else ""
+        blocks = "#" * filled + "." * (WIDTH - filled)
+        line = f"{self._title:<8} [{blocks}] {100 * done // total:3} %  {left}{state}"
         line = line[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be erased
         print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
 

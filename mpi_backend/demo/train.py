@@ -7,6 +7,7 @@ import json
 import os
 import statistics
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -15,12 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .data import VOCAB_SIZE, Text, load, train_batch, val_batches
 from .model import GPT, GPTConfig
-from .report import Result, equal_bits, table
+from .report import Result, bits, equal_bits, table
 
 SEQUENCES = 4  # a step, of every rank
 CONFIG = GPTConfig(VOCAB_SIZE)
 SEED = 1337
 REPORT_EVERY = 5  # steps
+DEADLINE = timedelta(minutes=2)  # of a call; a demo that hangs is to say so soon
 
 
 def run_rank(options: argparse.Namespace) -> int:
@@ -28,13 +30,14 @@ def run_rank(options: argparse.Namespace) -> int:
     if "OMP_NUM_THREADS" not in os.environ:  # else every rank starts a thread for every core
         neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // neighbours))
-    dist.init_process_group(options.backend)
+    backend = options.backend or "mpi-gdr"
+    dist.init_process_group(backend, timeout=DEADLINE)
     text = load(4_000_000)
     torch.manual_seed(SEED)
     gpt = GPT(CONFIG)
     step_s, loss = train(gpt, text, options.steps)
     result: Result = {
-        "backend": options.backend,
+        "backend": backend,
         "step_s": step_s,
         "sum_s": gradient_sum(gpt),
         "loss": loss,
@@ -42,7 +45,7 @@ def run_rank(options: argparse.Namespace) -> int:
         "digests": gather(gpt.digest()),
     }
     if dist.get_rank() == 0:
-        print(json.dumps(result) if options.json else "\n".join(table([result])), flush=True)
+        print(json.dumps(result) if options.json else "\n".join([*table([result]), bits(result)]), flush=True)
     dist.barrier()
     dist.destroy_process_group()
     return 0 if equal_bits(result) else 1

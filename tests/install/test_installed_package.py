@@ -1,21 +1,13 @@
-"""What an installed package runs without a clone: a copy of the package alone, in front of the checkout."""
-
-import shutil
-from pathlib import Path
+"""What an installed package runs without a clone."""
 
 import pytest
-from support.command import mpi_gdr
-
-ROOT = Path(__file__).parents[2]
+from support.command import copy_package, mpi_gdr, run_module
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Variables of a Python that imports the copy."""
-    folder = tmp_path_factory.mktemp("packages")
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "mpi_backend", folder / "mpi_backend", ignore=ignored)
-    return {"PYTHONPATH": str(folder)}
+    """Variables of a Python that imports a copy of the package, which has no clone around it."""
+    return copy_package(tmp_path_factory.mktemp("packages"))
 
 
 def test_bench_ddp_needs_no_clone(installed):
@@ -23,3 +15,9 @@ def test_bench_ddp_needs_no_clone(installed):
     result = mpi_gdr("bench", "-n", "2", "ddp", *arguments, **installed)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "DDP step of the GPT example, 2 ranks" in result.stdout
+
+
+def test_the_demo_needs_no_clone(installed):
+    result = run_module("mpi_backend.demo", "--steps", "1", **installed)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("all 2 ranks hold the same bits") == 2
