@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from support import processes
@@ -11,6 +12,7 @@ from support.command import copy_package, mpi_gdr
 from mpi_backend import bar, demo
 from mpi_backend.demo import report
 
+ROOT = Path(__file__).parents[2]
 RESULT = {
     "backend": "mpi-gdr",
     "step_s": 0.05,
@@ -92,6 +94,15 @@ def test_a_slower_step_is_called_slower():
     text = " ".join(report.comparison(ours, other))
     assert "a step is 2.00x slower than over Gloo" in text
     assert "an all_reduce of the gradients alone 4.00x faster" in text
+
+
+def test_the_page_shows_the_output():
+    times = ({"step_s": 0.0486, "sum_s": 0.000499}, {"step_s": 0.0553, "sum_s": 0.00211, "backend": "gloo"})
+    digests = ["0152499b406b"] * 2
+    results = [RESULT | {"loss": 2.298, "val_loss": 2.3412, "digests": digests} | time for time in times]
+    lines = [*report.table(results), *map(report.bits, results), *report.comparison(*results)]
+    page = (ROOT / "docs" / "install.md").read_text()
+    assert [line for line in lines if f"    {line}\n" not in page] == []
 
 
 @pytest.mark.parametrize(("terminal", "kind"), [(True, "xterm"), (True, "dumb"), (False, "xterm")])
