@@ -17,8 +17,9 @@ import warnings
 
 import common
 import torch
-from data import VOCAB_SIZE, load, train_batch
 from torch import Tensor, nn
+
+from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch
 
 parser = common.parser(__doc__, __file__)
 parser.add_argument("--stage", type=int, nargs="+", choices=range(4), default=[0, 1, 2, 3])

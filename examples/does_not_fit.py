@@ -17,10 +17,11 @@ import common
 import memory
 import torch
 import torch.nn.functional as F
-from data import VOCAB_SIZE, load, train_batch
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor
+
+from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch
 
 BYTES = 4  # of a number in float32; the formula's k_l and k_h are both this
 LENGTH, HEAD = 64, 64  # characters a sequence, channels a head of the attention

@@ -21,10 +21,11 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 sys.path.append(str(Path(__file__).parent / "gpt"))
-from data import VOCAB_SIZE, load, train_batch, val_batches
-from model import GPT, GPTConfig
 from ranks import Ranks
 from report import Log, Progressbar, missing
+
+from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch, val_batches
+from mpi_backend.demo.model import GPT, GPTConfig
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--backend", default="mpi-gdr")

@@ -21,10 +21,11 @@ import common
 import torch
 import torch.distributed as dist
 from cache import cached, forget, next_logits
-from data import CHARACTERS, VOCAB_SIZE, load, train_batch
-from model import GPT, GPTConfig
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from mpi_backend.demo.data import CHARACTERS, VOCAB_SIZE, load, train_batch
+from mpi_backend.demo.model import GPT, GPTConfig
 
 parser = common.parser(__doc__, __file__)
 parser.add_argument("--beside", nargs="*", default=["gloo"], help="other backends (default gloo)")

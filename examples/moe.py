@@ -16,9 +16,10 @@ import common
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from data import VOCAB_SIZE, load, train_batch
-from model import GPT, MLP, GPTConfig
 from torch import Tensor, nn
+
+from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch
+from mpi_backend.demo.model import GPT, MLP, GPTConfig
 
 parser = common.parser(__doc__, __file__)
 parser.add_argument("--experts", type=int, default=8, help="in each block, all ranks together")

@@ -24,10 +24,11 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 sys.path.append(str(Path(__file__).parent / "gpt"))
-from data import VOCAB_SIZE, load, train_batch
-from model import GPT, GPTConfig
 from ranks import Ranks
 from report import Log, Progressbar
+
+from mpi_backend.demo.data import VOCAB_SIZE, load, train_batch
+from mpi_backend.demo.model import GPT, GPTConfig
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--backend", default="mpi-gdr")

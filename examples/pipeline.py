@@ -21,10 +21,11 @@ import time
 import common
 import torch
 import torch.distributed as dist
-from model import Block, GPTConfig
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.pipelining.schedules import ScheduleDualPipeV, ScheduleZBVZeroBubble
+
+from mpi_backend.demo.model import Block, GPTConfig
 
 SCHEDULES = {"1F1B": Schedule1F1B, "zero bubble": ScheduleZBVZeroBubble, "DualPipeV": ScheduleDualPipeV}
 UNITS = {"forward": 1, "backward": 2, "input": 1, "weight": 1}  # kinds of work; backward = input + weight

@@ -18,6 +18,7 @@ COMMANDS = {
         "say whether launcher, MPI, network and limits of this site work together",
     ),
     "selftest": ("mpi_backend.selftest", "check every operation against a reference on the ranks given"),
+    "demo": ("mpi_backend.demo", "train a small GPT on two ranks, over mpi-gdr and then over Gloo"),
     "diagnose": ("mpi_backend.diagnose", "compare the flight logs of all ranks after a hang"),
     "tune": ("mpi_backend.tune", "measure the algorithms on this machine, write a selection table"),
     "bench": ("mpi_backend.bench", "measure collectives, in the columns of nccl-tests or OSU"),

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Command -> its stages in .ci/run. Those of `make train` are its first minutes: the rest is run here.
 STAGES = {"make test": "unit and pytest"}
-SHORTER = {"make train": ' ARGS="--iterations 20 --out {folder}/gpt"'}
+SHORTER = {"make train": ' ARGS="--iterations 20 --out {folder}/gpt"', "mpi-gdr demo": " --steps 20"}
 # Packages that the README installs, or that the reader has not got.
 MISSING = ("mpi_gdr", "__editable__", "mpi_backend", "pip", "mpich", "mpi4py", "setuptools", "cmake", "ninja")
 LIMIT = 300  # seconds a command

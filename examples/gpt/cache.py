@@ -2,8 +2,9 @@
 
 import torch
 import torch.nn.functional as F
-from model import GPT, SelfAttention
 from torch import Tensor, nn
+
+from mpi_backend.demo.model import GPT, SelfAttention
 
 
 class CachedAttention(nn.Module):

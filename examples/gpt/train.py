@@ -6,13 +6,11 @@
 Nothing here is particular to mpi-gdr but the default of --backend: with `--backend gloo` the same seeds and
 the same batches give the same curve. The batch size counts all ranks together, so that their number does not
 change the curve either (with dropout it does). Leaves log.jsonl, loss.png and checkpoint.pt in --out. Needs
-torch alone; without matplotlib there is no loss.png, without rich no progress bar.
+torch and mpi_backend alone; without matplotlib there is no loss.png, without rich no progress bar.
 """
 
 import argparse
 import contextlib
-import ctypes
-import hashlib
 import math
 import os
 import shutil
@@ -22,12 +20,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import torch
-from data import VOCAB_SIZE, Text, load, train_batch, val_batches
-from model import GPT, GPTConfig
 from ranks import Ranks
 from report import Log, Progressbar, missing, plot, read_log
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+
+from mpi_backend.demo.data import VOCAB_SIZE, Text, load, train_batch, val_batches
+from mpi_backend.demo.model import GPT, GPTConfig
 
 
 @dataclass(frozen=True)
@@ -189,11 +188,7 @@ class Trainer:
 
     def parameter_hashes(self) -> list[str]:
         """SHA-256 over the bits of all parameters, of every rank."""
-        digest = hashlib.sha256()
-        for parameter in self.raw_model.parameters():
-            data = parameter.detach().cpu().contiguous()
-            digest.update(ctypes.string_at(data.data_ptr(), data.nbytes))  # numpy() needs NumPy
-        parts = self.ranks.gather(torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8))
+        parts = self.ranks.gather(torch.frombuffer(bytearray(self.raw_model.digest()), dtype=torch.uint8))
         return [bytes(part.tolist()).hex() for part in parts]
 
 

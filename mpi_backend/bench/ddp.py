@@ -1,19 +1,14 @@
-"""`mpi-gdr bench -n 2 ddp`: a data-parallel step of the GPT example, and how much of its communication shows.
+"""`mpi-gdr bench -n 2 ddp`: a data-parallel step of the demo's GPT, and how much of its communication shows.
 
-Needs a checkout, for the model in examples/gpt. The configuration is the example's own, with few sequences a
-rank: little to compute, so that communication is hard to hide.
+A rank has few sequences, so little to compute, and communication is hard to hide.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_command
@@ -26,10 +21,6 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "gpt" / "model.py"
-# Of examples/gpt/train.py: VOCAB_SIZE of its text, and the default Settings.
-CONFIGURATION = {"vocab_size": 97, "block_size": 128, "layers": 4, "heads": 4, "channels": 128}
-
 
 def command() -> Command:
     """The command line of this benchmark."""
@@ -40,8 +31,8 @@ def command() -> Command:
     )
     add = made.parser.add_argument
     add("--batch", type=positive, default=2, metavar="N", help="sequences a rank (default: 2)")
-    add("--layers", type=positive, default=CONFIGURATION["layers"], help="(default: %(default)s)")
-    add("--channels", type=positive, default=CONFIGURATION["channels"], help="(default: %(default)s)")
+    add("--layers", type=positive, default=4, help="(default: %(default)s)")
+    add("--channels", type=positive, default=128, help="(default: %(default)s)")
     add("--device", default="cpu", help="device type of the model (default: cpu)")
     add("--steps", type=positive, default=30, metavar="N", help="steps of each kind (default: 30)")
     return made
@@ -49,28 +40,7 @@ def command() -> Command:
 
 def main(argv: list[str], ranks: int | None) -> int:
     """0; ends the program for a wrong command line."""
-    made = command()
-    require_example(made.parser)
-    return made.main(argv, ranks, run_rank, markdown)
-
-
-def require_example(parser: argparse.ArgumentParser) -> None:
-    """Ends the program where the model is missing."""
-    if not EXAMPLE.exists():
-        parser.error(
-            "ddp trains the model of examples/gpt, which an installed package does not have: run "
-            "`make package` in a checkout of mpi-gdr, then `.venv/bin/mpi-gdr bench -n 2 ddp` there"
-        )
-
-
-def model_of_example() -> ModuleType:
-    """examples/gpt/model.py, which is no package."""
-    spec = importlib.util.spec_from_file_location("mpi_gdr_example_gpt", EXAMPLE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclass looks itself up
-    spec.loader.exec_module(module)
-    return module
+    return command().main(argv, ranks, run_rank, markdown)
 
 
 def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
@@ -79,17 +49,18 @@ def run_rank(options: argparse.Namespace) -> dict[str, Any] | None:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
+    from ..demo.data import VOCAB_SIZE
+    from ..demo.model import GPT, GPTConfig
+
     rank, _ = initialize(options.backend, options.timeout)
     torch.manual_seed(1337)
-    gpt = model_of_example()
-    wanted = CONFIGURATION | {"layers": options.layers, "channels": options.channels}
-    config = gpt.GPTConfig(*wanted.values(), 0.0)
+    config = GPTConfig(VOCAB_SIZE, layers=options.layers, channels=options.channels)
     device = device_of(options.device)
     synchronize = synchronizer(device)
-    model = gpt.GPT(config).to(device)
+    model = GPT(config).to(device)
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-    tokens = torch.randint(wanted["vocab_size"], (options.batch, wanted["block_size"] + 1), device=device)
+    tokens = torch.randint(VOCAB_SIZE, (options.batch, config.block_size + 1), device=device)
 
     def step(sync: bool) -> float:
         synchronize()

@@ -70,8 +70,6 @@ def main(argv: list[str], ranks: int | None) -> int:
     ranks_of_jobs(parser, 2)
     if "all_reduce" in parts:
         rank_command.require_matplotlib(parser, "--only all_reduce")
-    if "ddp" in parts:
-        ddp.require_example(parser)
     options.out.mkdir(parents=True, exist_ok=True)
     results: Results = {"comparisons": [], "others": {}}
     page: list[str] = []

@@ -9,7 +9,7 @@ import torch
 from support.command import mpi_gdr
 
 from mpi_backend import bench, columns, rank_command, selftest
-from mpi_backend.bench import compare, ddp, device, options, overhead, suite
+from mpi_backend.bench import compare, device, options, overhead
 from mpi_backend.bench.collectives import KINDS
 from mpi_backend.bench.side_by_side import own_options
 
@@ -105,14 +105,6 @@ def test_a_rank_has_one_device(capsys):
     with pytest.raises(SystemExit):
         options.check_options(parser, parser.parse_args(["all_reduce", "-g", "2"]))
     assert "-g 2: a rank has one device" in capsys.readouterr().err
-
-
-def test_ddp_of_an_installed_package_says_what_it_needs(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(ddp, "EXAMPLE", tmp_path / "model.py")
-    for main, argv in ((ddp.main, []), (suite.main, ["--only", "ddp", "--out", str(tmp_path / "out")])):
-        with pytest.raises(SystemExit):
-            main(argv, None)
-        assert "checkout of mpi-gdr" in capsys.readouterr().err
 
 
 def test_mpi_is_left_out_where_it_has_no_such_reduction():

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support.processes import clean_environment
 
-from mpi_backend import cli, run
+from mpi_backend import cli, mpi_library, run
 from mpi_backend._version import __version__
 
 MPI_GDR = [sys.executable, "-m", "mpi_backend"]
@@ -298,6 +298,7 @@ def test_the_launcher_of_the_mpi_that_ranks_find_comes_first(tmp_path, monkeypat
         (tmp_path / folder).mkdir(parents=True)
     for file in ("site/lib64/libmpi.so.12", "site/bin/mpiexec", "path/mpiexec"):
         (tmp_path / file).touch(mode=0o755)
+    monkeypatch.setattr(mpi_library, "loaded_libraries", list)  # by other tests in this process
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{tmp_path}/site/lib64")
     assert run.find_mpiexec() == str(tmp_path / "site" / "bin" / "mpiexec")

@@ -4,17 +4,16 @@ import pytest
 import torch
 from support import labs
 
+from mpi_backend.demo.data import VOCAB_SIZE, load
+from mpi_backend.demo.model import GPT, GPTConfig
+
 PROMPT, TOKENS = 5, 12
 SIZES = {"layers": 2, "heads": 4, "channels": 32}
 
 
 @pytest.fixture
-def model_and_prompts(monkeypatch):
+def model_and_prompts():
     """As the example begins with them, untrained."""
-    monkeypatch.syspath_prepend(labs.EXAMPLES / "gpt")
-    from data import VOCAB_SIZE, load
-    from model import GPT, GPTConfig
-
     val = load(2_000_000).val
     starts = torch.linspace(0, len(val) - PROMPT, 3).long()
     torch.manual_seed(1337)

@@ -47,7 +47,15 @@ def test_a_benchmark_needs_torch_alone(bare):
     assert "Out of bounds values : 0 OK" in result.stdout
 
 
-@pytest.mark.parametrize("arguments", [("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help")])
+def test_the_ranks_of_the_demo_need_torch_alone(bare):
+    result = mpi_gdr("run", "-n", "2", "-m", "mpi_backend", "demo", "--steps", "2", **bare)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "hold the same bits" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [("info",), ("--version",), ("tune", "--help"), ("diagnose", "--help"), ("demo", "--help")]
+)
 def test_the_other_commands_need_torch_alone(arguments, bare):
     result = mpi_gdr(*arguments, **bare)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from .processes import clean_environment
 
@@ -22,3 +24,10 @@ def run_module(module: str, *arguments: str, **variables: str) -> subprocess.Com
 
 def mpi_gdr(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return run_module("mpi_backend", *arguments, **variables)
+
+
+def copy_package(folder: Path) -> dict[str, str]:
+    """A copy of the package in the folder; variables of a Python that imports it instead of the checkout."""
+    source = Path(__file__).parents[2] / "mpi_backend"
+    shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+    return {"PYTHONPATH": str(folder)}

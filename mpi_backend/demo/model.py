@@ -1,11 +1,16 @@
 """A small GPT: token and position embeddings, a stack of pre-norm transformer blocks, one tied output matrix.
 
-Nothing in this file knows about ranks or devices; train.py wraps the model for data parallelism.
+Nothing in this file depends on ranks or devices: the programs that train it wrap it.
 Shapes: B sequences, T tokens each, C channels, H heads, V vocabulary size.
 """
 
+from __future__ import annotations
+
+import ctypes
+import hashlib
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +19,8 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class GPTConfig:
+    """Sizes of the model."""
+
     vocab_size: int
     block_size: int = 128
     layers: int = 4
@@ -50,6 +57,8 @@ class SelfAttention(nn.Module):
 
 
 class MLP(nn.Module):
+    """Two matrices with a GELU between them, four times as wide inside."""
+
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
@@ -76,6 +85,8 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
+    """The whole model."""
+
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
@@ -111,7 +122,15 @@ class GPT(nn.Module):
             return logits
         return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
-    def parameter_groups(self, weight_decay: float) -> list[dict]:
+    def digest(self) -> bytes:
+        """SHA-256 over the bits of all parameters."""
+        digest = hashlib.sha256()
+        for parameter in self.parameters():
+            data = parameter.detach().cpu().contiguous()
+            digest.update(ctypes.string_at(data.data_ptr(), data.nbytes))  # numpy() needs NumPy
+        return digest.digest()
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Matrices decay towards zero; gains and biases do not."""
         parameters = list(self.parameters())
         return [

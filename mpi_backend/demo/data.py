@@ -1,19 +1,22 @@
-"""The text: the Python standard library's own sources, which every machine that can run this example has.
+"""The text: the Python standard library's own sources, which every machine that has Python has.
 
 The files are taken in the order of their names up to a size limit, one token a character, every tenth file
-held out for validation. Nothing is random here, so all ranks see the same text without talking to each other;
-`Text.digest` lets them make sure of it (nodes may have different Python versions).
+held out for validation. Nothing is random here, so all ranks read the same text without communication;
+`Text.digest` lets them check that (nodes may have different Python versions).
 """
+
+from __future__ import annotations
 
 import hashlib
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-HELD_OUT = 10  # one file in so many is for validation
+HELD_OUT = 10  # every tenth file is for validation
 
 # Printable ASCII and the line end have a token each. Token 0 is everything else (tabs and a few accents).
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
@@ -22,6 +25,8 @@ VOCAB_SIZE = len(CHARACTERS) + 1
 
 @dataclass(frozen=True)
 class Text:
+    """Tokens to train on and tokens held out."""
+
     train: Tensor  # uint8, one token a character
     val: Tensor
     digest: bytes  # SHA-256 of both
@@ -37,6 +42,7 @@ def encode(text: bytes) -> Tensor:
 
 
 def load(limit_bytes: int) -> Text:
+    """As many files as fit into the limit."""
     folder = Path(sysconfig.get_path("stdlib"))
     train, val, size = bytearray(), bytearray(), 0
     for number, path in enumerate(sorted(folder.glob("*.py"))):
@@ -73,7 +79,9 @@ def train_batch(
     return windows(tokens, starts.chunk(ranks)[rank], block_size)
 
 
-def val_batches(tokens: Tensor, *, count: int, batch_size: int, block_size: int, rank: int, ranks: int):
+def val_batches(
+    tokens: Tensor, *, count: int, batch_size: int, block_size: int, rank: int, ranks: int
+) -> Iterator[tuple[Tensor, Tensor]]:
     """This rank's part of `count` fixed batches, spread evenly over the held-out text."""
     starts = torch.linspace(0, len(tokens) - block_size - 1, count * batch_size).long()
     for batch in starts.chunk(count):

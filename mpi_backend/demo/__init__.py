@@ -1,0 +1,99 @@
+"""`mpi-gdr demo`: two ranks train a small GPT over mpi-gdr, then over Gloo, and the times stand side by side.
+
+This process starts a job for each backend and draws the bar: launchers put a pipe between a rank and the
+terminal. Under a launcher the ranks train over --backend alone. The model and its text also serve
+`mpi-gdr bench ddp` and the examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+from .. import rank_command
+from ..bar import Bar
+from ..bench.jobs import NAMES
+from ..run import positive
+from .report import Result, bits, comparison, equal_bits, table
+
+STEP = re.compile(r"step (\d+) of (\d+): (.*)$")
+
+
+def main(argv: list[str]) -> int:
+    """0; 1 if a job failed or its ranks differ; 2 for a wrong command line."""
+    parser = parser_of_command()
+    options = parser.parse_args(argv)
+    if rank_command.is_rank(os.environ):
+        from .train import run_rank
+
+        rank_command.ranks_to_start(parser, options.ranks)  # refuses another number
+        return run_rank(options)
+    if options.backend:
+        parser.error("--backend is for ranks of a launcher: without one the demo compares mpi-gdr with Gloo")
+    return run_jobs(options.ranks or 2, options.steps)
+
+
+def parser_of_command() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-gdr demo",
+        description="Train a small GPT on CPUs, over mpi-gdr and then over Gloo; a minute.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-n", "--ranks", type=positive, metavar="N", help="(default: 2)")
+    add("--steps", type=positive, default=300, metavar="K", help="(default: 300)")
+    add("--backend", help="under a launcher: what the ranks train over (default: mpi-gdr)")
+    add("--json", action="store_true", help=argparse.SUPPRESS)  # a job of run_jobs()
+    return parser
+
+
+def run_jobs(ranks: int, steps: int) -> int:
+    """A job of each backend, one after the other; then the table."""
+    text = f"A small GPT learns Python: {ranks} ranks, {steps} steps over mpi-gdr, then over Gloo."
+    print(text, flush=True)
+    results = []
+    for backend in ("mpi-gdr", "gloo"):
+        begin = time.monotonic()
+        result, status = run_job(backend, ranks, steps)
+        if result is None or (status != 0 and equal_bits(result)):
+            text = f"the job over {NAMES[backend]} ended with status {status}: its message is above"
+            print(f"mpi-gdr demo: {text}; `mpi-gdr doctor` looks for causes", file=sys.stderr)
+            return 1
+        results.append(result)
+        print(f"{NAMES[backend]}: {time.monotonic() - begin:.0f} s", flush=True)
+    print("", *table(results), "", *map(bits, results), "", *comparison(*results), sep="\n")
+    return 0 if all(map(equal_bits, results)) else 1
+
+
+def run_job(backend: str, ranks: int, steps: int) -> tuple[Result | None, int]:
+    """What rank 0 reports, if it came so far, and the job's exit status."""
+    words = ["--steps", str(steps), "--backend", backend, "--json"]
+    command = rank_command.mpi_gdr("run", *rank_command.command_of_job(ranks, "demo", words))
+    environment = dict(os.environ)
+    if backend != "mpi-gdr":
+        rank_command.settle_local_address(environment)
+    job = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # the bar would overwrite its lines
+        text=True,
+    )
+    result: Result | None = None
+    with Bar(NAMES[backend]) as bar, job:
+        assert job.stdout is not None
+        for line in job.stdout:
+            if step := STEP.match(line):
+                bar.show(int(step[1]), int(step[2]), step[3])
+            elif line.startswith('{"backend"'):
+                result = json.loads(line)
+            else:
+                bar.print(line.rstrip("\n"))
+    return result, job.returncode
