@@ -126,11 +126,10 @@ def mpi4py_comm(group: ProcessGroup | None = None) -> MPI.Comm:
     try:
         from mpi4py import MPI
     except ImportError as error:
-        if error.name != "mpi4py":
-            raise
         raise ImportError(
-            f"this mpi4py ({mpi4py.__file__}) was not built for the ABI of {library.path}, the MPI library "
-            f"of this process ({library.origin}); let {mpi_library.VARIABLE} name one that both can use"
+            f"this mpi4py ({mpi4py.__file__}) cannot use {library.path}, the MPI library of this process "
+            f"({library.origin}): {error}. Build mpi4py for it, or let {mpi_library.VARIABLE} name one that "
+            f"both can use"
         ) from error
     handle = _C.mpi4py_handle(backend)
     if not MPI.Is_initialized():

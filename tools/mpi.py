@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 FETCH_SECONDS = 300
-DEBIAN_LIBRARIES = "usr/lib/x86_64-linux-gnu"
+MPIS = ROOT / "build" / "mpi"
+DEBIAN_MPICH, DEBIAN_LIBRARIES = MPIS / "debian-mpich", "usr/lib/x86_64-linux-gnu"
 
 
 class Library(NamedTuple):
@@ -32,7 +33,7 @@ class Library(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        return ROOT / "build" / "mpi" / self.name
+        return MPIS / self.name
 
     @property
     def store(self) -> bool:
@@ -63,6 +64,8 @@ LIBRARIES = {
             "MPICH Version: 4.0",
             shared=DEBIAN_LIBRARIES,
             mpiexec="usr/bin/mpiexec.mpich",
+            # The launcher needs it for Slurm's library. Its last folder is for mpi4py's wheel.
+            variables=(("LD_LIBRARY_PATH", f"{DEBIAN_MPICH / DEBIAN_LIBRARIES}:{DEBIAN_MPICH / 'mpi4py'}"),),
         ),
         # Newer releases need a package of libfabric that the Python registry does not have.
         Library("impi", "impi-rt==2021.18.1", "Intel(R) MPI Library 2021.18.1"),
@@ -125,6 +128,11 @@ def install_debian(library: Library) -> None:
         download()
     for package in packages.glob("*.deb"):
         subprocess.run(["dpkg", "-x", str(package), str(folder)], check=True)
+    # Debian gives MPICH a name of its own; mpi4py's wheel asks for the ABI's.
+    link = folder / "mpi4py" / "libmpi.so.12"
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(folder / library.shared / "libmpich.so.12")
 
 
 def install(library: Library) -> None:

@@ -183,26 +183,24 @@ void PmiServer::serve() {
 }
 
 void PmiServer::pass_on() {
-  char buffer[4096];
-  for (;;) {
-    pollfd ends[] = {{server_, POLLIN, 0}, {launcher_, POLLIN, 0}};
-    if (::poll(ends, 2, -1) <= 0) continue;
-    for (const int from : {0, 1}) {
-      if (!ends[from].revents) continue;
-      const std::lock_guard<std::mutex> busy(busy_);
-      const ssize_t got = ::recv(ends[from].fd, buffer, sizeof buffer, 0);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) {
-        if (from == 1) ::shutdown(server_, SHUT_RDWR);  // the library must not wait for an answer
-        return;
-      }
-      std::string text(buffer, static_cast<std::size_t>(got));
-      if (from == 1) text = with_smaller_limit(std::move(text));
-      if (::send(ends[1 - from].fd, text.data(), text.size(), MSG_NOSIGNAL) !=
-          static_cast<ssize_t>(text.size()))
-        return;
-    }
+  const int ends[] = {server_, launcher_};
+  const auto pass = [&](int from) {
+    const std::lock_guard<std::mutex> busy(busy_);
+    char buffer[4096];
+    const ssize_t got = ::recv(ends[from], buffer, sizeof buffer, 0);
+    if (got <= 0) return got < 0 && errno == EINTR;
+    std::string text(buffer, static_cast<std::size_t>(got));
+    if (from == 1) text = with_smaller_limit(std::move(text));
+    return ::send(ends[1 - from], text.data(), text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(text.size());
+  };
+  for (bool both = true; both;) {
+    pollfd ready[] = {{server_, POLLIN, 0}, {launcher_, POLLIN, 0}};
+    if (::poll(ready, 2, -1) <= 0) continue;
+    for (const int from : {0, 1})
+      if (both && ready[from].revents) both = pass(from);
   }
+  ::shutdown(server_, SHUT_RDWR);  // the library must not wait for an answer
 }
 
 std::string PmiServer::answer(const std::string& line) {

@@ -32,6 +32,7 @@ def test_json():
         "extension",
         "accelerator",
         "mpi",
+        "mpi_library_is",
         "network",
         "kernels",
         "cuda",

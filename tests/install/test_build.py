@@ -264,7 +264,7 @@ def test_the_metadata_names_licence_authors_and_a_readme_without_relative_links(
         assert line in head.splitlines()
     assert readme.startswith("# mpi-gdr")
     assert re.findall(r"\]\((?!https?:)", readme) == []
-    assert "installing (`docs/install.md`)" in readme
+    assert "(`docs/install.md`)" in readme
 
 
 def test_the_commit_of_a_checkout(build, monkeypatch, tmp_path):

@@ -59,3 +59,22 @@ def test_the_launcher_says_which_library(tmp_path):
     how, _, path = line.rpartition(" ")
     assert Path(path).is_relative_to(LIBRARY.folder)
     assert how == ("MPI_GDR_MPI_LIBRARY" if LIBRARY.libmpi else "beside the launcher")
+
+
+def test_mpi4py_shares_the_library_or_a_sentence_says_why_not(tmp_path):
+    """Its wheel asks for libmpi.so.12, which Debian calls otherwise, and knows no standard ABI."""
+    program = tmp_path / "shared.py"
+    program.write_text(
+        "import mpi_backend, torch.distributed as dist\n"
+        "dist.init_process_group('mpi-gdr')\n"
+        "print('together', mpi_backend.mpi4py_comm().allreduce(1))\n"
+        "dist.destroy_process_group()\n"
+    )
+    environment = {**LIBRARY.environment(), "LD_LIBRARY_PATH": str(LIBRARY.folder / LIBRARY.shared)}
+    command = [MPIEXEC, "-n", "2", processes.sys.executable, program]
+    if LIBRARY.name in ("debian-mpich", "mpich-abi"):
+        output = processes.run(command, cwd=str(tmp_path), **environment).expect(1)
+        assert re.search("ImportError: this mpi4py .* cannot use .*libmpi.*the MPI library of this", output)
+    else:
+        output = processes.run(command, cwd=str(tmp_path), **environment).expect(0)
+        assert output.count("together 2") == 2
