@@ -1,5 +1,5 @@
-"""Writes dist/mpi_gdr-*.whl with the Python of .venv, after `make package`: stripped, with the oldest platform tag
-that its symbols allow. Built from a commit, it is dated by it.
+"""Writes dist/mpi_gdr-*.whl with the Python of .venv, after `make package`: stripped, with the oldest
+platform tag that its symbols allow. Built from a commit, it is dated by it.
 
     make wheel
 """

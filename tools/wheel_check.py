@@ -1,9 +1,9 @@
-"""The wheel in dist/ on each MPI of tools/mpi.py, under its launcher and torchrun, as the table of docs/status.md.
+"""The wheel in dist/ on each MPI of tools/mpi.py, as docs/status.md has it.
 
     make wheel-check
 
-In an environment of its own, with this one's torch; PATH has no compiler, no CMake and no mpicc. Two ranks run
-`mpi-gdr selftest --quick`. Ends with status 1 where a run fails.
+In an environment of its own, with this one's torch; PATH has no compiler, no CMake and no mpicc. Two ranks
+run `mpi-gdr selftest --quick`. Ends with status 1 where a run fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> int:
             # The launcher says which, but where an MPI has two libraries.
             own = library.environment() if library.libmpi else dict(library.variables)
             launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python", *test]
-            torchrun = [bin / "python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *test]
+            agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+            torchrun = [bin / "python", *agent, *test]
             cells = [run(launcher, Path(name), {**plain, **own})]
             cells.append(
                 run(torchrun, Path(name), {**plain, **library.environment()}) if library.store else "cannot"

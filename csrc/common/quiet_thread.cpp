@@ -32,8 +32,7 @@ class SignalsBlocked {
 
 std::thread quiet_thread(const char* name, std::function<void()> body) {
   const SignalsBlocked blocked;
-  return std::thread([name, body = std::move(body)] {
-    pthread_setname_np(pthread_self(), name);
+  std::thread thread([name, body = std::move(body)] {
     try {
       body();
     } catch (const std::bad_alloc&) {
@@ -47,6 +46,8 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
       ::_exit(kExitStuck);
     }
   });
+  pthread_setname_np(thread.native_handle(), name);  // here: whoever looks after this call sees the name
+  return thread;
 }
 
 }  // namespace mpigdr

@@ -2,6 +2,7 @@
 programs of a few lines."""
 
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -146,6 +147,25 @@ def test_nothing_is_linked_with_an_mpi():
         assert not [name for name in needed if "mpi" in name and name != "libmpi_gdr_core.so"]
         if "libmpi_gdr_core.so" in needed:
             assert re.findall(r"\((R(?:UN)?PATH)\).*\[(.*)\]", dynamic) == [("RUNPATH", "$ORIGIN")]
+
+
+@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+def test_the_core_has_its_variables_alone():
+    """An inline variable of a header is one more in each library whose symbols are hidden."""
+    package = ROOT / "mpi_backend"
+
+    def variables(file: pathlib.Path) -> set[str]:
+        command = ["nm", "-C", "--defined-only", file]
+        symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpigdr::.*)$", symbols, re.MULTILINE)
+        # Those of a function have a guard, or are constants.
+        return {name for name in found if "(anonymous" not in name and ("(" not in name or "guard" in name)}
+
+    core = variables(package / "libmpi_gdr_core.so")
+    assert "mpigdr::Gate::holding_" in core
+    for file in package.glob("*.so"):
+        if file.name != "libmpi_gdr_core.so":
+            assert not core & variables(file), file
 
 
 @pytest.mark.parametrize(("target", "shown"), [("_C", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")])

@@ -59,7 +59,7 @@ class Gate {
   int parts_ = 1;
   static constexpr int kAwaited = 1, kOpen = 2;
   std::atomic<int> state_{0};
-  static inline std::atomic<int> holding_{0};  // gates that are awaited, and not open
+  static std::atomic<int> holding_;  // gates that are awaited, and not open
 };
 
 class GatedExecution : public Execution {

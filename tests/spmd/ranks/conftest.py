@@ -29,7 +29,7 @@ def comm():
 
     served = list(Path(mpi4py.__path__[0]).glob("MPI.mpiabi*"))
     if _C.mpi_info()["abi"] == "MPI standard ABI" and not served:
-        with pytest.raises(ImportError, match="cannot use .*, the MPI library of this process"):
+        with pytest.raises(ImportError, match=r"cannot use .*, the MPI library of this process"):
             mpi_backend.mpi4py_comm()
         pytest.skip("this mpi4py has no build for the standard ABI, and mpi4py_comm() says so")
     return mpi_backend.mpi4py_comm()

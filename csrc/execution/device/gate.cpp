@@ -1,0 +1,8 @@
+#include "execution/device/gate.hpp"
+
+namespace mpigdr {
+
+// In the core alone: an inline variable would be another one in each library that includes the header.
+std::atomic<int> Gate::holding_{0};
+
+}  // namespace mpigdr
