@@ -1,5 +1,7 @@
-"""Builds the extension `mpi_backend._C` with CMake against the torch that is installed, beside it a library
-for each ABI of MPI whose mpi.h is found, and the library for CUDA devices where there is a toolkit.
+"""Builds the extension `mpi_backend._C` with CMake, once a minor version of torch; beside it a library for
+each ABI of MPI whose mpi.h is found, and the library for CUDA devices where there is a toolkit.
+
+The torch that is installed, or those in MPI_GDR_TORCH_HEADERS: folders torch/include, separated as in PATH.
 
 pyproject.toml does not list torch as a build requirement on purpose: in an isolated build pip would fetch
 the newest torch, gigabytes of it, and the extension would not fit the torch that the user runs.
@@ -9,9 +11,11 @@ What is missing is said in one sentence: here, or by give_up() of CMakeLists.txt
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -118,30 +122,49 @@ def torch_version() -> str:
             "torch is not installed where the build can see it: install torch first, "
             f"then build with `{INSTALL}` (--no-build-isolation lets the build see it)."
         )
-    if minor_version(version) < OLDEST_TORCH:
-        give_up(f"torch {version} is too old: install torch {'.'.join(map(str, OLDEST_TORCH))} or newer.")
+    check_torch(version)
     return version
 
 
-def minor_version(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+def check_torch(version: str) -> tuple[int, int]:
+    """Its minor version."""
+    major, minor = map(int, version.split(".")[:2])
+    if (major, minor) < OLDEST_TORCH:
+        give_up(f"torch {version} is too old: install torch {'.'.join(map(str, OLDEST_TORCH))} or newer.")
+    return major, minor
+
+
+def installed_torch() -> Path | None:
+    """Its folder, without importing it."""
+    spec = importlib.util.find_spec("torch")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def torch_headers() -> dict[str, str]:
+    """The folder of torch's headers by minor version, oldest first."""
+    asked = os.environ.get("MPI_GDR_TORCH_HEADERS", "").split(os.pathsep)
+    installed = installed_torch()
+    folders = [Path(each) for each in asked if each] or [installed / "include"] * bool(installed)
+    found = {}
+    for folder in folders:
+        header = folder / "torch" / "headeronly" / "version.h"
+        if not header.exists():
+            give_up(f"MPI_GDR_TORCH_HEADERS: {folder} has no torch/headeronly/version.h of torch 2.11 or newer.")
+        names = dict(re.findall(r"#define TORCH_VERSION_(M\w+) (\d+)", header.read_text()))
+        found[check_torch(f"{names['MAJOR']}.{names['MINOR']}")] = str(folder)
+    return {".".join(map(str, minor)): found[minor] for minor in sorted(found)}
 
 
 def torch_settings() -> dict[str, str]:
     """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a
     toolkit."""
-    torch_version()
-    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an installed copy of this package must not be loaded
-    import torch
-    from torch.utils.cpp_extension import include_paths, library_paths
-
+    if not (headers := torch_headers()):
+        torch_version()
+    installed = installed_torch()
     return {
-        "TORCH_INCLUDE_DIRS": ";".join(include_paths()),
-        "TORCH_LIBRARY_DIRS": ";".join(library_paths()),
-        "TORCH_VERSION": torch.__version__,
-        "TORCH_CXX11_ABI": str(int(torch.compiled_with_cxx11_abi())),
-        "TORCH_CUDA": torch.version.cuda or "",
+        "TORCHES": ";".join(f"{version}={folder}" for version, folder in headers.items()),
+        "TORCH": str(installed or ""),
+        "TORCH_CUDA": (runpy.run_path(str(installed / "version.py"))["cuda"] if installed else "") or "",
     }
 
 
@@ -199,32 +222,38 @@ class CMakeBuild(build_ext):
         configure += [f"-U{name}" for name in FORGOTTEN]
         run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        targets = ["_C", *(f"mpi_gdr_{abi}" for abi in headers)]
+        extensions = {f"_C{torch}": extension_file(torch) for torch in torch_headers()}
+        targets = [*extensions, *(f"mpi_gdr_{abi}" for abi in headers)]
         targets += ["mpi_gdr_cuda"] if cached(folder, "MPI_GDR_NVCC") else []
         run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets], folder)
-        target = Path(self.get_ext_fullpath(ext.name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / f"_C{settings['PYTHON_MODULE_SUFFIX']}", target)
-        for name in LIBRARIES:
-            replace_file(folder / name, target.parent / name)
-        record = build_record(folder, sorted(headers), settings["TORCH_VERSION"])
-        (target.parent / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+        target = Path(self.get_ext_fullpath(ext.name)).parent
+        target.mkdir(parents=True, exist_ok=True)
+        for name in (*extensions.values(), *LIBRARIES):
+            replace_file(folder / name, target / name)
+        record = build_record(folder, sorted(headers))
+        (target / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
 
     def copy_extensions_to_source(self) -> None:
         """Editable installs only: the folder of the sources gets the extension and the record beside it."""
         for ext in self.extensions:
             built = Path(self.build_lib, *ext.name.split(".")[:-1])
             source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
-            for name in (Path(self.get_ext_filename(ext.name)).name, BUILD_INFO, *LIBRARIES):
+            for old in source.glob(f"_C*{sysconfig.get_config_var('EXT_SUFFIX')}"):
+                old.unlink()
+            for name in (*map(extension_file, torch_headers()), BUILD_INFO, *LIBRARIES):
                 replace_file(built / name, source / name)
 
 
-def build_record(folder: Path, abis: list[str], torch: str) -> dict[str, object]:
+def extension_file(torch: str) -> str:
+    """Its name for a minor version of torch; mpi_backend/extension.py looks for it."""
+    return f"_C.torch{torch}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
     """BuildInfo of mpi_backend/build_info.py."""
     architectures = [f"sm_{each}" for each in cached(folder, "MPI_GDR_CUDA_ARCHITECTURES").split(";")]
     cuda = {"version": cached(folder, "MPI_GDR_CUDA_VERSION"), "architectures": [*architectures, "PTX"]}
     return {
-        "torch_version": torch,
         "mpi_abis": abis,
         "cuda": cuda if cached(folder, "MPI_GDR_NVCC") else None,
         "commit": commit(),
@@ -274,12 +303,12 @@ class CheckedDistInfo(dist_info):
 
 
 def requirements() -> list[str]:
-    """The extension fits one torch minor version only, so the wheel asks for exactly that one."""
-    try:
-        major, minor = minor_version(importlib.metadata.version("torch"))
-    except importlib.metadata.PackageNotFoundError:
+    """No other torch than those that the extensions fit."""
+    minors = list(torch_headers())
+    if not minors:
         return ["torch"]  # a source distribution; everything else stops in CheckedDistInfo
-    return [f"torch=={major}.{minor}.*"]
+    major, minor = minors[-1].split(".")
+    return [f"torch>={minors[0]},<{major}.{int(minor) + 1}"]
 
 
 def long_description() -> str:

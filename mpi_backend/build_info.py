@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TypedDict, cast
+
+HERE = Path(__file__).resolve().parent
+# torch keeps no binary interface across minor versions: there is an extension for each.
+EXTENSION = re.compile(r"_C\.torch(\d+)\.(\d+)" + re.escape(EXTENSION_SUFFIXES[0]))
 
 
 class CudaBuild(TypedDict):
@@ -17,7 +23,6 @@ class CudaBuild(TypedDict):
 class BuildInfo(TypedDict, total=False):
     """The record; empty where there is none."""
 
-    torch_version: str
     mpi_abis: list[str]
     cuda: CudaBuild | None
     commit: str | None
@@ -27,6 +32,16 @@ class BuildInfo(TypedDict, total=False):
 def build_info() -> BuildInfo:
     """The record that setup.py left beside the extension."""
     try:
-        return cast(BuildInfo, json.loads(Path(__file__).with_name("_build_info.json").read_text()))
+        return cast(BuildInfo, json.loads((HERE / "_build_info.json").read_text()))
     except OSError:
         return {}
+
+
+def extensions(package: Path = HERE) -> dict[str, Path]:
+    """Those for this Python in a folder of the package, by torch's minor version, oldest first."""
+    try:
+        found = [(match, file) for file in package.iterdir() if (match := EXTENSION.fullmatch(file.name))]
+    except OSError:
+        return {}
+    found.sort(key=lambda each: (int(each[0][1]), int(each[0][2])))
+    return {f"{match[1]}.{match[2]}": file for match, file in found}

@@ -7,56 +7,55 @@ Imports torch. MPI is loaded (mpi_library.py says which), and not started.
 from __future__ import annotations
 
 import atexit
+import importlib.util
 import os
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch  # first: the extension finds the symbols of torch in what this loads
 
 from . import mpi_library
-from .build_info import build_info
+from .build_info import HERE, extensions
 
 __all__ = ["MPI", "_C"]
 
 REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
 
 
-def check_torch_version(built_for: str | None, running: str) -> None:
-    """torch keeps no binary interface across minor versions: the extension fits the one that it was built
-    for."""
-    if built_for is not None and built_for.split(".")[:2] != running.split(".")[:2]:
-        raise ImportError(
-            f"mpi-gdr was built for torch {built_for} and this is torch {running}: "
-            f"rebuild it with {REBUILD}, or install torch {'.'.join(built_for.split('.')[:2])}.*."
-        )
-
-
-def has_extension(package: Path) -> bool:
-    """Whether one for this Python is in a folder of the package."""
-    return any(os.path.exists(package / f"_C{suffix}") for suffix in EXTENSION_SUFFIXES)  # no PermissionError
-
-
-def hidden_package(here: Path) -> Path | None:
-    """The folder of the package with an extension that the one in `here`, without, hides on sys.path."""
-    if has_extension(here):
-        return None
-    behind = (Path(entry).resolve() / here.name for entry in sys.path)
-    return next(filter(has_extension, behind), None)
-
-
-def explain_import_error(message: str) -> str:
-    """Turns what the dynamic loader says into what the user can do about it."""
-    if "No module named" in message or "cannot import name" in message:
-        here = Path(__file__).resolve().parent
-        if (hidden := hidden_package(here)) is not None:
-            return (
-                f"mpi_backend was imported from {here}, a source folder without the compiled extension, "
-                f"which hides the installed package in {hidden}: start in another folder, with a script that "
-                f"is not in {here.parent}, and without {here.parent} on PYTHONPATH."
+def extension_for(running: str, found: dict[str, Path]) -> Path:
+    """The one for this version of torch. Raises ImportError with the cure where there is none."""
+    if not found:
+        behind = next((p for entry in sys.path if extensions(p := Path(entry).resolve() / HERE.name)), None)
+        if behind:
+            raise ImportError(
+                f"mpi_backend was imported from {HERE}, a source folder without the compiled extension, "
+                f"which hides the installed package in {behind}: start in another folder, with a script that "
+                f"is not in {HERE.parent}, and without {HERE.parent} on PYTHONPATH."
             )
-        return f"mpi-gdr has no compiled extension here ({message}): build it with {REBUILD}."
-    return f"mpi-gdr cannot load its extension ({message}): rebuild it with {REBUILD}."
+        raise ImportError(f"mpi-gdr has no compiled extension for this Python: build it with {REBUILD}.")
+    minor = ".".join(running.split(".")[:2])
+    if minor not in found:
+        raise ImportError(
+            f"mpi-gdr was built for torch {', '.join(found)} and this is torch {running}: install "
+            f"one of those, another release of mpi-gdr, or rebuild this one with {REBUILD}."
+        )
+    return found[minor]
+
+
+def load(path: Path) -> ModuleType:
+    """The extension as `mpi_backend._C`."""
+    name = f"{__package__}._C"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    try:
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        sys.modules.pop(name, None)
+        raise ImportError(f"mpi-gdr cannot load its extension ({error}): rebuild it with {REBUILD}.") from error
+    return module
 
 
 def load_mpi() -> mpi_library.MpiLibrary:
@@ -79,15 +78,9 @@ def _finalize(owner: int) -> None:
         _C.finalize(" ".join(failure.split())[:300])
 
 
-# The record is asked before the extension is: with another torch it would fail on a mangled symbol.
-check_torch_version(build_info().get("torch_version"), str(torch.__version__))
-try:
+if TYPE_CHECKING:
     from . import _C
-
-    if _C.__file__ is None:  # the folder of its types alone
-        raise ImportError("No module named 'mpi_backend._C'")
-except ImportError as error:
-    raise ImportError(explain_import_error(str(error))) from error
-check_torch_version(_C.__torch_version__, str(torch.__version__))
+else:
+    _C = load(extension_for(str(torch.__version__), extensions(HERE)))
 MPI = load_mpi()
 atexit.register(_finalize, os.getpid())

@@ -15,7 +15,7 @@ from typing import cast
 
 from . import host, launchers
 from ._version import __version__
-from .build_info import BuildInfo, build_info
+from .build_info import BuildInfo, build_info, extensions
 from .info_text import TABLES, as_text
 from .reports import AcceleratorInfo, CudaBuild, EnvProblem, EnvVariable, InfoReport, MpiInfo
 
@@ -95,7 +95,7 @@ def collect(placement: launchers.Placement | None, init: bool, size: int | None)
             "version": str(torch.__version__),
             "cuda": torch.version.cuda,
             "hip": torch.version.hip,
-            "built_for": record.get("torch_version"),
+            "built_for": list(extensions()),
         },
         "launcher": {
             "started_by": placement.launcher if placement else None,

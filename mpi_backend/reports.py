@@ -106,7 +106,7 @@ class TorchInfo(TypedDict):
     version: str
     cuda: str | None
     hip: str | None
-    built_for: str | None  # the version that the extension was built for
+    built_for: list[str]  # the minor versions that there are extensions for
 
 
 class LauncherInfo(TypedDict):

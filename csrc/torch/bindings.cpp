@@ -155,7 +155,6 @@ PYBIND11_MODULE(_C, m) {
   using release = py::call_guard<py::gil_scoped_release>;
   m.doc() = "torch.distributed over MPI: the compiled part of mpi_backend.";
   m.attr("__version__") = MPI_GDR_VERSION;
-  m.attr("__torch_version__") = MPI_GDR_TORCH_VERSION;
 
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")

@@ -32,8 +32,7 @@ std::exception_ptr pending_interrupt() {
 }
 
 Job& this_job() {
-  static Job* const job = new Job(
-      mpi::library(), {MPI_GDR_VERSION, std::string("torch ") + MPI_GDR_TORCH_VERSION, check_interrupt});
+  static Job* const job = new Job(mpi::library(), {MPI_GDR_VERSION, "torch " TORCH_VERSION, check_interrupt});
   return *job;
 }
 

@@ -8,7 +8,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from support.building import ROOT, load_setup, script
+
+TORCH = ".".join(torch.__version__.split(".")[:2])
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,7 @@ def test_without_torch(build, monkeypatch):
 
     monkeypatch.setattr(build.importlib.metadata, "version", missing)
     assert "pip install --no-build-isolation ." in sentence(build.torch_version)
+    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
     assert build.requirements() == ["torch"]
 
 
@@ -57,9 +61,27 @@ def test_old_torch(build, monkeypatch):
     assert "torch 2.4.1+cu121 is too old" in sentence(build.torch_version)
 
 
-def test_the_wheel_asks_for_the_torch_it_was_built_for(build, monkeypatch):
-    monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "2.13.0+cpu")
-    assert build.requirements() == ["torch==2.13.*"]
+def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp_path):
+    folders = []
+    for minor in (13, 11, 9):
+        folders.append(tmp_path / str(minor))
+        header = folders[-1] / "torch" / "headeronly" / "version.h"
+        header.parent.mkdir(parents=True)
+        header.write_text(f"#define TORCH_VERSION_MAJOR 2\n#define TORCH_VERSION_MINOR {minor}\n")
+
+    def asked(*folders):
+        monkeypatch.setenv("MPI_GDR_TORCH_HEADERS", ":".join(map(str, folders)))
+
+    asked(*folders[:2])
+    assert build.torch_headers() == {"2.11": str(folders[1]), "2.13": str(folders[0])}
+    assert build.requirements() == ["torch>=2.11,<2.14"]
+    asked(folders[2])
+    assert "torch 2.9 is too old" in sentence(build.torch_headers)
+    asked("/nowhere")
+    assert "MPI_GDR_TORCH_HEADERS: /nowhere has no torch" in sentence(build.torch_headers)
+    asked()
+    (minor,) = build.torch_headers()
+    assert build.importlib.metadata.version("torch").startswith(minor)
 
 
 def test_without_mpi(build, monkeypatch, tmp_path):
@@ -168,7 +190,7 @@ def test_the_core_has_its_variables_alone():
             assert not core & variables(file), file
 
 
-@pytest.mark.parametrize(("target", "shown"), [("_C", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")])
+@pytest.mark.parametrize(("target", "shown"), [(f"_C{TORCH}", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")])
 def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
     """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a
     number written into a text was lost, or ended the process."""

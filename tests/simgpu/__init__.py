@@ -156,6 +156,6 @@ def device_library() -> int:
 
 def serve() -> None:
     """From now on mpi-gdr keeps tensors of this device there; else it copies them to the host and waits."""
-    from mpi_backend import _C
+    from mpi_backend.extension import _C
 
     _C.use_device_library("simgpu", device_library())

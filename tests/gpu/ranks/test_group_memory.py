@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import mpi_backend
-from mpi_backend import _C
+from mpi_backend.extension import _C
 
 SHARED = DEVICE.type == "cpu" or os.environ.get("MPI_GDR_IPC", "on") == "on"
 SEGMENT = 64 << 20
