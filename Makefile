@@ -12,7 +12,7 @@
 #   make faults     the table of faults in docs/errors-and-faults.md, some ten minutes; root, for namespaces
 #   make bench      what docs/performance.md shows, against Gloo and bare MPI: Markdown, JSON and plots in out/bench
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
-#   make wheel      dist/mpi_gdr-*.whl for the torch of .venv and any MPI (tools/wheel.py)
+#   make wheel      dist/mpi_gdr-*.whl for torch 2.11 to 2.15 and any MPI, ten minutes (TORCHES=: for that of .venv)
 #   make wheel-check  the wheel on five MPIs, without a compiler on PATH: the table of docs/status.md
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
@@ -32,7 +32,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: wheel wheel-check help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch unit test-mpi test-clients check-torch test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: wheel wheel-check help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -105,8 +105,10 @@ bench: $(VENV)/.package
 soak: $(VENV)/.package
 	$(BIN)/mpi-gdr run -n $(RANKS) tests/soak/soak.py $(ARGS)
 
+# The newest release of each minor version from 2.11 on; none: that of .venv.
+TORCHES ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 wheel: $(VENV)/.package
-	flock $(EXTENSION_BUILD)/lock $(BIN)/python tools/wheel.py
+	flock $(EXTENSION_BUILD)/lock $(BIN)/python tools/wheel.py $(TORCHES)
 
 wheel-check: $(VENV)/.package
 	$(BIN)/python tools/wheel_check.py
@@ -173,11 +175,6 @@ test-mpi: $(VENV)/.package
 test-clients: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_TORCH_ARGS) "$(TORCH)" -r tests/clients/requirements.txt
 	TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients $(ARGS)
-
-# That csrc/torch compiles with the headers of other releases: about 15 MB each. Not in CI.
-TORCH_VERSIONS ?= 2.11.0 2.12.0 2.12.1 2.13.0 2.14.0 2.14.1 2.15.0
-check-torch: $(VENV)/.tools
-	$(BIN)/python tools/check_torch_versions.py $(TORCH_VERSIONS)
 
 CMAKE_BUILD := $(BIN)/cmake --build
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3

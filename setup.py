@@ -144,12 +144,14 @@ def torch_headers() -> dict[str, str]:
     """The folder of torch's headers by minor version, oldest first."""
     asked = os.environ.get("MPI_GDR_TORCH_HEADERS", "").split(os.pathsep)
     installed = installed_torch()
-    folders = [Path(each) for each in asked if each] or [installed / "include"] * bool(installed)
+    folders = [Path(each) for each in asked if each] or ([installed / "include"] if installed else [])
     found = {}
     for folder in folders:
         header = folder / "torch" / "headeronly" / "version.h"
         if not header.exists():
-            give_up(f"MPI_GDR_TORCH_HEADERS: {folder} has no torch/headeronly/version.h of torch 2.11 or newer.")
+            give_up(
+                f"MPI_GDR_TORCH_HEADERS: {folder} has no torch/headeronly/version.h of torch 2.11 or newer."
+            )
         names = dict(re.findall(r"#define TORCH_VERSION_(M\w+) (\d+)", header.read_text()))
         found[check_torch(f"{names['MAJOR']}.{names['MINOR']}")] = str(folder)
     return {".".join(map(str, minor)): found[minor] for minor in sorted(found)}

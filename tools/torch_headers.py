@@ -1,0 +1,96 @@
+"""The headers of a torch release, without installing it: of its wheel only `torch/include` is read. pip is
+asked for the wheel's address, and the parts of the file that hold the headers are fetched by HTTP range
+requests (about 15 MB instead of 500).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import zipfile
+from pathlib import Path
+
+HEADERS = "torch/include/"
+
+
+class RemoteFile(io.RawIOBase):
+    """A file behind HTTP as a seekable one; reads whole blocks and keeps them."""
+
+    BLOCK = 1 << 21
+
+    def __init__(self, url: str) -> None:
+        self._url, self._position, self._blocks = url, 0, dict[int, bytes]()
+        with self._request(0, 0) as response:
+            if response.status != 206:
+                raise SystemExit("the index does not answer range requests: install that torch to check it")
+            self._size = int(response.headers["Content-Range"].rpartition("/")[2])
+
+    def _request(self, first: int, last: int):
+        request = urllib.request.Request(self._url, headers={"Range": f"bytes={first}-{last}"})
+        return urllib.request.urlopen(request, timeout=180)
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._blocks:
+            first = number * self.BLOCK
+            with self._request(first, min(first + self.BLOCK, self._size) - 1) as response:
+                self._blocks[number] = response.read()
+        return self._blocks[number]
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer) -> int:
+        number, offset = divmod(self._position, self.BLOCK)
+        piece = self._block(number)[offset : offset + len(buffer)] if self._position < self._size else b""
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+
+def wheel_address(version: str) -> str:
+    """Where pip would load this torch from; it reads the wheel's metadata only."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "install", "--dry-run", "--quiet", "--no-deps"),
+                *("--ignore-installed", "--report", str(report), f"torch=={version}"),
+            ],
+            check=True,
+            env={**os.environ, "PIP_CONSTRAINT": os.devnull},  # of what is installed: nothing is
+        )
+        return json.loads(report.read_text())["install"][0]["download_info"]["url"]
+
+
+def headers(version: str, folder: Path) -> Path:
+    """The folder that holds torch/include of this release."""
+    target = folder / version
+    if not target.exists():
+        fresh = folder / f"{version}.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        url = wheel_address(version)
+        # pip also finds wheels in folders (find-links).
+        local = urllib.request.url2pathname(url.removeprefix("file://")) if url.startswith("file:") else None
+        with zipfile.ZipFile(local or io.BufferedReader(RemoteFile(url), 1 << 20)) as wheel:
+            members = [member for member in wheel.infolist() if member.filename.startswith(HEADERS)]
+            for member in sorted(members, key=lambda m: m.header_offset):
+                wheel.extract(member, fresh)
+        fresh.rename(target)
+    return target / HEADERS
