@@ -111,7 +111,7 @@ wheel: $(VENV)/.package
 	flock $(EXTENSION_BUILD)/lock $(BIN)/python tools/wheel.py $(TORCHES)
 
 wheel-check: $(VENV)/.package
-	$(BIN)/python tools/wheel_check.py
+	$(BIN)/python tools/wheel_check.py $(ARGS)
 
 package: $(VENV)/.package
 

@@ -15,7 +15,8 @@ import textwrap
 from pathlib import Path
 
 import pybind11_stubgen
-import torch  # noqa: F401  (first: the extension finds the symbols of torch in what this loads)
+
+import mpi_backend.extension  # noqa: F401  (it loads mpi_backend._C, from a file for the torch that is here)
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "mpi_backend" / "_C"

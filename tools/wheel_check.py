@@ -1,9 +1,11 @@
-"""The wheel in dist/ on each MPI of tools/mpi.py, as docs/status.md has it.
+"""The wheel in dist/ on each MPI of tools/mpi.py, under its launcher and torchrun, as docs/status.md has it,
+and with each release of torch that is named, as docs/install.md has it.
 
     make wheel-check
+    make wheel-check ARGS="2.11.0 2.12.1"    # gigabytes: torch as it comes from the index
 
-In an environment of its own, with this one's torch; PATH has no compiler, no CMake and no mpicc. Two ranks
-run `mpi-gdr selftest --quick`. Ends with status 1 where a run fails.
+In an environment of its own; PATH has no compiler, no CMake and no mpicc. Two ranks run `mpi-gdr selftest
+--quick`. Ends with status 1 where a run fails.
 """
 
 from __future__ import annotations
@@ -13,12 +15,14 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import mpi
 import readme
 
 SECONDS = 120  # a self-test
+TEST = ["-m", "mpi_backend", "selftest", "--quick"]
 
 
 def run(command: list[str | Path], folder: Path, variables: dict[str, str]) -> str:
@@ -34,30 +38,52 @@ def run(command: list[str | Path], folder: Path, variables: dict[str, str]) -> s
     return f"FAILED, status {result.returncode}"
 
 
+def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
+    """The rows of its table."""
+    bin = readme.environment_with_torch(folder / "env")
+    install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel]
+    subprocess.run(install, check=True, cwd=folder)
+    plain = {"PATH": str(bin), **variables(folder)}
+    for library in mpi.LIBRARIES.values():
+        mpi.install(library)
+        # The launcher says which, but where an MPI has two libraries.
+        own = library.environment() if library.libmpi else dict(library.variables)
+        launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python", *TEST]
+        cells = [run(launcher, folder, {**plain, **own})]
+        agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        torchrun = [bin / "python", *agent, *TEST]
+        cells.append(run(torchrun, folder, {**plain, **library.environment()}) if library.store else "cannot")
+        yield f"| {library.version}, {library.abi} | {' | '.join(cells)} |"
+
+
+def with_torch(version: str, wheel: Path, folder: Path) -> str:
+    """Its row. All symbols are looked up when the extension is loaded."""
+    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    bin = folder / "env" / "bin"
+    install = [bin / "python", "-m", "pip", "install", "--quiet", f"torch=={version}", wheel, "mpich"]
+    subprocess.run(install, check=True, cwd=folder, env={**os.environ, "PIP_CONSTRAINT": os.devnull})
+    plain = {"PATH": f"{bin}:/usr/bin:/bin", "LD_BIND_NOW": "1", **variables(folder)}
+    return f"| {version} | {run([bin / 'mpi-gdr', 'run', '-n', '2', *TEST], folder, plain)} |"
+
+
+def variables(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "OMP_NUM_THREADS": "1", "LANG": os.environ.get("LANG", "C")}
+
+
 def main() -> int:
-    """Prints the table."""
+    """Prints the tables."""
     wheel = readme.wheel_in(readme.ROOT / "dist")
     failed = False
     with tempfile.TemporaryDirectory() as name:
-        bin = readme.environment_with_torch(Path(name, "env"))
-        install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel]
-        subprocess.run(install, check=True, cwd=name)
-        test = ["-m", "mpi_backend", "selftest", "--quick"]
-        plain = {"PATH": str(bin), "HOME": name, "OMP_NUM_THREADS": "1", "LANG": os.environ.get("LANG", "C")}
         print("| MPI | its launcher | torchrun |\n|---|---|---|")
-        for library in mpi.LIBRARIES.values():
-            mpi.install(library)
-            # The launcher says which, but where an MPI has two libraries.
-            own = library.environment() if library.libmpi else dict(library.variables)
-            launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python", *test]
-            agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-            torchrun = [bin / "python", *agent, *test]
-            cells = [run(launcher, Path(name), {**plain, **own})]
-            cells.append(
-                run(torchrun, Path(name), {**plain, **library.environment()}) if library.store else "cannot"
-            )
-            failed |= any("FAILED" in cell for cell in cells)
-            print(f"| {library.version}, {library.abi} | {' | '.join(cells)} |", flush=True)
+        for row in on_each_mpi(wheel, Path(name)):
+            print(row, flush=True)
+            failed |= "FAILED" in row
+    for version in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as name:
+            row = with_torch(version, wheel, Path(name))
+        print(row, flush=True)
+        failed |= "FAILED" in row
     return int(failed)
 
 

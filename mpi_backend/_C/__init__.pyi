@@ -1,4 +1,143 @@
 # Written by `make stubs`.
+"""torch.distributed over MPI: the compiled part of mpi_backend."""
+
 from __future__ import annotations
 
-__all__: list[str] = list()
+import typing
+
+import torch
+import torch._C._distributed_c10d
+import torch.distributed.distributed_c10d
+
+import mpi_backend.reports
+
+from . import raw_mpi, schedule
+
+__all__: list[str] = [
+    "MpiBackend",
+    "Options",
+    "allocate_tensor",
+    "broadcast_bytes",
+    "create_backend",
+    "cuda_info",
+    "device_group_memory",
+    "dump_flight_log",
+    "env_problems",
+    "env_table",
+    "finalize",
+    "init_mpi_from_launcher",
+    "kernels",
+    "load_mpi",
+    "mpi4py_handle",
+    "mpi_info",
+    "node_problems",
+    "objection_to_launcher",
+    "raw_mpi",
+    "schedule",
+    "selection_rows",
+    "selection_table",
+    "use_device_library",
+]
+
+class Options(torch._C._distributed_c10d.Backend.Options):
+    """Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta."""
+    def __copy__(self) -> Options: ...
+    def __deepcopy__(self, memo: dict[typing.Any, typing.Any]) -> Options: ...
+    def __init__(self) -> None: ...
+    @property
+    def selection(self) -> str:
+        """Rows of the selection table for this group, as MPI_GDR_SELECT: "all_reduce:0-4K:flag"."""
+    @selection.setter
+    def selection(self, value: str) -> None: ...
+
+class MpiBackend(torch._C._distributed_c10d.Backend):
+    """A process group over MPI. Made by c10d."""
+    def algorithm(self, collective: str, count: int, dtype: str = "float32", op: str = "sum") -> str:
+        """What a collective of `count` elements (of a block, where it has blocks) would run with."""
+    def get_error(self) -> torch._C._distributed_c10d.ErrorType:
+        """torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails."""
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """What torch calls on ranks that are not in a new group. Nothing to do: only members make it."""
+    @property
+    def message_path(self) -> str:
+        """How send and recv travel: shm (shared memory) or mpi."""
+    @property
+    def options(self) -> Options: ...
+    @property
+    def reach(self) -> str:
+        """How far its ranks reach into each other's memory: none, segments or all."""
+
+def allocate_tensor(count: int, dtype: torch.dtype, device: torch.device = ...) -> torch.Tensor:
+    """A one-dimensional tensor in group memory, uninitialised."""
+
+def broadcast_bytes(data: bytes, root: int) -> bytes:
+    """Root's bytes on all ranks of the job. After MPI is initialised; blocks."""
+
+def create_backend(
+    dist_backend_opts: torch._C._distributed_c10d._DistributedBackendOptions,
+    options: Options | None = None,
+    world_rank: int = -1,
+    world_size: int = -1,
+    world_store: torch.distributed.distributed_c10d.Store | None = None,
+) -> torch._C._distributed_c10d.Backend:
+    """The creator for torch.distributed.Backend.register_backend(extended_api=True). Initialises MPI at the
+    first call; blocks until all members have come. `world_*` describe the default group where it is another
+    backend's."""
+
+def cuda_info() -> mpi_backend.reports.CudaInfo:
+    """The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a
+    description of each), `problem` (why there is none). Loads the library, starts no device."""
+
+def device_group_memory(address: int) -> tuple[int, int, int] | None:
+    """For tests: of the device's group memory that this address is in, the bytes in use, those reserved, and
+    the number of segments; None: it is in none."""
+
+def dump_flight_log(path: str = "") -> str:
+    """Writes the flight log; returns the file's name."""
+
+def env_problems() -> list[mpi_backend.reports.EnvProblem]:
+    """Of the MPI_GDR_* variables that are set, those with a bad value and those that are unknown."""
+
+def env_table() -> list[mpi_backend.reports.EnvVariable]:
+    """All MPI_GDR_* variables with what is in force."""
+
+def finalize(failure: str = "") -> None:
+    """For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then it
+    waits for no other rank and leaves MPI as it is."""
+
+def init_mpi_from_launcher(rank: int, size: int, timeout_seconds: float) -> None:
+    """Initialises MPI in a process that an MPI launcher started, without a store."""
+
+def kernels() -> tuple[str, list[str]]:
+    """The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD."""
+
+def load_mpi(path: str) -> None:
+    """Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: without
+    effect. Before all else that needs MPI."""
+
+def mpi4py_handle(backend: torch._C._distributed_c10d.Backend) -> int:
+    """Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py()."""
+
+def mpi_info() -> mpi_backend.reports.MpiInfo:
+    """What is known of the MPI library; never initialises it."""
+
+def node_problems(ranks: int) -> tuple[str, str, str]:
+    """What init_process_group says of this host with so many ranks: why /dev/shm is too small to start, that
+    it may be, that this rank is bound to one processor; each "" if all is well."""
+
+def objection_to_launcher(size: int) -> str:
+    """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
+
+def selection_rows() -> list[tuple[str, str]]:
+    """The table in force: (row as text, origin), in order."""
+
+def selection_table(size: int, nodes: str) -> list[mpi_backend.reports.SelectionRange]:
+    """What the table in force chooses for float32 (sum) in a group of `size` ranks, by bytes. `nodes`: "one",
+    whose kernel lets them reach each other's memory, "several", of several ranks each, or "one per rank".
+    `to_bytes` None: open; `leaders`: where the row names a number; `origin`: built-in, or the variable or
+    line of a file."""
+
+def use_device_library(type: str, library: int) -> None:
+    """For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on."""
+
+__version__: str
