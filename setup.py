@@ -37,6 +37,7 @@ INSTALL = "pip install --no-build-isolation ."
 TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")  # of an extension for this Python
 # Beside the extension: for each MPI ABI with headers, and with a toolkit of CUDA.
 ABIS = ("mpich", "openmpi", "mpiabi")
 LIBRARIES = [f"libmpi_gdr_{part}.so" for part in ("core", *ABIS, "cuda")]
@@ -113,19 +114,6 @@ def commit() -> str | None:
     return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])
 
 
-def torch_version() -> str:
-    """Version of the installed torch, without importing it."""
-    try:
-        version = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        give_up(
-            "torch is not installed where the build can see it: install torch first, "
-            f"then build with `{INSTALL}` (--no-build-isolation lets the build see it)."
-        )
-    check_torch(version)
-    return version
-
-
 def check_torch(version: str) -> tuple[int, int]:
     """Its minor version."""
     major, minor = map(int, version.split(".")[:2])
@@ -136,35 +124,45 @@ def check_torch(version: str) -> tuple[int, int]:
 
 def installed_torch() -> Path | None:
     """Its folder, without importing it."""
+    try:
+        check_torch(importlib.metadata.version("torch"))
+    except importlib.metadata.PackageNotFoundError:
+        return None
     spec = importlib.util.find_spec("torch")
     return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def torch_headers() -> dict[str, str]:
     """The folder of torch's headers by minor version, oldest first."""
-    asked = os.environ.get("MPI_GDR_TORCH_HEADERS", "").split(os.pathsep)
-    installed = installed_torch()
-    folders = [Path(each) for each in asked if each] or ([installed / "include"] if installed else [])
+    asked = [each for each in os.environ.get("MPI_GDR_TORCH_HEADERS", "").split(os.pathsep) if each]
+    installed = None if asked else installed_torch()
     found = {}
-    for folder in folders:
+    for folder in [installed / "include"] if installed else map(Path, asked):
         header = folder / "torch" / "headeronly" / "version.h"
         if not header.exists():
             give_up(
-                f"MPI_GDR_TORCH_HEADERS: {folder} has no torch/headeronly/version.h of torch 2.11 or newer."
+                f"{'MPI_GDR_TORCH_HEADERS: ' if asked else ''}{folder} has no torch/headeronly/version.h of "
+                "torch 2.11 or newer."
             )
         names = dict(re.findall(r"#define TORCH_VERSION_(M\w+) (\d+)", header.read_text()))
         found[check_torch(f"{names['MAJOR']}.{names['MINOR']}")] = str(folder)
     return {".".join(map(str, minor)): found[minor] for minor in sorted(found)}
 
 
+def required_torch_headers() -> dict[str, str]:
+    """The same, at least one."""
+    return torch_headers() or give_up(
+        "torch is not installed where the build can see it: install torch first, "
+        f"then build with `{INSTALL}` (--no-build-isolation lets the build see it)."
+    )
+
+
 def torch_settings() -> dict[str, str]:
     """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a
     toolkit."""
-    if not (headers := torch_headers()):
-        torch_version()
     installed = installed_torch()
     return {
-        "TORCHES": ";".join(f"{version}={folder}" for version, folder in headers.items()),
+        "TORCHES": ";".join(f"{version}={folder}" for version, folder in required_torch_headers().items()),
         "TORCH": str(installed or ""),
         "TORCH_CUDA": (runpy.run_path(str(installed / "version.py"))["cuda"] if installed else "") or "",
     }
@@ -212,7 +210,7 @@ class CMakeBuild(build_ext):
         settings = {
             "PACKAGE_VERSION": self.distribution.get_version(),
             "PYTHON_INCLUDE_DIR": check_python(),
-            "PYTHON_MODULE_SUFFIX": sysconfig.get_config_var("EXT_SUFFIX"),
+            "PYTHON_MODULE_SUFFIX": SUFFIX,
             "PYTHON_PACKAGES": sysconfig.get_path("purelib"),
             **{f"HEADERS_{abi}": folder for abi, folder in headers.items()},
             **torch_settings(),
@@ -240,15 +238,15 @@ class CMakeBuild(build_ext):
         for ext in self.extensions:
             built = Path(self.build_lib, *ext.name.split(".")[:-1])
             source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
-            for old in source.glob(f"_C*{sysconfig.get_config_var('EXT_SUFFIX')}"):
+            for old in source.glob(f"_C*{SUFFIX}"):
                 old.unlink()
             for name in (*map(extension_file, torch_headers()), BUILD_INFO, *LIBRARIES):
                 replace_file(built / name, source / name)
 
 
 def extension_file(torch: str) -> str:
-    """Its name for a minor version of torch; mpi_backend/extension.py looks for it."""
-    return f"_C.torch{torch}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    """Its name for a minor version of torch; mpi_backend/build_info.py looks for it."""
+    return f"_C.torch{torch}{SUFFIX}"
 
 
 def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
@@ -300,7 +298,7 @@ class CheckedDistInfo(dist_info):
     first."""
 
     def run(self) -> None:
-        torch_version()
+        required_torch_headers()
         super().run()
 
 

@@ -28,7 +28,7 @@ class RemoteFile(io.RawIOBase):
         self._url, self._position, self._blocks = url, 0, dict[int, bytes]()
         with self._request(0, 0) as response:
             if response.status != 206:
-                raise SystemExit("the index does not answer range requests: install that torch to check it")
+                raise SystemExit(f"{url}: its host does not answer range requests, as these headers need")
             self._size = int(response.headers["Content-Range"].rpartition("/")[2])
 
     def _request(self, first: int, last: int):

@@ -19,7 +19,7 @@ import torch_headers
 ROOT = Path(__file__).resolve().parents[1]
 DIST, BUILT = ROOT / "dist", ROOT / "build" / "wheel"
 # Of torch, which is there already; nothing is linked with an MPI.
-EXCLUDED = ("libtorch_python.so", "libtorch_cpu.so", "libtorch.so", "libc10.so")
+EXCLUDED = ("libtorch_python.so", "libtorch_cpu.so", "libc10.so")
 
 
 def commit_date() -> str | None:

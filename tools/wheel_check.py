@@ -43,7 +43,7 @@ def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
     bin = readme.environment_with_torch(folder / "env")
     install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel]
     subprocess.run(install, check=True, cwd=folder)
-    plain = {"PATH": str(bin), **variables(folder)}
+    plain = variables(bin, folder)
     for library in mpi.LIBRARIES.values():
         mpi.install(library)
         # The launcher says which, but where an MPI has two libraries.
@@ -62,24 +62,32 @@ def with_torch(version: str, wheel: Path, folder: Path) -> str:
     bin = folder / "env" / "bin"
     install = [bin / "python", "-m", "pip", "install", "--quiet", f"torch=={version}", wheel, "mpich"]
     subprocess.run(install, check=True, cwd=folder, env={**os.environ, "PIP_CONSTRAINT": os.devnull})
-    plain = {"PATH": f"{bin}:/usr/bin:/bin", "LD_BIND_NOW": "1", **variables(folder)}
+    plain = {**variables(bin, folder), "LD_BIND_NOW": "1"}
     return f"| {version} | {run([bin / 'mpi-gdr', 'run', '-n', '2', *TEST], folder, plain)} |"
 
 
-def variables(home: Path) -> dict[str, str]:
-    return {"HOME": str(home), "OMP_NUM_THREADS": "1", "LANG": os.environ.get("LANG", "C")}
+def variables(bin: Path, home: Path) -> dict[str, str]:
+    """All that a rank gets."""
+    return {
+        "PATH": str(bin),
+        "HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+        "LANG": os.environ.get("LANG", "C"),
+    }
 
 
 def main() -> int:
     """Prints the tables."""
     wheel = readme.wheel_in(readme.ROOT / "dist")
-    failed = False
+    versions, failed = sys.argv[1:], False
     with tempfile.TemporaryDirectory() as name:
         print("| MPI | its launcher | torchrun |\n|---|---|---|")
         for row in on_each_mpi(wheel, Path(name)):
             print(row, flush=True)
             failed |= "FAILED" in row
-    for version in sys.argv[1:]:
+    if versions:
+        print("\n| torch | |\n|---|---|")
+    for version in versions:
         with tempfile.TemporaryDirectory() as name:
             row = with_torch(version, wheel, Path(name))
         print(row, flush=True)

@@ -120,6 +120,7 @@ PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions opt
   std::atexit([] { exit_server->finish_at_exit(); });
   quiet_thread("mpigdr-pmi", [server] {
     server->launcher_ >= 0 ? server->pass_on() : server->serve();
+    ::shutdown(server->server_, SHUT_RDWR);  // the library must not wait for an answer
   }).detach();
   return *server;
 }
@@ -200,7 +201,6 @@ void PmiServer::pass_on() {
     for (const int from : {0, 1})
       if (both && ready[from].revents) both = pass(from);
   }
-  ::shutdown(server_, SHUT_RDWR);  // the library must not wait for an answer
 }
 
 std::string PmiServer::answer(const std::string& line) {

@@ -2,10 +2,10 @@
 programs of a few lines."""
 
 import os
-import pathlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,8 +32,7 @@ def test_without_torch(build, monkeypatch):
         raise build.importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(build.importlib.metadata, "version", missing)
-    assert "pip install --no-build-isolation ." in sentence(build.torch_version)
-    monkeypatch.setattr(build.importlib.util, "find_spec", lambda name: None)
+    assert "pip install --no-build-isolation ." in sentence(build.required_torch_headers)
     assert build.requirements() == ["torch"]
 
 
@@ -58,7 +57,7 @@ def test_metadata_without_torch_stops_before_pip_would_download_one(tmp_path):
 
 def test_old_torch(build, monkeypatch):
     monkeypatch.setattr(build.importlib.metadata, "version", lambda name: "2.4.1+cu121")
-    assert "torch 2.4.1+cu121 is too old" in sentence(build.torch_version)
+    assert "torch 2.4.1+cu121 is too old" in sentence(build.requirements)
 
 
 def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp_path):
@@ -82,6 +81,13 @@ def test_the_wheel_asks_for_the_torches_it_was_built_for(build, monkeypatch, tmp
     asked()
     (minor,) = build.torch_headers()
     assert build.importlib.metadata.version("torch").startswith(minor)
+
+    def missing(name):
+        raise build.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(build.importlib.metadata, "version", missing)
+    asked(folders[0])  # no torch is needed beside its headers
+    assert list(build.required_torch_headers()) == ["2.13"]
 
 
 def test_without_mpi(build, monkeypatch, tmp_path):
@@ -176,7 +182,7 @@ def test_the_core_has_its_variables_alone():
     """An inline variable of a header is one more in each library whose symbols are hidden."""
     package = ROOT / "mpi_backend"
 
-    def variables(file: pathlib.Path) -> set[str]:
+    def variables(file: Path) -> set[str]:
         command = ["nm", "-C", "--defined-only", file]
         symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpigdr::.*)$", symbols, re.MULTILINE)
@@ -308,7 +314,7 @@ def test_the_metadata_names_licence_authors_and_a_readme_without_relative_links(
         assert line in head.splitlines()
     assert readme.startswith("# mpi-gdr")
     assert re.findall(r"\]\((?!https?:)", readme) == []
-    assert "(`docs/install.md`)" in readme
+    assert "Installing (`docs/install.md`)" in readme
 
 
 def test_the_commit_of_a_checkout(build, monkeypatch, tmp_path):

@@ -200,6 +200,15 @@ TEST(a_command_fits_what_the_launcher_reads) {
   CHECK(::recv(fd, &answer, 1, 0) <= 0);
 }
 
+TEST(a_pmi_server_that_stops_leaves_nobody_waiting) {
+  MemoryStore store;
+  static PmiServer& stopped = server(store, 0, 1, "z");  // for the leak checker, as above
+  const std::string endless(70000, 'x');
+  ::send(stopped.client_fd(), endless.data(), endless.size(), MSG_NOSIGNAL);  // fails once it has stopped
+  char answer;
+  CHECK(::recv(stopped.client_fd(), &answer, 1, 0) <= 0);
+}
+
 TEST(pmi_barrier_after_init_outlives_peers_and_store) {
   MemoryStore store;
   PmiServer& zero = server(store, 0, 2, "y");

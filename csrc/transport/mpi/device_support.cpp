@@ -18,7 +18,7 @@ namespace {
 
 template <typename F>
 F symbol(const char* name) {
-  return reinterpret_cast<F>(::dlsym(state().library, name));
+  return reinterpret_cast<F>(::dlsym(state().handle, name));
 }
 
 // MPI 4.1, section 12.4.3: the kinds of memory that the library was started for: "mpi,system,cuda:device".

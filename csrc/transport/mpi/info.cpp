@@ -120,7 +120,7 @@ MpiNetwork& network() {
 }
 
 extern "C" __attribute__((visibility("default"))) Library* mpi_gdr_mpi_library(void* mpi) {
-  state().library = mpi;
+  state().handle = mpi;
   return &network();
 }
 

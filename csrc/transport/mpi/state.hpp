@@ -18,7 +18,7 @@
 namespace mpigdr::mpi {
 
 struct State {
-  void* library = nullptr;  // dlopen's handle of the MPI
+  void* handle = nullptr;  // dlopen's, of the MPI
   MPI_Comm base = MPI_COMM_NULL;
   int rank = -1, size = -1;  // also before there are members
   mutable std::mutex members_mutex;
