@@ -50,14 +50,18 @@ def register() -> None:
 
 
 def _prepare() -> None:
-    from . import gpu_share, hardware_queues, launchers, master_address
+    from . import gpu_share, hardware_queues, launchers, master_address, stand_in
 
     launchers.fill_environment(os.environ)
     hardware_queues.settle(os.environ)
     master_address.offer(os.environ)
     _wrap_env_rendezvous()
     _accept_other_spellings()
-    if (problem := gpu_share.settle_or_remember(os.environ)) is not None:
+    problems = (
+        gpu_share.settle_or_remember(os.environ),
+        stand_in.settle_or_remember(_torch_minor(), _create),
+    )
+    for problem in filter(None, problems):
         warnings.warn(f"mpi-gdr: {problem}", stacklevel=4)  # init_process_group raises it
 
 
@@ -131,10 +135,11 @@ def _wrap_env_rendezvous() -> None:
         return
 
     def env_rendezvous(url: str, *args: Any, **kwargs: Any) -> Iterator[Met]:
-        from . import descriptors, gpu_share
+        from . import descriptors, gpu_share, stand_in
         from .rendezvous import env_handler
 
         gpu_share.check()
+        stand_in.check()
         descriptors.prepare(os.environ)
         return env_handler(original, url, *args, **kwargs)
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from . import gpu_share
+from . import gpu_share, stand_in
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +46,8 @@ def checked_options(pg_options: object) -> Options | None:
 
     if pg_options is None or isinstance(pg_options, _C.Options):
         return pg_options
-    if type(pg_options) is Backend.Options:  # what generic code passes to set nothing but the timeout
+    # What generic code passes to set nothing but the timeout.
+    if type(pg_options) is Backend.Options or stand_in.is_gloos(pg_options):
         options = _C.Options()
         options._timeout = cast(Backend.Options, pg_options)._timeout
         return options

@@ -1,14 +1,18 @@
 """Rules for all tests: what runs on several ranks and is not collected here, and what begins first."""
 
+import importlib.metadata
 import os
 
 import pytest
 from support import processes, warm
 
 # What a job's ranks run stands in ranks/, beside the test that starts the jobs (support/spmd.py).
+torch_version = tuple(map(int, importlib.metadata.version("torch").split(".")[:2]))
 collect_ignore_glob = [] if "SPMD_REPORTS" in os.environ else ["*/ranks"]
 # tests/mpi is run by `make test-mpi MPI=name`, once per MPI.
 collect_ignore = [] if "TEST_MPI" in os.environ else ["mpi"]
+# tests/newer_torch by `make wheel-check ARGS=2.15.0`, too.
+collect_ignore += [] if torch_version >= (2, 14) else ["newer_torch"]
 # tests/slurm by `make slurm`, which is a stage of its own in CI.
 collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
 # tests/clients by `make test-clients`, which installs what it needs.

@@ -22,18 +22,25 @@ import mpi
 import readme
 
 SECONDS = 120  # a self-test
+TESTS = readme.ROOT / "tests" / "newer_torch"
 TEST = ["-m", "mpi_backend", "selftest", "--quick"]
 
 
-def run(command: list[str | Path], folder: Path, variables: dict[str, str]) -> str:
+def run(
+    command: list[str | Path],
+    folder: Path,
+    variables: dict[str, str],
+    closing: str = r"passed, (\d+) cases on 2 ranks",
+    unit: str = "cases",
+) -> str:
     """What the table says: the number of cases, or how it failed (and all output, on standard error)."""
     result = subprocess.run(
         command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=SECONDS,
     )  # fmt: skip
-    passed = re.search(r"passed, (\d+) cases on 2 ranks", result.stdout)
+    passed = re.search(closing, result.stdout)
     if result.returncode == 0 and passed:
-        return f"{passed[1]} cases"
+        return f"{passed[1]} {unit}"
     print(result.stdout, result.stderr, file=sys.stderr)
     return f"FAILED, status {result.returncode}"
 
@@ -57,13 +64,17 @@ def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
 
 
 def with_torch(version: str, wheel: Path, folder: Path) -> str:
-    """Its row. All symbols are looked up when the extension is loaded."""
+    """Its row: the self-test, all symbols looked up when the extension is loaded, and tests/newer_torch."""
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     bin = folder / "env" / "bin"
-    install = [bin / "python", "-m", "pip", "install", "--quiet", f"torch=={version}", wheel, "mpich"]
+    packages = [f"torch=={version}", wheel, "mpich", "mpi4py", "hypothesis", "pytest"]
+    install = [bin / "python", "-m", "pip", "install", "--quiet", *packages]
     subprocess.run(install, check=True, cwd=folder, env={**os.environ, "PIP_CONSTRAINT": os.devnull})
     plain = {**variables(bin, folder), "LD_BIND_NOW": "1"}
-    return f"| {version} | {run([bin / 'mpi-gdr', 'run', '-n', '2', *TEST], folder, plain)} |"
+    cases = run([bin / "mpi-gdr", "run", "-n", "2", *TEST], folder, plain)
+    newer = [bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
+    features = "has none" if version < "2.14" else run(newer, folder, plain, r"(\d+) passed in", "tests")
+    return f"| {version} | {cases} | {features} |"
 
 
 def variables(bin: Path, home: Path) -> dict[str, str]:
@@ -86,7 +97,7 @@ def main() -> int:
             print(row, flush=True)
             failed |= "FAILED" in row
     if versions:
-        print("\n| torch | |\n|---|---|")
+        print("\n| torch | self-test | tests/newer_torch |\n|---|---|---|")
     for version in versions:
         with tempfile.TemporaryDirectory() as name:
             row = with_torch(version, wheel, Path(name))

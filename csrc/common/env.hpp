@@ -35,6 +35,7 @@ class Env {
   std::string secret;                                // = MPI_GDR_SECRET: 32 bytes, or ""; never shown
   std::string mpi_library;                           // MPI_GDR_MPI_LIBRARY; read by the Python side
   std::string master_addr;                           // MPI_GDR_MASTER_ADDR; read by the Python side
+  bool as_gloo = false;                              // MPI_GDR_AS; read by the Python side
   int ranks_per_gpu = 0;                             // MPI_GDR_RANKS_PER_GPU; read by the Python side
   std::string algorithm[kCollectiveCount];           // = MPI_GDR_<COLLECTIVE>_ALGO
   std::string select;                                // = MPI_GDR_SELECT

@@ -38,6 +38,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
   if (!operation.try_finish(std::move(error), now, callbacks)) return false;
   observers_.each(operation.numbers,
                   [&](Observer& o, const auto& number) { o.settled(operation, number, now, failed); });
+  if (operation.on_ended) operation.on_ended(operation);
   if (failed) operation.release_device();  // also where no pass will ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);

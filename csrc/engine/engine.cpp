@@ -69,6 +69,11 @@ bool Engine::try_pass(Releases releases, const Operation* awaited, Doorbell* bel
   return moved;
 }
 
+void Engine::later(std::function<void()> callback) {
+  Completer::Callbacks callbacks{std::move(callback)};
+  completer_.push(callbacks);
+}
+
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
   if (ended.empty()) return;
   // That may take the GIL, which another thread may hold for long.

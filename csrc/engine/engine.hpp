@@ -74,6 +74,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // a failed group the transport is leaked: peers may still write to memory it knows.
   void close(GroupState& group);
 
+  // Runs this on a completer thread, which may take the GIL and may block.
+  void later(std::function<void()> callback);
+
   // Until nothing is outstanding in the background, for so long at most. Does not touch the transport.
   void settle(std::chrono::milliseconds patience) const;
 

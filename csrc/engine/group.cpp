@@ -249,6 +249,7 @@ OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, 
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
+  operation->on_ended = std::move(options.on_ended);
   return operation;
 }
 
@@ -285,7 +286,7 @@ void Group::capture(const std::vector<Call>& calls, const std::string& name, con
   std::lock_guard lock(issue_mutex_);
   check_open(name);
   const ProgramFactory::Captured captured = programs_.make_captured(calls, name, target);
-  if (captured.waits) this->on_failure(std::move(on_failure));
+  if (captured.waits) this->on_failure(FailureOf::Replays, std::move(on_failure));
   check_open(name);  // whoever fails it from now on finds the callback
   programs_.record(captured, target);
 }

@@ -37,6 +37,8 @@ struct IssueOptions : Description {
   OperationPtr join;
   // Told of the end of the operation, good or bad, by a completer thread.
   std::function<void(const Operation&)> on_finished;
+  // The same by whatever thread ends it, at once: it must be short and not throw.
+  std::function<void(const Operation&)> on_ended;
 };
 
 class Group : public GroupState {

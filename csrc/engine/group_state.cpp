@@ -33,7 +33,7 @@ GroupState::~GroupState() {
 }
 
 void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused, Others others) noexcept {
-  std::function<void()> told;
+  std::array<std::function<void()>, 2> told;
   {
     std::lock_guard lock(failure_mutex_);
     if (refused && notified_node_) notified_node_->tell_refused();
@@ -49,7 +49,8 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     if (notified_node_) notified_node_->tell_failed();
     told.swap(on_failure_);
   }
-  if (told) told();
+  for (const auto& callback : told)
+    if (callback) callback();
   if (others == Others::Unaware && options_.on_failed) options_.on_failed(*this, failure());
 }
 
@@ -69,9 +70,9 @@ void GroupState::tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node) {
   notified_node_ = std::move(node);
 }
 
-void GroupState::on_failure(std::function<void()> callback) {
+void GroupState::on_failure(FailureOf what, std::function<void()> callback) {
   std::lock_guard lock(failure_mutex_);
-  if (!failed()) on_failure_ = std::move(callback);
+  if (!failed()) on_failure_[static_cast<std::size_t>(what)] = std::move(callback);
 }
 
 void GroupState::depart(Departure departure) {

@@ -117,6 +117,10 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   ErrorCode failure_code() const;  // after failed()
+  // Called once, by whoever notes the failure; not if the group has failed already. Must not throw, nor wait.
+  // Replaces the one before for the same.
+  enum class FailureOf { Replays, Hooks };
+  void on_failure(FailureOf what, std::function<void()> callback);
   void depart(Departure departure);
 
   // Collectives issued so far on a channel.
@@ -153,9 +157,6 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   // Devices that hear of a failure of the group; null: none.
   void tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node);
-  // Called once, by whoever notes the failure; not if the group has failed already. Replaces the one before.
-  void on_failure(std::function<void()> callback);
-
   const GroupOptions options_;
   std::unique_ptr<Transport> transport_;
   const int rank_, size_, max_tag_;
@@ -177,7 +178,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // all up to departures_
   std::shared_ptr<const ipc::DeviceNode> notified_node_;
-  std::function<void()> on_failure_;
+  std::array<std::function<void()>, 2> on_failure_;  // by FailureOf
   std::string failure_;
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;

@@ -72,6 +72,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // Sets every flag that the device waits for, so that its queues drain: DeviceProgram::release_device(), of
   // all parts. The operation has failed.
   bool release_device() const noexcept { return !release_device_ || release_device_(); }
+  // Whom Endings tells; before the operation is submitted. Empty: nobody.
+  std::function<void(const Operation&)> on_ended;
   // How; before the operation is submitted.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
   // Lets go of the caller's buffers. Only after finished(); idempotent. Never on the progress thread: it may

@@ -55,6 +55,8 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
   options.detail = std::move(call.detail);
   options.channel = call.accelerator ? Channel::Accelerator : Channel::Collective;
   if (call.timeout > std::chrono::milliseconds::zero()) options.timeout = call.timeout;
+  if (extensions_.any())
+    options.timeout = bounded(options.timeout.value_or(group_->timeout()) + extensions_.sum());
   if (call.streams) {
     result->keep(std::move(call.held));
     options.keepalive =
@@ -77,8 +79,21 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
       expected->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
                                                       op.finished_at(), op.finished_at() - op.started_at()));
     };
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
+  if (ended_hooks_->any())
+    options.on_ended = [hooks = ended_hooks_, key = work.getCompletionKey(),
+                        timed = timed_.load(std::memory_order_relaxed)](const Operation& op) {
+      if (op.error()) return;
+      c10d::CompletionHookArgs args{key, std::nullopt};
+      if (timed)
+        args.duration_ms =
+            std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
+      hooks->call(args);
+    };
+#endif
   if (call.on_accelerator() && !call.is_message()) share_devices(call);
   OperationPtr operation = hand_over(call, options, result);
+  if (extensions_.any()) extensions_.issued(operation);
   if (accelerator) {
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {
@@ -119,6 +134,21 @@ void MpiBackend::wait_for_accelerator() {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
+}
+
+void MpiBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
+  extensions_.add(bounded(timeout));
+}
+
+void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
+  abort_hooks_->add(id, std::move(hook));
+  group_->on_failure(GroupState::FailureOf::Hooks, [engine = &group_->engine(), hooks = abort_hooks_] {
+    try {
+      engine->later([hooks] { hooks->call(); });
+    } catch (const std::bad_alloc&) {
+      // As one without hooks.
+    }
+  });
 }
 
 MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) const {
@@ -292,6 +322,7 @@ bool MpiBackend::supportsTensorAlloc(c10::DeviceIndex device) {
 void MpiBackend::abort() {
   // Also while shutdown() waits for what is outstanding: it then has nothing more to wait for.
   with_torch_errors([&] {
+    abort_hooks_->call();
     if (group_->outstanding() > 0) this_job().note_failure("a group was aborted with operations under way");
     group_->engine().abort(*group_, "the group was aborted by the user");
     this_job().group_aborted(*group_);

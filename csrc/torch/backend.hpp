@@ -15,6 +15,7 @@
 
 #include "torch/completion_hooks.hpp"
 #include "torch/errors.hpp"
+#include "torch/hooks.hpp"
 #include "torch/profile.hpp"
 #include "torch/tensor_call.hpp"
 #include "torch/this_job.hpp"
@@ -99,6 +100,24 @@ class MpiBackend : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   // Devices with an index are accelerators; the CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
+
+  // Virtuals of torch 2.14 and 2.15, which older releases have not: `override` would not compile there. That
+  // each is one where it should be, tests/install/newer_torch.py shows.
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
+  // Hooks are called, on a completer thread, when the group fails or is aborted.
+  bool supportsAbortHooks() const { return true; }
+  void registerAbortHook(int64_t id, std::function<void()> hook);
+  void unregisterAbortHook(int64_t id) { abort_hooks_->remove(id); }
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
+  bool supportsCompletionHooks() const override { return true; }
+  // Called by whatever thread ends an operation well, see Hooks.hpp of torch.
+  void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override {
+    ended_hooks_->add(id, std::move(hook));
+  }
+  void unregisterCompletionHook(int64_t id) override { ended_hooks_->remove(id); }
+#endif
 
   c10d::ErrorType getError() override;
   // Ends running operations with an error; never needs MPI. Any thread.
@@ -190,6 +209,12 @@ class MpiBackend : public c10d::Backend {
   };
   const std::shared_ptr<CompletionHooks> hooks_ = std::make_shared<CompletionHooks>();
   std::atomic<bool> timed_{false};
+  const std::shared_ptr<Hooks<>> abort_hooks_ = std::make_shared<Hooks<>>();
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
+  const std::shared_ptr<Hooks<c10d::CompletionHookArgs>> ended_hooks_ =
+      std::make_shared<Hooks<c10d::CompletionHookArgs>>();
+#endif
+  TimeoutExtensions extensions_;
 
   Devices devices_;  // by what serves them
   std::mutex sharing_mutex_;

@@ -45,11 +45,17 @@ void check_to_itself(const CollectiveSpec& spec, const char* what) {
          " bytes and receives ", spec.recv_counts[spec.rank], " from itself, expected equal ones");
 }
 
+// Of what holds the inputs of all ranks.
+void check_output(const at::Tensor& output, const at::Tensor& input, int size, const char* what,
+                  const char* output_name, const char* input_name) {
+  check_strided(output, what, output_name);
+  check_strided(input, what, input_name);
+  check_same_dtype(output, input, what, output_name, input_name);
+  check_numel(output, input.numel() * size, what, output_name, "the input's, once per rank");
+}
+
 void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int rank, int size) {
-  check_strided(output, call.name, "output");
-  check_strided(input, call.name, "input");
-  check_same_dtype(output, input, call.name, "output", "input");
-  check_numel(output, input.numel() * size, call.name, "output", "the input's, once per rank");
+  check_output(output, input, size, call.name, "output", "input");
   CollectiveSpec spec{Collective::AllGather, rank, size};
   spec.count = byte_count(input);
   call.inputs.push_back(input);
@@ -212,6 +218,23 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
   });
 }
 
+MpiBackend::WorkPtr MpiBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                                   const c10d::GatherOptions& opts) {
+  return collective("gather_single", OpType::GATHER, opts, [&](TensorCall& call) {
+    check_strided(input, call.name, "tensor");
+    check_root(opts.rootRank, size_, call.name);
+    CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
+    spec.count = byte_count(input);
+    show(call.detail, input);
+    call.inputs = {input};
+    if (rank_ != opts.rootRank) return call.add(spec, call.readable(input), nullptr);
+    check_output(output, input, size_, call.name, "gather_tensor", "tensor");
+    call.outputs = {output};
+    const void* in = call.readable(apart(input, output, spec.count * rank_));
+    call.add(spec, in, call.writable(output, false));
+  });
+}
+
 MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                         const c10d::ScatterOptions& opts) {
   return collective("scatter", OpType::SCATTER, opts, [&](TensorCall& call) {
@@ -244,6 +267,32 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
     wait_for_accelerator();  // as NCCL's; torch does not say which device is meant
     call.add(CollectiveSpec{Collective::Barrier, rank_, size_}, nullptr, nullptr);
   });
+}
+
+// Rank 0 waits for a message of each other rank and then answers: at its deadline the ranks it still waits
+// for are those that have not called, all of them whatever `wait_all_ranks`. The others wait for the answer
+// twice as long, to hear that from rank 0.
+void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
+  const bool given = opts.timeout > std::chrono::milliseconds::zero();
+  const std::chrono::milliseconds patience = bounded(given ? opts.timeout : bounded(group_->timeout()));
+  at::Tensor bytes = at::zeros({size_}, at::kByte);
+  const auto exchange = [&](bool send, std::chrono::milliseconds timeout) {
+    with_torch_errors([&] {
+      const OpType type = send ? OpType::SEND : OpType::RECV;
+      TensorCall call(&devices_, "monitored_barrier", type, false, timeout);
+      for (int peer = rank_ == 0 ? 1 : 0; peer < (rank_ == 0 ? size_ : 1); ++peer) {
+        MessageCall message;
+        message.send = send;
+        message.peer = peer;
+        message.tag = group_->max_tag();
+        call.add_message(message, bytes.narrow(0, peer, 1));
+      }
+      run(std::move(call));
+    });
+  };
+  if (size_ == 1) return;
+  exchange(rank_ != 0, patience);
+  exchange(rank_ == 0, 2 * patience);
 }
 
 }  // namespace mpigdr::torch_binding

@@ -1,9 +1,13 @@
 // Timeouts as torch and Python give them, in the range that the engine counts in.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <mutex>
+#include <utility>
+#include <vector>
 
-#include "common/error.hpp"
+#include "engine/operation.hpp"
 
 namespace mpigdr::torch_binding {
 
@@ -31,5 +35,36 @@ std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeo
          " s, expected 1 ms or more");
   return checked;
 }
+
+// Of torch's addEphemeralTimeout: each extension is for all operations from the next one on, until that one
+// has ended. Thread-safe.
+class TimeoutExtensions {
+ public:
+  void add(std::chrono::milliseconds more) {
+    std::lock_guard lock(mutex_);
+    extensions_.emplace_back(more, nullptr);
+    any_.store(true, std::memory_order_relaxed);
+  }
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+  // For the operation that is issued next.
+  std::chrono::milliseconds sum() {
+    std::lock_guard lock(mutex_);
+    std::erase_if(extensions_, [](const auto& e) { return e.second && e.second->finished(); });
+    any_.store(!extensions_.empty(), std::memory_order_relaxed);
+    std::chrono::milliseconds sum{0};
+    for (const auto& [more, first] : extensions_) sum = bounded(sum + more);
+    return sum;
+  }
+  void issued(const OperationPtr& operation) {
+    std::lock_guard lock(mutex_);
+    for (auto& [more, first] : extensions_)
+      if (!first) first = operation;
+  }
+
+ private:
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::vector<std::pair<std::chrono::milliseconds, OperationPtr>> extensions_;  // null: not issued yet
+};
 
 }  // namespace mpigdr::torch_binding

@@ -27,6 +27,11 @@ class WithoutGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
+uint64_t next_completion_key() {
+  static std::atomic<uint64_t> last{0};
+  return 1 + last.fetch_add(1, std::memory_order_relaxed);
+}
+
 }  // namespace
 
 // The base class is given no title: it would make a record function of its own for each Work, observed or
@@ -37,6 +42,7 @@ MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Te
       engine_(engine),
       span_(std::move(span)),
       timed_(timed),
+      completion_key_(next_completion_key()),
       outputs_(std::move(outputs)) {}
 
 void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
@@ -96,6 +102,7 @@ void MpiWork::settle() {
 }
 
 bool MpiWork::isCompleted() {
+  if (!operation_) return false;  // torch 2.15 asks inside a coalescing block, too
   if (Operation& op = operation("is_completed"); !op.finished()) {
     engine_.expect(op);  // a caller that asks does not wait
     return false;

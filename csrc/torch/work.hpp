@@ -59,6 +59,8 @@ class MpiWork : public c10d::Work {
   // group's timing was enabled before the call.
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
+  // No other Work's. A virtual of torch 2.15, and none before.
+  uint64_t getCompletionKey() const { return completion_key_; }
 
  private:
   Operation& operation(const char* what) const;
@@ -76,6 +78,7 @@ class MpiWork : public c10d::Work {
   Engine& engine_;
   const std::shared_ptr<ProfiledSpan> span_;
   const bool timed_;
+  const uint64_t completion_key_;
   OperationPtr operation_;
   std::shared_ptr<StreamResult> result_;
   std::mutex settle_mutex_;  // epilogues_, and setting Operation::settled

@@ -1,0 +1,57 @@
+// Functions that torch registers by a number of its own, and may take back (torch 2.14 and newer).
+//
+// Threads: all members from any thread, with the GIL or without. No lock is held while a hook runs or is
+// copied or destroyed, for which one of Python's takes the GIL; so one that has just been removed may still
+// be running.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "common/log.hpp"
+
+namespace mpigdr::torch_binding {
+
+template <typename... Arguments>
+class Hooks {
+ public:
+  using Hook = std::function<void(Arguments...)>;
+
+  void add(std::int64_t id, Hook hook) { replace(id, std::make_shared<const Hook>(std::move(hook))); }
+  void remove(std::int64_t id) { replace(id, nullptr); }
+  bool any() const { return any_.load(std::memory_order_acquire); }
+
+  // In the order of their numbers. What a hook throws is logged.
+  void call(const Arguments&... arguments) const noexcept {
+    try {
+      std::unique_lock lock(mutex_);
+      const auto hooks = hooks_;
+      lock.unlock();
+      for (const auto& [id, hook] : hooks) (*hook)(arguments...);
+    } catch (const std::exception& error) {
+      log(LogLevel::Warn, "COLL", "a hook of torch's threw: ", error.what());
+    }
+  }
+
+ private:
+  // Null: it goes.
+  void replace(std::int64_t id, std::shared_ptr<const Hook> hook) {
+    std::unique_lock lock(mutex_);
+    hooks_[id].swap(hook);
+    if (!hooks_[id]) hooks_.erase(id);
+    any_.store(!hooks_.empty(), std::memory_order_release);
+    lock.unlock();  // before the one that was there is destroyed
+  }
+
+  mutable std::mutex mutex_;  // hooks_, and writing any_
+  std::map<std::int64_t, std::shared_ptr<const Hook>> hooks_;
+  std::atomic<bool> any_{false};
+};
+
+}  // namespace mpigdr::torch_binding

@@ -1,0 +1,71 @@
+"""MPI_GDR_AS=gloo: programs that name "gloo" in their sources run on this backend.
+
+From torch 2.14 on its own backends are registered as any other, so that a later registration replaces them.
+It happens at `import torch`: torch never asks an entry point for a name that it knows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Backend
+
+VARIABLE = "MPI_GDR_AS"
+OLDEST_TORCH = (2, 14)
+
+# Why it could not be. `import torch` must not fail, so init_process_group says it.
+_problem: str | None = None
+
+
+def settle_or_remember(torch: tuple[int, int], create: Callable[..., Backend]) -> str | None:
+    """For `import torch`: registers `create` as what VARIABLE names. Returns what is wrong, once, and keeps
+    it for `check`."""
+    global _problem
+    name = os.environ.get(VARIABLE, "").lower()
+    if not name or _problem is not None:
+        return None
+    if name != "gloo":
+        _problem = f"{VARIABLE}={name}, expected gloo"
+    elif torch < OLDEST_TORCH:
+        _problem = (
+            f"{VARIABLE}=gloo needs torch {'.'.join(map(str, OLDEST_TORCH))} or newer, this is torch "
+            f"{'.'.join(map(str, torch))}: let the program name the backend mpi-gdr, or unset the variable"
+        )
+    else:
+        _replace_gloo(create)
+    return _problem
+
+
+def _replace_gloo(create: Callable[..., Backend]) -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    backend = dist.Backend
+    backend.register_backend(
+        backend.GLOO,
+        create,
+        extended_api=True,
+        devices=backend.backend_capability[backend.GLOO],
+        _backend_type=dist.ProcessGroup.BackendType.GLOO,
+    )
+    # torch 2.15 attaches its flight recorder to all but those that feed it themselves.
+    getattr(dist.distributed_c10d, "_FR_SELF_RECORDING_BACKENDS", set()).discard(backend.GLOO)
+
+
+def is_gloos(pg_options: object) -> bool:
+    """Whether these are options of Gloo where this backend stands in for it: of them the timeout is ours."""
+    if os.environ.get(VARIABLE, "").lower() != "gloo":
+        return False
+    import torch.distributed as dist
+
+    return dist.is_gloo_available() and isinstance(pg_options, dist.ProcessGroupGloo._Options)
+
+
+def check() -> None:
+    """Raises RuntimeError where `import torch` could not do what VARIABLE asks for."""
+    if _problem is not None:
+        raise RuntimeError(f"mpi-gdr: {_problem}")

@@ -1,0 +1,34 @@
+"""torch 2.15 attaches its flight recorder to the groups of every backend."""
+
+import datetime
+import json
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+BACKEND = "mpi-gdr"
+
+
+def states(group):
+    text = torch._C._distributed_c10d._dump_fr_trace_json(backend=BACKEND)
+    entries = json.loads(text)["entries"]
+    return [entry["state"] for entry in entries if entry["process_group"][0] == group.group_name]
+
+
+def test_it_sees_what_has_ended_and_what_has_not(rank):
+    group = dist.new_group(timeout=datetime.timedelta(seconds=2))
+    dist.all_reduce(torch.ones(4), group=group)
+    dist.broadcast(torch.ones(4), 0, group=group, async_op=True).wait()
+    end = time.monotonic() + 10
+    while states(group) != ["completed"] * 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert states(group) == ["completed"] * 2
+    if rank == 1:
+        time.sleep(3)
+    else:
+        with pytest.raises(dist.DistBackendError):
+            dist.all_reduce(torch.ones(4), group=group)
+        assert states(group)[2] == "scheduled"
+    dist.distributed_c10d._abort_process_group(group)
