@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 import sys
-import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 
@@ -74,11 +73,6 @@ def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
             f"{what} draws with matplotlib, which is not installed: pip install matplotlib, or this package "
             "with its extra, `mpi-gdr[bench]`"
         )
-
-
-def quiet_renamed_calls() -> None:
-    """torch 2.13 warns about calls that all releases have under these names only."""
-    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
 
 
 def settle_local_address(env: MutableMapping[str, str]) -> None:

@@ -147,7 +147,6 @@ def initialize(backend: str, timeout_seconds: int) -> tuple[int, int]:
     """torch.distributed's default group: (rank, size)."""
     import torch.distributed as dist
 
-    rank_command.quiet_renamed_calls()
     if backend == "fake":
         from torch.testing._internal.distributed.fake_pg import FakeStore
 

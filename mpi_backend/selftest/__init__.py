@@ -95,7 +95,6 @@ def run_rank(options: argparse.Namespace) -> int:
     if device.type != "cpu" and not torch.get_device_module(device).is_available():
         print(f"mpi-gdr selftest: --device {options.device}: torch sees no such device here", file=sys.stderr)
         return 2
-    rank_command.quiet_renamed_calls()
     patience = timedelta(seconds=options.timeout)
     dist.init_process_group("mpi-gdr", timeout=patience)
     if device.type != "cpu":  # the backend has selected one for this rank

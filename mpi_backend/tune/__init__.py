@@ -210,7 +210,6 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
     if chosen:
         print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
         return 2
-    rank_command.quiet_renamed_calls()
     dist.init_process_group("mpi-gdr")
     result = measure_job(options)
     first = dist.get_rank() == 0

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ..bench.options import REWRITE_BYTES
+from ..renamed import all_gather_single, reduce_scatter_single
 from ..reports import AlgorithmInfo
 from .table import JobResult, Point
 
@@ -234,16 +235,14 @@ def one_buffer(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[.
 def all_gather(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
     values = source(rank, count, dtype)
     block, whole = values.clone(), torch.zeros(count * ranks, dtype=dtype)
-    return Operation(
-        lambda group: dist.all_gather_into_tensor(whole, block, group), lambda: block.copy_(values)
-    )
+    return Operation(lambda group: all_gather_single(whole, block, group), lambda: block.copy_(values))
 
 
 def reduce_scatter(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
     values = source(rank, count * ranks, dtype)
     whole, block = values.clone(), torch.zeros(count, dtype=dtype)
     return Operation(
-        lambda group: dist.reduce_scatter_tensor(block, whole, group=group), lambda: whole.copy_(values)
+        lambda group: reduce_scatter_single(block, whole, group=group), lambda: whole.copy_(values)
     )
 
 

@@ -1,12 +1,14 @@
 """`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
 
 import json
+import runpy
 
 import pytest
 import torch
+import torch.distributed as dist
 from support.command import mpi_gdr
 
-from mpi_backend import rank_command, selftest
+from mpi_backend import rank_command, renamed, selftest
 from mpi_backend.extension import _C
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
@@ -33,6 +35,20 @@ def test_passes(n):
     # One rank has nobody to send to.
     assert all(row["cases"] > 0 for row in report["operations"] if n > 1 or row["operation"] != "send, recv")
     assert report["info"]["ranks"] == n and report["info"]["library"]
+    assert "Warning" not in result.stderr  # of a call that torch has renamed
+
+
+@pytest.mark.parametrize("has_new", [True, False])
+def test_a_renamed_collective_has_the_name_that_this_torch_knows(has_new, monkeypatch):
+    names = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+    for new, old in names.items():
+        monkeypatch.setattr(dist, old, old)
+        if has_new:
+            monkeypatch.setattr(dist, new, new, raising=False)
+        else:
+            monkeypatch.delattr(dist, new, raising=False)
+    found = runpy.run_path(renamed.__file__)
+    assert [found[new] for new in names] == list(names if has_new else names.values())
 
 
 def test_under_a_launcher():
@@ -69,6 +85,7 @@ def test_ranks_are_taken_out_of_the_command_line():
 
 # Wraps the calls of torch.distributed so that one rank gets one wrong element, then runs the self-test.
 SABOTAGE = """
+import functools
 import sys
 import torch
 import torch.distributed as dist
@@ -76,6 +93,7 @@ from mpi_backend import selftest
 
 def wrap(name, position):
     original = getattr(dist, name)
+    @functools.wraps(original)
     def call(*args, **kwargs):
         result = original(*args, **kwargs)
         target = args[position]
@@ -95,13 +113,14 @@ sys.exit(selftest.main(["--quick", "--json"]))
 def test_one_wrong_element_on_one_rank_fails(tmp_path):
     script = tmp_path / "sabotage.py"
     script.write_text(SABOTAGE)
+    gather, scatter = renamed.all_gather_single.__name__, renamed.reduce_scatter_single.__name__
     broken = {
         "all_reduce": "all_reduce",
         "broadcast": "broadcast",
         "all_gather": "all_gather",
-        "all_gather_into_tensor": "all_gather_into_tensor",
+        gather: gather,
         "reduce_scatter": "reduce_scatter",
-        "reduce_scatter_tensor": "reduce_scatter_tensor",
+        scatter: scatter,
         "all_to_all_single": "all_to_all_single",
         "recv": "send, recv",
     }
