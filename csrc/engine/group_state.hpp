@@ -117,6 +117,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   ErrorCode failure_code() const;  // after failed()
+  // The program has caught an exception of the failure.
+  bool failure_thrown() const { return failure_thrown_.load(std::memory_order_relaxed); }
+  void note_failure_thrown() { failure_thrown_.store(true, std::memory_order_relaxed); }
   void depart(Departure departure);
 
   // Collectives issued so far on a channel.
@@ -182,7 +185,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;
   std::atomic<bool> departed_{false};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, failure_thrown_{false};
   Windows windows_;
   Clock::duration slow_after_;  // with the progress role
 };
