@@ -1,14 +1,19 @@
 """`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
 
 import json
+import re
 import runpy
+import subprocess
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
-from support.command import mpi_gdr
+from support.command import mpi_gdr, on_a_terminal
+from support.processes import MPI_GDR_RUN, clean_environment
 
 from mpi_backend import rank_command, renamed, selftest
+from mpi_backend.bar import ERASE
 from mpi_backend.extension import _C
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
@@ -56,6 +61,49 @@ def test_under_a_launcher():
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
     assert "1 node, 2 ranks" in result.stdout
+
+
+# The second operation waits until the test has read the row of the first.
+WAITS = """
+import sys, time
+from pathlib import Path
+from mpi_backend import selftest
+from mpi_backend.selftest import operations
+
+def reduce(check, plan):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+
+operations.OPERATIONS["reduce"] = reduce
+sys.exit(selftest.main(["--quick"]))
+"""
+
+
+def test_rows_come_one_by_one(tmp_path):
+    script, seen = tmp_path / "waits.py", tmp_path / "seen"
+    script.write_text(WAITS)
+    command = [*MPI_GDR_RUN, "-n", "2", str(script), str(seen)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as job:
+        timer = threading.Timer(120, job.terminate)
+        timer.start()
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if line.startswith("all_reduce "):
+                seen.touch()
+        timer.cancel()
+    assert seen.exists(), lines
+    assert job.returncode == 0 and [line.split()[0] for line in lines].count("reduce") == 1, lines
+
+
+def test_a_bar_on_a_terminal():
+    status, output = on_a_terminal("selftest", "-n", "1", "--quick")
+    lines = output.split("\r\n")
+    assert status == 0 and "@progress" not in output
+    assert "selftest [" in output and "%" in output  # the bar
+    rows = [line.rpartition(ERASE)[2] for line in lines]
+    assert any(re.fullmatch(r"all_reduce +\d+ .* ok", row) for row in rows), output
+    assert any(row.startswith("mpi-gdr selftest: passed") for row in rows), output
 
 
 def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
