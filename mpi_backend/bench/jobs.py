@@ -4,6 +4,7 @@ else the machine does meets all of them."""
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import shlex
 import subprocess
@@ -69,6 +70,7 @@ def progress(text: str) -> None:
 class Conditions(TypedDict):
     """Of this machine, for the head of a table."""
 
+    date: str  # "2026-11-25"
     cores: int
     cpu: str
     load_average: float  # at the end
@@ -80,6 +82,7 @@ class Conditions(TypedDict):
 def conditions(report: JobSummary) -> Conditions:
     """Now, and what a job has reported."""
     return {
+        "date": datetime.date.today().isoformat(),
         "cores": len(os.sched_getaffinity(0)),
         "cpu": host.cpu_model(),
         "load_average": os.getloadavg()[0],
