@@ -7,6 +7,7 @@ otherwise the launcher and each rank would report the signal themselves.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -21,6 +22,13 @@ from .rank_command import mpi_gdr
 
 PROGRESS = re.compile(r"@progress (\d+) (\d+) (.*)$")
 SECONDS_TO_END = 5  # for a launcher to end its ranks
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+_prctl = ctypes.CDLL(None).prctl
+
+
+def end_with_parent() -> None:
+    """In a child: SIGTERM when the process that started it has ended, even by SIGKILL."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -34,6 +42,7 @@ def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen
             start_new_session=True,
             text=True,
             errors="replace",
+            preexec_fn=end_with_parent,
             **popen,
         )
         try:

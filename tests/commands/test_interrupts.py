@@ -1,6 +1,7 @@
 """Commands that start jobs, interrupted: one line, the status of a shell, and nothing is left of the job."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,7 +71,25 @@ def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
             process.wait()
         output.seek(0)
         text = output.read()
-    assert "Traceback" not in text and "YOUR APPLICATION" not in text, text
+    of_launcher = re.search("YOUR APPLICATION|Ctrl-C", text)
+    assert "Traceback" not in text and not of_launcher, text
     if number == signal.SIGINT:
         assert text.splitlines()[-1] == f"mpi-gdr {words[0]}: interrupted", text
         assert text.count("interrupted") == 1, text
+
+
+STARTS_A_JOB = """
+from mpi_backend import child_job
+child_job.mpi_gdr = lambda *words: ["sleep", "300"]
+child_job.run([])
+"""
+
+
+def test_a_job_that_prints_nothing_ends_with_a_command_that_was_killed():
+    mark = uuid.uuid4().hex
+    environment = clean_environment(**{MARK: mark})
+    with subprocess.Popen([sys.executable, "-c", STARTS_A_JOB], env=environment) as process:
+        wait_until(lambda: len(environments(mark)) == 2)
+        time.sleep(0.2)  # until the second is `sleep`
+        process.kill()
+    wait_until(lambda: not environments(mark), 10)
