@@ -93,8 +93,8 @@ def status_of(job: subprocess.Popen[str]) -> int:
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str] | None = None, bar: Bar | None = None) -> int:
-    """The exit status of `mpi-gdr run ARGUMENTS`. Passes its output on, but for what the launcher says of a
-    job that end() ends. report_progress() of the ranks moves the bar."""
+    """The exit status of `mpi-gdr run ARGUMENTS`. Passes its output on, except for what a launcher prints
+    when end() ends it. report_progress() of the ranks moves the bar."""
     errors = subprocess.STDOUT if bar else None  # the bar would overwrite its lines
     with (
         bar or contextlib.nullcontext(),

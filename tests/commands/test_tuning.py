@@ -254,6 +254,13 @@ def test_rows_keep_to_what_was_measured(sizes, start, end):
     assert curve.segments() == [(1 << 20, table.MOST, "ring")]
 
 
+def test_rows_take_the_names_of_every_torch():
+    text = "".join(f"{name} staged\n" for name in ("all_gather_single", "all_gather_into_tensor"))
+    text += "".join(f"{name} ring\n" for name in ("reduce_scatter_single", "reduce_scatter_tensor"))
+    rows = schedule.parse_table(text, "x")
+    assert [row.split()[0] for row in rows] == ["all_gather"] * 2 + ["reduce_scatter"] * 2
+
+
 @pytest.mark.parametrize(("low", "high", "limit"), [(64, 256, 128), (64, 128, 128), (1024, 65536, 8192)])
 def test_limits_lie_between_the_sizes(low, high, limit):
     assert table.limit_between(low, high) == limit
