@@ -157,6 +157,7 @@ def draw(axes) -> None:
     if args.budget:
         axes.axhline(args.budget, linestyle="--", color="gray", label="allowed")
     axes.set_ylabel("MiB a rank")
+    axes.set_title(f"{parameters:,} parameters: memory by the formula, and measured on {ranks.size} ranks")
     axes.legend()
 
 

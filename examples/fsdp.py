@@ -62,9 +62,7 @@ text = load(args.text_bytes)
 torch.manual_seed(args.seed)
 model = GPT(GPTConfig(VOCAB_SIZE, args.block_size, args.layers, args.heads, args.channels)).to(ranks.device)
 policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16) if args.bf16 else MixedPrecisionPolicy()
-for (
-    block
-) in model.blocks:  # one all_gather a block in front of it, one reduce_scatter behind its backward pass
+for block in model.blocks:  # an all_gather in front of each, a reduce_scatter behind its backward pass
     fully_shard(block, mp_policy=policy)
 fully_shard(model, mp_policy=policy)  # the rest: embeddings and the last norm
 optimizer = torch.optim.AdamW(model.parameter_groups(weight_decay=0.1), args.learning_rate, betas=(0.9, 0.95))

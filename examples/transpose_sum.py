@@ -106,7 +106,8 @@ dist.all_gather_object(everyone, levels)
 def draw(axes) -> None:
     for number, title in enumerate(("x", "x + x.T")):
         rows = [row for theirs in everyone for row in theirs[number]]
-        axes[number].imshow(rows)
+        image = axes[number].imshow(rows)
+        axes[number].figure.colorbar(image, ax=axes[number], label="mean of a block", shrink=0.8)
         for share in shares[1:]:
             axes[number].axhline(share.start - 0.5, color="white")
         axes[number].set_title(f"{title}: level of each block, rows of {ranks.size} ranks")

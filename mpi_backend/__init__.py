@@ -37,6 +37,11 @@ if _register_now():
     _autoload.register()
 
 
+def __dir__() -> list[str]:
+    """The public names, for completion and help(): most are loaded at their first use."""
+    return list(__all__)
+
+
 def __getattr__(name: str) -> object:
     if name == "Options":
         from .extension import _C

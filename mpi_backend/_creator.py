@@ -92,6 +92,8 @@ def empty(
     shape = torch.Size(size[0] if len(size) == 1 and isinstance(size[0], (tuple, list)) else size)
     if any(n < 0 for n in shape):
         raise ValueError(f"mpi_backend.empty: size={tuple(shape)}, expected none below 0")
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"mpi_backend.empty: dtype={dtype!r}, expected a torch.dtype")
     flat = _C.allocate_tensor(shape.numel(), dtype or torch.get_default_dtype(), torch.device(device))
     return flat.view(shape)
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from typing import TextIO
 
 WIDTH = 24  # of the bar itself
 ERASE = "\r\x1b[K"  # the line that the cursor is on
@@ -38,10 +39,10 @@ class Bar:
         line = line[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be erased
         print(f"{ERASE}{line}", end="", file=sys.stderr, flush=True)
 
-    def print(self, line: str) -> None:
-        """A line that stays, above the bar."""
+    def print(self, line: str, file: TextIO | None = None) -> None:
+        """A line that stays, above the bar; on standard error unless a file is given."""
         self._erase()
-        print(line, file=sys.stderr, flush=True)
+        print(line, file=file or sys.stderr, flush=True)
 
     def _erase(self) -> None:
         if self._draws:

@@ -9,6 +9,7 @@ import warnings
 
 from ._version import __version__
 from .build_info import build_info
+from .command_line import refusal
 
 COMMANDS = {
     "run": ("mpi_backend.run", "start a program on N ranks with the launcher of the MPI this was built for"),
@@ -27,7 +28,7 @@ COMMANDS = {
 
 def usage() -> str:
     """The help text."""
-    lines = ["usage: mpi-gdr [--version] COMMAND ...", "", "commands:"]
+    lines = ["usage: mpi-gdr [-V | --version] COMMAND ...", "", "commands:"]
     lines += [f"  {name:<10}{text}" for name, (_, text) in COMMANDS.items()]
     return "\n".join([*lines, "", "`mpi-gdr COMMAND --help` tells more."])
 
@@ -38,18 +39,23 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(usage())
         return 0 if argv else 2
-    if argv[0] == "--version":
+    if argv[0] in ("-V", "--version"):
         print(f"mpi-gdr {__version__}, commit {build_info().get('commit') or 'unknown'}")
         return 0
     if argv[0] not in COMMANDS:
-        expected = ", ".join(COMMANDS)
-        print(f"mpi-gdr: unknown command {argv[0]!r}, expected one of {expected}", file=sys.stderr)
+        kind, known = "command", [*COMMANDS]
+        if argv[0].startswith("-"):
+            kind, known = "option", ["-h", "--help", "-V", "--version"]
+        print(f"mpi-gdr: unknown {kind} {refusal(argv[0], known)}", file=sys.stderr)
         return 2
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # torch's: no command needs it
     try:
         status: int = importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:]) or 0
         sys.stdout.flush()
         return status
+    except KeyboardInterrupt:
+        print(f"mpi-gdr {argv[0]}: interrupted", file=sys.stderr)
+        return 130  # as a shell shows SIGINT
     except BrokenPipeError:  # the reader has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

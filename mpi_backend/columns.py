@@ -12,15 +12,17 @@ from collections.abc import Iterable, Sequence
 def columns(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> list[str]:
     """The lines: heads, a rule, the rows. Columns whose index is in `numbers` stand to the right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    rule = ["-" * width for width in widths]
+    return [row_line(cells, widths, numbers) for cells in (heads, rule, *rows)]
 
-    def line(cells: Sequence[str]) -> str:
-        padded = [
-            cell.rjust(width) if i in numbers else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        return "  ".join(padded).rstrip()
 
-    return [line(heads), line(["-" * width for width in widths]), *map(line, rows)]
+def row_line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[int] = ()) -> str:
+    """One line, of cells that may be wider than their columns."""
+    padded = [
+        cell.rjust(width) if i in numbers else cell.ljust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(padded).rstrip()
 
 
 def for_screen(lines: Iterable[str]) -> list[str]:

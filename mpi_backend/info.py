@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -16,6 +15,7 @@ from typing import cast
 from . import host, launchers
 from ._version import __version__
 from .build_info import BuildInfo, build_info, extensions
+from .command_line import Parser
 from .info_text import TABLES, as_text
 from .reports import AcceleratorInfo, CudaBuild, EnvProblem, EnvVariable, InfoReport, MpiInfo
 
@@ -50,7 +50,7 @@ NEIGHBOURS = (
 def main(argv: list[str]) -> int:
     """Prints on rank 0 only. Status 1 where the extension cannot be loaded or a value is bad; the rest is
     shown all the same."""
-    parser = argparse.ArgumentParser(prog="mpi-gdr info", description="Show what a bug report needs.")
+    parser = Parser(prog="mpi-gdr info", description="Show what a bug report needs.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
     parser.add_argument(
         "--init", action="store_true", help="start MPI, to show the thread level that it grants"

@@ -13,11 +13,11 @@ import os
 import secrets
 import socket
 import sys
-import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 
 from . import launchers, master_address
+from .command_line import refusal
 from .reports import JobSummary, MpiInfo
 
 # A path, since Python looks for a module's name (-m) in the current folder first.
@@ -76,9 +76,43 @@ def require_matplotlib(parser: argparse.ArgumentParser, what: str) -> None:
         )
 
 
-def quiet_renamed_calls() -> None:
-    """torch 2.13 warns about calls that all releases have under these names only."""
-    warnings.filterwarnings("ignore", message="`torch.distributed", category=FutureWarning)
+def check_device(parser: argparse.ArgumentParser, name: str) -> None:
+    """Ends the program for a --device that torch does not know, or that is missing where the ranks run."""
+    if name == "cpu":
+        return
+    import torch
+
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        parser.error(f"--device {name}: expected cpu, cuda or another device type of torch")
+    module = getattr(torch, kind, None)
+    # In an allocation the ranks may run on other hosts than the command that starts them.
+    is_here = is_rank(os.environ) or not any(name in os.environ for name in launchers.ALLOCATIONS)
+    if is_here and not (module and hasattr(module, "is_available") and module.is_available()):
+        parser.error(f"--device {name}: torch sees no such device here")
+
+
+def check_backend(parser: argparse.ArgumentParser, name: str, *others: str) -> None:
+    """Ends the program for a --backend that torch does not have. `others`: what it may be besides."""
+    known = ("mpi-gdr", "gloo", "fake", *others)
+    if name in known:
+        return
+    import torch.distributed as dist
+
+    for part in name.lower().split(","):  # "gloo", or "cpu:gloo,cuda:nccl"
+        if (backend := part.rpartition(":")[2]) not in known and not dist.is_backend_available(backend):
+            available = [b for b in (*known, *dist.Backend.backend_list) if b != "undefined"]
+            usable = [b for b in dict.fromkeys(available) if b in known or dist.is_backend_available(b)]
+            parser.error(f"--backend {refusal(backend, usable)}")
+
+
+def environment_of_job(backend: str) -> dict[str, str]:
+    """Of this process, with what the ranks of a job over this backend need."""
+    environment = dict(os.environ)
+    if backend not in ("mpi-gdr", "mpi"):
+        settle_local_address(environment)
+    return environment
 
 
 def settle_local_address(env: MutableMapping[str, str]) -> None:

@@ -17,9 +17,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from . import gpu_share, mpi_library, mps
+from .command_line import Parser
 from .launchers import ALLOCATIONS
 
 EPILOG = """\
@@ -130,20 +131,14 @@ def complain(sentence: str, status: int) -> int:
 # ---- command line -----------------------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
-
-
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """(our options, options for the launcher, the program with its arguments)."""
-    parser = _Parser(
+    parser = Parser(
         prog="mpi-gdr run",
         usage="mpi-gdr run -n N [options] [launcher options --] PROGRAM [arguments]",
         description="Start PROGRAM on N ranks over MPI.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(*RANKS, dest="n", type=positive, metavar="N", help="number of ranks")
     parser.add_argument(
@@ -169,7 +164,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
             parser.error(f"{rest[0]} {hint}")
         if "--" not in rest:
             parser.error(
-                f"{rest[0]} is none of its options; options for the launcher itself need a -- after them"
+                f"{rest[0]} is none of its options{parser.near_option(rest[0])}; options for the launcher "
+                "itself need a -- after them"
             )
         cut = rest.index("--")
         launcher_options, rest = rest[:cut], rest[cut + 1 :]

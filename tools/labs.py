@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import html
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +21,17 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 MEASURED = re.compile(r"[-+]?\d[\d,]*\.\d+(?:e[-+]?\d+)?|\d+e[-+]?\d+")
+HEAD = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The labs of mpi-gdr</title>
+<style>
+body { font-family: sans-serif; line-height: 1.4; max-width: 60rem; margin: 0 auto; padding: 0 1rem; }
+pre { background: #f2f2f2; padding: 0.7rem; overflow-x: auto; font-size: 0.8rem; }
+img { max-width: 100%; height: auto; }
+.wrong { color: #b00020; font-weight: bold; }
+</style>
+<h1>The labs of mpi-gdr</h1>
+"""
 LIMIT = 600  # seconds a command; its status is 124 then
 
 
@@ -86,16 +98,26 @@ def run(lab: Lab) -> tuple[str, str | None, float]:
     return done.stdout, wrong, time.monotonic() - start
 
 
-def section(lab: Lab, output: str, wrong: str | None, new: list[Path], out: Path) -> str:
-    images = "".join(f'<p><img src="{path.relative_to(out)}" style="max-width:100%"></p>' for path in new)
-    verdict = f"<p><b>{html.escape(wrong)}</b></p>" if wrong else ""
+def keep(path: Path, number: int, out: Path) -> Path:
+    """A copy for the index: a later lab may write a picture of the same name."""
+    copy = out / "index" / f"{number}-{path.name}"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copyfile(path, copy)
+    return copy.relative_to(out)
+
+
+def section(lab: Lab, output: str, wrong: str | None, images: list[Path]) -> str:
+    shown = "".join(f'<p><img src="{path}" alt="{path.stem}"></p>' for path in images)
+    verdict = f'<p class="wrong">{html.escape(wrong)}</p>' if wrong else ""
     text = html.escape(f"$ {lab.command}\n{output}")
-    return f"<h2>{html.escape(lab.title)}</h2>{verdict}<pre>{text}</pre>{images}\n"
+    return f"<h2>{html.escape(lab.title)}</h2>{verdict}<pre>{text}</pre>{shown}\n"
 
 
 def pictures(out: Path) -> dict[Path, int]:
-    """Those below `out`, with the time of their last change. (Such times lag behind the clock.)"""
-    return {path: path.stat().st_mtime_ns for path in out.rglob("*.png")}
+    """Those below `out` but those of the index, with the time of their last change. (Such times lag behind
+    the clock.)"""
+    found = (path for path in out.rglob("*.png") if path.parent != out / "index")
+    return {path: path.stat().st_mtime_ns for path in found}
 
 
 def main() -> int:
@@ -117,9 +139,9 @@ def main() -> int:
         )
         failures += wrong is not None
         new = sorted(path for path, _ in pictures(args.out).items() - before.items())
-        sections.append(section(lab, output, wrong, new, args.out))
-        whole = "<!doctype html><meta charset=utf-8><title>The labs of mpi-gdr</title>" + "".join(sections)
-        (args.out / "index.html").write_text(whole, encoding="utf-8")
+        images = [keep(path, len(sections) + 1, args.out) for path in new]
+        sections.append(section(lab, output, wrong, images))
+        (args.out / "index.html").write_text(HEAD + "".join(sections), encoding="utf-8")
     print(f"{len(sections)} labs, {failures} of them wrong; {args.out / 'index.html'}")
     return 1 if failures or not sections else 0
 

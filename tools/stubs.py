@@ -26,7 +26,7 @@ REWRITTEN = (
     (r"typing\.SupportsFloat \| typing\.SupportsIndex", "float"),
     (r"(\w+: [\w.]+) = None", r"\1 | None = None"),  # a null pointer
     (r"(?m)^(\w+: str) = .*$", r"\1"),  # of this build
-    (r"\barg0: ", "value: "),  # of a property that can be set
+    (r"\barg[01]: ", "value: "),  # of a property that can be set
     (r'"""\n *(.*)\n *"""', r'"""\1"""'),
 )
 

@@ -39,7 +39,9 @@ constexpr TypeClass kTypeClasses[] = {
 // Other names of the collectives, with neither case nor underscores.
 constexpr std::pair<std::string_view, Collective> kAliases[] = {
     {"bcast", Collective::Broadcast},
-    {"allgatherintotensor", Collective::AllGather},
+    {"allgathersingle", Collective::AllGather},
+    {"allgatherintotensor", Collective::AllGather},  // before torch 2.13
+    {"reducescattersingle", Collective::ReduceScatter},
     {"reducescattertensor", Collective::ReduceScatter},
     {"reducescatterblock", Collective::ReduceScatter},
     {"alltoallsingle", Collective::AllToAll},

@@ -121,6 +121,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   // Replaces the one before for the same.
   enum class FailureOf { Replays, Hooks };
   void on_failure(FailureOf what, std::function<void()> callback);
+  // The program has caught an exception of the failure.
+  bool failure_thrown() const { return failure_thrown_.load(std::memory_order_relaxed); }
+  void note_failure_thrown() { failure_thrown_.store(true, std::memory_order_relaxed); }
   void depart(Departure departure);
 
   // Collectives issued so far on a channel.
@@ -183,7 +186,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   ErrorCode failure_code_ = ErrorCode::Aborted;
   std::vector<Departure> departures_;
   std::atomic<bool> departed_{false};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, failure_thrown_{false};
   Windows windows_;
   Clock::duration slow_after_;  // with the progress role
 };

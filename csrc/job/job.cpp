@@ -299,8 +299,8 @@ void Job::finalize(const std::string& failure) noexcept {
   liveness_.linger();
   liveness_.stop(milliseconds(500));
   if (!unsettled.empty())
-    end_with_failure("it ignored a failed process group (" + unsettled +
-                     "; call destroy_process_group or abort after a failure that is no error of the job)");
+    end_with_failure("process " + unsettled +
+                     " (a program that recovers from this calls destroy_process_group or abort)");
   else if (sum.value_or(0) != 0)
     end_with_failure(
         "the ranks of a group have called different collectives, with no later call that would have compared "

@@ -295,7 +295,9 @@ void Liveness::tell_failures() {
 
 std::string Liveness::unsettled() const {
   for (const Open& open : open_groups())
-    if (open.group->failed()) return "group " + open.group->name() + ": " + open.group->failure();
+    if (open.group->failed())
+      return "group " + open.group->name() + " has failed" +
+             (open.group->failure_thrown() ? "" : ": " + open.group->failure());
   return "";
 }
 

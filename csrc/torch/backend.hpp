@@ -140,6 +140,10 @@ class MpiBackend : public c10d::Backend {
         return f();
       } catch (const NoMemory& error) {
         group_->fail_with(std::string("the group failed earlier: ") + error.what(), ErrorCode::System);
+        group_->note_failure_thrown();
+        throw;
+      } catch (const Error&) {
+        if (group_->failed()) group_->note_failure_thrown();
         throw;
       }
     });

@@ -40,12 +40,41 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
                                                  c10::intrusive_ptr<Options> options, int world_rank,
                                                  int world_size,
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
+  // A copy: the caller may make several groups with these options.
+  options = options ? c10::make_intrusive<Options>(*options) : c10::make_intrusive<Options>();
   const auto timeout = group_timeout(dist.timeout);
-  if (!options) options = c10::make_intrusive<Options>(timeout);
-  options->timeout = timeout;  // c10d: the `timeout` argument wins over the options'
+  // c10d passes its default where the caller gave no timeout: the options' is valid then.
+  if (timeout != kBackendDefaultTimeout) options->timeout = timeout;
   Job::NewGroup made =
       this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
   return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);
+}
+
+void set_selection(Options& options, const py::object& rows) {
+  if (!py::isinstance<py::str>(rows))
+    throw py::type_error("Options: selection=" + std::string(py::repr(rows)) + ", expected a str");
+  const std::string text = py::str(rows);
+  with_torch_errors([&] { (void)parse_overrides(text, "Options.selection"); });
+  options.selection = text;
+}
+
+c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::object& selection) {
+  auto options = c10::make_intrusive<Options>();
+  if (!timeout.is_none()) {
+    // pybind11 would also take a float.
+    if (!py::isinstance(timeout, py::module_::import("datetime").attr("timedelta")))
+      throw py::type_error("Options: timeout=" + std::string(py::repr(timeout)) +
+                           ", expected a datetime.timedelta");
+    options->timeout =
+        with_torch_errors([&] { return group_timeout(timeout.cast<std::chrono::milliseconds>()); });
+  }
+  set_selection(*options, selection);
+  return options;
+}
+
+std::string repr_of(const py::object& options) {
+  return "mpi_backend.Options(timeout=" + std::string(py::repr(options.attr("_timeout"))) +
+         ", selection=" + std::string(py::repr(options.attr("selection"))) + ")";
 }
 
 Report<"MpiInfo"> mpi_info() {
@@ -158,9 +187,11 @@ PYBIND11_MODULE(_C, m) {
 
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
-      .def(py::init([] { return c10::make_intrusive<Options>(); }))
-      .def_readwrite(
-          "selection", &Options::selection,
+      .def(py::init(&make_options), py::kw_only(), py::arg("timeout") = py::none(), py::arg("selection") = "",
+           "`timeout`: a timedelta, for groups that are made without the argument `timeout`.")
+      .def("__repr__", &repr_of)
+      .def_property(
+          "selection", [](const Options& self) { return self.selection; }, &set_selection,
           "Rows of the selection table for this group, as MPI_GDR_SELECT: \"all_reduce:0-4K:flag\".")
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def(

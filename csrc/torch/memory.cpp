@@ -118,8 +118,8 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
     // torch opens the device first, if it is not open, and says which one it is.
     allocator = device_group_allocator(at::empty({0}, options).device());
   } else {
-    fail(ErrorCode::InvalidUsage, "allocate_tensor: device=", options.device().str(),
-         ", expected cpu or a device that mpi-gdr serves: ask supports_tensor_alloc(device) first");
+    fail(ErrorCode::InvalidUsage, "no group memory on device=", options.device().str(),
+         ", expected cpu or a device that mpi-gdr serves; `mpi-gdr info` lists these");
   }
   return at::detail::empty_generic({size}, allocator, c10::DispatchKeySet(options.computeDispatchKey()),
                                    c10::typeMetaToScalarType(options.dtype()), std::nullopt);

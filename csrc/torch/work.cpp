@@ -166,11 +166,17 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
   // c10d waits for what a synchronous call has waited for already.
   if (!result_ && settled()) {
-    if (error_) std::rethrow_exception(error_);
+    throw_error();
     return true;
   }
   with_torch_errors([] { this_job().check_process(); });
   return complete(timeout);
+}
+
+void MpiWork::throw_error() const {
+  if (!error_) return;
+  operation_->group().note_failure_thrown();
+  std::rethrow_exception(error_);
 }
 
 bool MpiWork::complete(std::chrono::milliseconds timeout) {
@@ -185,7 +191,7 @@ bool MpiWork::complete(std::chrono::milliseconds timeout) {
     // settle() translates what the operation ended with; all waiters see the same.
   }
   settle();
-  if (error_) std::rethrow_exception(error_);
+  throw_error();
   if (result_) {
     result_->wait();
     result_->synchronize();

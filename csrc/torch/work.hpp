@@ -71,6 +71,7 @@ class MpiWork : public c10d::Work {
   // The operation is over: epilogues, then the base class's finish(). Idempotent.
   void settle();
   bool settled() const { return operation_ && operation_->settled.load(std::memory_order_acquire); }
+  void throw_error() const;  // if there is one; after settle()
   // settle() for the const ones among c10d's virtuals.
   std::exception_ptr settled_error() const;
   c10d::WorkResult outcome() const;

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 
-from .. import rank_command
+from .. import child_job, rank_command
+from ..command_line import spelled
 from ..run import positive
-from .options import check_options, parser_of_command
-
-# Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
-OTHERS = ("ddp", "device", "overhead", "overlap", "suite")
-MESSAGES = ("latency", "bw", "bibw", "multi_bw")  # between two ranks
+from .options import MESSAGES, OTHERS, check_options, parser_of_command
 
 
 def main(argv: list[str]) -> int:
@@ -29,23 +25,28 @@ def main(argv: list[str]) -> int:
         except argparse.ArgumentTypeError as error:
             parser.error(f"-n {error}")
         argv = argv[2:]
-    if argv and argv[0] in OTHERS:
-        status: int = importlib.import_module(f"{__name__}.{argv[0]}").main(argv[1:], ranks)
+    name = spelled(argv[0], (*MESSAGES, *OTHERS)) if argv else ""
+    if name in OTHERS:
+        status: int = importlib.import_module(f"{__name__}.{name}").main(argv[1:], ranks)
         return status
-    if argv and argv[0] in MESSAGES:
+    if name in MESSAGES:
         from . import messages
 
-        return messages.main(argv[0], argv[1:], ranks)
+        return messages.main(name, argv[1:], ranks)
     options = parser.parse_args(argv)
     check_options(parser, options)
+    rank_command.check_backend(parser, options.backend, "mpi")
     if options.compare is not None:
         from . import compare
         from .jobs import ranks_of_jobs
 
         jobs = ranks_of_jobs(parser, ranks)
         compare.require_nccl(parser, options, jobs)
+        rank_command.check_device(parser, options.device)
         return compare.main(options, jobs)
-    if (started := rank_command.ranks_to_start(parser, ranks)) is not None:
+    started = rank_command.ranks_to_start(parser, ranks)
+    rank_command.check_device(parser, options.device)
+    if started is not None:
         return start_ranks(argv, started, options.backend)
     from .rank import run_rank
 
@@ -53,9 +54,6 @@ def main(argv: list[str]) -> int:
 
 
 def start_ranks(argv: list[str], ranks: int, backend: str) -> int:
-    """Becomes the launcher of `mpi-gdr bench ARGV` on so many ranks."""
-    from .. import run
-
-    if backend not in ("mpi-gdr", "mpi"):
-        rank_command.settle_local_address(os.environ)
-    return run.main(rank_command.command_of_job(ranks, "bench", argv))
+    """The exit status of `mpi-gdr bench ARGV` on so many ranks."""
+    job = rank_command.command_of_job(ranks, "bench", argv)
+    return child_job.run(job, rank_command.environment_of_job(backend))

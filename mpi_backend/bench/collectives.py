@@ -15,6 +15,8 @@ import torch.distributed as dist
 
 from mpi_backend import empty as group_memory
 
+from ..renamed import all_gather_single, reduce_scatter_single
+
 PERIOD = 7 * 4096
 OPS = ("sum", "prod", "min", "max", "avg")
 
@@ -168,7 +170,7 @@ def all_gather(c: Case) -> dict[str, Run]:
     mine = c.block(whole, c.rank)
 
     def run(own: torch.Tensor) -> Run:
-        return Run(lambda: dist.all_gather_into_tensor(whole, own), own, source, whole, c.gathered)
+        return Run(lambda: all_gather_single(whole, own), own, source, whole, c.gathered)
 
     return {"out": run(block), "in": run(mine)}
 
@@ -179,7 +181,7 @@ def reduce_scatter(c: Case) -> dict[str, Run]:
 
     def run(own: torch.Tensor) -> Run:
         return Run(
-            lambda: dist.reduce_scatter_tensor(own, whole, op),
+            lambda: reduce_scatter_single(own, whole, op),
             whole,
             source,
             own,

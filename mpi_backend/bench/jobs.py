@@ -4,14 +4,16 @@ else the machine does meets all of them."""
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
+import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from .. import host, rank_command, selftest
+from .. import child_job, host, rank_command, selftest
 from ..reports import JobSummary
 
 NAMES = {"mpi-gdr": "mpi-gdr", "group": "group memory", "gloo": "Gloo"}
@@ -29,12 +31,17 @@ def ranks_of_jobs(parser: argparse.ArgumentParser, ranks: int | None) -> int:
 
 def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
     """The JSON of `mpi-gdr bench -n RANKS ARGUMENTS`. Ends this program if the job fails."""
-    command = rank_command.mpi_gdr("bench", "-n", str(ranks), *arguments, "--json", "-")
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    report = selftest.last_json(result.stdout)
-    if result.returncode != 0 or report is None:
-        text = (result.stdout + result.stderr).strip()
-        raise SystemExit(f"`{' '.join(command)}` ended with {result.returncode}:\n{text}")
+    words = [*arguments, "--json", "-"]
+    job = rank_command.command_of_job(ranks, "bench", words)
+    backend = arguments[arguments.index("--backend") + 1] if "--backend" in arguments else "mpi-gdr"
+    environment = rank_command.environment_of_job(backend)
+    with child_job.started(job, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        output, errors = process.communicate()
+    report = selftest.last_json(output)
+    if process.returncode != 0 or report is None:
+        command = shlex.join(["mpi-gdr", "bench", "-n", str(ranks), *words])
+        text = (output + errors).strip()
+        raise SystemExit(f"`{command}` ended with {process.returncode}:\n{text}")
     return report
 
 
@@ -63,6 +70,7 @@ def progress(text: str) -> None:
 class Conditions(TypedDict):
     """Of this machine, for the head of a table."""
 
+    date: str  # "2026-11-25"
     cores: int
     cpu: str
     load_average: float  # at the end
@@ -74,6 +82,7 @@ class Conditions(TypedDict):
 def conditions(report: JobSummary) -> Conditions:
     """Now, and what a job has reported."""
     return {
+        "date": datetime.date.today().isoformat(),
         "cores": len(os.sched_getaffinity(0)),
         "cpu": host.cpu_model(),
         "load_average": os.getloadavg()[0],

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from .. import rank_command
 from .._creator import select_accelerator
+from ..renamed import all_gather_single
 from ..reports import JobSummary
 from .collectives import KINDS, Case, Run
 from .options import Calls
@@ -149,7 +150,7 @@ class TorchRanks:
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
         mine = torch.tensor(numbers, dtype=torch.float64)
         every = torch.empty(self.size * len(numbers), dtype=torch.float64)
-        dist.all_gather_into_tensor(every, mine)
+        all_gather_single(every, mine)
         return every.view(self.size, -1).tolist()
 
     def barrier(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from .. import rank_command
+from ..command_line import Parser
 from ..reports import JobSummary
 from ..run import positive
 from .options import contenders, powers, size, size_list
@@ -38,11 +39,10 @@ CHECKED_BYTES = 8 << 20  # of memory for the messages of the check, each its own
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The command line of one of them."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"mpi-gdr bench {name}",
         usage=f"mpi-gdr bench [-n RANKS] {name} [options]",
         description=f"OSU's {TITLES[name]} through torch.distributed.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("-b", "--minbytes", type=size, default=1, metavar="SIZE", help="first size (default: 1)")
@@ -88,6 +88,8 @@ def main(name: str, argv: list[str], ranks: int | None) -> int:
         parser.error(f"--sizes {','.join(map(str, options.sizes))}: expected at least 1 byte each")
     if options.device != "cpu" and "mpi" in (options.backend, *(options.compare or ())):
         parser.error(f"--device {options.device}: bare MPI is timed with --device cpu")
+    rank_command.check_backend(parser, options.backend, "mpi")
+    rank_command.check_device(parser, options.device)
     if ranks is not None and (ranks < 2 or (name != "multi_bw" and ranks != 2)):
         parser.error(f"-n {ranks}: expected {'at least 2' if name == 'multi_bw' else '2'} ranks")
     if options.compare is not None:

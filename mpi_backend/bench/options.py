@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .. import rank_command
+from ..command_line import Parser, names_among, refusal, spelled
 from ..run import positive
 
 COLLECTIVES = (
@@ -22,6 +23,9 @@ COLLECTIVES = (
     "sendrecv",
     "barrier",
 )
+MESSAGES = ("latency", "bw", "bibw", "multi_bw")  # between two ranks
+# Benchmarks of more than one collective at a time; each is a module with main(argv, ranks).
+OTHERS = ("ddp", "device", "overhead", "overlap", "suite")
 DTYPES = (
     "float64",
     "float32",
@@ -83,14 +87,12 @@ def calls(options: argparse.Namespace, total: int) -> Calls:
 
 def parser_of_command() -> argparse.ArgumentParser:
     """The command line; check_options() does the rest."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr bench",
-        usage="mpi-gdr bench [-n RANKS] COLLECTIVE|latency|bw|bibw|multi_bw|ddp|device|overhead|overlap|"
-        "suite [options]",
+        usage=f"mpi-gdr bench [-n RANKS] COLLECTIVE|{'|'.join((*MESSAGES, *OTHERS))} [options]",
         epilog="-n before the collective starts so many ranks first; leave it out under a launcher. "
         "`mpi-gdr bench ddp --help` and so on tell of the other benchmarks.",
         description="Time a collective of torch.distributed, in the columns of nccl-tests.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add(
@@ -129,24 +131,14 @@ def parser_of_command() -> argparse.ArgumentParser:
 
 def collective_list(text: str) -> list[str]:
     """Reads some of COLLECTIVES, separated by commas, each once."""
-    names = list(dict.fromkeys(text.split(",")))
-    for name in names:
-        if name not in COLLECTIVES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(COLLECTIVES)}")
-    return names
+    if "," not in text and spelled(text, COLLECTIVES) not in COLLECTIVES:
+        raise argparse.ArgumentTypeError(refusal(text, (*COLLECTIVES, *MESSAGES, *OTHERS)))
+    return names_among(text, COLLECTIVES)
 
 
 def contenders(*known: str) -> Callable[[str], list[str]]:
-    """Reads what --compare takes: some of these, separated by commas, each once."""
-
-    def read(text: str) -> list[str]:
-        names = list(dict.fromkeys(filter(None, text.split(","))))
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return names
-
-    return read
+    """Reads what --compare takes: some of these, separated by commas, each once; none of the empty text."""
+    return lambda text: names_among(text, known) if text else []
 
 
 def size(text: str) -> int:

@@ -139,6 +139,8 @@ def calls_of(
     import torch
     import torch.distributed as dist
 
+    from ..renamed import all_gather_single, reduce_scatter_single
+
     block = torch.zeros(max(1, block_bytes // 4))
     whole, other = torch.zeros(block.numel() * size), torch.zeros(block.numel() * size)
     parts = list(whole.chunk(size)) if rank == 0 else None
@@ -146,8 +148,8 @@ def calls_of(
         "all_reduce": functools.partial(dist.all_reduce, block),
         "broadcast": functools.partial(dist.broadcast, block, 0),
         "reduce": functools.partial(dist.reduce, block, 0),
-        "all_gather": functools.partial(dist.all_gather_into_tensor, whole, block),
-        "reduce_scatter": functools.partial(dist.reduce_scatter_tensor, block, whole),
+        "all_gather": functools.partial(all_gather_single, whole, block),
+        "reduce_scatter": functools.partial(reduce_scatter_single, block, whole),
         "all_to_all": functools.partial(dist.all_to_all_single, other, whole),
         "gather": functools.partial(dist.gather, block, parts, 0),
         "scatter": functools.partial(dist.scatter, block, parts, 0),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
+from .. import host
 from .collectives import KINDS
-from .compare import Comparison
-from .jobs import NAMES
+from .compare import Comparison, machine_of
+from .jobs import NAMES, Conditions, conditions
 from .report import PLACES, Place, Report
 
 Lines = dict[str, dict[int, list[float]]]  # contender -> bytes -> microseconds, one a round
@@ -21,7 +23,8 @@ def plot_job(report: Report, path: str) -> None:
             lines[place.replace("_", " ")] = times
     info = report["info"]
     title = f"{report['collective']}, {report['rows'][0]['type']}, {info['ranks']} ranks, {info['backend']}"
-    draw(lines, KINDS[report["collective"]].bus_factor(info["ranks"]), title, path)
+    state = conditions(info)
+    draw(lines, KINDS[report["collective"]].bus_factor(info["ranks"]), [title, where_and_when(state)], path)
 
 
 def plot_comparison(found: Comparison, path: str) -> None:
@@ -39,10 +42,22 @@ def plot_comparison(found: Comparison, path: str) -> None:
         if times:
             lines[NAMES[name]] = times
     title = f"{found['collective']}, {found['type']}, {found['ranks']} ranks"
-    draw(lines, KINDS[found["collective"]].bus_factor(found["ranks"]), title, path)
+    titles = [title, where_and_when(found["conditions"])]
+    draw(lines, KINDS[found["collective"]].bus_factor(found["ranks"]), titles, path)
 
 
-def draw(lines: Lines, bus_factor: float, title: str, path: str) -> None:
+def where_and_when(state: Conditions) -> str:
+    """What makes a picture comparable with another one."""
+    return f"{machine_of(state)}; {state['date']}"
+
+
+def ticks_of(totals: Sequence[int], most: int = 8) -> list[int]:
+    """At most so many of the sizes, with the first and the last."""
+    step = max(1, -(-(len(totals) - 1) // (most - 1)))
+    return [*totals[:-1:step], totals[-1]]
+
+
+def draw(lines: Lines, bus_factor: float, titles: Sequence[str], path: str) -> None:
     """Medians as lines, from the least to the largest as bands."""
     import matplotlib
 
@@ -62,9 +77,11 @@ def draw(lines: Lines, bus_factor: float, title: str, path: str) -> None:
     right.set(ylabel="bus bandwidth, GB/s")
     for axes in (left, right):
         axes.set_xscale("log", base=2)
-        axes.set_xlabel("bytes")
+        ticks = ticks_of(sorted({total for times in lines.values() for total in times}))
+        axes.set_xticks(ticks, [host.size_text(total) for total in ticks], rotation=45)
+        axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.suptitle(title)
+    figure.suptitle("\n".join(titles), fontsize="medium")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from .. import rank_command
 from ..columns import for_screen
+from ..command_line import Parser
 from ..run import positive
 from .jobs import Conditions, conditions, interleave
 from .options import contenders
@@ -39,11 +40,10 @@ class Command:
 
     def __init__(self, name: str, description: str, backends: Mapping[str, str], rounds: int = 3) -> None:
         self.name, self.backends = name, dict(backends)
-        self.parser = argparse.ArgumentParser(
+        self.parser = Parser(
             prog=f"mpi-gdr bench {name}",
             usage=f"mpi-gdr bench -n RANKS {name} [options]",
             description=description,
-            allow_abbrev=False,
         )
         add = self.parser.add_argument
         others = [contender for contender in backends if contender != "mpi-gdr"]
@@ -74,15 +74,19 @@ class Command:
     ) -> int:
         """`run_rank` returns the report on rank 0. `markdown` turns what collect() gives into lines."""
         options = self.parser.parse_args(argv)
+        device = getattr(options, "device", "cpu")
         if options.backend is None:
             from .jobs import ranks_of_jobs
 
-            show(self.collect(argv, options, ranks_of_jobs(self.parser, ranks)), options.json, markdown)
+            jobs = ranks_of_jobs(self.parser, ranks)
+            rank_command.check_device(self.parser, device)
+            show(self.collect(argv, options, jobs), options.json, markdown)
             return 0
         if (started := rank_command.ranks_to_start(self.parser, ranks)) is not None:
             from . import start_ranks
 
             return start_ranks([self.name, *argv], started, options.backend)
+        rank_command.check_device(self.parser, device)
         report = run_rank(options)
         if report is not None:
             print(json.dumps(report), flush=True)
@@ -147,7 +151,6 @@ def initialize(backend: str, timeout_seconds: int) -> tuple[int, int]:
     """torch.distributed's default group: (rank, size)."""
     import torch.distributed as dist
 
-    rank_command.quiet_renamed_calls()
     if backend == "fake":
         from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from .. import rank_command
+from ..command_line import Parser
 from ..run import positive
 from . import compare, ddp, overhead, overlap
 from .compare import ComparedRow, Comparison, number, percents, ratio
@@ -48,9 +49,7 @@ class Results(TypedDict):
 
 def main(argv: list[str], ranks: int | None) -> int:
     """1 if an element was wrong."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-gdr bench suite", description="All benchmarks of docs/performance.md.", allow_abbrev=False
-    )
+    parser = Parser(prog="mpi-gdr bench suite", description="All benchmarks of docs/performance.md.")
     add = parser.add_argument
     add("--out", type=Path, default=Path("out/bench"), metavar="FOLDER", help="(default: %(default)s)")
     add("--only", default=",".join(PARTS), metavar="LIST", help="some of %(default)s")

@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 
-from .. import rank_command
+from .. import child_job, rank_command
 from ..bar import Bar
 from ..bench.jobs import NAMES
+from ..command_line import Parser
 from ..run import positive
 from .report import Result, bits, comparison, equal_bits, table
 
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
         from .train import run_rank
 
         rank_command.ranks_to_start(parser, options.ranks)  # refuses another number
+        rank_command.check_backend(parser, options.backend or "mpi-gdr")
         return run_rank(options)
     if options.backend:
         parser.error("--backend is for ranks of a launcher: without one the demo compares mpi-gdr with Gloo")
@@ -40,10 +42,9 @@ def main(argv: list[str]) -> int:
 
 def parser_of_command() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr demo",
         description="Train a small GPT on CPUs, over mpi-gdr and then over Gloo; a minute.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("-n", "--ranks", type=positive, metavar="N", help="(default: 2)")
@@ -74,22 +75,15 @@ def run_jobs(ranks: int, steps: int) -> int:
 def run_job(backend: str, ranks: int, steps: int) -> tuple[Result | None, int]:
     """What rank 0 reports, if it came so far, and the job's exit status."""
     words = ["--steps", str(steps), "--backend", backend, "--json"]
-    command = rank_command.mpi_gdr("run", *rank_command.command_of_job(ranks, "demo", words))
-    environment = dict(os.environ)
-    if backend != "mpi-gdr":
-        rank_command.settle_local_address(environment)
-    job = subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
+    started = child_job.started(
+        rank_command.command_of_job(ranks, "demo", words),
+        env=rank_command.environment_of_job(backend),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,  # the bar would overwrite its lines
-        text=True,
     )
     result: Result | None = None
-    with Bar(NAMES[backend]) as bar, job:
-        assert job.stdout is not None
-        for line in job.stdout:
+    with Bar(NAMES[backend]) as bar, started as job:
+        for line in job.stdout or ():
             if step := STEP.match(line):
                 bar.show(int(step[1]), int(step[2]), step[3])
             elif line.startswith('{"backend"'):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 
+from ..command_line import Parser
 from .compare import Job, findings
 from .dumps import PREFIX, BadDump, read_folder, strangers
 from .report import print_report
@@ -12,7 +12,7 @@ from .report import print_report
 
 def main(argv: list[str]) -> int:
     """Status 0: nothing found; 1: a divergence; 2: no readable log, or a wrong command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr diagnose",
         description="Compare the flight logs of all ranks and name the first operation that diverged.",
     )

@@ -6,7 +6,6 @@ A check is a function that yields findings. What it cannot find out is "not know
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .._version import __version__
+from ..command_line import Parser
 from . import network, node, start
 from .facts import look_around
 from .findings import Finding, Site, within
@@ -54,7 +54,7 @@ Found = list[tuple[str, Finding]]  # with its topic
 
 def main(argv: list[str]) -> int:
     """Status 1 if something will not work, on this rank or its node."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr doctor",
         description="Check whether launcher, MPI, network, limits and names of this site work together. "
         "One process is enough; under a launcher each node is checked. MPI is not started.",

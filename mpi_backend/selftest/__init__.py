@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from .. import rank_command
+from .. import child_job, rank_command
+from ..bar import Bar
+from ..command_line import Parser
 from ..reports import JobSummary
 from ..run import positive
 
@@ -43,10 +45,12 @@ def main(argv: list[str]) -> int:
     """0 if all is right, 1 if something is wrong, on all ranks; 2 for a wrong command line."""
     parser = parser_of_command()
     options = parser.parse_args(argv)
-    if (n := rank_command.ranks_to_start(parser, options.n)) is not None:
+    n = rank_command.ranks_to_start(parser, options.n)
+    rank_command.check_device(parser, options.device)
+    if n is not None:
         if options.algorithms:
             return run_all_algorithms(n, rank_command.without_ranks(argv), options.json)
-        return _run(rank_command.command_of_job(n, "selftest", rank_command.without_ranks(argv)))
+        return run_job(n, rank_command.without_ranks(argv))
     if options.algorithms:
         parser.error("--algorithms starts jobs of its own: use it with -n, not under a launcher")
     return run_rank(options)
@@ -54,18 +58,18 @@ def main(argv: list[str]) -> int:
 
 def parser_of_command() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr selftest",
         description="Check every operation against a float64 reference on the ranks given.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("-n", "--ranks", dest="n", type=positive, metavar="N", help="start N ranks first")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="cpu", help="device type of the tensors (default: cpu)")
     parser.add_argument("--quick", action="store_true", help="fewer sizes")
     parser.add_argument("--algorithms", action="store_true", help="then once more with every other algorithm")
+    parser.add_argument("--progress", action="store_true", help=argparse.SUPPRESS)  # of a job of run_job()
     parser.add_argument(
         "--timeout",
         type=positive,
@@ -76,10 +80,11 @@ def parser_of_command() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(arguments: list[str]) -> int:
-    from .. import run
-
-    return run.main(arguments)
+def run_job(n: int, argv: list[str], env: Mapping[str, str] | None = None) -> int:
+    """The exit status of a job of n ranks; on a terminal with a bar."""
+    bar = Bar("selftest") if sys.stdout.isatty() else None
+    words = [*argv, "--progress"] if bar else argv
+    return child_job.run(rank_command.command_of_job(n, "selftest", words), env, bar)
 
 
 def run_rank(options: argparse.Namespace) -> int:
@@ -89,13 +94,9 @@ def run_rank(options: argparse.Namespace) -> int:
 
     from . import operations
     from .checker import Checker, exchange
-    from .report import as_text
+    from .report import head, row_line_of, tail
 
     device = torch.device(options.device)
-    if device.type != "cpu" and not torch.get_device_module(device).is_available():
-        print(f"mpi-gdr selftest: --device {options.device}: torch sees no such device here", file=sys.stderr)
-        return 2
-    rank_command.quiet_renamed_calls()
     patience = timedelta(seconds=options.timeout)
     dist.init_process_group("mpi-gdr", timeout=patience)
     if device.type != "cpu":  # the backend has selected one for this rank
@@ -111,29 +112,39 @@ def run_rank(options: argparse.Namespace) -> int:
         barrier_key=lambda amount: store.add("mpi-gdr-selftest/entered", amount),
     )
     results: list[Result] = []
-    sound = True
-    for name in operations.OPERATIONS:
-        if not sound:
-            results.append({"operation": name, "cases": 0, "ok": False, "not_run": True, "failures": []})
-            continue
-        check = Checker(name, rank, device)
-        operations.run(name, check, plan)
-        merged = exchange(store, rank, size, check.report(), patience + timedelta(seconds=30))
-        # An error on any rank ends the run on all: the group is then beyond use.
-        sound = not any(
-            failure["expected"] == "no error" or failure["got"] == "no report"
-            for failure in merged["failures"]
-        )
-        results.append(merged)
     report: Report = {
         "info": rank_command.summary("mpi-gdr"),
         "device": str(device),
         "forced": forced(os.environ),
         "operations": results,
-        "ok": all(result["ok"] for result in results),
+        "ok": False,
     }
-    if rank == 0:
-        print(json.dumps(report) if options.json else as_text(report), flush=True)
+
+    def show(*lines: str) -> None:
+        if rank == 0 and not options.json:
+            print(*lines, sep="\n", flush=True)
+
+    show(*head(report))
+    sound = True
+    for done, name in enumerate(operations.OPERATIONS):
+        if rank == 0 and options.progress:
+            child_job.report_progress(done, len(operations.OPERATIONS), name)
+        merged: Result = {"operation": name, "cases": 0, "ok": False, "not_run": True, "failures": []}
+        if sound:
+            check = Checker(name, rank, device)
+            operations.run(name, check, plan)
+            merged = exchange(store, rank, size, check.report(), patience + timedelta(seconds=30))
+            # An error on any rank ends the run on all: the group is then beyond use.
+            sound = not any(
+                failure["expected"] == "no error" or failure["got"] == "no report"
+                for failure in merged["failures"]
+            )
+        results.append(merged)
+        show(row_line_of(merged))
+    report["ok"] = all(result["ok"] for result in results)
+    show(*tail(report))
+    if rank == 0 and options.json:
+        print(json.dumps(report), flush=True)
     # Rank 0 is where the store lives: it leaves last.
     if sound:
         dist.barrier()
@@ -179,18 +190,15 @@ def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:
         if not as_json:
             shown = ", ".join(f"{name}={value}" for name, value in variables.items())
             print(f"\n== {shown or 'algorithms of the table'}", flush=True)
-        result = subprocess.run(
-            rank_command.mpi_gdr("run", *rank_command.command_of_job(n, "selftest", argv)),
-            env={**os.environ, **variables},
-            stdout=subprocess.PIPE if as_json else None,
-            text=True,
-            check=False,
-        )
-        status = max(status, min(abs(result.returncode), 125))
-        if as_json:
-            reports.append(
-                last_json(result.stdout) or {"ok": False, "forced": variables, "error": "no report"}
-            )
+        environment = {**os.environ, **variables}
+        if not as_json:
+            status = max(status, run_job(n, argv, environment))
+            continue
+        job = rank_command.command_of_job(n, "selftest", argv)
+        with child_job.started(job, env=environment, stdout=subprocess.PIPE) as process:
+            output, _ = process.communicate()
+        status = max(status, child_job.status_of(process))
+        reports.append(last_json(output) or {"ok": False, "forced": variables, "error": "no report"})
     if as_json:
         print(json.dumps({"ok": status == 0, "runs": reports}))
     else:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
+from ..renamed import all_gather_single, reduce_scatter_single
 from .checker import Checker
 from .reference import FACTOR, reduced, values
 
@@ -143,17 +144,17 @@ def all_gather(check: Checker, plan: Plan) -> None:
             check.result(got, expected, dtype=dtype, count=count, source=source)
 
 
-def all_gather_into_tensor(check: Checker, plan: Plan) -> None:
+def all_gather_in_one_tensor(check: Checker, plan: Plan) -> None:
     for dtype, count in movements(plan):
         inputs = [data(dtype, count, r, plan) for r in range(plan.size)]
         expected = torch.cat([t.view(torch.uint8) for t in inputs]).view(dtype) if count else inputs[0]
         output = check.put(torch.zeros_like(expected))
-        dist.all_gather_into_tensor(output, check.put(inputs[plan.rank]))
+        all_gather_single(output, check.put(inputs[plan.rank]))
         check.result(output, expected, equal_on_all=True, dtype=dtype, count=count)
         output = check.put(torch.zeros_like(expected))
         mine = output.narrow(0, plan.rank * count, count)
         mine.copy_(inputs[plan.rank])
-        dist.all_gather_into_tensor(output, mine)
+        all_gather_single(output, mine)
         check.result(output, expected, dtype=dtype, count=count, place="in place")
 
 
@@ -171,17 +172,17 @@ def reduce_scatter(check: Checker, plan: Plan) -> None:
         check.result(output, reduced(mine, op, pattern), **what)
 
 
-def reduce_scatter_tensor(check: Checker, plan: Plan) -> None:
+def reduce_scatter_in_one_tensor(check: Checker, plan: Plan) -> None:
     for dtype, op, pattern, count in reductions(plan):
         inputs = all_inputs(dtype, op, pattern, count * plan.size, plan)
         expected = reduced([t.narrow(0, plan.rank * count, count) for t in inputs], op, pattern)
         what = {"dtype": dtype, "op": op, "count": count, "pattern": pattern}
         output = check.put(torch.zeros(count, dtype=dtype))
-        dist.reduce_scatter_tensor(output, check.put(inputs[plan.rank]), reduce_op(op))
+        reduce_scatter_single(output, check.put(inputs[plan.rank]), reduce_op(op))
         check.result(output, expected, **what)
         whole = check.put(inputs[plan.rank])
         inside = whole.narrow(0, plan.rank * count, count)
-        dist.reduce_scatter_tensor(inside, whole, reduce_op(op))
+        reduce_scatter_single(inside, whole, reduce_op(op))
         check.result(inside, expected, place="in place", **what)
 
 
@@ -279,7 +280,7 @@ def coalesced(check: Checker, plan: Plan) -> None:
     outputs = [check.put(torch.zeros(count * plan.size)) for count in counts]
     with dist._coalescing_manager(device=check.device, async_ops=True) as manager:
         for output, each in zip(outputs, inputs, strict=True):
-            dist.all_gather_into_tensor(output, check.put(each[plan.rank]))
+            all_gather_single(output, check.put(each[plan.rank]))
     manager.wait()
     for output, each in zip(outputs, inputs, strict=True):
         check.result(output, torch.cat(each), equal_on_all=True, form="all_gather", count=output.numel())
@@ -352,9 +353,9 @@ OPERATIONS: dict[str, Callable[[Checker, Plan], None]] = {
     "reduce": reduce,
     "broadcast": broadcast,
     "all_gather": all_gather,
-    "all_gather_into_tensor": all_gather_into_tensor,
+    all_gather_single.__name__: all_gather_in_one_tensor,
     "reduce_scatter": reduce_scatter,
-    "reduce_scatter_tensor": reduce_scatter_tensor,
+    reduce_scatter_single.__name__: reduce_scatter_in_one_tensor,
     "all_to_all_single": all_to_all_single,
     "all_to_all_single uneven": all_to_all_uneven,
     "send, recv": send_recv,

@@ -5,32 +5,48 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import rank_command
-from ..columns import columns
+from ..columns import row_line
 from .checker import Failure, Result
+from .operations import OPERATIONS
 
 if TYPE_CHECKING:
     from . import Report
 
 MOST_SHOWN = 20
+HEADS = ("operation", "cases", "largest error / bound", "result")
+WIDTHS = (max(map(len, OPERATIONS)), 8, len(HEADS[2]), len(HEADS[3]))  # rows are shown as they come
+NUMBERS = (1, 2)  # columns
 
 
 def as_text(report: Report) -> str:
     """The whole report."""
-    heads = ("operation", "cases", "largest error / bound", "result")
-    rows = []
-    for row in report["operations"]:
-        worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
-        result = "ok" if row["ok"] else "not run" if row.get("not_run") else describe_failure(row)
-        rows.append((row["operation"], str(row["cases"]), "" if row.get("not_run") else worst, result))
+    return "\n".join([*head(report), *map(row_line_of, report["operations"]), *tail(report)])
+
+
+def head(report: Report) -> list[str]:
+    """What is shown in front of the rows."""
     lines = [*rank_command.summary_lines(report["info"]), f"tensors on {report['device']}"]
     lines += [f"forced by {name}: {value}" for name, value in report["forced"].items()]
-    lines += columns(heads, rows, numbers=(1, 2))
+    rule = ["-" * width for width in WIDTHS]
+    return [*lines, row_line(HEADS, WIDTHS, NUMBERS), row_line(rule, WIDTHS, NUMBERS)]
+
+
+def row_line_of(row: Result) -> str:
+    """The line of one operation."""
+    if row.get("not_run"):
+        return row_line((row["operation"], "0", "", "not run"), WIDTHS, NUMBERS)
+    worst = f"{row['worst']:.2f}" if row.get("worst") else "exact"
+    result = "ok" if row["ok"] else describe_failure(row)
+    return row_line((row["operation"], str(row["cases"]), worst, result), WIDTHS, NUMBERS)
+
+
+def tail(report: Report) -> list[str]:
+    """The failures, and the verdict."""
     failures = [failure for row in report["operations"] for failure in row["failures"]]
-    lines += [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
+    lines = [f"FAILED {failure_line(failure)}" for failure in failures[:MOST_SHOWN]]
     if len(failures) > MOST_SHOWN:
         lines.append(f"... and {len(failures) - MOST_SHOWN} more; --json has them")
-    lines.append(verdict(report))
-    return "\n".join(lines)
+    return [*lines, verdict(report)]
 
 
 def describe_failure(row: Result) -> str:

@@ -18,14 +18,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from .. import rank_command
+from .. import child_job, rank_command
+from ..bar import Bar
 from ..bench.options import COLLECTIVES as ALL_COLLECTIVES
-from .report import Progress
+from ..command_line import Parser, names_among
 from .table import JobResult
 
 # Of all_to_all only one algorithm allows all splits, and messages have none to choose.
 COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all", "sendrecv"))
 DTYPES = ("float32", "bfloat16", "int32")
+MOST_LOAD = 0.5  # load average
 # What would choose instead of what is measured.
 UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING)$")
 
@@ -52,11 +54,10 @@ def parser_of_command() -> argparse.ArgumentParser:
     """The command line."""
     from ..bench.options import size
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="mpi-gdr tune",
         description="Measure the algorithms of each collective on this machine and write a table for "
         "MPI_GDR_TUNING.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add(
@@ -141,15 +142,7 @@ def rank_counts(text: str) -> list[int]:
 
 def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     """Reads some of these, separated by commas."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        names = tuple(dict.fromkeys(text.split(",")))
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r}: expected some of {', '.join(known)}")
-        return names
-
-    return parse
+    return lambda text: tuple(names_among(text, known))
 
 
 # ---- jobs -------------------------------------------------------------------------------------------------
@@ -157,20 +150,23 @@ def names_of(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
 
 def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
     """A job per number of ranks, then the table; the exit status."""
-    if options.load > 0.5:
+    if is_loaded(options):
         print(
             f"mpi-gdr tune: the load average is {options.load:.2g}: beside other programs medians are chance",
             file=sys.stderr,
         )
     environment = {name: value for name, value in os.environ.items() if not UNWANTED.match(name)}
     results = []
-    with Progress(len(options.ranks)) as progress, tempfile.TemporaryDirectory() as folder:
-        for ranks in options.ranks:
+    with tempfile.TemporaryDirectory() as folder:
+        for number, ranks in enumerate(options.ranks, start=1):
             out = Path(folder, f"{ranks}.json")
-            progress.job(f"{ranks} ranks")
-            status, output = run_job(options, ranks, out, environment, progress)
+            print(
+                f"mpi-gdr tune: job {number} of {len(options.ranks)}, {ranks} ranks",
+                file=sys.stderr,
+                flush=True,
+            )
+            status, output = run_job(options, ranks, out, environment)
             if status != 0 or not out.exists():
-                progress.end()
                 print(output[-6000:], file=sys.stderr)
                 print(f"mpi-gdr tune: the job of {ranks} ranks failed with status {status}", file=sys.stderr)
                 return 1
@@ -179,25 +175,24 @@ def run_jobs(options: argparse.Namespace, argv: list[str]) -> int:
 
 
 def run_job(
-    options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str], progress: Progress
+    options: argparse.Namespace, ranks: int, out: Path, environment: dict[str, str]
 ) -> tuple[int, str]:
     """(status, what it printed). Its rank 0 writes the result to `out`."""
     words = ["--time", str(options.time / len(options.ranks)), "--result", str(out)]
     words += ["-b", str(options.minbytes), "-e", str(options.maxbytes), "-f", str(options.stepfactor)]
     words += ["--collectives", ",".join(options.collectives), "--dtypes", ",".join(options.dtypes)]
-    output = ""
-    with subprocess.Popen(
-        rank_command.mpi_gdr("run", *rank_command.command_of_job(ranks, "tune", words)),
+    started = child_job.started(
+        rank_command.command_of_job(ranks, "tune", words),
         env={**environment, "PYTHONUNBUFFERED": "1"},
-        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        for line in process.stdout or ():
-            if not progress.line(line):
+    )
+    output = ""
+    with Bar(f"{ranks} ranks") as bar, started as job:
+        for line in job.stdout or ():
+            if not child_job.moves(bar, line):
                 output += line
-    return process.returncode, output
+    return child_job.status_of(job), output
 
 
 def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
@@ -210,7 +205,6 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
     if chosen:
         print(f"mpi-gdr tune: {', '.join(chosen)}: expected not to be set while measuring", file=sys.stderr)
         return 2
-    rank_command.quiet_renamed_calls()
     dist.init_process_group("mpi-gdr")
     result = measure_job(options)
     first = dist.get_rank() == 0
@@ -244,5 +238,17 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
     if options.json != "-":
         for line in summary(results, choices, options.native_order):
             print(line)
-        print(f"written: {path}\nuse it with MPI_GDR_TUNING={path.resolve()} on all ranks")
+        print(f"written: {path}")
+        if is_loaded(options):
+            print(
+                f"do not use it: other programs ran (load average {options.load:.2g}); run "
+                "`mpi-gdr tune` again on an idle machine"
+            )
+        else:
+            print(f"use it with MPI_GDR_TUNING={path.resolve()} on all ranks")
     return 0
+
+
+def is_loaded(options: argparse.Namespace) -> bool:
+    """Whether other programs ran when the command began, so that its choices may be wrong."""
+    return options.load > MOST_LOAD

@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 
 from ..bench.options import REWRITE_BYTES
+from ..renamed import all_gather_single, reduce_scatter_single
 from ..reports import AlgorithmInfo
-from .table import JobResult, Point
+from .table import JobResult, Point, size_text
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,7 @@ class Operation(NamedTuple):
 
 def measure_job(options: argparse.Namespace) -> JobResult:
     """The result of this job; its keys are what --json writes. On all ranks alike."""
-    from .. import rank_command
+    from .. import child_job, rank_command
     from ..extension import _C
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -72,7 +73,8 @@ def measure_job(options: argparse.Namespace) -> JobResult:
         share = max(end - time.monotonic(), 0.0) / (len(cases) - done)
         result["points"].append(measure_case(case, groups, rank, ranks, share))
         if rank == 0 and options.result:  # for the progress bar of the command that started this job
-            print(f"@tune {done + 1} {len(cases)} {case.collective} {case.dtype} {case.bytes}", flush=True)
+            state = f"{case.collective} {case.dtype} {size_text(case.bytes)}"
+            child_job.report_progress(done + 1, len(cases), state)
     return result
 
 
@@ -234,16 +236,14 @@ def one_buffer(call: Callable[[torch.Tensor, ProcessGroup], None]) -> Callable[.
 def all_gather(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
     values = source(rank, count, dtype)
     block, whole = values.clone(), torch.zeros(count * ranks, dtype=dtype)
-    return Operation(
-        lambda group: dist.all_gather_into_tensor(whole, block, group), lambda: block.copy_(values)
-    )
+    return Operation(lambda group: all_gather_single(whole, block, group), lambda: block.copy_(values))
 
 
 def reduce_scatter(rank: int, ranks: int, count: int, dtype: torch.dtype) -> Operation:
     values = source(rank, count * ranks, dtype)
     whole, block = values.clone(), torch.zeros(count, dtype=dtype)
     return Operation(
-        lambda group: dist.reduce_scatter_tensor(block, whole, group=group), lambda: whole.copy_(values)
+        lambda group: reduce_scatter_single(block, whole, group=group), lambda: whole.copy_(values)
     )
 
 

@@ -1,62 +1,10 @@
-"""What `mpi-gdr tune` shows: how far it is, and what its table changes. With rich, if it is there."""
+"""What `mpi-gdr tune` shows: what its table changes."""
 
 from __future__ import annotations
 
 import math
-import re
-import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
 from .table import MOST, Curve, JobResult, allows_native, size_text
-
-PROGRESS = re.compile(r"@tune (\d+) (\d+) (.*)$")
-
-
-class Progress:
-    """A context. On standard error: a bar on a terminal that rich can use, otherwise a line per job."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs, self._begun = jobs, 0
-        self._bar: Bar | None = None
-        self._task: TaskID | None = None
-        if sys.stderr.isatty():
-            try:
-                from rich.console import Console
-                from rich.progress import Progress as Bar
-            except ImportError:
-                return
-            self._bar = Bar(console=Console(stderr=True))
-
-    def __enter__(self) -> Progress:
-        if self._bar:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def job(self, name: str) -> None:
-        self._begun += 1
-        if self._bar:
-            self._task = self._bar.add_task(name, total=None)
-        else:
-            print(f"mpi-gdr tune: job {self._begun} of {self._jobs}, {name}", file=sys.stderr, flush=True)
-
-    def line(self, text: str) -> bool:
-        """Whether a job's line was about its progress, and is shown."""
-        match = PROGRESS.search(text)
-        if match and self._bar:
-            name = f"{self._bar.tasks[self._task].description.split(':')[0]}: {match[3]}"
-            self._bar.update(self._task, completed=int(match[1]), total=int(match[2]), description=name)
-        return match is not None
 
 
 def summary(results: list[JobResult], curves: list[Curve], library_order: bool) -> list[str]:

@@ -227,7 +227,7 @@ def test_device_benchmark_on_the_cpu():
         (["all_reduce", "-d", "bool", "-o", "avg"], "avg"),
         (["all_reduce", "--memory", "group", "--backend", "gloo"], "--memory group: expected"),
         (["all_reduce", "--backend", "mpi", "--device", "cuda"], "--backend mpi: expected"),
-        (["all_reduce", "--compare", "ucc"], "'ucc' is none of group, gloo, mpi, nccl"),
+        (["all_reduce", "--compare", "ucc"], "'ucc': expected one of group, gloo, mpi, nccl"),
         (["all_reduce", "--compare", "mpi", "--backend", "gloo"], "--backend gloo"),
         (["all_reduce", "--compare", "gloo,mpi", "--device", "cuda"], "--compare mpi: expected --device cpu"),
         (["all_reduce", "--compare", "mpi"], "how many ranks"),

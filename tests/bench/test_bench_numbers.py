@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mpi_backend.bench import compare, ddp, device, limit, overlap, report, suite
+from mpi_backend.bench import compare, ddp, device, limit, overlap, plot, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 
 
@@ -107,7 +107,16 @@ def comparison(**times):
         ]
     found = {"collective": "all_reduce", "ranks": 2, "type": "float32", "redop": "sum", "rounds": 3}
     found |= {"contenders": list(reports), "rows": list(compare.merged(reports))}
-    return found | {"conditions": {"cpu": "x", "cores": 2, "library": "y", "torch": "z", "load_average": 0.1}}
+    return found | {
+        "conditions": {
+            "date": "2026-11-25",
+            "cpu": "x",
+            "cores": 2,
+            "library": "y",
+            "torch": "z",
+            "load_average": 0.1,
+        }
+    }
 
 
 def test_table_of_the_comparison():
@@ -172,3 +181,24 @@ def test_limit_of_a_device():
 def test_what_two_parts_hide_of_each_other():
     overlap = {"all_reduce_ms": 4.0, "products_ms": 5.0, "both_ms": 6.0}
     assert device.hidden(overlap) == 75
+
+
+def test_a_plot_says_bytes_machine_and_date(tmp_path, monkeypatch):
+    figures = []
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    monkeypatch.setattr(figure, "savefig", lambda self, *args, **keywords: figures.append(self))
+    sizes = [8 << k for k in range(25)]
+    plot.plot_comparison(comparison(mpi_gdr={size: [2.0, 4.0, 3.0] for size in sizes}), "x.png")
+    (drawn,) = figures
+    title = drawn.get_suptitle()
+    assert "all_reduce, float32, 2 ranks" in title and "x, 2 cores; y, torch z; 2026-11-25" in title
+    for axes in drawn.axes:
+        labels = [label.get_text() for label in axes.get_xticklabels()]
+        assert (labels[0], labels[-1]) == ("8 B", "128 MiB") and 4 < len(labels) <= 8
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 9, 11, 25])
+def test_ticks_are_few(count):
+    ticks = plot.ticks_of(range(count))
+    assert ticks == sorted(set(ticks)) and len(ticks) <= 8
+    assert {ticks[0], ticks[-1]} == {0, count - 1}

@@ -12,6 +12,7 @@ from support.processes import clean_environment
 
 from mpi_backend import cli, mpi_library, run
 from mpi_backend._version import __version__
+from mpi_backend.bench import options
 
 MPI_GDR = [sys.executable, "-m", "mpi_backend"]
 
@@ -51,17 +52,68 @@ def test_help_names_every_command(capsys):
     assert all(f"  {name} " in text for name in ("run", "info", "selftest", "tune", "bench"))
 
 
-def test_version(capsys):
-    assert cli.main(["--version"]) == 0
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version(capsys, option):
+    assert cli.main([option]) == 0
     said = re.fullmatch(
         r"mpi-gdr (\S+), commit ([0-9a-f]{40}(\+changes)?|unknown)\n", capsys.readouterr().out
     )
     assert said[1] == __version__
 
 
-def test_unknown_command(capsys):
-    assert cli.main(["rnu"]) == 2
-    assert "'rnu'" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rnu"], "unknown command 'rnu': did you mean run? expected one of run, info, "),
+        (["xyzzy"], "unknown command 'xyzzy': expected one of run, info, "),
+        (["--verison"], "unknown option '--verison': did you mean --version? "),
+        (["selftest", "-n", "2", "--quik"], "selftest: unknown option --quik, did you mean --quick?;"),
+        (["info", "--jsn"], "info: unknown option --jsn, did you mean --json?;"),
+        (
+            ["run", "-n", "2", "--hostfle", "x", "x.py"],
+            "--hostfle is none of its options, did you mean --host",
+        ),
+        (
+            ["bench", "-n", "2", "all_reduce", "-d", "float23"],
+            "'float23': did you mean float32? expected one",
+        ),
+        (["bench", "all_redcue"], "'all_redcue': did you mean all_reduce? expected one of all_reduce, "),
+        (["bench", "nope"], "barrier, latency, bw, bibw, multi_bw, ddp, device, overhead, overlap, suite;"),
+        (["bench", "-n", "2", "ddp", "--compare", "glo"], "'glo': did you mean gloo?"),
+    ],
+)
+def test_near_misses_are_named(argv, message, capsys):
+    try:
+        status = cli.main(argv)
+    except SystemExit as stop:
+        status = stop.code
+    error = capsys.readouterr().err
+    assert status == 2 and message in error and error.count("\n") == 1, error
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["selftest", "-n", "2", "--device", "foo"], "mpi-gdr selftest: --device foo: expected cpu, cuda or"),
+        (["selftest", "-n", "2", "--device", "meta"], "--device meta: torch sees no such device here"),
+        (["bench", "-n", "2", "all_reduce", "--device", "foo"], "mpi-gdr bench: --device foo: expected cpu"),
+        (["bench", "-n", "2", "bw", "--device", "foo"], "mpi-gdr bench bw: --device foo: expected cpu"),
+        (["bench", "-n", "2", "ddp", "--device", "foo"], "mpi-gdr bench ddp: --device foo: expected cpu"),
+        (
+            ["bench", "-n", "2", "all_reduce", "--backend", "nope"],
+            "--backend 'nope': expected one of mpi-gdr",
+        ),
+        (["bench", "-n", "2", "bw", "--backend", "cpu:gloo,cuda:glo"], "'glo': did you mean gloo?"),
+    ],
+)
+def test_what_torch_does_not_have_is_refused_before_ranks_start(argv, message, shell):
+    result = mpi_gdr(*argv, env=shell)
+    assert result.returncode == 2 and result.stdout == ""
+    assert message in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_names_of_collectives_need_no_underscores():
+    assert options.collective_list("allreduce,All-Gather,all_reduce") == ["all_reduce", "all_gather"]
 
 
 def test_no_command_is_an_error(capsys):

@@ -1,12 +1,19 @@
 """`mpi-gdr selftest`: it passes, it fails where something is wrong, and it says what."""
 
 import json
+import re
+import runpy
+import subprocess
+import threading
 
 import pytest
 import torch
-from support.command import mpi_gdr
+import torch.distributed as dist
+from support.command import mpi_gdr, on_a_terminal
+from support.processes import MPI_GDR_RUN, clean_environment
 
-from mpi_backend import rank_command, selftest
+from mpi_backend import rank_command, renamed, selftest
+from mpi_backend.bar import ERASE
 from mpi_backend.extension import _C
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
@@ -33,6 +40,20 @@ def test_passes(n):
     # One rank has nobody to send to.
     assert all(row["cases"] > 0 for row in report["operations"] if n > 1 or row["operation"] != "send, recv")
     assert report["info"]["ranks"] == n and report["info"]["library"]
+    assert "Warning" not in result.stderr  # of a call that torch has renamed
+
+
+@pytest.mark.parametrize("has_new", [True, False])
+def test_a_renamed_collective_has_the_name_that_this_torch_knows(has_new, monkeypatch):
+    names = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+    for new, old in names.items():
+        monkeypatch.setattr(dist, old, old)
+        if has_new:
+            monkeypatch.setattr(dist, new, new, raising=False)
+        else:
+            monkeypatch.delattr(dist, new, raising=False)
+    found = runpy.run_path(renamed.__file__)
+    assert [found[new] for new in names] == list(names if has_new else names.values())
 
 
 def test_under_a_launcher():
@@ -40,6 +61,49 @@ def test_under_a_launcher():
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.splitlines()[-1].startswith("mpi-gdr selftest: passed, ")
     assert "1 node, 2 ranks" in result.stdout
+
+
+# The second operation waits until the test has read the row of the first.
+WAITS = """
+import sys, time
+from pathlib import Path
+from mpi_backend import selftest
+from mpi_backend.selftest import operations
+
+def reduce(check, plan):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+
+operations.OPERATIONS["reduce"] = reduce
+sys.exit(selftest.main(["--quick"]))
+"""
+
+
+def test_rows_come_one_by_one(tmp_path):
+    script, seen = tmp_path / "waits.py", tmp_path / "seen"
+    script.write_text(WAITS)
+    command = [*MPI_GDR_RUN, "-n", "2", str(script), str(seen)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment()) as job:
+        timer = threading.Timer(120, job.terminate)
+        timer.start()
+        lines = []
+        for line in job.stdout:
+            lines.append(line)
+            if line.startswith("all_reduce "):
+                seen.touch()
+        timer.cancel()
+    assert seen.exists(), lines
+    assert job.returncode == 0 and [line.split()[0] for line in lines].count("reduce") == 1, lines
+
+
+def test_a_bar_on_a_terminal():
+    status, output = on_a_terminal("selftest", "-n", "1", "--quick")
+    lines = output.split("\r\n")
+    assert status == 0 and "@progress" not in output
+    assert "selftest [" in output and "%" in output  # the bar
+    rows = [line.rpartition(ERASE)[2] for line in lines]
+    assert any(re.fullmatch(r"all_reduce +\d+ .* ok", row) for row in rows), output
+    assert any(row.startswith("mpi-gdr selftest: passed") for row in rows), output
 
 
 def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
@@ -69,6 +133,7 @@ def test_ranks_are_taken_out_of_the_command_line():
 
 # Wraps the calls of torch.distributed so that one rank gets one wrong element, then runs the self-test.
 SABOTAGE = """
+import functools
 import sys
 import torch
 import torch.distributed as dist
@@ -76,6 +141,7 @@ from mpi_backend import selftest
 
 def wrap(name, position):
     original = getattr(dist, name)
+    @functools.wraps(original)
     def call(*args, **kwargs):
         result = original(*args, **kwargs)
         target = args[position]
@@ -95,13 +161,14 @@ sys.exit(selftest.main(["--quick", "--json"]))
 def test_one_wrong_element_on_one_rank_fails(tmp_path):
     script = tmp_path / "sabotage.py"
     script.write_text(SABOTAGE)
+    gather, scatter = renamed.all_gather_single.__name__, renamed.reduce_scatter_single.__name__
     broken = {
         "all_reduce": "all_reduce",
         "broadcast": "broadcast",
         "all_gather": "all_gather",
-        "all_gather_into_tensor": "all_gather_into_tensor",
+        gather: gather,
         "reduce_scatter": "reduce_scatter",
-        "reduce_scatter_tensor": "reduce_scatter_tensor",
+        scatter: scatter,
         "all_to_all_single": "all_to_all_single",
         "recv": "send, recv",
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.command import mpi_gdr
+from support.command import mpi_gdr, on_a_terminal
 
 from mpi_backend import info, tune
 from mpi_backend.extension import _C
@@ -254,6 +254,13 @@ def test_rows_keep_to_what_was_measured(sizes, start, end):
     assert curve.segments() == [(1 << 20, table.MOST, "ring")]
 
 
+def test_rows_take_the_names_of_every_torch():
+    text = "".join(f"{name} staged\n" for name in ("all_gather_single", "all_gather_into_tensor"))
+    text += "".join(f"{name} ring\n" for name in ("reduce_scatter_single", "reduce_scatter_tensor"))
+    rows = schedule.parse_table(text, "x")
+    assert [row.split()[0] for row in rows] == ["all_gather"] * 2 + ["reduce_scatter"] * 2
+
+
 @pytest.mark.parametrize(("low", "high", "limit"), [(64, 256, 128), (64, 128, 128), (1024, 65536, 8192)])
 def test_limits_lie_between_the_sizes(low, high, limit):
     assert table.limit_between(low, high) == limit
@@ -278,7 +285,10 @@ def test_numbers_of_ranks(text, counts):
     ("argv", "message"),
     [
         ([], "say `mpi-gdr tune -n RANKS`"),
-        (["-n", "2", "--collectives", "all_reduce,bcast"], "'bcast': expected some of all_reduce"),
+        (
+            ["-n", "2", "--collectives", "all_reduce,bcast"],
+            "'bcast': did you mean broadcast? expected one of all_reduce",
+        ),
         (["-n", "2", "--time", "0"], "'0' is not a number of seconds above 0"),
         (["-n", "2", "-b", "4K", "-e", "1K"], "-b 4096: expected 1 to -e 1024"),
     ],
@@ -321,3 +331,29 @@ def test_a_short_run_writes_a_table_that_loads(tmp_path):
                 if r["collective"] == curve.collective and r["from_bytes"] <= p["bytes"] < r["to_bytes"]
             )
             assert row["algorithm"] == taken and row["origin"].startswith("table:")
+
+
+def test_a_bar_on_a_terminal_without_any_extra(tmp_path):
+    words = ("--time", "0.1", "-b", "1K", "-e", "1K", "--collectives", "broadcast,barrier")
+    (tmp_path / "rich.py").write_text("raise ImportError")
+    status, output = on_a_terminal(
+        "tune", "-n", "2", *words, "--out", str(tmp_path / "table"), PYTHONPATH=str(tmp_path)
+    )
+    assert status == 0 and "@progress" not in output, output
+    assert re.search(r"2 ranks +\[#+\] 100 %  .*barrier any", output), output
+
+
+@pytest.mark.parametrize("load", [0.0, 3.0])
+def test_a_loaded_machine_is_not_told_to_use_the_table(load, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(tune.rank_command, "is_rank", lambda env: False)
+    monkeypatch.setattr(tune.os, "getloadavg", lambda: (load, load, load))
+
+    def run_job(options, ranks, out, environment):
+        out.write_text(json.dumps(result_of(point(64, ring=1.0, whole=16 << 20))))
+        return 0, ""
+
+    monkeypatch.setattr(tune, "run_job", run_job)
+    assert tune.main(["-n", "2", "--out", str(tmp_path / "table")]) == 0
+    printed = capsys.readouterr()
+    assert ("use it with MPI_GDR_TUNING=" in printed.out) == (load == 0.0)
+    assert ("medians are chance" in printed.err) == ("do not use it" in printed.out) == (load == 3.0)

@@ -48,9 +48,19 @@ def test_what_differs_is_told(tmp_path, expected, wrong):
     (tmp_path / "out").mkdir()
     result = labs(tmp_path, PAGE.format(folder=tmp_path / "out", expected=expected))
     index = (tmp_path / "out" / "index.html").read_text()
-    assert "took 1.25 ms" in index and 'src="a.png"' in index
+    assert "took 1.25 ms" in index and 'src="index/1-a.png"' in index
     assert result.returncode == (1 if wrong else 0), result.stdout
     assert (f"WRONG: {wrong}" if wrong else "as on the page") in result.stdout
+
+
+def test_each_lab_keeps_its_pictures(tmp_path):
+    """Though the second writes one of the same name."""
+    (tmp_path / "out").mkdir()
+    labs(tmp_path, "".join(f"```console\n$ echo {k} > {tmp_path}/out/a.png\n```\n" for k in (1, 2)))
+    index = (tmp_path / "out" / "index.html").read_text()
+    shown = re.findall(r'<img src="(\S+)"', index)
+    assert [(tmp_path / "out" / name).read_text() for name in shown] == ["1\n", "2\n"]
+    assert 'name="viewport"' in index and "max-width" in index
 
 
 def test_a_command_that_fails_is_told(tmp_path):

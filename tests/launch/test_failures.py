@@ -49,6 +49,33 @@ def test_aborts_and_timeouts_of_groups():
         assert re.search(r"done\n.*does not call MPI_Finalize: .*\n$", output), output
 
 
+UNSETTLED = """
+import sys, time, datetime
+import torch
+import torch.distributed as dist
+dist.init_process_group("mpi-gdr", timeout=datetime.timedelta(seconds=1))
+if dist.get_rank() == 1:
+    time.sleep(3)
+    sys.exit(3)
+work = dist.all_reduce(torch.ones(3), async_op=True)
+try:
+    work.wait() if sys.argv[1] == "thrown" else time.sleep(2)
+except dist.DistBackendError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("caught", ["thrown", "unnoticed"])
+def test_the_last_line_repeats_no_error_that_the_program_has_caught(tmp_path, caught):
+    program = tmp_path / "unsettled.py"
+    program.write_text(UNSETTLED)
+    output = processes.run_apart(2, program, caught)[0].expect(121)
+    assert output.count("timed out after") == 1, output
+    last = output.splitlines()[-1]
+    assert "FATAL" in last and "process group 0 has failed" in last, output
+    assert ("timed out after" in last) == (caught == "unnoticed")
+
+
 PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
 
 

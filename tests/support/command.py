@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
 import shutil
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 from .processes import clean_environment
@@ -31,3 +36,20 @@ def copy_package(folder: Path) -> dict[str, str]:
     source = Path(__file__).parents[2] / "mpi_backend"
     shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("__pycache__"))
     return {"PYTHONPATH": str(folder)}
+
+
+def on_a_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
+    """(status, output) of `mpi-gdr ARGUMENTS`, whose output goes to a terminal of 80 columns."""
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "mpi_backend", *arguments]
+    environment = clean_environment(TERM="xterm", **variables)
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        output = b""
+        with contextlib.suppress(OSError):  # the terminal's end, as Linux says it
+            while read := os.read(ours, 1 << 16):
+                output += read
+        status = process.wait(300)
+    os.close(ours)
+    return status, output.decode()

@@ -168,7 +168,7 @@ def test_memory_of_the_group(rank, size):
     tensor.fill_(rank)
     dist.all_reduce(tensor, group=group)
     assert backend.allocate_tensor(0, dtype=torch.int8, device=CPU).numel() == 0
-    with pytest.raises(ValueError, match=r"allocate_tensor: device=cuda:0, expected cpu or"):
+    with pytest.raises(ValueError, match=r"no group memory on device=cuda:0, expected cpu or"):
         backend.allocate_tensor(3, dtype=torch.float32, device=torch.device("cuda", 0))
     with pytest.raises(ValueError, match="allocate_tensor: size=-1"):
         backend.allocate_tensor(-1, dtype=torch.float32, device=CPU)

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from support.data import same
 
+import mpi_backend
+
 # 2**63 microseconds are 106751991 days: a longer timedelta wraps in torch, before any backend sees it.
 LONG = {
     "100 years": timedelta(days=36500),
@@ -60,6 +62,21 @@ def test_set_timeout(size, timeout):
     group._wait_for_pending_works()
     same(tensor, torch.full((3,), float(size)))
     dist.destroy_process_group(group)
+
+
+def test_timeout_of_options():
+    """Valid where the caller gives c10d none; the options are the caller's to use again."""
+    options = mpi_backend.Options(timeout=timedelta(seconds=90))
+
+    def timeout_of(**given):
+        group = dist.new_group(pg_options=options, **given)
+        found = group._get_backend(torch.device("cpu")).options._timeout
+        dist.destroy_process_group(group)
+        return found.total_seconds()
+
+    assert timeout_of() == 90
+    assert timeout_of(timeout=timedelta(seconds=80)) == 80
+    assert timeout_of() == 90
 
 
 @pytest.mark.parametrize("timeout", [timedelta(0), timedelta(seconds=-5), timedelta(microseconds=300)])

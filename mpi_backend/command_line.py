@@ -1,0 +1,62 @@
+"""The command lines of all commands: an error is one line, and names what the user may have meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Status 2 for a wrong command line. Options cannot be shortened."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(allow_abbrev=False, **keywords)
+
+    def error(self, message: str) -> NoReturn:
+        if unknown := re.match(r"unrecognized arguments: (-[^\s=]*)", message):
+            message = f"unknown option {unknown[1]}{self.near_option(unknown[1])}"
+        self.exit(2, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+    def near_option(self, word: str) -> str:
+        """What follows a word that is no option."""
+        near = nearest(word, self._option_string_actions)
+        return f", did you mean {near}?" if near else ""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, refusal(str(value), map(str, action.choices)))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The name that was mistyped, if one is near enough."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), None)
+
+
+def refusal(word: str, known: Iterable[str]) -> str:
+    """Why a word is refused that is none of the known ones."""
+    names = list(known)
+    near = nearest(word, names)
+    meant = f"did you mean {near}? " if near else ""
+    return f"{word!r}: {meant}expected one of {', '.join(names)}"
+
+
+def spelled(word: str, known: Iterable[str]) -> str:
+    """The name among `known` that differs in case, underscores and hyphens only; else the word itself."""
+
+    def plain(text: str) -> str:
+        return text.replace("_", "").replace("-", "").lower()
+
+    return next((name for name in known if plain(name) == plain(word)), word)
+
+
+def names_among(text: str, known: Iterable[str]) -> list[str]:
+    """Reads names, separated by commas, each once; for argparse."""
+    names = list(known)
+    found = list(dict.fromkeys(spelled(word, names) for word in text.split(",")))
+    for name in found:
+        if name not in names:
+            raise argparse.ArgumentTypeError(refusal(name, names))
+    return found

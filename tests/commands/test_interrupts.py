@@ -1,0 +1,95 @@
+"""Commands that start jobs, interrupted: one line, the status of a shell, and nothing is left of the job."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from support.processes import clean_environment
+
+pytestmark = pytest.mark.long
+MARK = "FIRST_DAY_JOB"  # in the environment of a command and of all that it starts
+
+
+def environments(mark):
+    """Of all processes that inherited the mark, as text."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            text = (folder / "environ").read_text(errors="replace")
+        except OSError:
+            continue
+        if f"{MARK}={mark}" in text:
+            found.append(text)
+    return found
+
+
+def wait_until(true, seconds=60):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "number", "status"),
+    [
+        (("selftest", "-n", "2"), signal.SIGINT, 130),
+        (("tune", "-n", "2", "--out", "{folder}/table"), signal.SIGINT, 130),
+        (("demo",), signal.SIGINT, 130),
+        (("bench", "-n", "2", "all_reduce"), signal.SIGINT, 130),
+        (("bench", "-n", "2", "all_reduce", "--compare", "gloo"), signal.SIGINT, 130),
+        (("selftest", "-n", "2"), signal.SIGTERM, 143),
+    ],
+)
+def test_a_signal_ends_command_and_job(tmp_path, words, number, status):
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-m", "mpi_backend", *(word.format(folder=tmp_path) for word in words)]
+    with (tmp_path / "output").open("w+") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            env=clean_environment(**{MARK: mark}),
+            start_new_session=True,
+            # A shell starts what runs in its background with SIGINT ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        try:
+            wait_until(lambda: sum("PMI_RANK=" in text for text in environments(mark)) >= 2)
+            time.sleep(1)  # into torch, or behind it
+            os.killpg(process.pid, number)  # as a terminal does
+            assert process.wait(60) == status
+            wait_until(lambda: not environments(mark), 10)
+        finally:
+            process.kill()
+            process.wait()
+        output.seek(0)
+        text = output.read()
+    of_launcher = re.search("YOUR APPLICATION|Ctrl-C", text)
+    assert "Traceback" not in text and not of_launcher, text
+    if number == signal.SIGINT:
+        assert text.splitlines()[-1] == f"mpi-gdr {words[0]}: interrupted", text
+        assert text.count("interrupted") == 1, text
+
+
+STARTS_A_JOB = """
+from mpi_backend import child_job
+child_job.mpi_gdr = lambda *words: ["sleep", "300"]
+child_job.run([])
+"""
+
+
+def test_a_job_that_prints_nothing_ends_with_a_command_that_was_killed():
+    mark = uuid.uuid4().hex
+    environment = clean_environment(**{MARK: mark})
+    with subprocess.Popen([sys.executable, "-c", STARTS_A_JOB], env=environment) as process:
+        wait_until(lambda: len(environments(mark)) == 2)
+        time.sleep(0.2)  # until the second is `sleep`
+        process.kill()
+    wait_until(lambda: not environments(mark), 10)
