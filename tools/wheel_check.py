@@ -5,7 +5,7 @@ and with each release of torch that is named, as docs/install.md has it.
     make wheel-check ARGS="2.11.0 2.12.1"    # gigabytes: torch as it comes from the index
 
 In an environment of its own; PATH has no compiler, no CMake and no mpicc. Two ranks run `mpi-gdr selftest
---quick`. Ends with status 1 where a run fails.
+--quick`, under each MPI also the smoke set (tests/mpi) and `mpi-gdr demo`. Ends with status 1 where a run fails.
 """
 
 from __future__ import annotations
@@ -21,45 +21,52 @@ from pathlib import Path
 import mpi
 import readme
 
-SECONDS = 120  # a self-test
-TESTS = readme.ROOT / "tests" / "newer_torch"
+SECONDS = 300  # a command
 TEST = ["-m", "mpi_backend", "selftest", "--quick"]
+TRAINING = ["-m", "mpi_backend", "demo", "--steps", "20"]
+# What a command says when all is well, and what the table says then.
+CASES = r"passed, (\d+ cases) on 2 ranks"
+TESTS = r"(\d+ passed)"
+TRAINED = r"all 2 ranks hold the (same bits)"
 
 
-def run(
-    command: list[str | Path],
-    folder: Path,
-    variables: dict[str, str],
-    closing: str = r"passed, (\d+) cases on 2 ranks",
-    unit: str = "cases",
-) -> str:
-    """What the table says: the number of cases, or how it failed (and all output, on standard error)."""
+def run(command: list[str | Path], folder: Path, variables: dict[str, str], closing: str) -> str:
+    """What the table says; or how it failed, and all output on standard error."""
     result = subprocess.run(
         command, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=SECONDS,
     )  # fmt: skip
-    passed = re.search(closing, result.stdout)
-    if result.returncode == 0 and passed:
-        return f"{passed[1]} {unit}"
+    found = re.search(closing, result.stdout)
+    if result.returncode == 0 and found:
+        return found[1]
     print(result.stdout, result.stderr, file=sys.stderr)
     return f"FAILED, status {result.returncode}"
+
+
+def pytest(bin: Path, tests: str) -> list[str | Path]:
+    """The command that runs a folder of tests."""
+    return [bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", readme.ROOT / "tests" / tests]
 
 
 def on_each_mpi(wheel: Path, folder: Path) -> Iterator[str]:
     """The rows of its table."""
     bin = readme.environment_with_torch(folder / "env")
-    install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel]
+    install = [bin / "python", "-m", "pip", "install", "--quiet", "--no-deps", wheel, "mpi4py"]
     subprocess.run(install, check=True, cwd=folder)
     plain = variables(bin, folder)
     for library in mpi.LIBRARIES.values():
         mpi.install(library)
         # The launcher says which, but where an MPI has two libraries.
-        own = library.environment() if library.libmpi else dict(library.variables)
-        launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python", *TEST]
-        cells = [run(launcher, folder, {**plain, **own})]
+        own = {**plain, **(library.environment() if library.libmpi else dict(library.variables))}
+        launcher = [library.folder / library.mpiexec, "-n", "2", bin / "python"]
         agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        torchrun = [bin / "python", *agent, *TEST]
-        cells.append(run(torchrun, folder, {**plain, **library.environment()}) if library.store else "cannot")
+        asked = {**plain, **library.environment()}
+        cells = [
+            run([*launcher, *TEST], folder, own, CASES),
+            run([bin / "python", *agent, *TEST], folder, asked, CASES) if library.store else "cannot",
+            run(pytest(bin, "mpi"), folder, {**plain, "TEST_MPI": library.name}, TESTS),
+            run([*launcher, *TRAINING], folder, own, TRAINED),
+        ]
         yield f"| {library.version}, {library.abi} | {' | '.join(cells)} |"
 
 
@@ -71,9 +78,8 @@ def with_torch(version: str, wheel: Path, folder: Path) -> str:
     install = [bin / "python", "-m", "pip", "install", "--quiet", *packages]
     subprocess.run(install, check=True, cwd=folder, env={**os.environ, "PIP_CONSTRAINT": os.devnull})
     plain = {**variables(bin, folder), "LD_BIND_NOW": "1"}
-    cases = run([bin / "mpi-gdr", "run", "-n", "2", *TEST], folder, plain)
-    newer = [bin / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", TESTS]
-    features = "has none" if version < "2.14" else run(newer, folder, plain, r"(\d+) passed in", "tests")
+    cases = run([bin / "mpi-gdr", "run", "-n", "2", *TEST], folder, plain, CASES)
+    features = run(pytest(bin, "newer_torch"), folder, plain, TESTS) if version >= "2.14" else "has none"
     return f"| {version} | {cases} | {features} |"
 
 
@@ -92,7 +98,7 @@ def main() -> int:
     wheel = readme.wheel_in(readme.ROOT / "dist")
     versions, failed = sys.argv[1:], False
     with tempfile.TemporaryDirectory() as name:
-        print("| MPI | its launcher | torchrun |\n|---|---|---|")
+        print("| MPI | its launcher | torchrun | tests/mpi | training |\n|---|---|---|---|---|")
         for row in on_each_mpi(wheel, Path(name)):
             print(row, flush=True)
             failed |= "FAILED" in row
