@@ -113,13 +113,14 @@ void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const
 
 // What this rank puts into a reduction, named by where it stands in the Input: the Input itself, or for
 // PREMUL_SUM its product with the rank's factor. The product stands in the Output of an all-reduce, and in
-// Scratch for a reduce-scatter, whose Output is too short.
+// Scratch for the others, whose Output is too short or not there.
 class Contribution {
  public:
   Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)
       : writer_(writer), scaled_(spec.op == ReduceOp::PreMulSum) {
-    if (scaled_ && spec.collective == Collective::ReduceScatter)
-      product_ = writer.scratch(block_offset(spec, spec.size));
+    if (!scaled_ || spec.collective == Collective::AllReduce) return;
+    const bool blocks = spec.collective == Collective::ReduceScatter;
+    product_ = writer.scratch(blocks ? block_offset(spec, spec.size) : spec.count);
   }
   Slice at(Slice input) const {
     if (scaled_) input = {product_.buffer, product_.offset + input.offset, input.count};

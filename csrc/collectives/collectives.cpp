@@ -12,6 +12,7 @@ namespace collectives {
 
 #define MESSAGES(collective, name, summary) \
   void collective##_##name(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
+#define ORDERED(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODE(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODES(collective, summary)
 #define ADAPTIVE(collective)
@@ -98,14 +99,20 @@ const std::vector<Algorithm>& algorithms() {
   static const std::vector<Algorithm> all = {
 #define MESSAGES(collective, name, summary) \
   {collective_of(#collective), #name, summary, collectives::collective##_##name},
+#define ORDERED(collective, name, summary) \
+  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, false, true},
 #define NODE(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name, true},
+  {collective_of(#collective), #name, summary, collectives::collective##_##name, true, false, true},
 #define NODES(collective, summary) \
   {collective_of(#collective), "two_level", summary, collectives::two_level, false, true},
 #define ADAPTIVE(collective)                                                              \
-  {collective_of(#collective), "adaptive",                                                \
+  {collective_of(#collective),                                                            \
+   "adaptive",                                                                            \
    "zero_copy if the tensors of all ranks are in group memory, else staged; 1 flag more", \
-   adaptive<collectives::collective##_zero_copy, collectives::collective##_staged>, true},
+   adaptive<collectives::collective##_zero_copy, collectives::collective##_staged>,       \
+   true,                                                                                  \
+   false,                                                                                 \
+   true},
 #define NATIVE(collective, summary) {collective_of(#collective), "native", summary, nullptr},
 #include "collectives/algorithms.inc"
   };
@@ -124,6 +131,7 @@ SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) c
   const bool in_staging = shared && !alone && only_through_staging(collective, spec.op);
   const Algorithm& chosen = in_staging ? *find_algorithm(collective, "staged") : *this;
   ScheduleWriter writer(chosen.name);
+  if (chosen.ordered && reduces(collective)) writer.ordered();
   if (alone)
     write_alone(writer, spec);
   else

@@ -21,6 +21,9 @@ struct Algorithm {
   Builder write;           // nullptr for "native"
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
+  // Every element of its result is one left fold over the ranks' contributions, in rank order and rounded
+  // once.
+  bool ordered = false;
 
   // The MPI library's own collective, run by the transport: there is no schedule to build.
   bool native() const { return !write; }

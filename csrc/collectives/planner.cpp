@@ -36,8 +36,7 @@ const CollectiveSpec& place(const CollectiveSpec& spec, const std::shared_ptr<co
 
 }  // namespace
 
-Planner::Planner(const Env& env, const std::string& group_rows)
-    : selection_(load_selection(env, group_rows)) {
+Planner::Planner(const Env& env, const GroupSelection& group) : selection_(load_selection(env, group)) {
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = kHostStagingBytes;

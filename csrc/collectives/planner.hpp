@@ -21,8 +21,8 @@ struct Plan {
 
 class Planner {
  public:
-  // `group_rows`: as in load_selection(), which throws for both.
-  explicit Planner(const Env& env, const std::string& group_rows = "");
+  // Throws as load_selection() does.
+  explicit Planner(const Env& env, const GroupSelection& group = {});
 
   // `native`: the library has a collective that does just this. `reach` of the group's ranks into
   // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the

@@ -26,6 +26,7 @@ struct Traits {
   bool native_exact;
   Reach reach;
   bool two_level;  // some of the ranks share a node, others do not
+  bool ordered;    // see SelectionTable
 };
 
 std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
@@ -33,10 +34,15 @@ std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
   return count > kUnlimited / item ? kUnlimited - 1 : count * item;
 }
 
-Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach) {
+bool keeps_order(const SelectionTable& table, Collective collective, DataType dtype) {
+  return table.ordered() && reduces(collective) && !is_integral(dtype);
+}
+
+Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, bool ordered) {
   const bool two_level = spec.topology && spec.topology->two_level();
   if (reach == Reach::Nodes) reach = Reach::None;  // a rank knows it of its own node only
-  Traits t{spec.collective, spec.size, spec.dtype, spec.op, 0, 0, false, native_exact, reach, two_level};
+  Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,      0,
+           false,           native_exact, reach,      two_level, ordered};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
   std::uint64_t mean = spec.count, most = spec.count;
   if (!spec.counts.empty()) {
@@ -67,6 +73,7 @@ std::uint64_t staged_limit(int size, Reach reach) {
 }
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {
+  if (t.ordered && !algorithm.ordered) return false;
   if (algorithm.native()) return t.native_exact;
   if (algorithm.two_level) return t.two_level;
   if (!algorithm.shared) return true;
@@ -87,7 +94,7 @@ const Row& choose(const SelectionTable& table, const Traits& t) {
 
 const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach,
                                const SelectionTable& table) {
-  return choose(table, traits_of(spec, native_exact, reach));
+  return choose(table, traits_of(spec, native_exact, reach, keeps_order(table, spec.collective, spec.dtype)));
 }
 
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
@@ -103,9 +110,9 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
     for (std::size_t i = 0; i + 1 < limits.size(); ++i) {
       const bool none = collective == Collective::AllToAll || collective == Collective::Barrier;
       const std::uint64_t bytes = none ? 0 : limits[i];
-      const Row& row =
-          choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
-                         bytes, bytes, false, true, reach, two_level && size > 2});
+      const Row& row = choose(
+          table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum, bytes,
+                  bytes, false, true, reach, two_level && size > 2, keeps_order(table, collective, dtype)});
       const bool more = i > 0 && ranges.back().algorithm == row.algorithm->name &&
                         ranges.back().leaders == row.leaders && ranges.back().origin == row.origin;
       if (more)

@@ -31,6 +31,26 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   return {std::move(row)};
 }
 
+// What the user names for a reduction that rounds. Those of a file are passed over where they do not keep the
+// order.
+void check_order(const std::vector<SelectionRow>& rows, Collective collective) {
+  std::string names;
+  for (const Algorithm& a : algorithms())
+    if (a.collective == collective && a.ordered) names += (names.empty() ? "" : ", ") + std::string(a.name);
+  const auto rounds = [](const SelectionRow& row) {
+    for (int t = 0; t < kDataTypeCount; ++t)
+      if ((row.dtypes >> t & 1) && !is_integral(static_cast<DataType>(t))) return true;
+    return false;
+  };
+  for (const SelectionRow& row : rows)
+    if (row.collective == collective && reduces(collective) && !row.algorithm->ordered && rounds(row))
+      fail(ErrorCode::InvalidUsage, row.origin, ": ", row.algorithm->name, " for ", name(collective),
+           " does not fold in the order of ranks, which MPI_GDR_BITS=order (or Options.bits) asks for: "
+           "expected "
+           "one of ",
+           names);
+}
+
 std::vector<SelectionRow> rows_of_file(const std::string& path) {
   if (path.empty()) return {};
   std::ifstream file(path);
@@ -57,9 +77,9 @@ const std::string& default_digest() {
 
 }  // namespace
 
-Selection load_selection(const Env& env, const std::string& group_rows) {
+Selection load_selection(const Env& env, const GroupSelection& group) {
   const auto from_variable = parse_overrides(env.select, kSelect);
-  const auto from_options = parse_overrides(group_rows, kGroupRows);
+  const auto from_options = parse_overrides(group.rows, kGroupRows);
   const auto from_file = rows_of_file(env.tuning_file);
   Selection made;
   const auto add = [&](std::string name, std::string value, std::string shown) {
@@ -69,16 +89,22 @@ Selection load_selection(const Env& env, const std::string& group_rows) {
   add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
   add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
   add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
+  const bool ordered = group.bits.empty() ? env.ordered : parse_bits("Options.bits", group.bits);
+  if (ordered) made.table.keep_order();
+  add("MPI_GDR_BITS", ordered ? "order" : "", ordered ? "order" : "");
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
-    made.table.append(forced_row(env, collective));
+    const auto forced = forced_row(env, collective);
+    for (const auto* rows : {&forced, &from_variable, &from_options})
+      if (ordered) check_order(*rows, collective);
+    made.table.append(forced);
     add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
   }
   made.table.append(from_variable);
   add(kSelect, digest(from_variable), env.select);
   made.table.append(from_options);
-  add(kGroupRows, digest(from_options), group_rows);
+  add(kGroupRows, digest(from_options), group.rows);
   made.table.append(from_file);
   const std::string rows = std::to_string(from_file.size()) + (from_file.size() == 1 ? " row" : " rows");
   add("MPI_GDR_TUNING", digest(from_file),
@@ -87,6 +113,12 @@ Selection load_selection(const Env& env, const std::string& group_rows) {
     made.table.append(default_table().rows(static_cast<Collective>(c)));
   add("the built-in selection table", default_digest(), "digest " + default_digest());
   return made;
+}
+
+bool parse_bits(const std::string& argument, const std::string& text) {
+  if (text != "any" && text != "order")
+    fail(ErrorCode::InvalidUsage, argument, "=", text, ", expected any or order");
+  return text == "order";
 }
 
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank) {

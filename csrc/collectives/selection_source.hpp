@@ -22,11 +22,19 @@ struct Selection {
   std::vector<SharedSetting> settings;  // all of them, in a fixed order
 };
 
-// The table's rows in the order in which they are tried: MPI_GDR_<COLLECTIVE>_ALGO, MPI_GDR_SELECT,
-// `group_rows` (a text as MPI_GDR_SELECT's, from the options of the group), the file of MPI_GDR_TUNING, which
-// is read once for both parts of the result, the built-in table. Throws InvalidUsage that names the variable
-// or the line of the file.
-Selection load_selection(const Env& env, const std::string& group_rows = "");
+// The options of a group: rows as in MPI_GDR_SELECT, and what MPI_GDR_BITS may be. Empty: as the environment
+// has it.
+struct GroupSelection {
+  std::string rows, bits;
+};
+
+// The table's rows in the order in which they are tried: MPI_GDR_<COLLECTIVE>_ALGO, MPI_GDR_SELECT, those of
+// the group, the file of MPI_GDR_TUNING, which is read once for both parts of the result, the built-in table.
+// Throws InvalidUsage that names the variable or the line of the file.
+Selection load_selection(const Env& env, const GroupSelection& group = {});
+
+// Whether it is "order"; throws InvalidUsage that names `argument` unless it is that or "any".
+bool parse_bits(const std::string& argument, const std::string& text);
 
 // What differs and who has what: "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1"; "" if nothing does.
 // `by_rank`: Selection::settings of the members of a group, in rank order.

@@ -48,12 +48,16 @@ class SelectionTable {
  public:
   // Behind those that are there.
   void append(std::vector<SelectionRow> rows);
+  // Reductions that round are by algorithms that are Algorithm::ordered: other rows are passed over.
+  void keep_order() { ordered_ = true; }
+  bool ordered() const { return ordered_; }
   const std::vector<SelectionRow>& rows(Collective collective) const {
     return rows_[static_cast<std::size_t>(collective)];
   }
 
  private:
   std::array<std::vector<SelectionRow>, kCollectiveCount> rows_;
+  bool ordered_ = false;
 };
 
 // One row per line, `#` starts a comment. Throws InvalidUsage that says `source`:line and what was expected.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap/kv_store.hpp"
+#include "collectives/selection_source.hpp"
 #include "diagnostics/flight_signal.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
@@ -45,7 +46,7 @@ struct GroupRequest {
   // Where the ranks of the job meet. Used if a generation begins, with the default group or the first one.
   std::function<std::unique_ptr<KvStore>()> store;
   std::chrono::milliseconds timeout{0};
-  std::string selection;  // rows of the selection table for this group, as in MPI_GDR_SELECT
+  GroupSelection selection;
   // What this host has. Asked once the members are about to meet, because it may fail; empty: none.
   std::function<Accelerator()> accelerator;
 };

@@ -57,8 +57,21 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
+// Whether the value is one fold over the contributions of all ranks, from rank 0 on.
+bool is_left_fold(const ExpressionTable& table, const Expression& value, int size) {
+  const Expression& fold = value.averaged ? table[value.operands[0]] : value;
+  if (fold.operands.size() != static_cast<std::size_t>(size)) return false;
+  for (int r = 0; r < size; ++r) {
+    const Expression* contribution = &table[fold.operands[static_cast<std::size_t>(r)]];
+    if (contribution->multiplied) contribution = &table[contribution->operands[0]];
+    if (!contribution->operands.empty() || contribution->ranks.text() != std::to_string(r)) return false;
+  }
+  return true;
+}
+
 // `slice` of the output must hold the complete reduction of elements from `index` on.
-void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& slice, std::uint64_t index) {
+void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& slice, std::uint64_t index,
+                      bool ordered) {
   if (slice.count == 0) return;
   std::uint64_t at = slice.offset;
   for (const Value& value : run.output(spec.rank, slice)) {
@@ -71,16 +84,18 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
     if (expression.multiplied != (spec.op == ReduceOp::PreMulSum))
       wrong_output(spec.rank, at, value, "not multiplied by the factor");
     if (expression.averaged != (spec.op == ReduceOp::Avg)) wrong_output(spec.rank, at, value, "not averaged");
+    if (ordered && spec.size > 1 && !is_left_fold(run.expressions(), expression, spec.size))
+      wrong_output(spec.rank, at, value, "folded in another order than that of ranks");
     at += value.count;
   }
 }
 
-void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
+void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, bool ordered) {
   for (const CollectiveSpec& spec : specs) {
     const Slice whole{Buffer::Output, 0, spec.count};
     switch (spec.collective) {
       case Collective::AllReduce:
-        expect_reduction(run, spec, whole, 0);
+        expect_reduction(run, spec, whole, 0, ordered);
         if (spec.count > 0 && spec.rank > 0) {
           const Values first = run.output(0, whole), mine = run.output(spec.rank, whole);
           std::size_t k = 0;
@@ -93,11 +108,11 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs) {
         }
         break;
       case Collective::Reduce:
-        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0);
+        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0, ordered);
         break;
       case Collective::ReduceScatter:
         expect_reduction(run, spec, {Buffer::Output, 0, block_count(spec, spec.rank)},
-                         block_offset(spec, spec.rank));
+                         block_offset(spec, spec.rank), ordered);
         break;
       case Collective::Broadcast:
         expect_copy(run, spec.rank, whole, spec.root, 0);
@@ -150,7 +165,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
     Simulation run(specs, schedules, mode);
     run.run();
     result = run.costs();
-    check_outcome(run, specs);
+    check_outcome(run, specs, schedules[0]->ordered);
   } catch (const CheckFailure& failure) {
     result.ok = false;
     result.error = schedules[0]->algorithm;

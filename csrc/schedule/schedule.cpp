@@ -13,6 +13,7 @@ ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algor
   schedule_.bounce_count = like.bounce_count;
   schedule_.shared = like.shared;
   schedule_.one_way = like.one_way;
+  schedule_.ordered = like.ordered;
 }
 
 void ScheduleWriter::lane() {

@@ -118,6 +118,8 @@ struct Schedule {
   // True if some rank can finish without having heard from the ranks that it sends to (broadcast, reduce):
   // the engine then throttles senders, lest a loop of them floods the receiver.
   bool one_way = false;
+  // Each element of the result is one left fold in rank order (Algorithm::ordered), as the checker proves.
+  bool ordered = false;
 
   std::span<const Round> rounds_of(const Lane& lane) const {
     return {rounds.data() + lane.first_round, lane.round_count};
@@ -166,6 +168,7 @@ class ScheduleWriter {
   // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
   Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
+  void ordered() { schedule_.ordered = true; }
   // Schedule::staged, whose messages the engine throttles alike.
   void staged(SchedulePtr instead);
   // Also if this rank itself has no step that says so: all ranks must see it alike.

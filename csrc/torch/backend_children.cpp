@@ -27,7 +27,10 @@ MpiBackend::BackendPtr MpiBackend::make_child(const StorePtr& store, std::vector
                                               const c10d::Backend::Options& opts) {
   auto options = c10::make_intrusive<Options>(*options_);
   options->timeout = group_timeout(opts.timeout);
-  if (const auto* ours = dynamic_cast<const Options*>(&opts)) options->selection = ours->selection;
+  if (const auto* ours = dynamic_cast<const Options*>(&opts)) {
+    options->selection = ours->selection;
+    options->bits = ours->bits;
+  }
   options->group_name = opts.group_name;
   options->group_desc = opts.group_desc;
   options->global_ranks_in_group.assign(world_ranks.begin(), world_ranks.end());

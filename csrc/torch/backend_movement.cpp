@@ -1,4 +1,6 @@
 // The collectives that move data: what arrives is what was sent, whatever its type. Counts are in bytes.
+#include <algorithm>
+
 #include "common/error.hpp"
 #include "torch/backend.hpp"
 #include "torch/tensors.hpp"
@@ -273,8 +275,10 @@ MpiBackend::WorkPtr MpiBackend::barrier(const c10d::BarrierOptions& opts) {
 // for are those that have not called, all of them whatever `wait_all_ranks`. The others wait for the answer
 // twice as long, to hear that from rank 0.
 void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
-  const bool given = opts.timeout > std::chrono::milliseconds::zero();
-  const std::chrono::milliseconds patience = bounded(given ? opts.timeout : bounded(group_->timeout()));
+  const std::chrono::milliseconds least(1);  // 0 is no deadline, elsewhere
+  const std::chrono::milliseconds patience = opts.timeout == c10d::kUnsetTimeout
+                                                 ? bounded(group_->timeout())
+                                                 : std::max(bounded(opts.timeout), least);
   at::Tensor bytes = at::zeros({size_}, at::kByte);
   const auto exchange = [&](bool send, std::chrono::milliseconds timeout) {
     with_torch_errors([&] {

@@ -50,15 +50,27 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
   return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);
 }
 
+std::string text_of(const char* name, const py::object& value) {
+  if (!py::isinstance<py::str>(value))
+    throw py::type_error("Options: " + std::string(name) + "=" + std::string(py::repr(value)) +
+                         ", expected a str");
+  return py::str(value);
+}
+
 void set_selection(Options& options, const py::object& rows) {
-  if (!py::isinstance<py::str>(rows))
-    throw py::type_error("Options: selection=" + std::string(py::repr(rows)) + ", expected a str");
-  const std::string text = py::str(rows);
+  const std::string text = text_of("selection", rows);
   with_torch_errors([&] { (void)parse_overrides(text, "Options.selection"); });
   options.selection = text;
 }
 
-c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::object& selection) {
+void set_bits(Options& options, const py::object& bits) {
+  const std::string text = text_of("bits", bits);
+  if (!text.empty()) with_torch_errors([&] { (void)parse_bits("Options.bits", text); });
+  options.bits = text;
+}
+
+c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::object& selection,
+                                         const py::object& bits) {
   auto options = c10::make_intrusive<Options>();
   if (!timeout.is_none()) {
     // pybind11 would also take a float.
@@ -69,12 +81,14 @@ c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::ob
         with_torch_errors([&] { return group_timeout(timeout.cast<std::chrono::milliseconds>()); });
   }
   set_selection(*options, selection);
+  set_bits(*options, bits);
   return options;
 }
 
 std::string repr_of(const py::object& options) {
   return "mpi_backend.Options(timeout=" + std::string(py::repr(options.attr("_timeout"))) +
-         ", selection=" + std::string(py::repr(options.attr("selection"))) + ")";
+         ", selection=" + std::string(py::repr(options.attr("selection"))) +
+         ", bits=" + std::string(py::repr(options.attr("bits"))) + ")";
 }
 
 Report<"MpiInfo"> mpi_info() {
@@ -188,11 +202,15 @@ PYBIND11_MODULE(_C, m) {
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(
       m, "Options", "Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta.")
       .def(py::init(&make_options), py::kw_only(), py::arg("timeout") = py::none(), py::arg("selection") = "",
+           py::arg("bits") = "",
            "`timeout`: a timedelta, for groups that are made without the argument `timeout`.")
       .def("__repr__", &repr_of)
       .def_property(
           "selection", [](const Options& self) { return self.selection; }, &set_selection,
           "Rows of the selection table for this group, as MPI_GDR_SELECT: \"all_reduce:0-4K:flag\".")
+      .def_property(
+          "bits", [](const Options& self) { return self.bits; }, &set_bits,
+          "As MPI_GDR_BITS, for this group: \"any\" or \"order\"; empty: as that variable.")
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def(
           "__deepcopy__",

@@ -53,7 +53,7 @@ GroupRequest group_request(const c10d::DistributedBackendOptions& dist, const Op
     return std::make_unique<C10dStore>(store);
   };
   request.timeout = options.timeout;
-  request.selection = options.selection;
+  request.selection = {options.selection, options.bits};
   request.accelerator = accelerator;
   return request;
 }
@@ -67,7 +67,7 @@ GroupRequest child_request(const Options& options, int rank, std::vector<int> me
   request.job_rank = job->rank;
   request.job_size = job->size();
   request.timeout = options.timeout;
-  request.selection = options.selection;
+  request.selection = {options.selection, options.bits};
   request.accelerator = accelerator;
   return request;
 }

@@ -19,8 +19,9 @@ struct Options : c10d::Backend::Options {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options(kBackendName, timeout) {}
   Options(const Options&) = default;
-  // Rows of the selection table for this group, as in MPI_GDR_SELECT. Equal on all members.
-  std::string selection;
+  // Rows of the selection table for this group, as in MPI_GDR_SELECT, and as MPI_GDR_BITS. Equal on all
+  // members.
+  std::string selection, bits;
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   // A derived class that does not override this is sliced by c10d.
   c10::intrusive_ptr<c10d::Backend::Options> clone() const override {

@@ -232,7 +232,7 @@ TEST(rows_of_one_algorithm_differ_in_leaders) {
 }
 
 TEST(a_plan_has_the_leaders_of_its_row) {
-  Planner planner(env_of({}), "all_reduce:0-64K:leaders=1:two_level#all_reduce:two_level");
+  Planner planner(env_of({}), {"all_reduce:0-64K:leaders=1:two_level#all_reduce:two_level", ""});
   const auto topology = std::make_shared<const Topology>(std::vector<int>{0, 0, 1, 1});
   CollectiveSpec spec = call(Collective::AllReduce, 4, 4096);
   spec.rank = 1;  // the second of its node
@@ -257,7 +257,8 @@ TEST(order_of_the_sources) {
   const Env env = env_of({{"MPI_GDR_BARRIER_ALGO", "dissemination"},
                           {"MPI_GDR_SELECT", "barrier:native#allreduce:0-4k:rabenseifner"},
                           {"MPI_GDR_TUNING", file.path}});
-  const auto [table, settings] = load_selection(env, "all_reduce:0-64K:recursive_doubling#bcast:binomial");
+  const auto [table, settings] =
+      load_selection(env, {"all_reduce:0-64K:recursive_doubling#bcast:binomial", ""});
   using C = Collective;
   CHECK(chosen(table, call(C::Barrier, 4, 0), true) == "dissemination");
   CHECK(chosen(table, call(C::AllReduce, 4, 4092)) == "rabenseifner");
@@ -288,7 +289,8 @@ TEST(sources_that_are_wrong) {
                (file.path + ":3: 'flog' is not").c_str());
   CHECK_THROWS(load_selection(env_of({{"MPI_GDR_SELECT", "barrier"}})), Error,
                "MPI_GDR_SELECT: in 'barrier': no ");
-  CHECK_THROWS(load_selection(env_of({}), "gahter:linear"), Error, "Options.selection: in 'gahter:linear': ");
+  CHECK_THROWS(load_selection(env_of({}), {"gahter:linear", ""}), Error,
+               "Options.selection: in 'gahter:linear': ");
   CHECK_THROWS(load_selection(env_of({{"MPI_GDR_REDUCE_ALGO", "ring"}})), Error,
                "MPI_GDR_REDUCE_ALGO=ring is not an algorithm of reduce: expected one of binomial");
   const File empty("");
@@ -300,7 +302,7 @@ TEST(ranks_compare_what_chooses) {
   const File file("barrier native\n");
   const auto settings = [](std::vector<std::pair<std::string, std::string>> variables,
                            const char* rows = "") {
-    return load_selection(env_of(std::move(variables)), rows).settings;
+    return load_selection(env_of(std::move(variables)), {rows, ""}).settings;
   };
   const auto plain = settings({});
   CHECK(disagreement({plain}) == "");

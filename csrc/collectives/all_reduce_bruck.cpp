@@ -1,0 +1,37 @@
+// All-reduce of short inputs: each rank gathers all of them, after Bruck, and folds them at once.
+//   T = ceil(lg p) alpha + (p-1) n beta + (p-1) n gamma
+//   steps ceil(lg p) of one message each, bytes sent per rank (p-1) n, reductions (p-1) n; scratch p n
+// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems", IEEE TPDS 1997.
+//
+// Scratch holds the inputs of the ranks from the own one on; the fold names them in rank order.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+void all_reduce_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  const int p = spec.size, rank = spec.rank;
+  writer.lane();
+  const Slice input{Buffer::Input, 0, spec.count};
+  const Contribution contribution(writer, spec);
+  contribution.scale(input);
+  const Slice own = contribution.at(input);
+  const Slice all = writer.scratch(spec.count * static_cast<std::uint64_t>(p));
+  const auto stretch = [&](int first, int number) {
+    return Slice{Buffer::Scratch, all.offset + static_cast<std::uint64_t>(first) * spec.count,
+                 static_cast<std::uint64_t>(number) * spec.count};
+  };
+  for (int distance = 1; distance < p; distance *= 2) {
+    const int number = std::min(distance, p - distance);
+    writer.round();
+    writer.recv(wrap(rank + distance, p), stretch(distance, number));
+    writer.send(wrap(rank - distance, p), distance == 1 ? own : stretch(0, number));
+    if (distance == 1 && p > 2) writer.copy(stretch(0, 1), own);
+  }
+  std::vector<Slice> sources;
+  for (int r = 0; r < p; ++r) sources.push_back(r == rank ? own : stretch(wrap(r - rank, p), 1));
+  writer.round();
+  writer.reduce({Buffer::Output, 0, spec.count}, sources, final_scale(spec.op));
+}
+
+}  // namespace mpigdr::collectives
