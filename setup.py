@@ -28,6 +28,7 @@ import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 OLDEST_SETUPTOOLS = 77  # the first that knows a licence by its SPDX name
@@ -41,6 +42,8 @@ SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")  # of an extension for this Pyth
 # Beside the extension: for each MPI ABI with headers, and with a toolkit of CUDA.
 ABIS = ("mpich", "openmpi", "mpiabi")
 LIBRARIES = [f"libmpi_gdr_{part}.so" for part in ("core", *ABIS, "cuda")]
+# Of a source distribution, which has no .git: what commit() returned.
+COMMIT = ROOT / "COMMIT"
 # Other MPIs with headers, which tools/mpi.py puts there.
 MPIS = ROOT / "build" / "mpi"
 # What CMake finds out again for each build, since the environment may have changed.
@@ -108,9 +111,9 @@ def first_line(command: list[str]) -> str | None:
 
 
 def commit() -> str | None:
-    """Of the checkout that is built, "+changes" behind it where files differ from it; None: it is none."""
+    """Of what is built, "+changes" behind it where files of a checkout differ from it; None: unknown."""
     if not (ROOT / ".git").exists():  # not that of a folder above
-        return None
+        return (COMMIT.exists() and COMMIT.read_text().strip()) or None
     return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])
 
 
@@ -302,6 +305,14 @@ class CheckedDistInfo(dist_info):
         super().run()
 
 
+class SourceDistribution(sdist):
+    """Records the commit."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        Path(base_dir, COMMIT.name).write_text(f"{commit() or ''}\n")
+
+
 def requirements() -> list[str]:
     """No other torch than those that the extensions fit."""
     minors = list(torch_headers())
@@ -322,7 +333,7 @@ if __name__ == "__main__":
     check_setuptools()
     setup(
         ext_modules=[Extension("mpi_backend._C", sources=[])],
-        cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo},
+        cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo, "sdist": SourceDistribution},
         install_requires=requirements(),
         long_description=long_description(),
         long_description_content_type="text/markdown",
