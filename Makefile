@@ -64,33 +64,16 @@ gpu-counts: $(VENV)/.package
 	@$(BUILD_TESTS) gpu_counts > $(EXTENSION_BUILD)/gpu-counts.log
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
 
-# With the nvcc that the package was built with. gcovr from the package registry.
-COVERAGE_TESTS = $(addprefix test_,device device_arena device_node device_failures device_load captured_program peer_execution \
-  stream_execution group_device group_phases engine_chained)
-# Lines of 100, and of which files; of kernels (*.cu, *.cuh) the host runs nothing.
-COVERAGE_GOALS = '95:csrc/device/cuda/.*[.][ch]pp$$' 95:csrc/transport/ipc/ \
-  '90:csrc/(execution/device/|engine/device_programs[.])'
 coverage: $(VENV)/.package
-	$(BIN)/python -m pip install --quiet "gcovr>=8"
-	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_COVERAGE=ON \
-	  -DMPI_GDR_NVCC=$$(sed -n 's/^MPI_GDR_NVCC:[A-Z]*=//p' $(EXTENSION_BUILD)/CMakeCache.txt)
-	$(CMAKE_BUILD) build/$@ --target fakecuda_tests $(COVERAGE_TESTS)
-	find build/$@ -name '*.gcda' -delete
-	$(CTEST) --test-dir build/$@ -L fakecuda
-	for test in $(COVERAGE_TESTS); do build/$@/$$test || exit 1; done
-	$(BIN)/gcovr --filter csrc/ --object-directory build/$@ --gcov-ignore-parse-errors=all --json build/$@/lines.json build/$@
-	@failed=; for part in $(COVERAGE_GOALS); do \
-	  $(BIN)/gcovr --merge-lines --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
-	done; [ -z "$$failed" ]
+	tools/coverage.sh $(BIN) $(EXTENSION_BUILD)
 
 # Installs nothing: tests/slurm/install.sh does.
 slurm: $(VENV)/.package
 	TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm -n 0 $(ARGS)
 
-FAULT_TESTS = $(addprefix test_,bootstrap fuzz_records goodbyes memory_file peer_watch process_id signed_store trusted_folder)
 faults: $(VENV)/.package
-	$(BUILD_TESTS) $(FAULT_TESTS)
-	for test in $(FAULT_TESTS); do $(EXTENSION_BUILD)/$$test || exit 1; done
+	tests=$$(PYTHONPATH=tests $(BIN)/python tests/faults/page.py --unit-tests) && $(BUILD_TESTS) $$tests \
+	  && for test in $$tests; do $(EXTENSION_BUILD)/$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 labs: $(VENV)/.package
@@ -151,7 +134,7 @@ $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
 EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')-ninja
 # One at a time: tests of Python build there, too (tests/support/simgpu_build.py).
 BUILD_TESTS = flock $(EXTENSION_BUILD)/lock sh -c '$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) && \
-  $(CMAKE_BUILD) $(EXTENSION_BUILD) --target "$$@"' build
+  $(BIN)/cmake --build $(EXTENSION_BUILD) --target "$$@"' build
 UNIT ?= unit
 unit: $(VENV)/.package
 	$(BUILD_TESTS) $(UNIT)_tests
@@ -161,7 +144,7 @@ test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
 test-tsan test-asan: $(VENV)/.tools
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER)
-	$(CMAKE_BUILD) build/$@
+	$(BIN)/cmake --build build/$@
 	$(CTEST) --test-dir build/$@
 
 # The smoke set on another MPI, which is put below build/mpi. Those that bring headers also run the C++ driver.
@@ -176,7 +159,6 @@ test-clients: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_TORCH_ARGS) "$(TORCH)" -r tests/clients/requirements.txt
 	TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients $(ARGS)
 
-CMAKE_BUILD := $(BIN)/cmake --build
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
 # Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
