@@ -14,6 +14,7 @@
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make wheel      dist/mpi_gdr-*.whl for torch 2.11 to 2.15 and any MPI (TORCHES=: for the torch of .venv)
 #   make wheel-check  the wheel on five MPIs, without a compiler on PATH: the table of docs/status.md
+#   make release    tests and tags what CHANGELOG.md names: wheel and source distribution in dist/ (CONTRIBUTING.md)
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
@@ -32,7 +33,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -95,6 +96,12 @@ wheel: $(VENV)/.package
 
 wheel-check: $(VENV)/.package
 	$(BIN)/python tools/wheel_check.py $(ARGS)
+
+# What can be refused at once is, before all is compiled.
+release: $(VENV)/.tools
+	$(BIN)/python tools/release.py --check
+	$(MAKE) wheel
+	$(BIN)/python tools/release.py
 
 package: $(VENV)/.package
 
