@@ -175,7 +175,7 @@ lint: $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
-	@! git grep -nwE '$(RETIRED)' -- csrc mpi_backend tests tools docs examples
+	@! grep -rnIwE '$(RETIRED)' csrc mpi_backend tests tools docs examples
 
 # File by file, with the compiler's commands of each. clang-tidy from the package registry.
 tidy: $(VENV)/.tools
