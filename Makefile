@@ -97,7 +97,7 @@ wheel: $(VENV)/.package
 wheel-check: $(VENV)/.package
 	$(BIN)/python tools/wheel_check.py $(ARGS)
 
-# What can be refused at once is, before all is compiled.
+# The first command refuses before anything is compiled.
 release: $(VENV)/.tools
 	$(BIN)/python tools/release.py --check
 	$(MAKE) wheel

@@ -39,7 +39,7 @@ TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")  # of an extension for this Python
-# Of a source distribution, which has no .git: what commit() returned.
+# A source distribution has no .git: this file holds what commit() returned.
 COMMIT = ROOT / "COMMIT"
 # Other MPIs with headers, which tools/mpi.py puts there.
 MPIS = ROOT / "build" / "mpi"
@@ -106,7 +106,7 @@ def first_line(command: list[str]) -> str | None:
 
 
 def commit() -> str | None:
-    """Of what is built, "+changes" behind it where files of a checkout differ from it; None: unknown."""
+    """The commit that is built, with "+changes" where files of the checkout differ; None: unknown."""
     if not (ROOT / ".git").exists():  # not that of a folder above
         return (COMMIT.exists() and COMMIT.read_text().strip()) or None
     return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])

@@ -38,7 +38,7 @@ def give_up(sentence: str) -> NoReturn:
 
 
 def check() -> str:
-    """The commit to release. Ends the program where there is none."""
+    """Returns the commit; ends the program if it must not be released."""
     if not (ROOT / ".git").exists():
         give_up(f"{ROOT} is not a checkout: clone the repository.")
     if changes := git("status", "--porcelain"):
@@ -53,7 +53,7 @@ def check() -> str:
 
 
 def check_wheel(wheel: Path, commit: str) -> None:
-    """In a fresh environment, whose PATH has no compiler."""
+    """Runs the self-test in a fresh environment, whose PATH has no compiler."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bin = readme.environment_with_torch(folder / "env")
@@ -78,7 +78,7 @@ def check_wheel(wheel: Path, commit: str) -> None:
 
 
 def source_distribution(commit: str) -> Path:
-    """Written into dist/."""
+    """Writes it to dist/ and checks its commit."""
     for old in DIST.glob("mpi_gdr-*.tar.gz"):
         old.unlink()
     subprocess.run([sys.executable, "setup.py", "-q", "sdist", "--dist-dir", DIST], cwd=ROOT, check=True)

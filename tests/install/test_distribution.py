@@ -23,7 +23,7 @@ def git(*arguments, cwd):
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is not a checkout")
 def test_a_source_distribution_has_all_files_of_the_repository_and_names_the_commit(tmp_path):
-    """It was made from another, so that there is no .git."""
+    """The archive is made of a copy without .git, as from an unpacked one."""
     tracked = set(git("ls-files", cwd=ROOT).splitlines())
     for name in tracked:
         target = tmp_path / "copy" / name
