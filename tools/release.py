@@ -43,7 +43,9 @@ def check() -> str:
         give_up(f"{ROOT} is not a checkout: clone the repository.")
     if changes := git("status", "--porcelain"):
         give_up(f"files differ from the commit: commit or remove them.\n{changes}")
-    found = re.search(rf"^## {re.escape(VERSION)}\b(.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(VERSION)}(?![.\w])(.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
     if not found or "not released" in found[1]:
         said = f"says {found[0][3:]!r}" if found else "does not name it"
         give_up(f"the version is {VERSION}, and CHANGELOG.md {said}: expected '## {VERSION}, DATE'.")

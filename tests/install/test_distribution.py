@@ -113,7 +113,7 @@ def test_changes_are_not_released(checkout, name):
     assert status == 1 and "commit or remove" in said and name in said.splitlines()[-1]
 
 
-@pytest.mark.parametrize("heading", ["", "## 1.2.30, 1 May 2027\n", "## 1.2.3, not released\n"])
+@pytest.mark.parametrize("heading", ["", "## 1.2.30, 1 May 2027\n## 1.2.3.1\n", "## 1.2.3, not released\n"])
 def test_the_changes_must_name_the_version(checkout, heading):
     (checkout / "CHANGELOG.md").write_text(heading)
     git("commit", "-am", "2", cwd=checkout)
