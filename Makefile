@@ -14,6 +14,7 @@
 #   make soak       a million random collectives from several threads (RANKS, ARGS="--seed 1 -n 1000")
 #   make wheel      dist/mpi_gdr-*.whl for torch 2.11 to 2.15 and any MPI (TORCHES=: for the torch of .venv)
 #   make wheel-check  the wheel on five MPIs, without a compiler on PATH: the table of docs/status.md
+#   make release    tests and tags what CHANGELOG.md names: wheel and source distribution in dist/ (CONTRIBUTING.md)
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
@@ -32,7 +33,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -64,33 +65,16 @@ gpu-counts: $(VENV)/.package
 	@$(BUILD_TESTS) gpu_counts > $(EXTENSION_BUILD)/gpu-counts.log
 	@$(EXTENSION_BUILD)/fakecuda/gpu_counts
 
-# With the nvcc that the package was built with. gcovr from the package registry.
-COVERAGE_TESTS = $(addprefix test_,device device_arena device_node device_failures device_load captured_program peer_execution \
-  stream_execution group_device group_phases engine_chained)
-# Lines of 100, and of which files; of kernels (*.cu, *.cuh) the host runs nothing.
-COVERAGE_GOALS = '95:csrc/device/cuda/.*[.][ch]pp$$' 95:csrc/transport/ipc/ \
-  '90:csrc/(execution/device/|engine/device_programs[.])'
 coverage: $(VENV)/.package
-	$(BIN)/python -m pip install --quiet "gcovr>=8"
-	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_COVERAGE=ON \
-	  -DMPI_GDR_NVCC=$$(sed -n 's/^MPI_GDR_NVCC:[A-Z]*=//p' $(EXTENSION_BUILD)/CMakeCache.txt)
-	$(CMAKE_BUILD) build/$@ --target fakecuda_tests $(COVERAGE_TESTS)
-	find build/$@ -name '*.gcda' -delete
-	$(CTEST) --test-dir build/$@ -L fakecuda
-	for test in $(COVERAGE_TESTS); do build/$@/$$test || exit 1; done
-	$(BIN)/gcovr --filter csrc/ --object-directory build/$@ --gcov-ignore-parse-errors=all --json build/$@/lines.json build/$@
-	@failed=; for part in $(COVERAGE_GOALS); do \
-	  $(BIN)/gcovr --merge-lines --add-tracefile build/$@/lines.json --filter "$${part#*:}" --fail-under-line "$${part%%:*}" || failed=1; \
-	done; [ -z "$$failed" ]
+	tools/coverage.sh $(BIN) $(EXTENSION_BUILD)
 
 # Installs nothing: tests/slurm/install.sh does.
 slurm: $(VENV)/.package
 	TEST_SLURM=1 $(BIN)/python -m pytest tests/slurm -n 0 $(ARGS)
 
-FAULT_TESTS = $(addprefix test_,bootstrap fuzz_records goodbyes memory_file peer_watch process_id signed_store trusted_folder)
 faults: $(VENV)/.package
-	$(BUILD_TESTS) $(FAULT_TESTS)
-	for test in $(FAULT_TESTS); do $(EXTENSION_BUILD)/$$test || exit 1; done
+	tests=$$(PYTHONPATH=tests $(BIN)/python tests/faults/page.py --unit-tests) && $(BUILD_TESTS) $$tests \
+	  && for test in $$tests; do $(EXTENSION_BUILD)/$$test || exit 1; done
 	PYTHONPATH=tests $(BIN)/python tests/faults/page.py
 
 labs: $(VENV)/.package
@@ -112,6 +96,12 @@ wheel: $(VENV)/.package
 
 wheel-check: $(VENV)/.package
 	$(BIN)/python tools/wheel_check.py $(ARGS)
+
+# The first command refuses before anything is compiled.
+release: $(VENV)/.tools
+	$(BIN)/python tools/release.py --check
+	$(MAKE) wheel
+	$(BIN)/python tools/release.py
 
 package: $(VENV)/.package
 
@@ -151,7 +141,7 @@ $(VENV)/.package: $(VENV)/.torch $(PACKAGE_INPUTS)
 EXTENSION_BUILD = build/$(shell $(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)')-ninja
 # One at a time: tests of Python build there, too (tests/support/simgpu_build.py).
 BUILD_TESTS = flock $(EXTENSION_BUILD)/lock sh -c '$(BIN)/cmake -DMPI_GDR_TESTS=ON $(EXTENSION_BUILD) && \
-  $(CMAKE_BUILD) $(EXTENSION_BUILD) --target "$$@"' build
+  $(BIN)/cmake --build $(EXTENSION_BUILD) --target "$$@"' build
 UNIT ?= unit
 unit: $(VENV)/.package
 	$(BUILD_TESTS) $(UNIT)_tests
@@ -161,7 +151,7 @@ test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
 test-tsan test-asan: $(VENV)/.tools
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER)
-	$(CMAKE_BUILD) build/$@
+	$(BIN)/cmake --build build/$@
 	$(CTEST) --test-dir build/$@
 
 # The smoke set on another MPI, which is put below build/mpi. Those that bring headers also run the C++ driver.
@@ -176,7 +166,6 @@ test-clients: $(VENV)/.package
 	$(BIN)/python -m pip install --quiet --no-build-isolation $(PIP_TORCH_ARGS) "$(TORCH)" -r tests/clients/requirements.txt
 	TEST_CLIENTS=1 $(BIN)/python -m pytest tests/clients $(ARGS)
 
-CMAKE_BUILD := $(BIN)/cmake --build
 CTEST := $(BIN)/ctest --output-on-failure --timeout 1200 --parallel 3
 
 # Replaced by poisoned, consumed, resolved, Signal, Wait, zero_copy and ChainedCall.
@@ -186,7 +175,7 @@ lint: $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
-	@! git grep -nwE '$(RETIRED)' -- csrc mpi_backend tests tools docs examples
+	@! grep -rnIwE '$(RETIRED)' csrc mpi_backend tests tools docs examples
 
 # File by file, with the compiler's commands of each. clang-tidy from the package registry.
 tidy: $(VENV)/.tools

@@ -28,6 +28,7 @@ import setuptools
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.dist_info import dist_info
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 OLDEST_SETUPTOOLS = 77  # the first that knows a licence by its SPDX name
@@ -38,13 +39,10 @@ TOOLS = 'pip install "setuptools>=77" "cmake>=3.26" ninja'
 # What the Python side must know about the build without loading the extension.
 BUILD_INFO = "_build_info.json"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")  # of an extension for this Python
-# Beside the extension: for each MPI ABI with headers, and with a toolkit of CUDA.
-ABIS = ("mpich", "openmpi", "mpiabi")
-LIBRARIES = [f"libmpi_gdr_{part}.so" for part in ("core", *ABIS, "cuda")]
+# A source distribution has no .git: this file holds what commit() returned.
+COMMIT = ROOT / "COMMIT"
 # Other MPIs with headers, which tools/mpi.py puts there.
 MPIS = ROOT / "build" / "mpi"
-# What CMake finds out again for each build, since the environment may have changed.
-FORGOTTEN = ("MPI_GDR_HEADERS_*", "MPI_GDR_*NVCC")
 
 
 def give_up(sentence: str) -> NoReturn:
@@ -108,9 +106,9 @@ def first_line(command: list[str]) -> str | None:
 
 
 def commit() -> str | None:
-    """Of the checkout that is built, "+changes" behind it where files differ from it; None: it is none."""
+    """The commit that is built, with "+changes" where files of the checkout differ; None: unknown."""
     if not (ROOT / ".git").exists():  # not that of a folder above
-        return None
+        return (COMMIT.exists() and COMMIT.read_text().strip()) or None
     return first_line(["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"])
 
 
@@ -157,17 +155,6 @@ def required_torch_headers() -> dict[str, str]:
     )
 
 
-def torch_settings() -> dict[str, str]:
-    """What CMake must know about torch. find_package(Torch) is avoided: with a CUDA wheel it needs a
-    toolkit."""
-    installed = installed_torch()
-    return {
-        "TORCHES": ";".join(f"{version}={folder}" for version, folder in required_torch_headers().items()),
-        "TORCH": str(installed or ""),
-        "TORCH_CUDA": (runpy.run_path(str(installed / "version.py"))["cuda"] if installed else "") or "",
-    }
-
-
 def find_mpicc() -> str | None:
     """The compiler wrapper: $MPICC, else the one beside this Python (the mpich wheel), else the one on
     PATH."""
@@ -207,46 +194,39 @@ class CMakeBuild(build_ext):
     def build_extension(self, ext: Extension) -> None:
         check_compiler()
         cmake, headers, ninja = find_cmake(), mpi_headers(), find_program("ninja")
+        torches, installed = required_torch_headers(), installed_torch()
         settings = {
             "PACKAGE_VERSION": self.distribution.get_version(),
             "PYTHON_INCLUDE_DIR": check_python(),
             "PYTHON_MODULE_SUFFIX": SUFFIX,
             "PYTHON_PACKAGES": sysconfig.get_path("purelib"),
             **{f"HEADERS_{abi}": folder for abi, folder in headers.items()},
-            **torch_settings(),
+            # find_package(Torch) is avoided: with a CUDA wheel it needs a toolkit.
+            "TORCHES": ";".join(f"{version}={folder}" for version, folder in torches.items()),
+            "TORCH": str(installed or ""),
+            "TORCH_CUDA": (runpy.run_path(str(installed / "version.py"))["cuda"] if installed else "") or "",
         }
         folder = ROOT / "build" / f"{sys.implementation.cache_tag}-{'ninja' if ninja else 'make'}"
         discard_moved_cache(folder, ROOT)
-        configure = [cmake, "-S", str(ROOT), "-B", str(folder), "-DCMAKE_BUILD_TYPE=Release"]
+        configure = [cmake, "-S", str(ROOT), "-B", str(folder)]
         configure += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
-        configure += [f"-U{name}" for name in FORGOTTEN]
+        configure += ["-UMPI_GDR_HEADERS_*", "-UMPI_GDR_*NVCC"]  # the environment may have changed
         run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        extensions = {f"_C{torch}": extension_file(torch) for torch in torch_headers()}
-        targets = [*extensions, *(f"mpi_gdr_{abi}" for abi in headers)]
-        targets += ["mpi_gdr_cuda"] if cached(folder, "MPI_GDR_NVCC") else []
-        run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *targets], folder)
-        target = Path(self.get_ext_fullpath(ext.name)).parent
-        target.mkdir(parents=True, exist_ok=True)
-        for name in (*extensions.values(), *LIBRARIES):
-            replace_file(folder / name, target / name)
+        parts = ["core", *headers, *(["cuda"] if cached(folder, "MPI_GDR_NVCC") else [])]
+        libraries = {f"mpi_gdr_{part}": f"libmpi_gdr_{part}.so" for part in parts}
+        # mpi_backend/build_info.py looks for the names of the extensions.
+        libraries |= {f"_C{torch}": f"_C.torch{torch}{SUFFIX}" for torch in torches}
+        run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *libraries], folder)
         record = build_record(folder, sorted(headers))
-        (target / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+        (folder / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+        files = [folder / name for name in (*libraries.values(), BUILD_INFO)]
+        replace_libraries(files, Path(self.get_ext_fullpath(ext.name)).parent)
 
     def copy_extensions_to_source(self) -> None:
-        """Editable installs only: the folder of the sources gets the extension and the record beside it."""
-        for ext in self.extensions:
-            built = Path(self.build_lib, *ext.name.split(".")[:-1])
-            source = Path(self.get_finalized_command("build_py").get_package_dir("mpi_backend"))
-            for old in source.glob(f"_C*{SUFFIX}"):
-                old.unlink()
-            for name in (*map(extension_file, torch_headers()), BUILD_INFO, *LIBRARIES):
-                replace_file(built / name, source / name)
-
-
-def extension_file(torch: str) -> str:
-    """Its name for a minor version of torch; mpi_backend/build_info.py looks for it."""
-    return f"_C.torch{torch}{SUFFIX}"
+        """Editable installs only: the folder of the sources gets the libraries and the record beside them."""
+        built = Path(self.build_lib, "mpi_backend")
+        replace_libraries([*built.glob("*.so"), built / BUILD_INFO], ROOT / "mpi_backend")
 
 
 def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
@@ -261,14 +241,17 @@ def build_record(folder: Path, abis: list[str]) -> dict[str, object]:
     }
 
 
-def replace_file(source: Path, target: Path) -> None:
-    """Copies by way of a new file: a running process may have the old one mapped. Removes that if there is no
-    source: not all libraries are built everywhere."""
-    if not source.exists():
-        return target.unlink(missing_ok=True)
-    fresh = target.with_name(target.name + ".new")
-    shutil.copy2(source, fresh)
-    os.replace(fresh, target)
+def replace_libraries(files: list[Path], target: Path) -> None:
+    """Copies by way of new files: a running process may have the old ones mapped. Removes those of other
+    builds: not all libraries are built everywhere."""
+    target.mkdir(parents=True, exist_ok=True)
+    for old in (*target.glob("libmpi_gdr_*.so"), *target.glob(f"_C.*{SUFFIX}")):
+        if old.name not in [file.name for file in files]:
+            old.unlink()
+    for file in files:
+        fresh = target / f"{file.name}.new"
+        shutil.copy2(file, fresh)
+        os.replace(fresh, target / file.name)
 
 
 def cached(folder: Path, name: str) -> str:
@@ -302,6 +285,14 @@ class CheckedDistInfo(dist_info):
         super().run()
 
 
+class SourceDistribution(sdist):
+    """Records the commit."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        Path(base_dir, COMMIT.name).write_text(f"{commit() or ''}\n")
+
+
 def requirements() -> list[str]:
     """No other torch than those that the extensions fit."""
     minors = list(torch_headers())
@@ -322,7 +313,7 @@ if __name__ == "__main__":
     check_setuptools()
     setup(
         ext_modules=[Extension("mpi_backend._C", sources=[])],
-        cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo},
+        cmdclass={"build_ext": CMakeBuild, "dist_info": CheckedDistInfo, "sdist": SourceDistribution},
         install_requires=requirements(),
         long_description=long_description(),
         long_description_content_type="text/markdown",

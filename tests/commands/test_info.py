@@ -70,6 +70,7 @@ def test_one_screen():
     result = mpi_gdr("info")
     lines = result.stdout.splitlines()
     assert result.returncode == 0 and len(lines) < 40
+    assert mpi_gdr("--version").stdout == f"{lines[0]}\n"
     assert all(
         any(line.startswith(f"{name} ") for line in lines) for name in ("cpu", "memory", "limits", "network")
     )

@@ -60,9 +60,8 @@ inline unsigned char* allocate(std::size_t bytes) {
 // Long enough for what should have waited to show that it has not.
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// Kernels of flag_kernels.cu, as nvcc's objects make them known; the name's hashes are of another
-// compilation.
-#define FLAG_KERNEL(name) "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000" name
+// Kernels of flag_kernels.cu, as nvcc's objects make them known.
+#define FLAG_KERNEL(name) "_ZN6mpigdr3gpu5flags" name
 inline const void* make_known(char& function, const char* name) {
   __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
                          nullptr);

@@ -14,10 +14,9 @@ using fakecuda::Launch;
 
 namespace {
 
-// The kernel of this name and these types, whatever hash its file got.
+// The kernel of this name and these types.
 const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
-  const std::string mangled =
-      "_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000" + name_and_types;
+  const std::string mangled = "_ZN6mpigdr3gpu5flags" + name_and_types;
   const fakecuda::Kernel* const kernel = fakecuda::find_kernel(mangled);
   if (!kernel) throw std::runtime_error("no " + mangled);
   return *kernel;
@@ -59,11 +58,13 @@ constexpr const char* kWrite = "19write_replay_kernelEPVmPKmS5_j";
 }  // namespace
 
 TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
-  const std::string end = "11wait_kernelIjEEvPVKT_S3_";
-  CHECK(flag_kernel(end).name.ends_with(end));
-  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cc_00000000" + end));
-  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__00000000_15_flag_kernels_cu_00000000x" + end));
-  CHECK(!fakecuda::find_kernel("_ZN6mpigdr3gpu48_GLOBAL__N__0000000"));
+  // A kernel of a program of the probe (tools/gpu_probe).
+  const std::string end = "4fillEPjmj";
+  const fakecuda::Kernel* const fill = fakecuda::find_kernel("_ZN34_GLOBAL__N__00000000_6_ipc_cu_main" + end);
+  CHECK(fill && fill->name.ends_with(end));
+  CHECK(!fakecuda::find_kernel("_ZN34_GLOBAL__N__00000000_6_ipc_cc_main" + end));
+  CHECK(!fakecuda::find_kernel("_ZN34_GLOBAL__N__00000000_6_ipc_cu_mainx" + end));
+  CHECK(!fakecuda::find_kernel("_ZN34_GLOBAL__N__0000000"));
   CHECK(!fakecuda::find_kernel("") && !fakecuda::find_kernel("main"));
   for (const fakecuda::Kernel& kernel : fakecuda::all_kernels())
     CHECK(fakecuda::find_kernel(kernel.name)->body == kernel.body);

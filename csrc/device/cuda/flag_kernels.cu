@@ -4,7 +4,7 @@
 #include "device/cuda/launch.hpp"
 
 namespace mpigdr::gpu {
-namespace {
+inline namespace flags {  // nvcc derives the name of an unnamed namespace from the path of the file
 
 // Volatile: read again each time, and past the caches, for others write it.
 template <typename Word>
@@ -74,7 +74,7 @@ const void* const kWriteReplay = reinterpret_cast<const void*>(&write_replay_ker
                                           enter_kernel(kCountReplay), enter_kernel(kWaitReplay),
                                           enter_kernel(kWriteReplay), enter_kernel(kResolve)};
 
-}  // namespace
+}  // namespace flags
 
 void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint32_t at_least) {
   void* arguments[] = {&word, &at_least};
