@@ -5,7 +5,8 @@ and with each release of torch that is named, as docs/install.md has it.
     make wheel-check ARGS="2.11.0 2.12.1"    # gigabytes: torch as it comes from the index
 
 In an environment of its own; PATH has no compiler, no CMake and no mpicc. Two ranks run `mpi-gdr selftest
---quick`, under each MPI also the smoke set (tests/mpi) and `mpi-gdr demo`. Ends with status 1 where a run fails.
+--quick`, under each MPI also the smoke set (tests/mpi) and `mpi-gdr demo`. Ends with status 1 where a run
+fails.
 """
 
 from __future__ import annotations

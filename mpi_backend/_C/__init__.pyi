@@ -43,9 +43,16 @@ class Options(torch._C._distributed_c10d.Backend.Options):
     """Options of the mpi-gdr backend, for pg_options=. `_timeout`: a timedelta."""
     def __copy__(self) -> Options: ...
     def __deepcopy__(self, memo: dict[typing.Any, typing.Any]) -> Options: ...
-    def __init__(self, *, timeout: typing.Any | None = None, selection: typing.Any = "") -> None:
+    def __init__(
+        self, *, timeout: typing.Any | None = None, selection: typing.Any = "", bits: typing.Any = ""
+    ) -> None:
         """`timeout`: a timedelta, for groups that are made without the argument `timeout`."""
     def __repr__(self) -> str: ...
+    @property
+    def bits(self) -> str:
+        """As MPI_GDR_BITS, for this group: "any" or "order"; empty: as that variable."""
+    @bits.setter
+    def bits(self, value: typing.Any) -> None: ...
     @property
     def selection(self) -> str:
         """Rows of the selection table for this group, as MPI_GDR_SELECT: "all_reduce:0-4K:flag"."""

@@ -53,7 +53,7 @@ def test_the_page_of_the_python_interface_has_every_public_name():
     described = re.findall(r"^## `mpi_backend\.(\w+)", text, re.MULTILINE)
     assert sorted(described) == sorted(mpi_backend.__all__)
     fields = set(re.findall(r"^\| `(\w+)` \| (?:str|`timedelta`)", text, re.MULTILINE))
-    assert all(hasattr(mpi_backend.Options(), field) for field in fields) and len(fields) == 2
+    assert all(hasattr(mpi_backend.Options(), field) for field in fields) and len(fields) == 3
 
 
 def test_generated_tables_are_not_behind():

@@ -257,6 +257,26 @@ TEST(one_way_only_where_a_rank_may_run_ahead) {
   });
 }
 
+TEST(a_fold_in_another_order_is_found) {
+  int found = 0;
+  each_builder([&](const Algorithm& a) {
+    if (!reduces(a.collective) || a.two_level) return;
+    auto group = build(a, make(a.collective, 4, 1000));
+    CHECK(group.schedules[0]->ordered == a.ordered);
+    for (SchedulePtr& schedule : group.schedules) {
+      Schedule claims = *schedule;
+      claims.ordered = true;
+      schedule = std::make_shared<const Schedule>(std::move(claims));
+    }
+    const CheckResult result = check(group.specs, group.schedules);
+    CHECK(result.ok == a.ordered);
+    if (!a.ordered)
+      CHECK(result.error.find("folded in another order than that of ranks") != std::string::npos);
+    found += !a.ordered;
+  });
+  CHECK(found >= 6);
+}
+
 TEST(costs_match_the_formulas) {
   const auto cost = [](Collective c, const char* algorithm, int p, std::uint64_t count) {
     const auto group = build(*find_algorithm(c, algorithm), make(c, p, count));

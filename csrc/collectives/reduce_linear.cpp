@@ -1,0 +1,27 @@
+// Reduce of short inputs: the root gets all of them and folds them at once, in rank order.
+//   T = alpha + (p-1) n (beta + gamma)
+//   steps 1, bytes sent per rank n, reductions (p-1) n by the root; scratch of the root (p-1) n
+// Source: the definition of the collective.
+#include "collectives/build.hpp"
+
+namespace mpigdr::collectives {
+
+void reduce_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  writer.one_way();
+  writer.lane();
+  const Slice input{Buffer::Input, 0, spec.count};
+  const Contribution contribution(writer, spec);
+  contribution.scale(input);
+  const Slice own = contribution.at(input);
+  writer.round();
+  if (spec.rank != spec.root) return writer.send(spec.root, own);
+  std::vector<Slice> sources;
+  for (int r = 0; r < spec.size; ++r) {
+    sources.push_back(r == spec.rank ? own : writer.scratch(spec.count));
+    if (r != spec.rank) writer.recv(r, sources.back());
+  }
+  writer.round();
+  writer.reduce({Buffer::Output, 0, spec.count}, sources, final_scale(spec.op));
+}
+
+}  // namespace mpigdr::collectives
