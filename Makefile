@@ -26,6 +26,7 @@ VENV ?= .venv
 TORCH ?= torch==2.13.0
 PIP_TORCH_ARGS ?=
 RANKS ?= 2
+WORKERS ?= 3
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -51,7 +52,7 @@ test: unit
 # for none. A file is one worker's, and tests/conftest.py says which are begun first.
 # MPI_GDR_MPI_LIBRARY=/path/to/libmpi.so.12 in the environment: on that MPI, with the launcher beside it.
 pytest: $(VENV)/.package
-	$(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-full: unit $(VENV)/.package
 	$(BIN)/python -m pytest tests --full $(ARGS)
