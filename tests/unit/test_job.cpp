@@ -163,7 +163,7 @@ TEST(what_chooses_algorithms_must_be_equal) {
   Ranks ranks(2);
   for (const std::string& text : ranks.at_once({0, 1}, [&](int r) {
          GroupRequest request = ranks.world(r);
-         if (r == 1) request.selection = "all_reduce:0-4K:ring";
+         if (r == 1) request.selection.rows = "all_reduce:0-4K:ring";
          ranks[r].make_group(request);
        }))
     CHECK(contains(text, name(ErrorCode::Remote)) && contains(text, "different settings"));
