@@ -14,6 +14,7 @@ namespace collectives {
   void collective##_##name(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 #define ORDERED(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODE(collective, name, summary) MESSAGES(collective, name, summary)
+#define CHAIN(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODES(collective, summary)
 #define ADAPTIVE(collective)
 #define NATIVE(collective, summary)
@@ -103,6 +104,8 @@ const std::vector<Algorithm>& algorithms() {
   {collective_of(#collective), #name, summary, collectives::collective##_##name, false, false, true},
 #define NODE(collective, name, summary) \
   {collective_of(#collective), #name, summary, collectives::collective##_##name, true, false, true},
+#define CHAIN(collective, name, summary) \
+  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, true, true},
 #define NODES(collective, summary) \
   {collective_of(#collective), "two_level", summary, collectives::two_level, false, true},
 #define ADAPTIVE(collective)                                                              \
@@ -131,7 +134,7 @@ SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) c
   const bool in_staging = shared && !alone && only_through_staging(collective, spec.op);
   const Algorithm& chosen = in_staging ? *find_algorithm(collective, "staged") : *this;
   ScheduleWriter writer(chosen.name);
-  if (chosen.ordered && reduces(collective)) writer.ordered();
+  if (chosen.ordered && !chosen.two_level && reduces(collective)) writer.ordered();
   if (alone)
     write_alone(writer, spec);
   else

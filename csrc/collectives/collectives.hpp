@@ -22,7 +22,8 @@ struct Algorithm {
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
   // Every element of its result is one left fold over the ranks' contributions, in rank order and rounded
-  // once.
+  // once; of one for several nodes: where the ranks of each node follow each other and sums are kept in the
+  // dtype.
   bool ordered = false;
 
   // The MPI library's own collective, run by the transport: there is no schedule to build.

@@ -27,6 +27,7 @@ struct Traits {
   Reach reach;
   bool two_level;  // some of the ranks share a node, others do not
   bool ordered;    // see SelectionTable
+  bool chain;      // partial folds may go from node to node
 };
 
 std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
@@ -40,9 +41,10 @@ bool keeps_order(const SelectionTable& table, Collective collective, DataType dt
 
 Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, bool ordered) {
   const bool two_level = spec.topology && spec.topology->two_level();
+  const bool chain = two_level && spec.topology->consecutive() && keeps_sums(spec.dtype);
   if (reach == Reach::Nodes) reach = Reach::None;  // a rank knows it of its own node only
-  Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,      0,
-           false,           native_exact, reach,      two_level, ordered};
+  Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,       0,
+           false,           native_exact, reach,      two_level, ordered, chain};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
   std::uint64_t mean = spec.count, most = spec.count;
   if (!spec.counts.empty()) {
@@ -75,7 +77,7 @@ std::uint64_t staged_limit(int size, Reach reach) {
 bool can_run(const Algorithm& algorithm, const Traits& t) {
   if (t.ordered && !algorithm.ordered) return false;
   if (algorithm.native()) return t.native_exact;
-  if (algorithm.two_level) return t.two_level;
+  if (algorithm.two_level) return t.two_level && (t.chain || !t.ordered);
   if (!algorithm.shared) return true;
   const bool zero_copy = algorithm.name == std::string_view("zero_copy");
   if (t.reach == Reach::None || (zero_copy && t.reach != Reach::All)) return false;
@@ -110,9 +112,10 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
     for (std::size_t i = 0; i + 1 < limits.size(); ++i) {
       const bool none = collective == Collective::AllToAll || collective == Collective::Barrier;
       const std::uint64_t bytes = none ? 0 : limits[i];
-      const Row& row = choose(
-          table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum, bytes,
-                  bytes, false, true, reach, two_level && size > 2, keeps_order(table, collective, dtype)});
+      const Row& row =
+          choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
+                         bytes, bytes, false, true, reach, two_level && size > 2,
+                         keeps_order(table, collective, dtype), two_level && size > 2 && keeps_sums(dtype)});
       const bool more = i > 0 && ranges.back().algorithm == row.algorithm->name &&
                         ranges.back().leaders == row.leaders && ranges.back().origin == row.origin;
       if (more)

@@ -72,6 +72,9 @@ constexpr bool is_complex(DataType t) {
   return t == DataType::Complex32 || t == DataType::Complex64 || t == DataType::Complex128;
 }
 
+// Sums of these are kept in the type itself, not in a wider one.
+constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Complex32 : item_size(t) >= 4; }
+
 // Integers and Bool: no reduction rounds, so that none depends on the order. All others round.
 constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 

@@ -45,7 +45,8 @@ void ProgramFactory::check_place(const CollectiveSpec& spec, const StreamTarget&
 bool ProgramFactory::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const {
   constexpr std::uint64_t kMostBytes = std::uint64_t{32}
                                        << 30;  // of what goes through staging memory in chunks
-  if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level) return false;
+  if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level || algorithm.ordered)
+    return false;
   return has_phases(spec, *options_.topology) && largest_buffer(spec) <= kMostBytes;
 }
 

@@ -57,16 +57,22 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
-// Whether the value is one fold over the contributions of all ranks, from rank 0 on.
-bool is_left_fold(const ExpressionTable& table, const Expression& value, int size) {
-  const Expression& fold = value.averaged ? table[value.operands[0]] : value;
-  if (fold.operands.size() != static_cast<std::size_t>(size)) return false;
-  for (int r = 0; r < size; ++r) {
-    const Expression* contribution = &table[fold.operands[static_cast<std::size_t>(r)]];
-    if (contribution->multiplied) contribution = &table[contribution->operands[0]];
-    if (!contribution->operands.empty() || contribution->ranks.text() != std::to_string(r)) return false;
+// Of how many ranks, from rank 0 on, the value is one left fold; 0: it is none. `nested`: a fold that goes on
+// with another is the same one, since nothing is rounded between them.
+int left_fold(const ExpressionTable& table, const Expression& fold, bool nested) {
+  int next = 0;
+  for (const ExpressionId operand : fold.operands) {
+    const Expression* value = &table[operand];
+    if (next == 0 && nested && value->operands.size() > 1) {
+      next = left_fold(table, *value, nested);
+      if (next == 0) return 0;
+      continue;
+    }
+    if (value->multiplied && value->operands.size() == 1) value = &table[value->operands[0]];
+    if (!value->operands.empty() || value->ranks.text() != std::to_string(next)) return 0;
+    ++next;
   }
-  return true;
+  return next;
 }
 
 // `slice` of the output must hold the complete reduction of elements from `index` on.
@@ -84,7 +90,8 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
     if (expression.multiplied != (spec.op == ReduceOp::PreMulSum))
       wrong_output(spec.rank, at, value, "not multiplied by the factor");
     if (expression.averaged != (spec.op == ReduceOp::Avg)) wrong_output(spec.rank, at, value, "not averaged");
-    if (ordered && spec.size > 1 && !is_left_fold(run.expressions(), expression, spec.size))
+    const Expression& fold = expression.averaged ? run.expressions()[expression.operands[0]] : expression;
+    if (ordered && spec.size > 1 && left_fold(run.expressions(), fold, keeps_sums(spec.dtype)) != spec.size)
       wrong_output(spec.rank, at, value, "folded in another order than that of ranks");
     at += value.count;
   }

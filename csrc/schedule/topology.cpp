@@ -27,4 +27,10 @@ Topology::Topology(const std::vector<int>& node_of_rank) {
   id_ = last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
+bool Topology::consecutive() const {
+  for (const std::vector<int>& all : members_)
+    if (all.back() - all.front() + 1 != static_cast<int>(all.size())) return false;
+  return true;
+}
+
 }  // namespace mpigdr

@@ -35,6 +35,8 @@ class Topology {
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }
+  // The ranks of each node follow each other.
+  bool consecutive() const;
   // Of no other Topology of this process.
   std::uint64_t id() const { return id_; }
 
