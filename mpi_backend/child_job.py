@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -22,13 +24,16 @@ from .rank_command import mpi_gdr
 
 PROGRESS = re.compile(r"@progress (\d+) (\d+) (.*)$")
 SECONDS_TO_END = 5  # for a launcher to end its ranks
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 _prctl = ctypes.CDLL(None).prctl
 
 
-def end_with_parent() -> None:
+def end_with(parent: int) -> None:
     """In a child: SIGTERM when the process that started it has ended, even by SIGKILL."""
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it has ended before that
+        os._exit(1)
 
 
 @contextlib.contextmanager
@@ -42,7 +47,7 @@ def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen
             start_new_session=True,
             text=True,
             errors="replace",
-            preexec_fn=end_with_parent,
+            preexec_fn=functools.partial(end_with, os.getpid()),
             **popen,
         )
         try:
@@ -58,7 +63,9 @@ def started(arguments: Sequence[str], **popen: Any) -> Iterator[subprocess.Popen
 
 def end(job: subprocess.Popen[str]) -> None:
     """Ends the launcher, which ends the ranks, also those on other nodes; then what is left on this one."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    if job.stdout:  # a launcher that cannot write would not end its ranks
+        threading.Thread(target=job.stdout.read, daemon=True).start()
     try:
         job.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -67,7 +74,8 @@ def end(job: subprocess.Popen[str]) -> None:
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -78,6 +78,7 @@ class AlgorithmInfo(TypedDict):
     native: bool
     shared: bool
     two_level: bool
+    ordered: bool  # the same bits whatever runs: MPI_GDR_BITS=order
     summary: str
     variable: str
 

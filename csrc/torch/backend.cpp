@@ -55,8 +55,11 @@ OperationPtr MpiBackend::hand_over(TensorCall& call, IssueOptions& options,
   options.detail = std::move(call.detail);
   options.channel = call.accelerator ? Channel::Accelerator : Channel::Collective;
   if (call.timeout > std::chrono::milliseconds::zero()) options.timeout = call.timeout;
-  if (extensions_.any())
-    options.timeout = bounded(options.timeout.value_or(group_->timeout()) + extensions_.sum());
+  if (extensions_.any()) {
+    const TimeoutExtensions::Sum more = extensions_.sum();
+    options.timeout = bounded(options.timeout.value_or(group_->timeout()) + more.timeout);
+    call.extensions = more.last;
+  }
   if (call.streams) {
     result->keep(std::move(call.held));
     options.keepalive =
@@ -81,19 +84,21 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
     };
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   if (ended_hooks_->any())
-    options.on_ended = [hooks = ended_hooks_, key = work.getCompletionKey(),
+    options.on_ended = [hooks = ended_hooks_, keys = work.completion_keys(),
                         timed = timed_.load(std::memory_order_relaxed)](const Operation& op) {
       if (op.error()) return;
-      c10d::CompletionHookArgs args{key, std::nullopt};
-      if (timed)
-        args.duration_ms =
-            std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
-      hooks->call(args);
+      std::optional<float> took;
+      if (timed) took = std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
+      try {
+        for (const uint64_t key : keys) hooks->call({key, took});
+      } catch (const std::bad_alloc&) {
+        // They do not hear of it.
+      }
     };
 #endif
   if (call.on_accelerator() && !call.is_message()) share_devices(call);
   OperationPtr operation = hand_over(call, options, result);
-  if (extensions_.any()) extensions_.issued(operation);
+  if (call.extensions) extensions_.issued(operation, call.extensions);
   if (accelerator) {
     std::lock_guard lock(mutex_);
     if (on_accelerator_.size() >= most_on_accelerator_) {
@@ -142,13 +147,18 @@ void MpiBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
 
 void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
   abort_hooks_->add(id, std::move(hook));
-  group_->on_failure(GroupState::FailureOf::Hooks, [engine = &group_->engine(), hooks = abort_hooks_] {
+  // Weakly: the last to let go of a hook of Python's takes the GIL, and must not be the progress thread.
+  const auto call = [engine = &group_->engine(), hooks = std::weak_ptr(abort_hooks_)] {
     try {
-      engine->later([hooks] { hooks->call(); });
+      engine->later([hooks] {
+        if (const auto some = hooks.lock()) some->call();
+      });
     } catch (const std::bad_alloc&) {
       // As one without hooks.
     }
-  });
+  };
+  group_->on_failure(GroupState::FailureOf::Hooks, call);
+  if (group_->failed()) call();
 }
 
 MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) const {
@@ -235,6 +245,7 @@ void MpiBackend::startCoalescing() {
            "start_coalescing: another thread has a coalescing block open on this group");
     // torch does not end a block that an exception left. Nothing of it was sent; a wait for it gets an
     // error.
+    if (block_) block_->work->drop();
     if (block_)
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->call.calls.size() + block_->messages.calls.size(), " operations are dropped");
@@ -256,6 +267,10 @@ MpiBackend::WorkPtr MpiBackend::endCoalescing() {
       block.swap(block_);
     }
     if (!block) fail(ErrorCode::InvalidUsage, "end_coalescing: no coalescing block is open");
+    const struct Dropped {
+      MpiWork& work;
+      ~Dropped() { work.drop(); }  // of no effect where it is bound
+    } dropped{*block->work};
     TensorCall &collectives = block->call, &messages = block->messages;
     const bool only_messages = collectives.calls.empty() && !messages.calls.empty();
     TensorCall& call = only_messages ? messages : collectives;

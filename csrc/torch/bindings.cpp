@@ -42,9 +42,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
   // A copy: the caller may make several groups with these options.
   options = options ? c10::make_intrusive<Options>(*options) : c10::make_intrusive<Options>();
-  const auto timeout = group_timeout(dist.timeout);
   // c10d passes its default where the caller gave no timeout: the options' is valid then.
-  if (timeout != kBackendDefaultTimeout) options->timeout = timeout;
+  options->timeout = group_timeout(dist.timeout != kBackendDefaultTimeout ? dist.timeout : options->timeout);
   Job::NewGroup made =
       this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
   return c10::make_intrusive<MpiBackend>(dist.group_rank, dist.group_size, std::move(made), options);

@@ -27,16 +27,16 @@ class Hooks {
   void remove(std::int64_t id) { replace(id, nullptr); }
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // In the order of their numbers. What a hook throws is logged.
-  void call(const Arguments&... arguments) const noexcept {
-    try {
-      std::unique_lock lock(mutex_);
-      const auto hooks = hooks_;
-      lock.unlock();
-      for (const auto& [id, hook] : hooks) (*hook)(arguments...);
-    } catch (const std::exception& error) {
-      log(LogLevel::Warn, "COLL", "a hook of torch's threw: ", error.what());
-    }
+  // In the order of their numbers. What a hook throws is logged, and the others are called. Throws bad_alloc.
+  void call(const Arguments&... arguments) const {
+    std::unique_lock lock(mutex_);
+    const auto hooks = hooks_;
+    lock.unlock();
+    for (const auto& [id, hook] : hooks) try {
+        (*hook)(arguments...);
+      } catch (const std::exception& error) {
+        log(LogLevel::Warn, "COLL", "hook ", id, " of torch's threw: ", error.what());
+      }
   }
 
  private:

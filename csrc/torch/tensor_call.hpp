@@ -35,6 +35,7 @@ struct TensorCall {
   bool async;
   std::chrono::milliseconds timeout;       // kUnsetTimeout: the group's
   CallDetail detail;                       // "float32[1024] op=sum"
+  std::uint64_t extensions = 0;            // TimeoutExtensions::Sum::last of what its timeout has
   bool accelerator = false;                // some tensor is not in host memory
   std::shared_ptr<DeviceStreams> streams;  // of the device that the tensors stay on; null: none
 

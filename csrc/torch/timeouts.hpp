@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <mutex>
-#include <utility>
 #include <vector>
 
 #include "engine/operation.hpp"
@@ -42,29 +42,40 @@ class TimeoutExtensions {
  public:
   void add(std::chrono::milliseconds more) {
     std::lock_guard lock(mutex_);
-    extensions_.emplace_back(more, nullptr);
+    extensions_.push_back({more, ++last_, nullptr});
     any_.store(true, std::memory_order_relaxed);
   }
   bool any() const { return any_.load(std::memory_order_relaxed); }
-  // For the operation that is issued next.
-  std::chrono::milliseconds sum() {
+  // For the operation that is issued next; `last`: for issued(), 0: none.
+  struct Sum {
+    std::chrono::milliseconds timeout{0};
+    std::uint64_t last = 0;
+  };
+  Sum sum() {
     std::lock_guard lock(mutex_);
-    std::erase_if(extensions_, [](const auto& e) { return e.second && e.second->finished(); });
+    std::erase_if(extensions_, [](const Extension& e) { return e.first && e.first->finished(); });
     any_.store(!extensions_.empty(), std::memory_order_relaxed);
-    std::chrono::milliseconds sum{0};
-    for (const auto& [more, first] : extensions_) sum = bounded(sum + more);
+    Sum sum;
+    for (const Extension& extension : extensions_)
+      sum = {bounded(sum.timeout + extension.more), extension.number};
     return sum;
   }
-  void issued(const OperationPtr& operation) {
+  void issued(const OperationPtr& operation, std::uint64_t last) {
     std::lock_guard lock(mutex_);
-    for (auto& [more, first] : extensions_)
-      if (!first) first = operation;
+    for (Extension& extension : extensions_)
+      if (!extension.first && extension.number <= last) extension.first = operation;
   }
 
  private:
   std::atomic<bool> any_{false};
   std::mutex mutex_;
-  std::vector<std::pair<std::chrono::milliseconds, OperationPtr>> extensions_;  // null: not issued yet
+  struct Extension {
+    std::chrono::milliseconds more;
+    std::uint64_t number;
+    OperationPtr first;  // null: not issued yet
+  };
+  std::vector<Extension> extensions_;  // by number
+  std::uint64_t last_ = 0;
 };
 
 }  // namespace mpigdr::torch_binding

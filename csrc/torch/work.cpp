@@ -42,14 +42,20 @@ MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Te
       engine_(engine),
       span_(std::move(span)),
       timed_(timed),
-      completion_key_(next_completion_key()),
+      completion_keys_{next_completion_key()},
       outputs_(std::move(outputs)) {}
+
+uint64_t MpiWork::getCompletionKey() const {
+  if (open_.load(std::memory_order_relaxed)) completion_keys_.push_back(next_completion_key());
+  return completion_keys_.back();
+}
 
 void MpiWork::bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
                    std::shared_ptr<StreamResult> result) {
   epilogues_ = std::move(epilogues);
   operation_ = std::move(operation);
   result_ = std::move(result);
+  drop();
   if (result_)
     operation_->on_finished([op = operation_, result = result_] {
       if (op->error()) return device_operation_failed(op);
@@ -102,9 +108,10 @@ void MpiWork::settle() {
 }
 
 bool MpiWork::isCompleted() {
-  if (!operation_) return false;  // torch 2.15 asks inside a coalescing block, too
+  if (open_.load(std::memory_order_acquire)) return false;  // torch 2.15 asks inside a coalescing block
   if (Operation& op = operation("is_completed"); !op.finished()) {
-    engine_.expect(op);  // a caller that asks does not wait
+    // A caller that asks does not wait. But torch 2.15 asks once, behind each call.
+    if (asked_.exchange(true, std::memory_order_relaxed)) engine_.expect(op);
     return false;
   }
   settle();
@@ -175,7 +182,7 @@ bool MpiWork::wait(std::chrono::milliseconds timeout) {
 
 void MpiWork::throw_error() const {
   if (!error_) return;
-  operation_->group().note_failure_thrown();
+  if (operation_->group().failed()) operation_->group().note_failure_thrown();
   std::rethrow_exception(error_);
 }
 

@@ -34,6 +34,10 @@ class MpiWork : public c10d::Work {
   // `result`: where its results are on a device, all of whose part has been submitted; null: on the host.
   void bind(OperationPtr operation, std::vector<std::function<void()>> epilogues,
             std::shared_ptr<StreamResult> result = nullptr);
+  // There will be no bind(): the block that this was for was captured, or not carried out.
+  void drop() { open_.store(false, std::memory_order_release); }
+  // All that getCompletionKey() has told, after bind() was called.
+  std::vector<uint64_t> completion_keys() const { return completion_keys_; }
   // For a coalesced operation: also returns these tensors.
   void add_outputs(const std::vector<at::Tensor>& outputs);
 
@@ -59,8 +63,9 @@ class MpiWork : public c10d::Work {
   // group's timing was enabled before the call.
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
-  // No other Work's. A virtual of torch 2.15, and none before.
-  uint64_t getCompletionKey() const { return completion_key_; }
+  // No other Work's. Inside a coalescing block each call of this has another, since torch's flight recorder
+  // asks once for each operation of the block. A virtual of torch 2.15, and none before.
+  uint64_t getCompletionKey() const;
 
  private:
   Operation& operation(const char* what) const;
@@ -79,7 +84,9 @@ class MpiWork : public c10d::Work {
   Engine& engine_;
   const std::shared_ptr<ProfiledSpan> span_;
   const bool timed_;
-  const uint64_t completion_key_;
+  mutable std::vector<uint64_t> completion_keys_;  // grows while open_, by the thread whose block it is
+  std::atomic<bool> open_{true};                   // waits for bind() or drop()
+  std::atomic<bool> asked_{false};                 // isCompleted() has said no
   OperationPtr operation_;
   std::shared_ptr<StreamResult> result_;
   std::mutex settle_mutex_;  // epilogues_, and setting Operation::settled

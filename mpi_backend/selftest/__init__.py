@@ -169,17 +169,21 @@ def algorithm_sets(n: int) -> list[dict[str, str]]:
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
     from ..extension import _C
 
-    names: dict[str, list[str]] = {}
-    between_nodes = {"MPI_GDR_RANKS_PER_NODE": str((n + 1) // 2)}
+    ordered = os.environ.get("MPI_GDR_BITS", "").lower() == "order"
+    anywhere: dict[str, list[str]] = {}
+    between_nodes: dict[str, list[str]] = {}
     for algorithm in _C.schedule.algorithms():
-        variable = algorithm["variable"]
-        if algorithm["two_level"]:
-            between_nodes[variable] = algorithm["name"]
-        else:
-            names.setdefault(variable, []).append(algorithm["name"])
-    rounds = max(len(each) for each in names.values())
-    sets = [{variable: each[k] for variable, each in names.items() if k < len(each)} for k in range(rounds)]
-    return [*sets, between_nodes] if n > 2 else sets
+        if ordered and "reduce" in algorithm["collective"] and not algorithm["ordered"]:
+            continue  # the variable refuses it
+        names = between_nodes if algorithm["two_level"] else anywhere
+        names.setdefault(algorithm["variable"], []).append(algorithm["name"])
+
+    def sets(names: dict[str, list[str]]) -> list[dict[str, str]]:
+        rounds = range(max(map(len, names.values())))
+        return [{variable: each[k] for variable, each in names.items() if k < len(each)} for k in rounds]
+
+    nodes = {"MPI_GDR_RANKS_PER_NODE": str((n + 1) // 2)}
+    return [*sets(anywhere), *({**nodes, **each} for each in sets(between_nodes) if n > 2)]
 
 
 def run_all_algorithms(n: int, argv: list[str], as_json: bool) -> int:

@@ -29,7 +29,7 @@ COLLECTIVES = tuple(name for name in ALL_COLLECTIVES if name not in ("all_to_all
 DTYPES = ("float32", "bfloat16", "int32")
 MOST_LOAD = 0.5  # load average
 # What would choose instead of what is measured.
-UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING)$")
+UNWANTED = re.compile(r"MPI_GDR_(\w+_ALGO|SELECT|TUNING|BITS)$")
 
 
 def main(argv: list[str]) -> int:

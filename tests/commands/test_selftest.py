@@ -111,7 +111,9 @@ def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
     named = [pair for variables in sets for pair in variables.items()]
     known = [(a["variable"], a["name"]) for a in _C.schedule.algorithms() if not a["two_level"]]
     assert sorted(named) == sorted(known)
-    assert selftest.algorithm_sets(3)[-1]["MPI_GDR_BARRIER_ALGO"] == "two_level"  # takes two nodes
+    on_nodes = [each for each in selftest.algorithm_sets(3) if "MPI_GDR_RANKS_PER_NODE" in each]
+    assert [each["MPI_GDR_ALLREDUCE_ALGO"] for each in on_nodes] == ["chain", "two_level"]
+    assert on_nodes[0]["MPI_GDR_BARRIER_ALGO"] == "two_level"
     few = [sets[0], sets[-1]]  # tests/spmd/test_spmd.py runs all of them
     monkeypatch.setattr(selftest, "algorithm_sets", lambda n: few)
     assert selftest.main(["-n", "2", "--quick", "--json", "--algorithms"]) == 0

@@ -32,3 +32,19 @@ def test_it_sees_what_has_ended_and_what_has_not(rank):
             dist.all_reduce(torch.ones(4), group=group)
         assert states(group)[2] == "scheduled"
     dist.distributed_c10d._abort_process_group(group)
+
+
+def test_it_sees_each_operation_of_a_block(rank, size):
+    """They share a Work."""
+    group = dist.new_group()
+    incoming = [torch.zeros(4) for _ in range(3)]
+    calls = [dist.P2POp(dist.irecv, tensor, (rank - 1) % size, group) for tensor in incoming]
+    calls += [dist.P2POp(dist.isend, torch.ones(4), (rank + 1) % size, group) for _ in range(3)]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()
+    end = time.monotonic() + 10
+    while "scheduled" in states(group) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert states(group)
+    assert set(states(group)) == {"completed"}, states(group)
+    dist.destroy_process_group(group)
