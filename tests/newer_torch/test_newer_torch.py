@@ -8,7 +8,7 @@ import torch
 from support.spmd import run_spmd
 
 
-# Under torchrun: after a failure ranks end without MPI_Finalize, and Hydra kills those that are still running.
+# Under torchrun: after a failure ranks end without MPI_Finalize, and Hydra kills those that still run.
 @pytest.mark.parametrize("size", [2, 4])
 def test_features(tmp_path, size):
     assert run_spmd(tmp_path, "torchrun", size, "newer_torch/ranks/test_features.py") > 0
