@@ -67,7 +67,7 @@ def test_mpi4py_shares_the_library_or_a_sentence_says_why_not(tmp_path):
     program.write_text(
         "import mpi_backend, torch.distributed as dist\n"
         "dist.init_process_group('mpi-gdr')\n"
-        "print('together', mpi_backend.mpi4py_comm().allreduce(1))\n"
+        "print(f'together {mpi_backend.mpi4py_comm().allreduce(1)}')\n"  # in one write
         "dist.destroy_process_group()\n"
     )
     environment = {**LIBRARY.environment(), "LD_LIBRARY_PATH": str(LIBRARY.folder / LIBRARY.shared)}

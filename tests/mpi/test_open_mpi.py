@@ -2,14 +2,14 @@
 launcher with another MPI."""
 
 import re
-from pathlib import Path
 
 import pytest
 from support import processes
-from support.mpis import LIBRARIES
+from support.mpis import LIBRARIES, install
 from support.spmd import TESTS
 
 ENVIRONMENT = LIBRARIES["openmpi"].environment()
+MPICH = LIBRARIES["mpich"]
 PROGRAMS = TESTS / "launch" / "programs"
 ERROR = "Open MPI can only be started by its own launcher, and these 2 ranks were {}"
 COMMAND = "Start with `mpirun -n 2 python script.py` or `mpi-gdr run -n 2 script.py`"
@@ -35,10 +35,11 @@ def test_error_names_the_command(tmp_path, launcher):
 
 def test_the_launcher_of_another_mpi_is_named():
     """Hydra's, with Open MPI asked for."""
+    install(MPICH)
     library = LIBRARIES["openmpi"]
     asked = {"MPI_GDR_MPI_LIBRARY": str(library.folder / library.shared / "libmpi.so.40")}
     result = processes.run(
-        [processes.mpiexec(), "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **asked
+        [MPICH.folder / MPICH.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "plain.py"], **asked
     )
     assert result.status not in (None, 0), result.tail()
     assert (
@@ -49,8 +50,9 @@ def test_the_launcher_of_another_mpi_is_named():
 
 def test_its_launcher_with_another_mpi():
     """One host: the ranks know where to meet, and the other MPI starts over the store."""
+    install(MPICH)
     library = LIBRARIES["openmpi"]
-    asked = {"MPI_GDR_MPI_LIBRARY": str(Path(processes.mpiexec()).parents[1] / "lib" / "libmpi.so.12")}
+    asked = {"MPI_GDR_MPI_LIBRARY": str(MPICH.folder / MPICH.shared / "libmpi.so.12")}
     command = [library.folder / library.mpiexec, "-n", 2, processes.sys.executable, PROGRAMS / "settled.py"]
     output = processes.run(command, **dict(library.variables), **asked).expect(0)
     found = re.findall(r"rank \d of 2: before (\S+), after (\S+)", output)

@@ -26,7 +26,7 @@ def test_a_rank_is_lost(user: User, fault, mpi):
         result = job.finish(50)
     assert result.status not in (None, 0), result.tail()
     assert survivors(result.output, KILLED if fault == "kill" else RAISED) == {0, 2}, result.tail()
-    assert user.job("job")["JobState"] == "FAILED"
+    user.wait_for_job("job", "FAILED")
 
 
 def test_scancel(user: User):
@@ -34,7 +34,7 @@ def test_scancel(user: User):
         user.wait_for_ranks(2)
         assert user.run("scancel", "-n", user.name_of_job("job")).status == 0
         assert job.finish(50).status != 0
-    assert user.job("job")["JobState"] == "CANCELLED"
+    user.wait_for_job("job", "CANCELLED")
     assert "has ended well" not in user.output()
 
 
@@ -43,7 +43,7 @@ def test_the_time_limit(user: User):
     script = f"srun --mpi=pmi2 {words(LOOP)} none"
     with user.sbatch(script, "-N2", "--ntasks-per-node=1", "--time=1") as job:
         assert job.finish(60).status != 0
-    assert user.job("job")["JobState"] == "TIMEOUT"
+    user.wait_for_job("job", "TIMEOUT")
     assert "DUE TO TIME LIMIT" in user.output() and "has ended well" not in user.output()
 
 
@@ -53,8 +53,7 @@ def test_requeue(user: User):
         user.wait_for_ranks(2)
         assert user.run("scontrol", "requeue", user.job("job")["JobId"]).status == 0
         assert job.finish(50).status == 0, user.output()
-    record = user.job("job")
-    assert (record["JobState"], record["Restarts"]) == ("COMPLETED", "1")
+    assert user.wait_for_job("job", "COMPLETED")["Restarts"] == "1"
     assert user.output().count("has ended well") == 2
 
 
@@ -66,7 +65,7 @@ def test_a_dead_node(user: User):
         user.wait_for_ranks(2)
         user.cluster.kill_node(DOOMED)
         assert job.finish(60).status != 0
-    assert user.job("job")["JobState"] == "NODE_FAIL"
+    user.wait_for_job("job", "NODE_FAIL")
     told = rf"\[0/2\] mpi-gdr WARN ALIVE rank 1 \(host {DOOMED}, pid \d+\) has not been heard of"
     assert re.search(told, user.output()), user.output()  # Slurm does not wait for MPI_GDR_HEARTBEAT
 

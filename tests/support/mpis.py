@@ -10,3 +10,4 @@ assert _SPEC is not None and _SPEC.loader is not None
 _MODULE = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_MODULE)
 LIBRARIES = _MODULE.LIBRARIES
+install = _MODULE.install
