@@ -75,7 +75,7 @@ def with_torch(version: str, wheel: Path, folder: Path) -> str:
     """Its row: the self-test, all symbols looked up when the extension is loaded, and tests/newer_torch."""
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     bin = folder / "env" / "bin"
-    packages = [f"torch=={version}", wheel, "mpich", "mpi4py", "hypothesis", "pytest"]
+    packages = [f"torch=={version}", wheel, "mpich", "mpi4py", "numpy", "hypothesis", "pytest"]
     install = [bin / "python", "-m", "pip", "install", "--quiet", *packages]
     subprocess.run(install, check=True, cwd=folder, env={**os.environ, "PIP_CONSTRAINT": os.devnull})
     plain = {**variables(bin, folder), "LD_BIND_NOW": "1"}
