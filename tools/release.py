@@ -73,7 +73,8 @@ def check_wheel(wheel: Path, commit: str) -> None:
         ).stdout.strip()
         if said != f"mpi-gdr {VERSION}, commit {commit}":
             give_up(f"{wheel.name} is {said!r}: expected version {VERSION} of commit {commit}.")
-        outcome = wheel_check.run([bin / "mpi-gdr", "run", "-n", "2", *wheel_check.TEST], folder, variables)
+        test = [bin / "mpi-gdr", "run", "-n", "2", *wheel_check.TEST]
+        outcome = wheel_check.run(test, folder, variables, wheel_check.CASES)
         if "FAILED" in outcome:
             give_up(f"{wheel.name}: the self-test on 2 ranks {outcome}; its output is above.")
         print(f"{wheel.name}: {said}; self-test on 2 ranks: {outcome}")

@@ -1,9 +1,9 @@
 // All-reduce over several nodes that keeps the order of ranks: a partial fold goes from node to node, and
 // each goes on with its own ranks; the result comes back the same way. Each of l leaders of a node has a
 // slice.
-//   T = T_inside + (2N - 3 + k) (alpha + n/(l k) beta) + T_inside, in k chunks; n/l bytes each way between
-//   two nodes steps 2(N-1) between the nodes and 2 inside, by messages: n bytes sent per rank, and (m-1)/l n
-//   by a leader
+//   T = T_inside + (2N - 3 + k) (alpha + n/(l k) beta) + T_inside, in k chunks
+//   steps 2(N-1) between the nodes, n/l bytes each way; 2 inside, by messages: n bytes sent per rank, and
+//   (m-1)/l n by a leader
 // Source: the chain of the pipelined reduction in Traff, Ripke, "Optimal broadcast for fully connected
 // networks" (HPCC 2005), over nodes instead of ranks.
 //

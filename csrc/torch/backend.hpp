@@ -102,7 +102,7 @@ class MpiBackend : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
   // Virtuals of torch 2.14 and 2.15, which older releases have not: `override` would not compile there. That
-  // each is one where it should be, tests/install/newer_torch.py shows.
+  // each is one where it should be, tests/newer_torch shows.
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
