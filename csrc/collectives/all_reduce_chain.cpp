@@ -27,6 +27,7 @@ class Chain {
         place_(topology.place(spec.rank)),
         local_(topology.members(node_)),
         peers_(topology.peers_at(place_)),
+        slices_(spec.count, leaders_),
         contribution_(writer, spec),
         pipeline_(spec.count / static_cast<std::uint64_t>(leaders_), spec, tuning),
         most_(pipeline_.largest_chunk(
@@ -36,7 +37,7 @@ class Chain {
     for (int lane = 0; lane < pipeline_.lanes; ++lane) {
       writer_.lane();
       contribution_.scale(leaders_,
-                          [&](int k) { return pipeline_.lane_slice(slice(Buffer::Input, k), lane); });
+                          [&](int k) { return pipeline_.lane_slice(slices_.at(Buffer::Input, k), lane); });
       arrived_ = writer_.scratch(leads() ? most_ * local_.size() : 0);
       partial_ = writer_.scratch(leads() && node_ + 1 < nodes_ ? most_ : 0);
       for (std::uint64_t i = 0; i < pipeline_.chunks; ++i) {
@@ -49,12 +50,8 @@ class Chain {
 
  private:
   bool leads() const { return place_ < leaders_; }
-  Slice slice(Buffer buffer, int leader) const {
-    return piece({buffer, 0, spec_.count}, static_cast<std::uint64_t>(leaders_),
-                 static_cast<std::uint64_t>(leader));
-  }
   Slice chunk(Buffer buffer, int leader, int lane, std::uint64_t i) const {
-    return pipeline_.chunk(slice(buffer, leader), lane, i);
+    return pipeline_.chunk(slices_.at(buffer, leader), lane, i);
   }
   Slice room(std::size_t k, std::uint64_t count) const {
     return {Buffer::Scratch, arrived_.offset + k * most_, count};
@@ -113,6 +110,7 @@ class Chain {
   const int node_, nodes_, leaders_, place_;
   const std::vector<int>& local_;  // the ranks of this node
   const std::vector<int> peers_;   // at this place of each node
+  const EvenPieces slices_;        // of the buffer, by leader
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of a chunk

@@ -14,9 +14,7 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
   const auto blocks = static_cast<std::uint64_t>(p);
   const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
-  std::uint64_t smallest = spec.count;
-  for (std::uint64_t b = 0; b < blocks; ++b) smallest = std::min(smallest, piece(input, blocks, b).count);
-  const Pipeline pipeline(smallest, spec, tuning);
+  const Pipeline pipeline(EvenPieces(spec.count, p).smallest(), spec, tuning);
   const Contribution contribution(writer, spec);
   const std::uint64_t chunks = pipeline.chunks;
   const auto scatter_steps = static_cast<std::uint64_t>(p - 1);

@@ -20,8 +20,8 @@ constexpr Scale first_scale(ReduceOp op) { return op == ReduceOp::PreMulSum ? Sc
 // The scale of the Reduce that completes an element.
 constexpr Scale final_scale(ReduceOp op) { return op == ReduceOp::Avg ? Scale::Average : Scale::None; }
 
-// Piece k of a slice cut into `parts` nearly equal pieces. Pieces of large slices start at multiples of 64
-// elements, so that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
+// Piece k of a slice cut into `parts` nearly equal pieces. EvenPieces of large slices start at multiples of
+// 64 elements, so that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
 inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
   const std::uint64_t each = slice.count / parts, extra = slice.count % parts;
   const std::uint64_t grain = each >= 4096 ? 64 : 1;
@@ -32,6 +32,23 @@ inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
   };
   return {slice.buffer, slice.offset + cut(k), cut(k + 1) - cut(k), slice.owner};
 }
+
+// A buffer of `count` elements in nearly equal pieces.
+class EvenPieces {
+ public:
+  EvenPieces(std::uint64_t count, int parts) : count_(count), parts_(static_cast<std::uint64_t>(parts)) {}
+  Slice at(Buffer buffer, int k) const {
+    return piece({buffer, 0, count_}, parts_, static_cast<std::uint64_t>(k));
+  }
+  std::uint64_t smallest() const {
+    std::uint64_t least = count_;
+    for (int k = 0; k < static_cast<int>(parts_); ++k) least = std::min(least, at(Buffer::Input, k).count);
+    return least;
+  }
+
+ private:
+  std::uint64_t count_, parts_;
+};
 
 // An upper bound of the count of any piece(), to size scratch.
 constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) {

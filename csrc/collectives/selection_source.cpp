@@ -31,24 +31,14 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   return {std::move(row)};
 }
 
-// What the user names for a reduction that rounds. Those of a file are passed over where they do not keep the
+// What the user names for a reduction that rounds. Rows of a file are passed over where they do not keep the
 // order.
-void check_order(const std::vector<SelectionRow>& rows, Collective collective) {
-  std::string names;
-  for (const Algorithm& a : algorithms())
-    if (a.collective == collective && a.ordered) names += (names.empty() ? "" : ", ") + std::string(a.name);
-  const auto rounds = [](const SelectionRow& row) {
-    for (int t = 0; t < kDataTypeCount; ++t)
-      if ((row.dtypes >> t & 1) && !is_integral(static_cast<DataType>(t))) return true;
-    return false;
-  };
+void check_order(const std::vector<SelectionRow>& rows) {
   for (const SelectionRow& row : rows)
-    if (row.collective == collective && reduces(collective) && !row.algorithm->ordered && rounds(row))
-      fail(ErrorCode::InvalidUsage, row.origin, ": ", row.algorithm->name, " for ", name(collective),
-           " does not fold in the order of ranks, which MPI_GDR_BITS=order (or Options.bits) asks for: "
-           "expected "
-           "one of ",
-           names);
+    if (may_round(row) && !row.algorithm->ordered)
+      fail(ErrorCode::InvalidUsage, row.origin, ": ", row.algorithm->name, " for ", name(row.collective),
+           " does not fold in the order of ranks, which MPI_GDR_BITS=order (or Options.bits) asks for: ",
+           "expected one of ", algorithm_names(row.collective, true));
 }
 
 std::vector<SelectionRow> rows_of_file(const std::string& path) {
@@ -90,14 +80,17 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
   add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
   const bool ordered = group.bits.empty() ? env.ordered : parse_bits("Options.bits", group.bits);
-  if (ordered) made.table.keep_order();
+  if (ordered) {
+    made.table.keep_order();
+    check_order(from_variable);
+    check_order(from_options);
+  }
   add("MPI_GDR_BITS", ordered ? "order" : "", ordered ? "order" : "");
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     const auto forced = forced_row(env, collective);
-    for (const auto* rows : {&forced, &from_variable, &from_options})
-      if (ordered) check_order(*rows, collective);
+    if (ordered) check_order(forced);
     made.table.append(forced);
     add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
   }

@@ -228,7 +228,7 @@ class RowParser {
 
   void check() const {
     const bool library = row_.algorithm->native() && reduces(row_.collective);
-    if (library && (row_.dtypes & ~kIntegers) && !row_.native_order)
+    if (library && may_round(row_) && !row_.native_order)
       bad("native may reduce floats in another order from call to call: expected dtype=integer, or "
           "order=library to accept that");
     if (row_.native_order && !library)
@@ -346,10 +346,13 @@ const SelectionTable& default_table() {
   return table;
 }
 
-std::string algorithm_names(Collective collective) {
+bool may_round(const SelectionRow& row) { return reduces(row.collective) && (row.dtypes & ~kIntegers); }
+
+std::string algorithm_names(Collective collective, bool ordered) {
   std::string names;
   for (const Algorithm& a : algorithms())
-    if (a.collective == collective) names += (names.empty() ? "" : ", ") + std::string(a.name);
+    if (a.collective == collective && (a.ordered || !ordered))
+      names += (names.empty() ? "" : ", ") + std::string(a.name);
   return names;
 }
 

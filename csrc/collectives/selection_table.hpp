@@ -72,8 +72,10 @@ std::string to_text(const SelectionRow& row);
 std::string_view default_table_text();
 const SelectionTable& default_table();
 
-// "recursive_doubling, ring, ...", for messages.
-std::string algorithm_names(Collective collective);
+// "recursive_doubling, ring, ...", for messages; `ordered`: those that are.
+std::string algorithm_names(Collective collective, bool ordered = false);
+// The row is of a reduction, and fits some dtype that rounds.
+bool may_round(const SelectionRow& row);
 
 // The first row that fits and whose algorithm can run the call: where ranks reach so far into each other's
 // memory, as a schedule that stays small, and for "native" where the library has exactly our semantics for

@@ -245,10 +245,11 @@ void MpiBackend::startCoalescing() {
            "start_coalescing: another thread has a coalescing block open on this group");
     // torch does not end a block that an exception left. Nothing of it was sent; a wait for it gets an
     // error.
-    if (block_) block_->work->drop();
-    if (block_)
+    if (block_) {
+      block_->work->drop();
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",
           block_->call.calls.size() + block_->messages.calls.size(), " operations are dropped");
+    }
     const TensorCall empty(&devices_, "coalesced", c10d::OpType::COALESCED, true, c10d::kUnsetTimeout);
     block_.emplace(Block{
         std::this_thread::get_id(), empty, empty,
