@@ -1,0 +1,54 @@
+"""MPI_GDR_BITS=order: a number of ranks has one training run, wherever the ranks are and whatever sums."""
+
+import re
+
+import pytest
+from support.command import mpi_gdr
+from test_example_gpt import EXAMPLE
+
+from mpi_backend.extension import _C
+
+RANKS = 4
+ORDERED = [
+    algorithm
+    for algorithm in _C.schedule.algorithms()
+    if algorithm["collective"] == "all_reduce" and algorithm["ordered"]
+]
+
+
+def digest(ranks_per_node: int, **variables: str) -> str:
+    """Of the parameters after a few iterations."""
+    result = mpi_gdr(
+        "run", "-n", str(RANKS), str(EXAMPLE / "train.py"), "--preset=tiny", "--device=cpu", "--iterations=5",
+        "--out", variables.pop("out"), OMP_NUM_THREADS="1", MPI_GDR_RANKS_PER_NODE=str(ranks_per_node),
+        **variables,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    (found,) = re.findall(rf"bitwise equal on all {RANKS} ranks, SHA-256 (\w+)", result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_one_node(tmp_path_factory) -> str:
+    return digest(RANKS, out=str(tmp_path_factory.mktemp("one")), MPI_GDR_BITS="order")
+
+
+@pytest.mark.parametrize("ranks_per_node", [2, 1])
+def test_layouts_agree(on_one_node, tmp_path, ranks_per_node):
+    assert digest(ranks_per_node, out=str(tmp_path), MPI_GDR_BITS="order") == on_one_node
+
+
+@pytest.mark.full
+def test_other_bits_show(on_one_node, tmp_path):
+    """Without which the others would prove nothing."""
+    assert digest(2, out=str(tmp_path), MPI_GDR_SELECT="all_reduce:ring") != on_one_node
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", [each["name"] for each in ORDERED])
+@pytest.mark.parametrize("ranks_per_node", [4, 2, 1])
+def test_algorithms_agree(on_one_node, tmp_path, algorithm, ranks_per_node):
+    """One that cannot run in a layout makes room for the rows behind it."""
+    rows = f"all_reduce:{algorithm}"
+    found = digest(ranks_per_node, out=str(tmp_path), MPI_GDR_BITS="order", MPI_GDR_SELECT=rows)
+    assert found == on_one_node
