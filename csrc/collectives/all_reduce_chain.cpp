@@ -16,6 +16,13 @@
 namespace mpigdr::collectives {
 namespace {
 
+// The way back begins with the first chunk's arrival: small ones keep that wait short beside a short slice.
+Tuning in_small_chunks(Tuning tuning, std::uint64_t slice_bytes) {
+  constexpr std::uint64_t kChunks = 16, kLeastBytes = 32 * 1024;
+  tuning.chunk_bytes = std::min(tuning.chunk_bytes, std::max(slice_bytes / kChunks, kLeastBytes));
+  return tuning;
+}
+
 class Chain {
  public:
   Chain(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Tuning& tuning)
@@ -29,7 +36,8 @@ class Chain {
         peers_(topology.peers_at(place_)),
         slices_(spec.count, leaders_),
         contribution_(writer, spec),
-        pipeline_(spec.count / static_cast<std::uint64_t>(leaders_), spec, tuning),
+        pipeline_(slices_.smallest(), spec,
+                  in_small_chunks(tuning, slices_.smallest() * item_size(spec.dtype))),
         most_(pipeline_.largest_chunk(
             collectives::largest_piece(spec.count, static_cast<std::uint64_t>(leaders_)))) {}
 
