@@ -66,6 +66,7 @@ def groups(draw, collective, algorithm, max_size=MAX_SIZE, min_size=1, count=Non
     base = draw(st.lists(block, min_size=1, max_size=1 if algorithm == "bruck" else 5))
     # As above: what the count is, is nothing to these.
     how["staging_bytes"] = max(16, max(base) * 16 * size // draw(st.integers(1, 4)))
+    how["chunk_bytes"] = max(8, max(base) * 8 // draw(st.integers(1, 32)))  # of zero_copy: some are short
     stride = draw(st.integers(1, 7))
     sent = [[base[(stride * a + b) % len(base)] for b in range(size)] for a in range(size)]
     received = [[sent[b][a] for b in range(size)] for a in range(size)]

@@ -1,6 +1,10 @@
-// All-to-all inside a node through shared memory.
+// All-to-all inside a node through shared memory, and zero_copy.
 //   T = 1 flag + n copied in + n copied out, per chunk; n = what one rank sends to others
 // While a rank copies chunk i in, it copies the others' chunk i - 1 out.
+//
+// zero_copy does so with short blocks. A long one is read by its receiver where it is: both ranks of a pair
+// know how long it is.
+//   T = 2 flags + n copied per rank
 //
 // Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
 // A rank waits for another one just as long as it has data for it or from it; both see that alike.
@@ -21,15 +25,17 @@ std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
   return std::max<std::uint64_t>(1, 4096 / (ranks - 1));
 }
 
-}  // namespace
-
-void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+// Of the blocks, what is shorter than `longest` elements; returns the rest of all, at the end of each.
+Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std::uint64_t longest,
+                         const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
-  auto [sent, received] = Exchange(spec);
-  std::uint64_t most = 0;  // elements of the largest block to or from another
-  for (std::uint64_t r = 0; r < p; ++r)
-    if (r != rank) most = std::max({most, sent[r].count, received[r].count});
+  Exchange late(spec);
+  auto [sent, received] = late;
   const std::uint64_t item = item_size(spec.dtype);
+  std::uint64_t most = 0;  // elements of the largest of these to or from another
+  for (std::uint64_t r = 0; r < p; ++r)
+    for (const std::uint64_t count : {sent[r].count, received[r].count})
+      if (r != rank && count < longest) most = std::max(most, count);
   // Where the executor shows how much this rank sends to each and receives from each; in whole cache lines.
   const std::uint64_t table = ((2 * p * sizeof(std::uint64_t) + 63) / 64 * 64 + item - 1) / item;
   writer.staging(table);
@@ -49,15 +55,14 @@ void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
   const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, most_chunks(p, tuning));
   // Cuts a block to what its chunks hold, and returns the rest.
   const auto cut = [&](Slice& whole) {
-    const std::uint64_t staged = std::min(chunks * each, whole.count);
+    const std::uint64_t staged = whole.count < longest ? std::min(chunks * each, whole.count) : 0;
     const Slice rest{whole.buffer, whole.offset + staged, whole.count - staged};
     whole.count = staged;
     return rest;
   };
-  std::vector<Slice> sent_late, received_late;
   for (std::uint64_t r = 0; r < p; ++r) {
-    sent_late.push_back(cut(sent[r]));
-    received_late.push_back(cut(received[r]));
+    late.sent[r] = cut(sent[r]);
+    late.received[r] = cut(received[r]);
   }
   for (std::uint64_t i = 0; i <= chunks; ++i) {
     writer.round();
@@ -88,13 +93,69 @@ void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
       if (waits(received[q], sent[q])) writer.wait(static_cast<int>(q));
     }
   }
-  for (std::uint64_t k = 1; k < p; ++k) {
-    const std::uint64_t to = (rank + k) % p, from = (rank + p - k) % p;
+  return late;
+}
+
+// Of the more that one of a pair sends than it gets, it writes half: so both copy as much.
+std::uint64_t written(const Slice& sent, const Slice& received) {
+  return sent.count > received.count ? (sent.count - received.count) / 2 : 0;
+}
+
+// Ends of blocks. The ranks of a pair that has any wait for each other before and after.
+void from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
+                           const Tuning& tuning) {
+  const Exchange whole(spec);
+  std::vector<std::size_t> peers;
+  for (int k = 1; k < spec.size; ++k)
+    if (const auto q = static_cast<std::size_t>(wrap(spec.rank + k, spec.size));
+        ends.sent[q].count + ends.received[q].count > 0)
+      peers.push_back(q);
+  const auto wait = [&] {
     writer.round();
-    writer.recv(static_cast<int>(from), received_late[from]);
-    writer.send(static_cast<int>(to), sent_late[to]);
+    for (const std::size_t q : peers) writer.wait(static_cast<int>(q));
+  };
+  const auto self = static_cast<std::size_t>(spec.rank);
+  writer.round();
+  if (!peers.empty()) writer.signal();
+  copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);
+  wait();
+  for (const std::size_t q : peers) {
+    const Slice &in = ends.received[q], &out = ends.sent[q];
+    const std::uint64_t read = in.count - written(in, out), pushed = written(out, in);
+    const auto owner = static_cast<std::int32_t>(q);
+    copy_in_tiles(writer, {Buffer::Output, in.offset, read},
+                  {Buffer::Input, whole.received[q].count - in.count, read, owner}, spec, tuning);
+    copy_in_tiles(writer, {Buffer::Output, whole.sent[q].count - pushed, pushed, owner},
+                  {Buffer::Input, out.offset + out.count - pushed, pushed}, spec, tuning);
   }
-  copy_in_tiles(writer, received_late[rank], sent_late[rank], spec, tuning);
+  writer.round();
+  if (!peers.empty()) writer.signal();
+  wait();
+}
+
+constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const Exchange late = through_staging(writer, spec, kAll, tuning);
+  const auto rank = static_cast<std::size_t>(spec.rank);
+  for (int k = 1; k < spec.size; ++k) {
+    const int to = wrap(spec.rank + k, spec.size), from = wrap(spec.rank - k, spec.size);
+    writer.round();
+    writer.recv(from, late.received[static_cast<std::size_t>(from)]);
+    writer.send(to, late.sent[static_cast<std::size_t>(to)]);
+  }
+  copy_in_tiles(writer, late.received[rank], late.sent[rank], spec, tuning);
+}
+
+// In two lanes: a rank may wait in one for a pair that it is not a part of in the other.
+void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const std::uint64_t longest = std::max<std::uint64_t>(1, 2 * tuning.chunk_bytes / item_size(spec.dtype));
+  writer.lane();
+  const Exchange ends = through_staging(writer, spec, longest, tuning);
+  writer.lane();
+  from_tensor_to_tensor(writer, spec, ends, tuning);
 }
 
 }  // namespace mpigdr::collectives

@@ -60,8 +60,10 @@ inline std::vector<Slice> of_all(const Slice& slice, int size) {
 // Pieces of a slice that stay in a core's cache between two steps that touch them.
 class Tiles {
  public:
-  Tiles(const Slice& slice, const CollectiveSpec& spec, const Tuning& tuning) : slice_(slice) {
-    const std::uint64_t target = std::max<std::uint64_t>(1, tuning.chunk_bytes / item_size(spec.dtype));
+  Tiles(const Slice& slice, const CollectiveSpec& spec, const Tuning& tuning, std::uint64_t chunks = 1)
+      : slice_(slice) {
+    const std::uint64_t target =
+        std::max<std::uint64_t>(1, chunks * tuning.chunk_bytes / item_size(spec.dtype));
     number_ = std::clamp<std::uint64_t>(slice.count / target, 1, kMost);
   }
   std::uint64_t number() const { return number_; }
@@ -73,14 +75,25 @@ class Tiles {
   std::uint64_t number_;
 };
 
-// A copy between ranks, in tiles: an executor does other things between rounds.
+// A copy between ranks, in tiles: an executor does other things between rounds. They need not fit into a
+// cache, and each of them is a call of the kernel where the memory is not mapped.
 inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                           const CollectiveSpec& spec, const Tuning& tuning) {
-  const Tiles to(dst, spec, tuning), from(source, spec, tuning);
+  const Tiles to(dst, spec, tuning, 4), from(source, spec, tuning, 4);
   for (std::uint64_t i = 0; i < to.number(); ++i) {
     writer.round();
     writer.copy(to.at(i), from.at(i));
   }
+}
+
+// Of a block that the root and another rank copy: what the root copies of it, and what the other does. Either
+// has less to do where tensors are in place.
+inline Slice share_of_root(const Slice& block, const CollectiveSpec& spec) {
+  return piece(block, static_cast<std::uint64_t>(spec.size) + 1, 0);
+}
+inline Slice share_of_other(const Slice& block, const CollectiveSpec& spec) {
+  const std::uint64_t taken = share_of_root(block, spec).count;
+  return {block.buffer, block.offset + taken, block.count - taken, block.owner};
 }
 
 // The chunks in which `count` elements go through Staging, of which each takes `parts` times its size.

@@ -6,7 +6,9 @@
 //   lane     = rounds, one after the other
 //   round    = steps without order among them; the round is over when all its steps are
 //
-// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers.
+// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers. In an all-to-all a rank
+// does not know what others have for each other: there, the Input or Output of another rank begins with the
+// block that it sends to this rank, or gets from it.
 //
 // Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b meets
 // the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.

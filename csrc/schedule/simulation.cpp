@@ -1,6 +1,7 @@
 #include "schedule/simulation.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace mpigdr {
 
@@ -101,12 +102,26 @@ void Simulation::check_ends() const {
   }
 }
 
+// An all-to-all names blocks of others (schedule.hpp).
+Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
+  const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
+  if (spec.collective != Collective::AllToAll || rank == owner) return slice;
+  if (slice.buffer == Buffer::Input)
+    slice.offset +=
+        std::accumulate(spec.send_counts.begin(), spec.send_counts.begin() + rank, std::uint64_t{0});
+  if (slice.buffer == Buffer::Output)
+    slice.offset +=
+        std::accumulate(spec.recv_counts.begin(), spec.recv_counts.begin() + rank, std::uint64_t{0});
+  return slice;
+}
+
 Extent Simulation::touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write) {
   const LaneState& state = lanes_[lane];
   const std::size_t at = owner(lane, slice);
-  const std::string wrong = layouts_[at].out_of_bounds(slice);
+  const Slice whole = in_whole_buffer(slice, state.rank, static_cast<int>(at));
+  const std::string wrong = layouts_[at].out_of_bounds(whole);
   if (!wrong.empty()) throw CheckFailure(wrong);
-  const Extent extent = layouts_[at].resolve(slice);
+  const Extent extent = layouts_[at].resolve(whole);
   if (shared_) {
     if (ranks_[at].lanes.empty()) throw CheckFailure("names " + text(slice) + ", which has no schedule");
     races_.access({static_cast<int>(at), extent, write, state.rank, lane, state.round, step}, state.clock,

@@ -95,6 +95,7 @@ class Simulation {
   std::size_t owner(std::size_t lane, const Slice& slice) const {
     return static_cast<std::size_t>(slice.owner < 0 ? lanes_[lane].rank : slice.owner);
   }
+  Slice in_whole_buffer(Slice slice, int rank, int owner) const;
   Extent touch(std::size_t lane, std::uint32_t step, const Slice& slice, bool write);
   void check_ends() const;
   void execute(std::size_t lane, std::uint32_t step);

@@ -103,7 +103,7 @@ def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
     names = [ours, *(name for name in options.compare if name != ours)]
     jobs = {name: [",".join(options.collectives), *common, *CONTENDERS[name]] for name in names}
     rounds = options.rounds or 3
-    results = interleave(ranks, jobs, rounds, check_first=bool(options.check))
+    results, copies = interleave(ranks, jobs, rounds, check_first=bool(options.check))
     comparisons: list[Comparison] = []
     for k, collective in enumerate(options.collectives):
         reports: dict[str, list[Report]] = {
@@ -118,7 +118,7 @@ def collect(options: argparse.Namespace, ranks: int) -> list[Comparison]:
                 "redop": first["rows"][0]["redop"],
                 "rounds": rounds,
                 "contenders": names,
-                "conditions": conditions(first["info"]),
+                "conditions": conditions(first["info"], copies),
                 "protocol": first["protocol"],
                 "command": " ".join(["mpi-gdr bench", "-n", str(ranks), collective, *common]),
                 "wrong": sum(report["wrong"] or 0 for found in reports.values() for report in found),
@@ -159,7 +159,7 @@ def markdown(found: Comparison, percentiles: bool = False, machine: bool = True)
     caption = (
         f"{found['collective']}, {found['type']}{reduction}, {found['ranks']} ranks, {found['rounds']} rounds"
     )
-    caption += f"; load average at the end {state['load_average']:.1f}"
+    caption += f"; {state_of(state)}"
     lines = [f"{caption}; {machine_of(state)}" if machine else caption]
     ours = found["contenders"][0]
     for place in PLACES:
@@ -173,6 +173,15 @@ def machine_of(state: Conditions) -> str:
     """The machine in words."""
     gpu = f"; {state['gpu']}" if state.get("gpu") else ""
     return f"{state['cpu']}, {state['cores']} cores{gpu}; {state['library']}, torch {state['torch']}"
+
+
+def state_of(state: Conditions) -> str:
+    """How busy and how fast the machine was meanwhile, in words."""
+    words = f"load average at the end {state['load_average']:.1f}"
+    if (copies := state.get("copies")) is None:
+        return words
+    one, every = spread(copies["one_core"]), spread(copies["all_cores"])
+    return f"{words}; memcpy {one} GB/s on one core, {every} on all {state['cores']} at once"
 
 
 def table(found: Comparison, rows: Sequence[ComparedRow], percentiles: bool = False) -> list[str]:

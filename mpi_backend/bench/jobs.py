@@ -4,13 +4,18 @@ else the machine does meets all of them."""
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime
+import mmap
 import os
 import shlex
+import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypedDict
 
 from .. import child_job, host, rank_command, selftest
@@ -47,24 +52,56 @@ def run_job(ranks: int, arguments: Sequence[str]) -> dict[str, Any]:
 
 def interleave(
     ranks: int, contenders: Mapping[str, Sequence[str]], rounds: int, *, check_first: bool = False
-) -> dict[str, list[dict[str, Any]]]:
-    """The reports of each contender, one a round. Every round begins with another one. `check_first`: only
-    the jobs of the first round compare results."""
+) -> tuple[dict[str, list[dict[str, Any]]], Copies]:
+    """The reports of each contender, one a round, and the speed of copies before each round. Every round
+    begins with another contender. `check_first`: only the jobs of the first round compare results."""
     reports: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    copies: Copies = {"one_core": [], "all_cores": []}
+    cores = sorted(os.sched_getaffinity(0))
     names = list(contenders)
     begin = time.monotonic()
     for k in range(rounds):
+        copies["one_core"].append(copy_speed(cores[:1]))
+        copies["all_cores"].append(copy_speed(cores))
         for i in range(len(names)):
             name = names[(i + k) % len(names)]
             extra = ("-c", "0") if check_first and k > 0 else ()
             progress(f"round {k + 1} of {rounds}, {NAMES[name]} ({time.monotonic() - begin:.0f} s)")
             reports[name].append(run_job(ranks, [*contenders[name], *extra]))
-    return reports
+    return reports, copies
 
 
 def progress(text: str) -> None:
     """On standard error: standard output belongs to the tables."""
     print(f"mpi-gdr bench: {text}", file=sys.stderr, flush=True)
+
+
+class Copies(TypedDict):
+    """GB/s that memcpy copies (each byte counted once), measured before each round."""
+
+    one_core: list[float]
+    all_cores: list[float]  # at once, together
+
+
+def copy_speed(cores: Sequence[int], size: int = 32 << 20, copies: int = 5) -> float:
+    """GB/s that a thread on each of the cores copies, all at once: the median of some copies."""
+    start = threading.Barrier(len(cores))
+
+    def work(core: int) -> list[float]:
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        to, source = (ctypes.c_char.from_buffer(mmap.mmap(-1, size)) for _ in range(2))
+        ctypes.memset(ctypes.addressof(source), 1, size)
+        seconds = []
+        for _ in range(copies + 1):
+            start.wait()
+            begin = time.perf_counter()
+            ctypes.memmove(ctypes.addressof(to), ctypes.addressof(source), size)  # without the GIL
+            seconds.append(time.perf_counter() - begin)
+        return seconds[1:]  # the first one got its pages
+
+    with ThreadPoolExecutor(len(cores)) as pool:
+        slowest = [max(each) for each in zip(*pool.map(work, cores), strict=True)]
+    return size * len(cores) / statistics.median(slowest) * 1e-9
 
 
 class Conditions(TypedDict):
@@ -77,9 +114,10 @@ class Conditions(TypedDict):
     torch: str
     library: str | None
     gpu: str | None
+    copies: Copies | None  # None: not measured
 
 
-def conditions(report: JobSummary) -> Conditions:
+def conditions(report: JobSummary, copies: Copies | None = None) -> Conditions:
     """Now, and what a job has reported."""
     return {
         "date": datetime.date.today().isoformat(),
@@ -89,4 +127,5 @@ def conditions(report: JobSummary) -> Conditions:
         "torch": report["torch"],
         "library": report.get("library"),
         "gpu": report.get("gpu"),
+        "copies": copies,
     }

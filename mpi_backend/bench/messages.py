@@ -357,10 +357,9 @@ def markdown(found: Found) -> list[str]:
     heads = ["bytes", *(f"{NAMES[who]} {unit}" for who in reports)]
     heads += [f"mpi-gdr / {NAMES[who]}" if faster else f"{NAMES[who]} / mpi-gdr" for who in others]
     window = f", window {ours[0]['window']}" if faster else ""
-    state = found["conditions"]
     lines = [
-        f"{found['benchmark']}, {found['ranks']} ranks{window}, {found['rounds']} rounds; load average at "
-        f"the end {state['load_average']:.1f}; {machine_of(state)}",
+        f"{found['benchmark']}, {found['ranks']} ranks{window}, {found['rounds']} rounds; "
+        f"{machine_of(found['conditions'])}",
         "",
         f"| {' | '.join(heads)} |",
         "|--:" * len(heads) + "|",

@@ -15,6 +15,7 @@ from .. import rank_command
 from ..columns import for_screen
 from ..command_line import Parser
 from ..run import positive
+from .compare import state_of
 from .jobs import Conditions, conditions, interleave
 from .options import contenders
 
@@ -100,14 +101,19 @@ class Command:
 def collect(name: str, argv: Sequence[str], backends: Mapping[str, str], ranks: int, rounds: int) -> Found:
     """Runs the jobs of a benchmark, one of each contender a round. `backends`: as of a Command."""
     jobs = {who: [name, *own_options(argv), "--backend", backend] for who, backend in backends.items()}
-    reports = interleave(ranks, jobs, rounds)
+    reports, copies = interleave(ranks, jobs, rounds)
     return {
         "benchmark": name,
         "ranks": ranks,
         "rounds": rounds,
-        "conditions": conditions(reports["mpi-gdr"][0]["info"]),
+        "conditions": conditions(reports["mpi-gdr"][0]["info"], copies),
         "contenders": reports,
     }
+
+
+def lines_of(found: Found, markdown: Markdown) -> list[str]:
+    """What the benchmark shows, and the state of the machine."""
+    return [*markdown(found), "", f"The machine: {state_of(found['conditions'])}."]
 
 
 def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
@@ -115,7 +121,7 @@ def show(found: Found, json_to: str | None, markdown: Markdown) -> None:
     if json_to == "-":
         print(json.dumps(found))
         return
-    print("\n".join(for_screen(markdown(found))))
+    print("\n".join(for_screen(lines_of(found, markdown))))
     if json_to:
         Path(json_to).write_text(json.dumps(found) + "\n")
 

@@ -20,7 +20,7 @@ from . import compare, ddp, overhead, overlap
 from .compare import ComparedRow, Comparison, number, percents, ratio
 from .jobs import NAMES, progress, ranks_of_jobs
 from .options import check_options, parser_of_command
-from .side_by_side import Found
+from .side_by_side import Found, lines_of
 
 SIZES = {2: "8,64,1K,8K,64K,256K,1M,4M,16M,64M,128M", 4: "8,8K,64K,1M,16M,128M"}
 MIDDLE = "64K,1M,16M"
@@ -137,7 +137,7 @@ def sections(options: argparse.Namespace, parts: Sequence[str], results: Results
             ]
             found = command.collect(argv, command.parser.parse_args(argv), 2)
             results["others"][name] = found
-            yield [title, "", *module.markdown(found)]
+            yield [title, "", *lines_of(found, module.markdown)]
 
 
 def section_of(found: Comparison) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mpi_backend.bench import compare, ddp, device, limit, overlap, plot, report, suite
+from mpi_backend.bench import compare, ddp, device, jobs, limit, overlap, plot, report, suite
 from mpi_backend.bench.collectives import KINDS, PERIOD, Case, tiled
 
 
@@ -115,6 +115,7 @@ def comparison(**times):
             "library": "y",
             "torch": "z",
             "load_average": 0.1,
+            "copies": {"one_core": [9.0, 11.0, 10.0], "all_cores": [12.0, 14.0, 13.0]},
         }
     }
 
@@ -127,6 +128,7 @@ def test_table_of_the_comparison():
     cells = ["8", "3 (2..4)", "30 (20..45000)", "1.5 (1..4)", "15 (5..15000)", "0.5 (0.5..1)"]
     assert lines[-1] == f"| {' | '.join(cells)} |"
     assert len({line.count("|") for line in lines if "|" in line}) == 1
+    assert "memcpy 10 (9..11) GB/s on one core, 13 (12..14) on all 2 at once" in lines[0]
     assert "| 8 | 3 / 6 | 30 / 60 | 1.5 / 3 |" in compare.markdown(found, percentiles=True)[-1]
 
 
@@ -168,6 +170,14 @@ def test_speed_of_a_loop_beside_communication():
     }
     cells = overlap.markdown({"ranks": 2, "rounds": 1, "contenders": reports})[-1].split("|")[1:-1]
     assert [cell.split()[0] for cell in cells] == ["8", "90", "75", "1000", "3000", "1.2", "2.1"]
+
+
+def test_every_round_measures_copies_and_begins_with_another_contender(monkeypatch):
+    order = []
+    monkeypatch.setattr(jobs, "run_job", lambda ranks, arguments: order.append(arguments[0]) or {})
+    reports, copies = jobs.interleave(2, {"mpi-gdr": ["a"], "gloo": ["b"], "mpi": ["c"]}, 3)
+    assert "".join(order) == "abcbcacab" and [len(of) for of in reports.values()] == [3, 3, 3]
+    assert all(len(speeds) == 3 and min(speeds) > 0 for speeds in copies.values())
 
 
 def test_limit_of_a_device():

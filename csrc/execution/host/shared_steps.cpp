@@ -178,7 +178,7 @@ void SharedSteps::compare_calls(int peer) {
   set_agrees(peer);
 }
 
-// At the begin of this rank's Staging, which all_to_all_staged leaves free for it.
+// At the begin of this rank's Staging, which all_to_all_staged.cpp leaves free for it.
 void SharedSteps::show_counts() {
   std::byte* const table = node_.staging(node_.rank(), channel_, number_);
   const std::size_t bytes = binding_.send_counts.size() * sizeof(std::uint64_t);
@@ -186,15 +186,22 @@ void SharedSteps::show_counts() {
   std::memcpy(table + bytes, binding_.recv_counts.data(), bytes);
 }
 
+std::uint64_t SharedSteps::shown(int rank, std::size_t i) const {
+  std::uint64_t count = 0;
+  std::memcpy(&count, node_.staging(rank, channel_, number_) + i * sizeof count, sizeof count);
+  return count;
+}
+
+std::uint64_t SharedSteps::block_start(int rank, Buffer buffer) const {
+  const std::size_t first = buffer == Buffer::Input ? 0 : binding_.send_counts.size();
+  std::uint64_t start = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(node_.rank()); ++i) start += shown(rank, first + i);
+  return start;
+}
+
 void SharedSteps::compare_counts(int peer) {
-  const std::byte* const table = node_.staging(peer, channel_, number_);
   const auto here = static_cast<std::size_t>(node_.rank()), there = static_cast<std::size_t>(peer);
-  const auto shown = [&](std::size_t i) {
-    std::uint64_t count = 0;
-    std::memcpy(&count, table + i * sizeof count, sizeof count);
-    return count;
-  };
-  const std::uint64_t sends = shown(here), expects = shown(binding_.send_counts.size() + here);
+  const std::uint64_t sends = shown(peer, here), expects = shown(peer, binding_.send_counts.size() + here);
   constexpr const char* kReason = ": the ranks called different collectives, or with different sizes";
   if (sends != binding_.recv_counts[there])
     fail(ErrorCode::Mismatch, "rank ", peer, " sends ", sends, " elements to this rank, where ",
@@ -241,6 +248,8 @@ SharedSteps::Place SharedSteps::resolve(const Slice& slice) const {
   } else {
     const shm::Slot& theirs = slot(owner);
     place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
+    if (!binding_.send_counts.empty())
+      place.there += block_start(owner, slice.buffer) * item_size(binding_.dtype);
     place.here = node_.mapped(owner, place.there, byte_count(slice, binding_));
   }
   return place;

@@ -56,6 +56,10 @@ class SharedSteps {
   // Of an all_to_all.
   void show_counts();
   void compare_counts(int peer);
+  // Number i of what a rank has shown: its send_counts, then its recv_counts.
+  std::uint64_t shown(int rank, std::size_t i) const;
+  // Where the block that a rank sends to this one begins in its Input, or the one from here in its Output.
+  std::uint64_t block_start(int rank, Buffer buffer) const;
   // Notes that a rank's flag has not the value that is waited for.
   bool missing(int rank, const std::atomic<std::uint64_t>& flag, std::uint64_t seen,
                std::atomic<std::uint32_t>& sleepers);
