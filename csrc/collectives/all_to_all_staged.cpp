@@ -104,32 +104,36 @@ std::uint64_t written(const Slice& sent, const Slice& received) {
 // Ends of blocks. The ranks of a pair that has any wait for each other before and after.
 void from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
                            const Tuning& tuning) {
-  const Exchange whole(spec);
-  std::vector<std::size_t> peers;
-  for (int k = 1; k < spec.size; ++k)
-    if (const auto q = static_cast<std::size_t>(wrap(spec.rank + k, spec.size));
-        ends.sent[q].count + ends.received[q].count > 0)
-      peers.push_back(q);
+  const auto self = static_cast<std::size_t>(spec.rank);
+  const auto each_peer = [&](auto&& visit) {
+    for (int k = 1; k < spec.size; ++k)
+      if (const auto q = static_cast<std::size_t>(wrap(spec.rank + k, spec.size));
+          ends.sent[q].count + ends.received[q].count > 0)
+        visit(q);
+  };
+  bool any = false;
+  each_peer([&](std::size_t) { any = true; });
+  const auto signal = [&] {
+    writer.round();
+    if (any) writer.signal();
+  };
   const auto wait = [&] {
     writer.round();
-    for (const std::size_t q : peers) writer.wait(static_cast<int>(q));
+    each_peer([&](std::size_t q) { writer.wait(static_cast<int>(q)); });
   };
-  const auto self = static_cast<std::size_t>(spec.rank);
-  writer.round();
-  if (!peers.empty()) writer.signal();
+  signal();
   copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);
   wait();
-  for (const std::size_t q : peers) {
+  each_peer([&](std::size_t q) {
     const Slice &in = ends.received[q], &out = ends.sent[q];
     const std::uint64_t read = in.count - written(in, out), pushed = written(out, in);
     const auto owner = static_cast<std::int32_t>(q);
     copy_in_tiles(writer, {Buffer::Output, in.offset, read},
-                  {Buffer::Input, whole.received[q].count - in.count, read, owner}, spec, tuning);
-    copy_in_tiles(writer, {Buffer::Output, whole.sent[q].count - pushed, pushed, owner},
+                  {Buffer::Input, spec.recv_counts[q] - in.count, read, owner}, spec, tuning);
+    copy_in_tiles(writer, {Buffer::Output, spec.send_counts[q] - pushed, pushed, owner},
                   {Buffer::Input, out.offset + out.count - pushed, pushed}, spec, tuning);
-  }
-  writer.round();
-  if (!peers.empty()) writer.signal();
+  });
+  signal();
   wait();
 }
 
