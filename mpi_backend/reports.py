@@ -79,6 +79,7 @@ class AlgorithmInfo(TypedDict):
     shared: bool
     two_level: bool
     ordered: bool  # the same bits whatever runs: MPI_GDR_BITS=order
+    flat: bool  # may be an exact sum: MPI_GDR_BITS=exact
     summary: str
     variable: str
 

@@ -134,7 +134,7 @@ SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) c
   const bool in_staging = shared && !alone && only_through_staging(collective, spec.op);
   const Algorithm& chosen = in_staging ? *find_algorithm(collective, "staged") : *this;
   ScheduleWriter writer(chosen.name);
-  if (chosen.ordered && !chosen.two_level && reduces(collective)) writer.ordered();
+  if (chosen.flat() && reduces(collective)) writer.flat();
   if (alone)
     write_alone(writer, spec);
   else

@@ -26,6 +26,10 @@ struct Algorithm {
   // dtype.
   bool ordered = false;
 
+  // Every element of its result is one Reduce of all contributions, which may be an exact sum.
+  bool flat() const { return ordered && !two_level; }
+  // It can keep such bits of a reduction.
+  bool serves(Bits bits) const { return bits == Bits::Any || (bits == Bits::Order ? ordered : flat()); }
   // The MPI library's own collective, run by the transport: there is no schedule to build.
   bool native() const { return !write; }
   // The schedule of rank `spec.rank`. Throws Error(InvalidUsage) that names the argument if the spec or the

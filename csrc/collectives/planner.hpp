@@ -38,6 +38,7 @@ class Planner {
   // What plan() builds from.
   const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
                              const std::shared_ptr<const Topology>& topology) const;
+  Bits bits() const { return selection_.table.bits(); }
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 

@@ -26,7 +26,7 @@ struct Traits {
   bool native_exact;
   Reach reach;
   bool two_level;  // some of the ranks share a node, others do not
-  bool ordered;    // see SelectionTable
+  Bits bits;       // that the call keeps
   bool chain;      // partial folds may go from node to node
 };
 
@@ -35,16 +35,16 @@ std::uint64_t in_bytes(std::uint64_t count, DataType dtype) {
   return count > kUnlimited / item ? kUnlimited - 1 : count * item;
 }
 
-bool keeps_order(const SelectionTable& table, Collective collective, DataType dtype) {
-  return table.ordered() && reduces(collective) && !is_integral(dtype);
+Bits kept_bits(const SelectionTable& table, Collective collective, DataType dtype) {
+  return reduces(collective) && !is_integral(dtype) ? table.bits() : Bits::Any;
 }
 
-Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, bool ordered) {
+Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bits bits) {
   const bool two_level = spec.topology && spec.topology->two_level();
   const bool chain = two_level && spec.topology->consecutive() && keeps_sums(spec.dtype);
   if (reach == Reach::Nodes) reach = Reach::None;  // a rank knows it of its own node only
-  Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,       0,
-           false,           native_exact, reach,      two_level, ordered, chain};
+  Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
+           false,           native_exact, reach,      two_level, bits, chain};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
   std::uint64_t mean = spec.count, most = spec.count;
   if (!spec.counts.empty()) {
@@ -75,9 +75,9 @@ std::uint64_t staged_limit(int size, Reach reach) {
 }
 
 bool can_run(const Algorithm& algorithm, const Traits& t) {
-  if (t.ordered && !algorithm.ordered) return false;
+  if (!algorithm.serves(t.bits)) return false;
   if (algorithm.native()) return t.native_exact;
-  if (algorithm.two_level) return t.two_level && (t.chain || !t.ordered);
+  if (algorithm.two_level) return t.two_level && (t.chain || t.bits == Bits::Any);
   if (!algorithm.shared) return true;
   const bool zero_copy = algorithm.name == std::string_view("zero_copy");
   if (t.reach == Reach::None || (zero_copy && t.reach != Reach::All)) return false;
@@ -96,7 +96,7 @@ const Row& choose(const SelectionTable& table, const Traits& t) {
 
 const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach,
                                const SelectionTable& table) {
-  return choose(table, traits_of(spec, native_exact, reach, keeps_order(table, spec.collective, spec.dtype)));
+  return choose(table, traits_of(spec, native_exact, reach, kept_bits(table, spec.collective, spec.dtype)));
 }
 
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
@@ -115,7 +115,7 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
       const Row& row =
           choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
                          bytes, bytes, false, true, reach, two_level && size > 2,
-                         keeps_order(table, collective, dtype), two_level && size > 2 && keeps_sums(dtype)});
+                         kept_bits(table, collective, dtype), two_level && size > 2 && keeps_sums(dtype)});
       const bool more = i > 0 && ranges.back().algorithm == row.algorithm->name &&
                         ranges.back().leaders == row.leaders && ranges.back().origin == row.origin;
       if (more)

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kSelect = "MPI_GDR_SELECT";
 constexpr const char* kGroupRows = "Options.selection";
+constexpr const char* kBitsNames[] = {"any", "order", "exact"};  // of Bits
 
 std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   const std::string& wanted = env.algorithm[static_cast<int>(collective)];
@@ -33,12 +34,15 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
 
 // What the user names for a reduction that rounds. Rows of a file are passed over where they do not keep the
 // order.
-void check_order(const std::vector<SelectionRow>& rows) {
+void check_bits(const std::vector<SelectionRow>& rows, Bits bits) {
+  const bool exact = bits == Bits::Exact;
   for (const SelectionRow& row : rows)
-    if (may_round(row) && !row.algorithm->ordered)
+    if (may_round(row) && !row.algorithm->serves(bits))
       fail(ErrorCode::InvalidUsage, row.origin, ": ", row.algorithm->name, " for ", name(row.collective),
-           " does not fold in the order of ranks, which MPI_GDR_BITS=order (or Options.bits) asks for: ",
-           "expected one of ", algorithm_names(row.collective, true));
+           exact ? " does not sum the contributions of all ranks at once"
+                 : " does not fold in the order of ranks",
+           ", which MPI_GDR_BITS=", kBitsNames[static_cast<int>(bits)],
+           " (or Options.bits) asks for: expected one of ", algorithm_names(row.collective, bits));
 }
 
 std::vector<SelectionRow> rows_of_file(const std::string& path) {
@@ -79,18 +83,17 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
   add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
   add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
-  const bool ordered = group.bits.empty() ? env.ordered : parse_bits("Options.bits", group.bits);
-  if (ordered) {
-    made.table.keep_order();
-    check_order(from_variable);
-    check_order(from_options);
-  }
-  add("MPI_GDR_BITS", ordered ? "order" : "", ordered ? "order" : "");
+  const Bits bits = group.bits.empty() ? env.bits : parse_bits("Options.bits", group.bits);
+  made.table.keep(bits);
+  check_bits(from_variable, bits);
+  check_bits(from_options, bits);
+  const std::string shown = bits == Bits::Any ? "" : kBitsNames[static_cast<int>(bits)];
+  add("MPI_GDR_BITS", shown, shown);
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);
     const auto forced = forced_row(env, collective);
-    if (ordered) check_order(forced);
+    check_bits(forced, bits);
     made.table.append(forced);
     add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
   }
@@ -108,10 +111,10 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   return made;
 }
 
-bool parse_bits(const std::string& argument, const std::string& text) {
-  if (text != "any" && text != "order")
-    fail(ErrorCode::InvalidUsage, argument, "=", text, ", expected any or order");
-  return text == "order";
+Bits parse_bits(const std::string& argument, const std::string& text) {
+  for (const Bits bits : {Bits::Any, Bits::Order, Bits::Exact})
+    if (text == kBitsNames[static_cast<int>(bits)]) return bits;
+  fail(ErrorCode::InvalidUsage, argument, "=", text, ", expected any, order or exact");
 }
 
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank) {

@@ -33,8 +33,8 @@ struct GroupSelection {
 // Throws InvalidUsage that names the variable or the line of the file.
 Selection load_selection(const Env& env, const GroupSelection& group = {});
 
-// Whether it is "order"; throws InvalidUsage that names `argument` unless it is that or "any".
-bool parse_bits(const std::string& argument, const std::string& text);
+// Throws InvalidUsage that names `argument` unless it is "any", "order" or "exact".
+Bits parse_bits(const std::string& argument, const std::string& text);
 
 // What differs and who has what: "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1"; "" if nothing does.
 // `by_rank`: Selection::settings of the members of a group, in rank order.

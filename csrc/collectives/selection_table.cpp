@@ -348,10 +348,10 @@ const SelectionTable& default_table() {
 
 bool may_round(const SelectionRow& row) { return reduces(row.collective) && (row.dtypes & ~kIntegers); }
 
-std::string algorithm_names(Collective collective, bool ordered) {
+std::string algorithm_names(Collective collective, Bits bits) {
   std::string names;
   for (const Algorithm& a : algorithms())
-    if (a.collective == collective && (a.ordered || !ordered))
+    if (a.collective == collective && a.serves(bits))
       names += (names.empty() ? "" : ", ") + std::string(a.name);
   return names;
 }

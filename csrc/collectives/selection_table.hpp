@@ -48,16 +48,16 @@ class SelectionTable {
  public:
   // Behind those that are there.
   void append(std::vector<SelectionRow> rows);
-  // Reductions that round are by algorithms that are Algorithm::ordered: other rows are passed over.
-  void keep_order() { ordered_ = true; }
-  bool ordered() const { return ordered_; }
+  // Reductions that round are by algorithms that serve these: other rows are passed over.
+  void keep(Bits bits) { bits_ = bits; }
+  Bits bits() const { return bits_; }
   const std::vector<SelectionRow>& rows(Collective collective) const {
     return rows_[static_cast<std::size_t>(collective)];
   }
 
  private:
   std::array<std::vector<SelectionRow>, kCollectiveCount> rows_;
-  bool ordered_ = false;
+  Bits bits_ = Bits::Any;
 };
 
 // One row per line, `#` starts a comment. Throws InvalidUsage that says `source`:line and what was expected.
@@ -72,8 +72,8 @@ std::string to_text(const SelectionRow& row);
 std::string_view default_table_text();
 const SelectionTable& default_table();
 
-// "recursive_doubling, ring, ...", for messages; `ordered`: those that are.
-std::string algorithm_names(Collective collective, bool ordered = false);
+// "recursive_doubling, ring, ...", for messages: those that serve `bits`.
+std::string algorithm_names(Collective collective, Bits bits = Bits::Any);
 // The row is of a reduction, and fits some dtype that rounds.
 bool may_round(const SelectionRow& row);
 

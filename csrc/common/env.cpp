@@ -139,10 +139,10 @@ std::vector<Setting> make_rows() {
        "the MPI library to use; read by the Python side", as_text(&Env::mpi_library)},
       {"MPI_GDR_MASTER_ADDR", "", "a host name or address",
        "address that rank 0 announces when MASTER_ADDR is not set", as_text(&Env::master_addr)},
-      {"MPI_GDR_BITS", "any", "any or order",
+      {"MPI_GDR_BITS", "any", "any, order or exact",
        "order: reductions that round fold the contributions in rank order, whatever the algorithm and the "
-       "nodes",
-       as_either(&Env::ordered, "order", "any")},
+       "nodes; exact: sums are rounded once, whatever the order",
+       as_choice(&Env::bits, {{"any", Bits::Any}, {"order", Bits::Order}, {"exact", Bits::Exact}})},
       {"MPI_GDR_AS", "", "gloo", "a backend of torch 2.14 or newer whose name brings this one instead",
        as_choice(&Env::as_gloo, {{"gloo", true}})},
       {"MPI_GDR_RANKS_PER_GPU", "0", "0..1000",

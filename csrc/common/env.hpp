@@ -37,7 +37,7 @@ class Env {
   std::string master_addr;                           // MPI_GDR_MASTER_ADDR; read by the Python side
   bool as_gloo = false;                              // MPI_GDR_AS; read by the Python side
   int ranks_per_gpu = 0;                             // MPI_GDR_RANKS_PER_GPU; read by the Python side
-  bool ordered = false;                              // = MPI_GDR_BITS=order
+  Bits bits = Bits::Any;                             // = MPI_GDR_BITS
   std::string algorithm[kCollectiveCount];           // = MPI_GDR_<COLLECTIVE>_ALGO
   std::string select;                                // = MPI_GDR_SELECT
   std::string tuning_file;                           // = MPI_GDR_TUNING

@@ -72,6 +72,13 @@ constexpr bool is_complex(DataType t) {
   return t == DataType::Complex32 || t == DataType::Complex64 || t == DataType::Complex128;
 }
 
+// What is promised of the bits of reductions that round (docs/numerics.md).
+enum class Bits : std::uint8_t {
+  Any,
+  Order,  // one left fold in rank order
+  Exact,  // sums rounded once; other operations as Order
+};
+
 // Sums of these are kept in the type itself, not in a wider one.
 constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Complex32 : item_size(t) >= 4; }
 

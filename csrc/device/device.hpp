@@ -27,7 +27,11 @@ struct ReduceArgs {
   std::size_t count = 0;
   double factor = 1.0;
   std::uint32_t divisor = 1;
+  // Sums of floats are those of all sources, divided and rounded once, whatever their order; without a
+  // factor. Only on the host.
+  bool exact = false;
 };
+inline constexpr int kMostExactSources = 8192;
 
 struct ResolveArgs;  // resolved.hpp
 struct ResolvedReduce;

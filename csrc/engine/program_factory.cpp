@@ -123,6 +123,7 @@ Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, const Cal
   binding.op = c.spec.op;
   binding.factor = c.factor;
   binding.divisor = c.spec.op == ReduceOp::Avg ? static_cast<std::uint32_t>(size_) : 1;
+  binding.exact = options_.planner->bits() == Bits::Exact && reduces(c.spec.collective);
   binding.channel = channel;
   binding.call = call;
   binding.tag_base = tags_.base(call);

@@ -26,6 +26,7 @@ struct Binding {
   ReduceOp op = ReduceOp::Sum;
   double factor = 1.0;        // PreMulSum
   std::uint32_t divisor = 1;  // Avg: size of the group
+  bool exact = false;         // ReduceArgs::exact of each Reduce
   Channel channel = Channel::Collective;
   int tag_base = 0;  // message tag = tag_base + lane; its acknowledgement: kMaxLanes higher
   // A send is done only once the receiver has said so: back-pressure for one-way collectives. Equal on all

@@ -15,6 +15,7 @@ ReduceArgs element_args(const Step& step, const Binding& binding) {
   args.op = binding.op;
   if (step.scale == Scale::PreMul) args.factor = binding.factor;
   if (step.scale == Scale::Average) args.divisor = binding.divisor;
+  args.exact = binding.exact && step.kind == StepKind::Reduce;
   return args;
 }
 

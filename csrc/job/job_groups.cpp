@@ -103,7 +103,8 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   NewGroup made;
   made.members = request.members;
   made.transport = transport.get();
-  made.served = std::ranges::all_of(meeting.members, &Member::served);
+  // Devices have no exact sums: their tensors go through the host then.
+  made.served = planner->bits() != Bits::Exact && std::ranges::all_of(meeting.members, &Member::served);
   made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);
   const GroupOptions options = options_of(request, meeting);
   // A device's memory is within the library's reach then, but not within that of our messages inside a node;

@@ -77,7 +77,7 @@ int left_fold(const ExpressionTable& table, const Expression& fold, bool nested)
 
 // `slice` of the output must hold the complete reduction of elements from `index` on.
 void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& slice, std::uint64_t index,
-                      bool ordered) {
+                      const Schedule& claims) {
   if (slice.count == 0) return;
   std::uint64_t at = slice.offset;
   for (const Value& value : run.output(spec.rank, slice)) {
@@ -91,18 +91,19 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
       wrong_output(spec.rank, at, value, "not multiplied by the factor");
     if (expression.averaged != (spec.op == ReduceOp::Avg)) wrong_output(spec.rank, at, value, "not averaged");
     const Expression& fold = expression.averaged ? run.expressions()[expression.operands[0]] : expression;
-    if (ordered && spec.size > 1 && left_fold(run.expressions(), fold, keeps_sums(spec.dtype)) != spec.size)
+    const bool nested = !claims.flat && keeps_sums(spec.dtype);
+    if (claims.ordered && spec.size > 1 && left_fold(run.expressions(), fold, nested) != spec.size)
       wrong_output(spec.rank, at, value, "folded in another order than that of ranks");
     at += value.count;
   }
 }
 
-void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, bool ordered) {
+void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, const Schedule& claims) {
   for (const CollectiveSpec& spec : specs) {
     const Slice whole{Buffer::Output, 0, spec.count};
     switch (spec.collective) {
       case Collective::AllReduce:
-        expect_reduction(run, spec, whole, 0, ordered);
+        expect_reduction(run, spec, whole, 0, claims);
         if (spec.count > 0 && spec.rank > 0) {
           const Values first = run.output(0, whole), mine = run.output(spec.rank, whole);
           std::size_t k = 0;
@@ -115,11 +116,11 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, bo
         }
         break;
       case Collective::Reduce:
-        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0, ordered);
+        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0, claims);
         break;
       case Collective::ReduceScatter:
         expect_reduction(run, spec, {Buffer::Output, 0, block_count(spec, spec.rank)},
-                         block_offset(spec, spec.rank), ordered);
+                         block_offset(spec, spec.rank), claims);
         break;
       case Collective::Broadcast:
         expect_copy(run, spec.rank, whole, spec.root, 0);
@@ -172,7 +173,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
     Simulation run(specs, schedules, mode);
     run.run();
     result = run.costs();
-    check_outcome(run, specs, schedules[0]->ordered);
+    check_outcome(run, specs, *schedules[0]);
   } catch (const CheckFailure& failure) {
     result.ok = false;
     result.error = schedules[0]->algorithm;

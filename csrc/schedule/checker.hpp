@@ -7,7 +7,7 @@
 //  - messages match in pairs of equal length, none is left over, nothing waits for ever;
 //  - every element of every output is what the collective promises: every contribution once, the factor of
 //    PreMulSum and the division of Avg applied once, and the same ordered expression on all ranks, which is
-//    one left fold in rank order where the schedule is `ordered`;
+//    one left fold in rank order where the schedule is `ordered`, and one Reduce where it is `flat`;
 //  - for a barrier, that no rank leaves before all have entered;
 //  - where ranks touch each other's memory, that all of it is ordered (race_detector.hpp).
 // The cost depends on the number of steps and slices, not on the count. Pure functions, thread-safe.

@@ -14,6 +14,7 @@ ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algor
   schedule_.shared = like.shared;
   schedule_.one_way = like.one_way;
   schedule_.ordered = like.ordered;
+  schedule_.flat = like.flat;
 }
 
 void ScheduleWriter::lane() {

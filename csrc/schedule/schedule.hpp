@@ -122,6 +122,8 @@ struct Schedule {
   bool one_way = false;
   // Each element of the result is one left fold in rank order (Algorithm::ordered), as the checker proves.
   bool ordered = false;
+  // It is one Reduce of all contributions, as the checker proves: ReduceArgs::exact makes its sums exact.
+  bool flat = false;
 
   std::span<const Round> rounds_of(const Lane& lane) const {
     return {rounds.data() + lane.first_round, lane.round_count};
@@ -171,6 +173,7 @@ class ScheduleWriter {
   Slice placed(Slice slice, const Slice& where);
   void one_way() { schedule_.one_way = true; }
   void ordered() { schedule_.ordered = true; }
+  void flat() { schedule_.ordered = schedule_.flat = true; }
   // Schedule::staged, whose messages the engine throttles alike.
   void staged(SchedulePtr instead);
   // Also if this rank itself has no step that says so: all ranks must see it alike.

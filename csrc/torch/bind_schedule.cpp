@@ -81,6 +81,7 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
   schedule.shared = self.schedule->shared;
   schedule.one_way = self.schedule->one_way;
   schedule.ordered = self.schedule->ordered;
+  schedule.flat = self.schedule->flat;
   const auto size = [](const auto& vector) { return static_cast<std::uint32_t>(vector.size()); };
   for (const auto& rounds : lanes) {
     schedule.lanes.push_back({size(schedule.rounds), size(rounds)});
@@ -200,7 +201,7 @@ void bind_schedule(py::module_& module) {
         for (const Algorithm& a : algorithms())
           all.append(py::dict("collective"_a = std::string(name(a.collective)), "name"_a = a.name,
                               "native"_a = a.native(), "shared"_a = a.shared, "two_level"_a = a.two_level,
-                              "ordered"_a = a.ordered, "summary"_a = a.summary,
+                              "ordered"_a = a.ordered, "flat"_a = a.flat(), "summary"_a = a.summary,
                               "variable"_a = Env::algorithm_variable(a.collective)));
         return all;
       },

@@ -209,7 +209,7 @@ PYBIND11_MODULE(_C, m) {
           "Rows of the selection table for this group, as MPI_GDR_SELECT: \"all_reduce:0-4K:flag\".")
       .def_property(
           "bits", [](const Options& self) { return self.bits; }, &set_bits,
-          "As MPI_GDR_BITS, for this group: \"any\" or \"order\"; empty: as that variable.")
+          "As MPI_GDR_BITS, for this group: \"any\", \"order\" or \"exact\"; empty: as that variable.")
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def(
           "__deepcopy__",

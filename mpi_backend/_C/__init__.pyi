@@ -50,7 +50,7 @@ class Options(torch._C._distributed_c10d.Backend.Options):
     def __repr__(self) -> str: ...
     @property
     def bits(self) -> str:
-        """As MPI_GDR_BITS, for this group: "any" or "order"; empty: as that variable."""
+        """As MPI_GDR_BITS, for this group: "any", "order" or "exact"; empty: as that variable."""
     @bits.setter
     def bits(self, value: typing.Any) -> None: ...
     @property

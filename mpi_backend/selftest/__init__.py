@@ -169,11 +169,11 @@ def algorithm_sets(n: int) -> list[dict[str, str]]:
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
     from ..extension import _C
 
-    ordered = os.environ.get("MPI_GDR_BITS", "").lower() == "order"
+    required = {"order": "ordered", "exact": "flat"}.get(os.environ.get("MPI_GDR_BITS", "").lower())
     anywhere: dict[str, list[str]] = {}
     between_nodes: dict[str, list[str]] = {}
     for algorithm in _C.schedule.algorithms():
-        if ordered and "reduce" in algorithm["collective"] and not algorithm["ordered"]:
+        if required and "reduce" in algorithm["collective"] and not algorithm.get(required):
             continue  # the variable refuses it
         names = between_nodes if algorithm["two_level"] else anywhere
         names.setdefault(algorithm["variable"], []).append(algorithm["name"])

@@ -265,7 +265,7 @@ TEST(a_fold_in_another_order_is_found) {
     CHECK(group.schedules[0]->ordered == a.ordered);
     for (SchedulePtr& schedule : group.schedules) {
       Schedule claims = *schedule;
-      claims.ordered = true;
+      claims.ordered = claims.flat = true;
       schedule = std::make_shared<const Schedule>(std::move(claims));
     }
     const CheckResult result = check(group.specs, group.schedules);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "device/device.hpp"
+#include "device/host/exact_fold.hpp"
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/operations.hpp"
 

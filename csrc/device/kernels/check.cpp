@@ -16,6 +16,11 @@ void check(const ReduceArgs& args) {
   if (args.factor != 1.0 && is_integral(args.dtype))
     fail(ErrorCode::InvalidUsage, "factor=", args.factor, " on dtype=", name(args.dtype),
          ": only floating and complex types can be multiplied by a factor");
+  if (args.exact && args.source_count > kMostExactSources)
+    fail(ErrorCode::InvalidUsage, "source_count=", args.source_count, ": an exact sum takes at most ",
+         kMostExactSources, " contributions");
+  if (args.exact && args.factor != 1.0)
+    fail(ErrorCode::InvalidUsage, "factor=", args.factor, " with an exact sum: expected 1");
   const bool sum = args.op == ReduceOp::Sum || args.op == ReduceOp::Avg || args.op == ReduceOp::PreMulSum;
   if (!sum && (args.factor != 1.0 || args.divisor != 1))
     fail(ErrorCode::InvalidUsage, "factor=", args.factor, " and divisor=", args.divisor,

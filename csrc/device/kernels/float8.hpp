@@ -31,6 +31,7 @@ template <int kMantissa, int kBias, Specials kSpecials>
 struct Float8Codec {
   using Stored = std::uint8_t;
   using Folded = float;
+  static constexpr bool kShortSpan = true;  // as Float16Codec's
 
   MPIGDR_PORTABLE static Folded load(Stored v) {
     const std::uint32_t magnitude = v & 0x7fu;

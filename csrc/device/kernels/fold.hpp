@@ -2,8 +2,11 @@
 // have in common. The loop is the processor's own: MPIGDR_FOLD, which defines in this namespace
 //   Args                            ReduceArgs, or what is derived of it to say where the kernels run
 //   fold<Codec, Op, kScaled>(args)  checked arguments; kScaled: factor and divisor apply
+//   fold_exactly<Codec>(args)       sums of ReduceArgs::exact, where Args is ReduceArgs
 // Only the reduce_*.cpp beside it include this.
 #pragma once
+
+#include <type_traits>
 
 #include "device/kernels/portable.hpp"
 #include "device/kernels/reduce_families.hpp"
@@ -25,9 +28,14 @@ void fold_typed(const Args& args, const Typed (&all)[kCount]) {
   unexpected(args.dtype);
 }
 
+template <typename Codec>
+void fold_exactly(const ReduceArgs& args);
+
 // Sums of one codec, scaled only if the arguments ask for it.
 template <typename Codec>
 void fold_sum(const Args& args) {
+  if constexpr (std::is_same_v<Args, ReduceArgs>)
+    if (args.exact && args.source_count > 1) return fold_exactly<Codec>(args);
   if (args.factor == 1.0 && args.divisor == 1)
     fold<Codec, Add, false>(args);
   else

@@ -1,5 +1,8 @@
-"""Options(bits="order"): the left fold over the ranks, computed here by torch, whatever runs and wherever the
-ranks are."""
+"""Options(bits=...): the left fold over the ranks, by torch, or the exact sum, by fractions, whatever runs
+and wherever the ranks are."""
+
+import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -86,7 +89,97 @@ def test_calls_that_run_together_have_the_same_bits(rank, size):
     dist.destroy_process_group(group)
 
 
+FLAT = [
+    (a["collective"], a["name"])
+    for a in _C.schedule.algorithms()
+    if a["flat"] and a["collective"] in REDUCTIONS
+]
+
+
+def rounded(value, dtype):
+    """A Fraction as the nearest number of the dtype, ties to even."""
+    info = torch.finfo(dtype)
+    magnitude = abs(value)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    step = Fraction(info.eps) * Fraction(2) ** max(exponent, round(math.log2(info.tiny)))
+    nearest = round(magnitude / step) * step  # Python rounds ties to even
+    result = math.inf if nearest > Fraction(info.max) else float(nearest)
+    return -result if value < 0 else result
+
+
+def exact(columns, dtype, divisor):
+    """The sum of each column of Python floats."""
+    results = []
+    for values in columns:
+        special = {v for v in values if not math.isfinite(v)}
+        if special:
+            results.append(sum(special))
+            continue
+        total = sum(map(Fraction, values)) / divisor
+        minus = all(v == 0 and math.copysign(1, v) < 0 for v in values)
+        results.append(rounded(total, dtype) if total else -0.0 if minus else 0.0)
+    return torch.tensor(results, dtype=torch.float64).to(dtype)
+
+
+def adversarial(dtype, count, size):
+    """(size, count): what cancels, ties, overflows in part, is subnormal or special."""
+    generator = torch.Generator().manual_seed(count + size)
+    info = torch.finfo(dtype)
+    exponents = torch.randint(-60, 60, (size, count), generator=generator)
+    values = torch.randn(size, count, generator=generator, dtype=torch.float64) * 2.0**exponents
+    corners = [info.max, -info.max, info.smallest_normal, info.smallest_normal * info.eps, info.eps / 2]
+    corners += [1.0, -1.0, 1 + info.eps, 1e4, -1e4, 0.0, -0.0, math.inf, -math.inf, math.nan]
+    weights = torch.tensor([*[4.0] * 12, 1.0, 1.0, 1.0], dtype=torch.float64)
+    chosen = torch.multinomial(weights, size * count, True, generator=generator).view(size, count)
+    at = torch.arange(count) % 3
+    values = torch.where(at == 1, torch.tensor(corners, dtype=torch.float64)[chosen], values)
+    if size > 2:  # the sum is what is left of two that cancel
+        values[-1] = torch.where(at == 2, -values[0], values[-1])
+    return values.to(dtype)
+
+
+@pytest.mark.parametrize(("collective", "algorithm"), [*((c, "") for c in REDUCTIONS), *FLAT])
+def test_the_result_is_the_exact_sum(rank, size, collective, algorithm):
+    rows = f"{collective}:{algorithm}" if algorithm else ""
+    group = dist.new_group(pg_options=Options(bits="exact", selection=rows))
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        for op in (Op.SUM, Op.AVG, dist._make_nccl_premul_sum(0.375)):
+            for count in (size, 300 * size):
+                whole = count - count % size if collective == "reduce_scatter" else count
+                given = adversarial(dtype, whole, size)
+                scaled = given * 0.375 if op not in (Op.SUM, Op.AVG) else given
+                columns = scaled.double().T.tolist()
+                # Whoever contributes which: the same bits.
+                for shift in (0, 1):
+                    mine = given[(rank + shift) % size].clone()
+                    result, part = run(collective, mine, op, group, rank, size)
+                    expected = exact(columns[part], dtype, size if op == Op.AVG else 1)
+                    same = (result == expected) & (result.signbit() == expected.signbit())
+                    wrong = ~(same | (result.isnan() & expected.isnan()))
+                    assert not wrong.any(), (dtype, op, count, result[wrong], expected[wrong])
+    dist.destroy_process_group(group)
+
+
+def test_other_operations_of_an_exact_group_keep_the_order(rank, size):
+    group = dist.new_group(pg_options=Options(bits="exact"))
+    tensor = contribution(torch.float32, 1000, rank)
+    dist.all_reduce(tensor, Op.PRODUCT, group=group)
+    assert torch.equal(tensor, left_fold(torch.float32, 1000, size, Op.PRODUCT))
+    parts = contribution(torch.complex64, 1000, rank)
+    dist.all_reduce(parts, group=group)
+    every = [contribution(torch.complex64, 1000, r) for r in range(size)]
+    expected = torch.stack([torch.view_as_real(t).flatten() for t in every]).double().T.tolist()
+    assert torch.equal(torch.view_as_real(parts).flatten(), exact(expected, torch.float32, 1))
+    dist.destroy_process_group(group)
+
+
 def test_algorithms_that_fold_otherwise_are_refused(rank, size):
+    for algorithm in ("ring", "chain"):
+        options = Options(bits="exact", selection=f"all_reduce:{algorithm}")
+        sentence = r"does not sum the contributions of all ranks at once.*BITS=exact.*bruck, pairwise, flag"
+        with pytest.raises(ValueError, match=sentence):
+            dist.new_group(pg_options=options)
     for algorithm in ("ring", "native:order=library"):
         options = Options(bits="order", selection=f"all_reduce:{algorithm}")
         with pytest.raises(ValueError, match=r"does not fold in the order of ranks.*bruck, pairwise, flag"):
@@ -95,7 +188,7 @@ def test_algorithms_that_fold_otherwise_are_refused(rank, size):
 
 
 def test_bad_values_are_named():
-    with pytest.raises(ValueError, match=r"Options\.bits=exactly, expected any or order"):
+    with pytest.raises(ValueError, match=r"Options\.bits=exactly, expected any, order or exact"):
         Options(bits="exactly")
     with pytest.raises(TypeError, match=r"Options: bits=1, expected a str"):
         Options(bits=1)

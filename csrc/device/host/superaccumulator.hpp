@@ -1,0 +1,29 @@
+// A sum of doubles without rounding, for the few elements that the exact fold's faster ways cannot hold. On
+// the stack, used by one thread.
+#pragma once
+
+#include <cstdint>
+
+namespace mpigdr::host {
+
+enum class Rounding : std::uint8_t {
+  Nearest,  // ties to even
+  ToOdd,    // truncated, and the lowest bit is set if that lost something: may be rounded again to fewer bits
+};
+
+class Superaccumulator {
+ public:
+  void add(double value);  // at most 2^31 times
+  // The sum divided by `divisor` (1 to 2^31), rounded once. NaN if a value was NaN or infinities of both
+  // signs were added; else an infinity that was added. A sum of zero is +0 unless all values were -0.
+  double quotient(std::uint32_t divisor, Rounding rounding);
+
+ private:
+  static constexpr int kLowest = -1152;  // exponent of the lowest bit: 78 below the smallest subnormal number
+  static constexpr int kLimbs = (1024 - kLowest) / 32 + 3;
+  std::int64_t limbs_[kLimbs] = {};  // digits of 32 bits, their carries above
+  double special_ = 0;               // the sum of infinities and NaNs
+  bool has_special_ = false, only_minus_zeros_ = true;
+};
+
+}  // namespace mpigdr::host
