@@ -70,7 +70,7 @@ SMALL = "collectives and not 1048579"
 # The number of ranks, which GPUs, which tests, the environment.
 WAYS = {
     "all": (2, EIGHT, LARGE, {}),
-    "three ranks": (3, KERNELS, f"({SMALL} and (float16 or int64)) or training or memory", {}),
+    "three ranks": (3, KERNELS, f"({SMALL} and (float16 or int64)) or training or memory or bits", {}),
     "one hardware queue, little group memory": (
         2,
         ONE,
