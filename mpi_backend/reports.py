@@ -70,6 +70,18 @@ class SelectionRange(_Leaders):
     origin: str  # "built-in", or the variable or the line of a file
 
 
+class MeasuredChoice(TypedDict):
+    """What `adaptive` runs for the bytes [from_bytes, to_bytes), with tensors in group memory or others.
+    `speedup`: over the other algorithm; None: not measured, or not by this rank."""
+
+    collective: str
+    from_bytes: int
+    to_bytes: int
+    group_memory: bool
+    algorithm: str
+    speedup: float | None
+
+
 class AlgorithmInfo(TypedDict):
     """One row of the registry. `native`: MPI's own call, without a schedule."""
 

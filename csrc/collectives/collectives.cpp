@@ -77,8 +77,8 @@ void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.copy({Buffer::Output, 0, count}, {Buffer::Input, 0, count}, scale);
 }
 
-// Inside a node: zero_copy where all that is to be touched is in group memory, through Staging otherwise.
-// Which of the two, the ranks tell each other when they begin (Schedule::staged): one flag more than either.
+// Inside a node: two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag
+// more than either.
 template <Builder kZeroCopy, Builder kStaged>
 void adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   kZeroCopy(writer, spec, tuning);
@@ -108,13 +108,14 @@ const std::vector<Algorithm>& algorithms() {
   {collective_of(#collective), #name, summary, collectives::collective##_##name, false, true, true},
 #define NODES(collective, summary) \
   {collective_of(#collective), "two_level", summary, collectives::two_level, false, true},
-#define ADAPTIVE(collective)                                                              \
-  {collective_of(#collective),                                                            \
-   "adaptive",                                                                            \
-   "zero_copy if the tensors of all ranks are in group memory, else staged; 1 flag more", \
-   adaptive<collectives::collective##_zero_copy, collectives::collective##_staged>,       \
-   true,                                                                                  \
-   false,                                                                                 \
+#define ADAPTIVE(collective)                                                                         \
+  {collective_of(#collective),                                                                       \
+   "adaptive",                                                                                       \
+   "zero_copy if the tensors of all ranks are in group memory, else staged, or whichever is faster " \
+   "(MPI_GDR_ADAPT); 1 flag more",                                                                   \
+   adaptive<collectives::collective##_zero_copy, collectives::collective##_staged>,                  \
+   true,                                                                                             \
+   false,                                                                                            \
    true},
 #define NATIVE(collective, summary) {collective_of(#collective), "native", summary, nullptr},
 #include "collectives/algorithms.inc"

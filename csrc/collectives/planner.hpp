@@ -39,6 +39,8 @@ class Planner {
   const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
                              const std::shared_ptr<const Topology>& topology) const;
   Bits bits() const { return selection_.table.bits(); }
+  // Whether a choice between Schedule::staged and what it stands for is measured.
+  bool adapts() const { return adapts_; }
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
@@ -47,6 +49,7 @@ class Planner {
   void make_room(std::size_t steps);
 
   const Selection selection_;
+  const bool adapts_;
   Tuning tuning_, device_tuning_;  // the latter where devices share memory
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;

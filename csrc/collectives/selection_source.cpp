@@ -89,6 +89,7 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   check_bits(from_options, bits);
   const std::string shown = bits == Bits::Any ? "" : kBitsNames[static_cast<int>(bits)];
   add("MPI_GDR_BITS", shown, shown);
+  add("MPI_GDR_ADAPT", env.adapt ? "on" : "off", env.adapt ? "on" : "off");
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
   for (int c = 0; c < kCollectiveCount; ++c) {
     const auto collective = static_cast<Collective>(c);

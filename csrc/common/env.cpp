@@ -161,6 +161,8 @@ std::vector<Setting> make_rows() {
        "rows of the selection table, tried before those of MPI_GDR_TUNING", as_text(&Env::select)},
       {"MPI_GDR_TUNING", "", "a path",
        "file with rows of the selection table, tried before the built-in ones", as_text(&Env::tuning_file)},
+      {"MPI_GDR_ADAPT", "off", "on or off",
+       "whether `adaptive` runs what it has measured to be faster", as_either(&Env::adapt)},
       {"MPI_GDR_CHUNK_BYTES", "256K", "bytes > 0, suffix K, M or G", "message size of pipelined algorithms",
        [](Env& e, SettingRef r, TextRef v) { e.chunk_bytes = parse_bytes(r, v); }},
       {"MPI_GDR_LANES", "4", "1..16", "independent lanes per operation at most",

@@ -114,6 +114,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
   const Outstanding& outstanding() const { return outstanding_; }
+  const Traffic& traffic() const { return progress_.traffic(); }
   Crowding& crowding() { return crowding_; }
   // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
   bool keeps_polling(Clock::time_point now) const {

@@ -75,6 +75,8 @@ class Group : public GroupState {
   void check(const std::vector<Call>& calls, const std::string& name) const;
   // What issue() would run this collective with, "ring"; throws as check() does.
   std::string algorithm(const CollectiveSpec& spec) const;
+  // What has been measured so far, see RivalChoices.
+  std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
   // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
   // those of a group that has ended, nothing is known.
   struct Preview {

@@ -1,5 +1,7 @@
 #include "engine/program_factory.hpp"
 
+#include <numeric>
+
 #include "execution/chained_execution.hpp"
 #include "execution/host/host_execution.hpp"
 
@@ -25,7 +27,10 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       transport_(transport),
       rank_(transport.rank()),
       size_(transport.size()),
-      tags_(transport.max_tag()) {
+      tags_(transport.max_tag()),
+      rivals_(options_.node && !options_.topology && options_.traffic && options_.planner->adapts()
+                  ? std::make_unique<RivalChoices>(*options_.node, *options_.traffic, options_.group)
+                  : nullptr) {
   if (options_.topology) counts_ = options_.planner->counts(*options_.topology, rank_, reach());
 }
 
@@ -76,7 +81,21 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
   }
   const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, place.counters);
   return run_schedule(plan, c, place.channel, place.call, acknowledged,
-                      plan.schedule->shared ? place.counters.slots++ : 0);
+                      plan.schedule->shared ? place.counters.slots++ : 0,
+                      rivals_of(plan, c.spec, place.counters));
+}
+
+RivalChoices::Call ProgramFactory::rivals_of(const Plan& plan, const CollectiveSpec& spec,
+                                             Counters& counters) const {
+  if (!rivals_ || !plan.schedule->staged) return {};
+  std::uint64_t count = spec.count;
+  if (!spec.counts.empty())
+    count = std::accumulate(spec.counts.begin(), spec.counts.end(), std::uint64_t{0}) / spec.counts.size();
+  return {rivals_.get(), counters.rivals++, count * item_size(spec.dtype)};
+}
+
+std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
+  return rivals_ ? rivals_->report() : std::vector<RivalChoices::Report>{};
 }
 
 // The ranks of a node tell each other what they send, and the schedule is made of that.
@@ -133,10 +152,12 @@ Binding ProgramFactory::bind(const CollectiveCall& c, Channel channel, const Cal
 
 std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const CollectiveCall& c,
                                                         Channel channel, const CallRecord& call,
-                                                        bool acknowledged, std::uint64_t slot_use) {
+                                                        bool acknowledged, std::uint64_t slot_use,
+                                                        const RivalChoices::Call& rivals) {
   Binding binding = bind(c, channel, call, acknowledged);
   binding.node = options_.node.get();
   binding.slot_use = slot_use;
+  binding.rivals = rivals;
   binding.observer = options_.rounds;
   if (plan.algorithm && plan.algorithm->shared) {
     binding.send_counts = c.spec.send_counts;

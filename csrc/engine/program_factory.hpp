@@ -23,6 +23,7 @@ namespace mpigdr {
 struct Counters {
   std::uint64_t one_way = 0;  // one-way ones that send anything
   std::uint64_t slots = 0;    // those that used a slot of the node's memory
+  std::uint64_t rivals = 0;   // those that chose what they run when they began
   std::uint64_t device_slots = 0;
   std::uint64_t all_to_alls = 0;  // by messages
   std::uint64_t history = 0;      // CallRecord::history of the last one
@@ -43,6 +44,7 @@ class ProgramFactory {
     std::shared_ptr<Planner> planner;
     std::shared_ptr<ScratchPool> scratch;
     ExecutionObserver* rounds = nullptr;  // outlives all executions
+    const Traffic* traffic = nullptr;     // likewise, of the engine
   };
   // The transport and what it makes are used by the same thread at a time.
   ProgramFactory(Options options, Transport& transport);
@@ -74,6 +76,7 @@ class ProgramFactory {
   // Throws InvalidUsage, naming the operation, for what cannot be replayed.
   Captured make_captured(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
   void record(const Captured& captured, const StreamTarget& target);
+  std::vector<RivalChoices::Report> rival_report() const;  // any thread
   // Once anything that waits has been recorded; null before.
   const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
 
@@ -98,7 +101,10 @@ class ProgramFactory {
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
                                          const CallRecord& first);
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
-                                          const CallRecord& call, bool acknowledged, std::uint64_t slot_use);
+                                          const CallRecord& call, bool acknowledged, std::uint64_t slot_use,
+                                          const RivalChoices::Call& rivals = {});
+  // Counts on.
+  RivalChoices::Call rivals_of(const Plan& plan, const CollectiveSpec& spec, Counters& counters) const;
   // Whether the sends of a call, one way or not, wait for their receivers; counts on.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
   Binding bind(const CollectiveCall& c, Channel channel, const CallRecord& call, bool acknowledged) const;
@@ -118,6 +124,8 @@ class ProgramFactory {
   const int rank_, size_;
   const CollectiveTags tags_;
   SchedulePtr counts_;  // counts_of_node(); null: there is no other rank on this node, or only one node
+  const std::unique_ptr<RivalChoices>
+      rivals_;  // null: the table alone chooses. Its executions hold the group
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
   std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
 };

@@ -103,8 +103,12 @@ void Progress::start(GroupState& group, Clock::time_point now) {
           number = o.started(*operation, number, start);
         });
       operation->started = true;
+      ++traffic_.started;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
-      if (!advance(operation, now)) active_.push_back(std::move(operation));
+      if (advance(operation, now))
+        ++traffic_.ended;
+      else
+        active_.push_back(std::move(operation));
     }
   } while (!started_.empty());  // those that ended at once made room
 }
@@ -120,6 +124,7 @@ bool Progress::poll_active(Clock::time_point now, const Operation* awaited) {
       const OperationPtr ended = std::move(active_[i]);
       active_[i] = std::move(active_.back());
       active_.pop_back();
+      ++traffic_.ended;
       moved = true;
       start(ended->group(), ended->finished_at());  // its place in the window is free
       if (ended.get() == awaited && ++brief_ < kPollAllEvery) break;
@@ -217,6 +222,7 @@ void Progress::fail_for_want_of_memory() noexcept {
       if (operation) fail_one(operation);
     list->clear();
   }
+  traffic_.ended = traffic_.started;
   set_current(nullptr);
   while (const OperationPtr operation = outstanding_.next_of(nullptr)) fail_one(operation);
 }
@@ -232,7 +238,7 @@ void Progress::close(GroupState& group) {
   // No pass may ever come to them, and the program may use their buffers again: nobody is to write there any
   // longer. Of what goes through a library the next pass gives the requests up, if there is one, since that
   // may block.
-  std::erase_if(active_, [&](const OperationPtr& operation) {
+  traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
     if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
       return false;
     operation->abandon();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/traffic.hpp"
 #include "engine/endings.hpp"
 #include "engine/engine_options.hpp"
 #include "engine/outstanding.hpp"
@@ -39,6 +40,7 @@ class Progress {
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
   // True while some thread sits in one pass for longer than `stuck_grace`.
   bool stuck() const;
+  const Traffic& traffic() const { return traffic_; }
   // The operation in whose advance() the role holder is, or was last; null: none.
   OperationPtr current() const;
 
@@ -82,6 +84,7 @@ class Progress {
   std::mutex role_;
   // With the role:
   std::vector<OperationPtr> active_, arrived_, started_;
+  Traffic traffic_;
   std::set<std::pair<Clock::time_point, OperationPtr>> queued_;  // not started yet, by deadline
   int brief_ = 0;                                                // passes since one polled all of active_
 

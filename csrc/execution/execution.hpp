@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "execution/host/rivals.hpp"
 #include "execution/observer.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/doorbell.hpp"
@@ -35,6 +36,7 @@ struct Binding {
   // Of a schedule that touches others' memory.
   const shm::NodeMemory* node = nullptr;
   std::uint64_t slot_use = 0;  // uses of slots on this channel before; equal on all ranks
+  RivalChoices::Call rivals;   // of a schedule with Schedule::staged
   CallRecord call;             // compared with the others' before their memory is touched
   // The same for AllToAll, by rank; empty for others.
   std::vector<std::uint64_t> send_counts, recv_counts;

@@ -43,6 +43,7 @@ class MpiBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
   std::string algorithm(const CollectiveSpec& spec);
+  std::vector<RivalChoices::Report> rival_report() const { return group_->rival_report(); }
   Reach reach() const { return group_->reach(); }
   const char* message_path() const { return group_->message_path(); }
 

@@ -178,6 +178,19 @@ Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
   return rows;
 }
 
+Reports<"MeasuredChoice"> choices_of(const MpiBackend& backend) {
+  Reports<"MeasuredChoice"> rows;
+  for (const RivalChoices::Report& choice : backend.rival_report()) {
+    Report<"MeasuredChoice"> row(
+        "collective"_a = std::string(name(choice.collective)), "from_bytes"_a = choice.from_bytes,
+        "to_bytes"_a = choice.to_bytes, "group_memory"_a = choice.mapped,
+        "algorithm"_a = kRivalNames[static_cast<std::size_t>(choice.rival)], "speedup"_a = py::none());
+    if (choice.speedup > 0) row["speedup"] = choice.speedup;
+    rows.append(row);
+  }
+  return rows;
+}
+
 // The whole table in force: the text of each row, and where it was written.
 std::vector<std::pair<std::string, std::string>> selection_rows() {
   const SelectionTable table = load_selection(Env::get()).table;
@@ -227,6 +240,9 @@ PYBIND11_MODULE(_C, m) {
       .def("algorithm", &algorithm_of, py::arg("collective"), py::arg("count"), py::arg("dtype") = "float32",
            py::arg("op") = "sum",
            "What a collective of `count` elements (of a block, where it has blocks) would run with.")
+      .def("choices", &choices_of,
+           "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
+           "algorithm on the first rank of a node only.")
       .def_property_readonly(
           "reach", [](const MpiBackend& b) { return kReaches[static_cast<int>(b.reach())]; },
           "How far its ranks reach into each other's memory: none, segments or all.")

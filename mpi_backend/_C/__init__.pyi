@@ -63,6 +63,9 @@ class MpiBackend(torch._C._distributed_c10d.Backend):
     """A process group over MPI. Made by c10d."""
     def algorithm(self, collective: str, count: int, dtype: str = "float32", op: str = "sum") -> str:
         """What a collective of `count` elements (of a block, where it has blocks) would run with."""
+    def choices(self) -> list[mpi_backend.reports.MeasuredChoice]:
+        """What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other
+        algorithm on the first rank of a node only."""
     def get_error(self) -> torch._C._distributed_c10d.ErrorType:
         """torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails."""
     def perform_nocolor_split(self, device: torch.device) -> None:

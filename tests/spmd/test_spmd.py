@@ -124,6 +124,13 @@ def test_fewer_leaders_than_ranks(tmp_path):
     assert run_spmd(tmp_path, "mpi-gdr run", 4, "spmd/ranks/test_reductions.py", "-k", few, **variables) > 0
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_measured_choices(tmp_path, size):
+    """A machine where the choice may change at any call."""
+    few = "test_choices or test_all_reduce or test_the_result_is_the_left_fold"
+    assert run_spmd(tmp_path, "mpi-gdr run", size, "spmd/ranks", "-k", few, MPI_GDR_ADAPT="on") > 0
+
+
 def full_grid(tmp_path, size, **env):
     """With patience: such runs stand behind everything else on a machine that is shared."""
     env |= {"SPMD_GROUP_SECONDS": "600", "SPMD_HANG_SECONDS": "1800"}

@@ -40,10 +40,10 @@ struct WorldOptions {
   EngineOptions engine;
   GroupOptions group{"test", 30s, 32};
   Env env = env_of({});
-  std::vector<std::shared_ptr<Trace>> traces = {};  // of the ranks, if they are traced
-  bool node = false;                                // the ranks share memory
-  bool kernel_copies = true;                        // of long messages then
-  std::vector<shm::Arena*> arenas = {};             // of the ranks, if they have group memory
+  std::vector<std::shared_ptr<Observer>> observers = {};  // one a rank; empty: none
+  bool node = false;                                      // the ranks share memory
+  bool kernel_copies = true;                              // of long messages then
+  std::vector<shm::Arena*> arenas = {};                   // of the ranks, if they have group memory
 };
 
 // As on a node, or on those of a topology: each of them maps the others' segments, though all are in one
@@ -79,7 +79,7 @@ struct World {
     for (int r = 0; r < size; ++r) {
       Rank rank;
       auto engine = options.engine;
-      if (!options.traces.empty()) engine.observers.push_back(options.traces[r]);
+      if (!options.observers.empty()) engine.observers.push_back(options.observers[r]);
       rank.engine = Engine::create(engine);
       options.group.node = nodes[r];
       rank.group = std::make_shared<Group>(

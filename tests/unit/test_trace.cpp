@@ -179,8 +179,9 @@ void check_job(bool node, const char* algorithm) {
   WorldOptions w;
   w.node = node;
   w.env = env_of({{"MPI_GDR_ALLREDUCE_ALGO", algorithm}, {"MPI_GDR_CHUNK_BYTES", "4096"}});
-  for (int r = 0; r < 2; ++r)
-    w.traces.push_back(std::make_shared<Trace>(TraceOptions{"", r, 2, "test", 4096}));
+  std::vector<std::shared_ptr<Trace>> traces;
+  for (int r = 0; r < 2; ++r) traces.push_back(std::make_shared<Trace>(TraceOptions{"", r, 2, "test", 4096}));
+  w.observers = {traces.begin(), traces.end()};
   World world(2, w);
   world.run([&](int r) {
     std::vector<std::vector<float>> data(kOperations, std::vector<float>(kCount, 1.0f));
@@ -196,7 +197,7 @@ void check_job(bool node, const char* algorithm) {
   });
   world.close();
   for (int r = 0; r < 2; ++r) {
-    const Trace::Snapshot shot = w.traces[r]->snapshot();
+    const Trace::Snapshot shot = traces[r]->snapshot();
     CHECK(shot.operations.size() == kOperations && shot.dropped_operations == 0);
     CollectiveSpec spec{Collective::AllReduce, r, 2};
     spec.count = kCount;
@@ -246,9 +247,11 @@ TEST(a_failure_writes_the_trace) {
   CHECK(mkdtemp(name) != nullptr);
   WorldOptions w;
   w.group.timeout = 200ms;
+  std::vector<std::shared_ptr<Trace>> traces;
   for (int r = 0; r < 2; ++r)
-    w.traces.push_back(std::make_shared<Trace>(
+    traces.push_back(std::make_shared<Trace>(
         TraceOptions{std::string(name) + "/" + std::to_string(r) + ".json", r, 2, "test", 64}));
+  w.observers = {traces.begin(), traces.end()};
   World world(2, w);
   std::vector<float> data(4, 1.0f);
   const OperationPtr operation = start(world, 0, data);  // the other rank never comes
@@ -256,7 +259,7 @@ TEST(a_failure_writes_the_trace) {
   std::ifstream file(std::string(name) + "/0.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   CHECK(text.find("timed out") != text.npos && text.find("\"unfinished\": true") != text.npos);
-  const Trace::Snapshot shot = w.traces[0]->snapshot();
+  const Trace::Snapshot shot = traces[0]->snapshot();
   CHECK(shot.operations.size() == 1 && shot.operations[0].failed && shot.operations[0].ended);
   world.close();
   std::filesystem::remove_all(name);

@@ -67,7 +67,7 @@ bool SharedSteps::begin() {
     node_.record(node_.rank(), channel_, number_, generation_) = binding_.call;
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
-    own.begun.store(generation_ << 1 | (schedule_->staged && is_open() ? 1 : 0), std::memory_order_release);
+    own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
     if (schedule_->staged) Doorbell::ring(own.begun, own.sleepers);  // else nobody waits for it alone
     notified_ = true;
   }
@@ -110,21 +110,42 @@ bool SharedSteps::is_open() const {
   }
 }
 
-// All ranks come to the same result, from what all of them have said.
+std::uint64_t SharedSteps::reach_bits() const {
+  if (!schedule_->staged) return 0;
+  if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
+  // A system call, which only a choice pays for.
+  const bool copied = binding_.rivals.choices && node_.reach() == Reach::All &&
+                      shm::NodeMemory::is_copied(binding_.input, binding_.output);
+  return copied ? shm::kCopiedBit : 0;
+}
+
+// All ranks come to the same result: from the bits of all ranks, and by the decisions of one.
 bool SharedSteps::agree() {
-  bool open = node_.arenas_mapped(), all = true;
+  const RivalChoices::Call& rivals = binding_.rivals;
+  bool all = true;
+  std::uint64_t reached =
+      (node_.arenas_mapped() ? shm::kMappedBit : 0) | (node_.reach() == Reach::All ? shm::kCopiedBit : 0);
   for (const int r : node_.members()) {
     const auto& flag = slot(r).begun;
     const std::uint64_t begun = flag.load(std::memory_order_acquire);
-    if (begun >> 1 < generation_) {  // the others may be in another call already
+    if (begun >> shm::kReachBits < generation_) {  // the others may be in another call already
       if (all) all = missing(r, flag, begun, slot(r).sleepers);
       continue;
     }
     if (!agrees(r)) compare_calls(r);
-    open = open && (begun & 1);
+    reached &= begun;
   }
   if (!all) return false;
-  if (!open) schedule_ = schedule_->staged.get();
+  const bool mapped = reached & shm::kMappedBit;
+  int rival = mapped ? 0 : 1;
+  if (rivals.choices) {
+    missing_ = -1;  // nobody, if this rank has an earlier call to begin
+    if (!rivals.choices->is_turn(channel_, rivals.number)) return false;
+    const bool fixed = reached == 0;
+    choice_ = rivals.choices->choose(channel_, rivals, binding_.call.collective, rival, mapped, fixed);
+    rival = choice_.rival;
+  }
+  if (rival == 1) schedule_ = schedule_->staged.get();
   return true;
 }
 
@@ -139,7 +160,8 @@ bool SharedSteps::awaited(int lane, const Step& step) {
   const std::uint64_t notices = flag.load(std::memory_order_acquire);
   const bool here = notices >= stamp(generation_, consumed + 1);
   // In another call it may never come to a Signal.
-  if (!agrees(step.peer) && (here || theirs.begun.load(std::memory_order_acquire) >> 1 >= generation_))
+  if (!agrees(step.peer) &&
+      (here || theirs.begun.load(std::memory_order_acquire) >> shm::kReachBits >= generation_))
     compare_calls(step.peer);
   if (!here) return missing(step.peer, flag, notices, theirs.sleepers);
   ++consumed;
@@ -160,7 +182,7 @@ void SharedSteps::compare_use(int peer, std::uint64_t use) const {
   // Named is the first call that differs, as far as it is still there.
   const auto call = [&](int rank, std::uint64_t at) -> const CallRecord* {
     const shm::Slot& slot = use_slot(rank, at);
-    const bool begun = slot.begun.load(std::memory_order_acquire) >> 1 >= generation_of(at);
+    const bool begun = slot.begun.load(std::memory_order_acquire) >> shm::kReachBits >= generation_of(at);
     return begun ? &node_.record(rank, channel_, static_cast<int>(at % shm::kSlots), generation_of(at))
                  : nullptr;
   };
@@ -212,6 +234,7 @@ void SharedSteps::compare_counts(int peer) {
 }
 
 void SharedSteps::end() {
+  if (binding_.rivals.choices) binding_.rivals.choices->end(channel_, binding_.rivals, choice_);
   shm::SlotUses& own = node_.uses(node_.rank(), channel_);
   std::uint32_t& ended = node_.seen(channel_).out_of_turn;
   const std::uint64_t before = own.ended.load(std::memory_order_relaxed);

@@ -20,10 +20,10 @@ class SharedSteps {
   // All outlive it.
   SharedSteps(const Schedule& schedule, const Binding& binding, ScratchPool& pool);
 
-  // True once this rank may use the slot, every rank having ended what it had there before, and it is known
-  // which schedule() to run. The others then know where our buffers are.
+  // True once this rank may use the slot, every rank having ended what it had there before, and schedule() is
+  // chosen. The others can then reach our buffers.
   bool begin();
-  // The one given, or the one that it names for buffers that are not mapped. After begin().
+  // The one given, or its Schedule::staged. After begin().
   const Schedule& schedule() const { return *schedule_; }
   void signal(int lane);
   // True if the peer of this Wait, the next one in its lane that names it, has come to its Signal. Throws
@@ -48,6 +48,7 @@ class SharedSteps {
   Place resolve(const Slice& slice) const;
   bool slot_is_free();
   bool is_open() const;
+  std::uint64_t reach_bits() const;
   bool agree();
   // Throw Mismatch, naming both calls.
   void compare_calls(int peer);
@@ -89,6 +90,7 @@ class SharedSteps {
   }
   bool agrees(int rank) const { return counts_[counts_.size() - ranks_ + node_.place(rank)]; }
   void set_agrees(int rank) { counts_[counts_.size() - ranks_ + node_.place(rank)] = 1; }
+  RivalChoices::Choice choice_;
   int missing_ = -1;
   Doorbell bell_;  // if a rank is missing
   bool notified_ = false, begun_ = false;

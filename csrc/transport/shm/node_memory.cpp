@@ -20,7 +20,7 @@
 namespace mpigdr::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6d70696764723406;
+constexpr std::uint64_t kMagic = 0x6d70696764723407;
 
 // What the ranks tell each other while they attach.
 enum Verdict : std::uint32_t { kPending, kFailed, kSegmentsOnly, kEverything, kAndArenas = 16 };
@@ -30,6 +30,7 @@ struct Header {
   std::uint64_t probed = 0;  // another rank writes here through the kernel
   std::atomic<std::uint32_t> verdict{kPending};
   SlotUses uses[kSlotChannels] = {};
+  RivalWords rivals[kSlotChannels] = {};
 };
 
 constexpr std::size_t kPage = 4096;
@@ -204,6 +205,21 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
 }
 
 SlotUses& NodeMemory::uses(int rank, int channel) const { return header(peer(rank).memory).uses[channel]; }
+
+RivalWords& NodeMemory::rival_words(int rank, int channel) const {
+  return header(peer(rank).memory).rivals[channel];
+}
+
+bool NodeMemory::is_copied(const void* first, const void* second) {
+  std::byte bytes[2];
+  const iovec local{bytes, sizeof bytes};
+  iovec remote[2];
+  unsigned long count = 0;
+  for (const void* memory : {first, second})
+    if (memory) remote[count++] = {const_cast<void*>(memory), 1};
+  return count == 0 ||
+         ::process_vm_readv(::getpid(), &local, 1, remote, count, 0) == static_cast<ssize_t>(count);
+}
 
 std::byte* NodeMemory::staging(int rank, int channel, int number) const {
   static_assert(kSlotsStart == kPage);

@@ -50,11 +50,17 @@ struct alignas(64) SlotUses {
   std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
 };
 
+// What one rank shows to the others of calls that may run one of several schedules
+// (execution/host/rivals.hpp), by number of the call.
+struct alignas(64) RivalWords {
+  std::array<std::uint64_t, 2 * kSlots> times, decisions;
+};
+
 // What one rank shows to the others, in one slot. All of it has one writer; what a short operation reads is
 // in the first cache line. Processors fetch lines in pairs.
 struct alignas(128) Slot {
-  // generation << 1 | whether all that the others may touch is in memory that they map. With it, what stands
-  // below is there to read.
+  // generation << kReachBits | how the others reach what they may touch. With it, what stands below is there
+  // to read.
   std::atomic<std::uint64_t> begun;
   // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
@@ -64,6 +70,10 @@ struct alignas(128) Slot {
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
   std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
 };
+
+inline constexpr std::uint64_t kMappedBit = 1;  // all of it is in memory that they map
+inline constexpr std::uint64_t kCopiedBit = 2;  // the kernel copies it
+inline constexpr int kReachBits = 2;
 
 // This rank's segment, before the others know of it.
 class Segment {
@@ -113,6 +123,7 @@ class NodeMemory {
   }
 
   SlotUses& uses(int rank, int channel) const;
+  RivalWords& rival_words(int rank, int channel) const;
   // What this process has seen of that: spares short operations a cache line of each other rank. For the
   // thread that uses the channel's slots.
   struct Seen {
@@ -146,6 +157,8 @@ class NodeMemory {
   // rank, also if its process has ended and another one has got its pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
+  // Whether the kernel copies memory of this process, by its first bytes; null: yes.
+  static bool is_copied(const void* first, const void* second);
   // The same for a caller with another way: false if the kernel does not copy this memory (a device's, or
   // without the right of access), and some of it may have been copied.
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;

@@ -1,0 +1,13 @@
+// Operations that run in a process: shows whether one of them had the process to itself.
+#pragma once
+
+#include <cstdint>
+
+namespace mpigdr {
+
+// Of an engine, in all its groups. Used by the holder of the progress role only.
+struct Traffic {
+  std::uint64_t started = 0, ended = 0;
+};
+
+}  // namespace mpigdr

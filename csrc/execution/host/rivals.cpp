@@ -1,0 +1,191 @@
+#include "execution/host/rivals.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdio>
+
+#include "common/log.hpp"
+
+namespace mpigdr {
+namespace {
+
+// A rival wins if it is faster by more than a sixteenth.
+bool is_faster(std::uint64_t a, std::uint64_t b) { return a + a / 16 < b; }
+
+void keep_shortest(std::array<std::uint64_t, 2>& shortest, std::uint64_t time) {
+  if (time >= shortest[1]) return;
+  shortest[1] = time;
+  if (shortest[1] < shortest[0]) std::swap(shortest[0], shortest[1]);
+}
+
+std::uint64_t now() {
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+std::string text_of(std::uint64_t bytes) {
+  int unit = 0;
+  for (; unit < 4 && bytes >= 1024 && bytes % 1024 == 0; ++unit) bytes /= 1024;
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
+  return std::to_string(bytes) + kUnits[unit];
+}
+
+}  // namespace
+
+std::optional<RivalTrials::Decision> RivalTrials::next() {
+  if (trying_) {
+    for (const Times& times : times_)
+      if (times.count < kRounds) return std::nullopt;
+    if (end_trial()) return Decision{current_, false};
+    return std::nullopt;
+  }
+  if (++calls_ < distance_) return std::nullopt;
+  trying_ = true;
+  times_ = {};
+  return Decision{current_, true};
+}
+
+void RivalTrials::add(int rival, std::uint64_t nanoseconds, bool clean) {
+  if (!trying_) return;
+  Times& times = times_[static_cast<std::size_t>(rival)];
+  ++times.count;
+  keep_shortest(times.all, nanoseconds);
+  if (clean) keep_shortest(times.clean, nanoseconds);
+}
+
+// By the two shortest times: the first calls touch new memory, and others may use the cores.
+bool RivalTrials::end_trial() {
+  const int other = 1 - current_;
+  const auto all_clean =
+      std::all_of(times_.begin(), times_.end(), [](const Times& t) { return t.clean[1] != Times::kNone; });
+  const auto shortest = [&](int rival) {
+    const Times& times = times_[static_cast<std::size_t>(rival)];
+    return all_clean ? times.clean : times.all;
+  };
+  const auto ours = shortest(current_), theirs = shortest(other);
+  const bool changes = is_faster(theirs[0], ours[0]) && is_faster(theirs[1], ours[1]);
+  speedup_ = static_cast<double>(theirs[0]) / static_cast<double>(std::max<std::uint64_t>(ours[0], 1));
+  if (changes) {
+    current_ = other;
+    speedup_ = 1 / speedup_;
+  }
+  distance_ = changes ? kFirstLook : std::min(kLastLook, trials_ == 0 ? kFirstLook : 2 * distance_);
+  trying_ = false;
+  calls_ = 0;
+  ++trials_;
+  return changes;
+}
+
+RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group)
+    : node_(node), traffic_(traffic), group_(std::move(group)) {}
+
+RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collective collective, int first,
+                                          bool mapped, bool fixed) {
+  ChannelState& state = channel_of(channel);
+  ++state.next;
+  apply(channel, call.number);
+  if (decides()) collect(channel, call.number);
+  const std::uint32_t of =
+      fixed ? kClasses
+            : (static_cast<std::uint32_t>(collective) * kBuckets + std::bit_width(call.bytes)) * 2 + mapped;
+  Choice choice{first};
+  if (!fixed) {
+    Class& c = state.classes[of];
+    if (c.rival < 0) {
+      c = {static_cast<std::int8_t>(first), 2 * RivalTrials::kRounds};
+      note(of, first, 0);
+    }
+    const bool other = c.trial > 0 && --c.trial % 2 == 0;
+    choice.rival = other ? 1 - c.rival : c.rival;
+    const bool alone = traffic_.started == traffic_.ended + 1 && chosen_ == ended_;
+    choice.traffic = alone ? traffic_.started : 0;
+    ++chosen_;
+  }
+  if (decides()) {
+    const std::size_t at = call.number % (2 * shm::kSlots);
+    state.ran[at] = {of, choice.rival};
+    words(node_.rank(), channel).decisions[at] = fixed ? 0 : decide(channel, of, first);
+  }
+  if (!fixed) choice.started = now();
+  return choice;
+}
+
+void RivalChoices::end(int channel, const Call& call, const Choice& choice) {
+  if (choice.started == 0) return;
+  const bool clean = choice.traffic != 0 && choice.traffic == traffic_.started && chosen_ == ended_ + 1;
+  ++ended_;
+  words(node_.rank(), channel).times[call.number % (2 * shm::kSlots)] = (now() - choice.started) << 1 | clean;
+}
+
+void RivalChoices::apply(int channel, std::uint64_t number) {
+  if (number < shm::kSlots) return;
+  const std::uint64_t word =
+      words(node_.members().front(), channel).decisions[(number - shm::kSlots) % (2 * shm::kSlots)];
+  const auto of = static_cast<std::uint32_t>(word >> 8);
+  if (word == 0 || of >= kClasses) return;
+  Class& c = channel_of(channel).classes[of];
+  c = {static_cast<std::int8_t>(word >> 1 & 1),
+       static_cast<std::uint8_t>(word >> 2 & 1 ? 2 * RivalTrials::kRounds : 0)};
+  if (!decides()) note(of, c.rival, 0);
+}
+
+void RivalChoices::collect(int channel, std::uint64_t number) {
+  if (number < shm::kSlots) return;
+  ChannelState& state = channel_of(channel);
+  const std::size_t at = (number - shm::kSlots) % (2 * shm::kSlots);
+  const Ran ran = state.ran[at];
+  if (ran.of >= kClasses) return;
+  std::uint64_t longest = 0;
+  bool clean = true;
+  for (const int r : node_.members()) {
+    const std::uint64_t time = words(r, channel).times[at];
+    longest = std::max(longest, time >> 1);
+    clean = clean && (time & 1);
+  }
+  state.trials.at(ran.of).add(ran.rival, longest, clean);
+}
+
+// The word of a decision: whether there is one, rival, trial, class.
+std::uint64_t RivalChoices::decide(int channel, std::uint32_t of, int first) {
+  RivalTrials& trials = channel_of(channel).trials.try_emplace(of, first).first->second;
+  const std::uint64_t before = trials.trials();
+  const auto decision = trials.next();
+  if (trials.trials() != before) note(of, trials.current(), trials.speedup());
+  if (!decision) return 0;
+  return std::uint64_t{of} << 8 | std::uint64_t{decision->trial} << 2 |
+         static_cast<std::uint64_t>(decision->rival) << 1 | 1;
+}
+
+void RivalChoices::note(std::uint32_t of, int rival, double speedup) {
+  const std::uint32_t bucket = of / 2 % kBuckets;
+  const std::uint64_t from = bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
+  const std::uint64_t to = bucket == 0 ? 1 : bucket == kBuckets - 1 ? ~std::uint64_t{0} : 2 * from;
+  const Report report{static_cast<Collective>(of / 2 / kBuckets), from, to, (of & 1) != 0, rival, speedup};
+  bool known = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [at, added] = reports_.try_emplace(of, report);
+    known = !added && at->second.speedup > 0 && at->second.rival == rival;
+    at->second = report;
+  }
+  if (speedup <= 0 || known || !log_enabled(LogLevel::Info)) return;
+  char times[32];
+  std::snprintf(times, sizeof times, "%.2f", speedup);
+  log(LogLevel::Info, "COLL", "group ", group_, ": ", name(report.collective), ' ', text_of(from), '-',
+      text_of(to), ' ', report.mapped ? "group" : "ordinary",
+      " memory: ", kRivalNames[static_cast<std::size_t>(rival)], ' ', times, "x as fast as ",
+      kRivalNames[static_cast<std::size_t>(1 - rival)]);
+}
+
+std::vector<RivalChoices::Report> RivalChoices::report() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Report> all;
+  for (const auto& [of, report] : reports_) all.push_back(report);
+  std::sort(all.begin(), all.end(), [](const Report& a, const Report& b) {
+    return std::tuple(a.collective, a.mapped, a.from_bytes) <
+           std::tuple(b.collective, b.mapped, b.from_bytes);
+  });
+  return all;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,148 @@
+// Which of two schedules with the same result the calls of a group on one node run: the one that took less
+// time here. Calls are told apart by collective, size and kind of memory; each such class has a choice of its
+// own.
+//
+// Every rank measures its calls. The first member of the node, the decider, takes the longest time of all
+// ranks and publishes decisions. All ranks apply the same decisions at the same calls. Calls with rivals have
+// numbers, counted by channel of the group and equal on all ranks:
+//
+//   the decider   at call n reads the times of call n - kSlots, and may publish decision n
+//   every rank    at call n applies decision n - kSlots, then chooses; choices are made in the order of n
+//
+// A rank comes to call n once all have ended the use of slots kSlots before (NodeMemory), and call n - kSlots
+// is that use or an earlier one. So all that was written for call n - kSlots is visible. It stays until call
+// n + kSlots, to which no rank comes before all have ended call n.
+//
+// Used by the holder of the progress role, except report().
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "common/traffic.hpp"
+#include "common/types.hpp"
+#include "transport/shm/node_memory.hpp"
+
+namespace mpigdr {
+
+inline constexpr int kRivals = 2;
+inline constexpr std::array<const char*, kRivals> kRivalNames = {"zero_copy", "staged"};
+
+// When a class tries both rivals, and which of them wins. No clock, no memory of others: for tests, too.
+class RivalTrials {
+ public:
+  static constexpr int kRounds = 6;                 // calls of each rival in a trial
+  static constexpr std::uint64_t kFirstLook = 500;  // calls to the second trial; the distance doubles
+  static constexpr std::uint64_t kLastLook = 64000;
+
+  // The class begins with a trial.
+  explicit RivalTrials(int first) : current_(first) {}
+
+  // `trial`: calls alternate between both, kRounds times, before they run `rival`.
+  struct Decision {
+    int rival = 0;
+    bool trial = false;
+  };
+  // For every call of the class: what all ranks shall do, if that changes.
+  std::optional<Decision> next();
+  // `clean`: no rank did anything else meanwhile.
+  void add(int rival, std::uint64_t nanoseconds, bool clean);
+
+  int current() const { return current_; }
+  std::uint64_t trials() const { return trials_; }  // that are over
+  double speedup() const {
+    return speedup_;
+  }  // of the current one over the other, at the last trial; 0: none
+
+ private:
+  struct Times {
+    static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+    int count = 0;
+    std::array<std::uint64_t, 2> all = {kNone, kNone}, clean = {kNone, kNone};  // the two shortest, ascending
+  };
+  bool end_trial();  // whether the current rival has changed
+
+  int current_;
+  bool trying_ = true;
+  std::uint64_t trials_ = 0, calls_ = 0, distance_ = kFirstLook;
+  double speedup_ = 0;
+  std::array<Times, kRivals> times_;
+};
+
+class RivalChoices {
+ public:
+  // `node`: of all ranks of the group. Both outlive it.
+  RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group);
+
+  // Of one execution. `bytes`: of the call, equal on all ranks.
+  struct Call {
+    RivalChoices* choices = nullptr;  // null: what runs is fixed
+    std::uint64_t number = 0;
+    std::uint64_t bytes = 0;
+  };
+  // Whether all calls before this one have chosen.
+  bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
+  // In turn, and once all ranks have begun the call: the rival to run. `first`: before anything was measured.
+  // `fixed`: the call can run no other, and is not measured. A call that is not fixed passes the result's
+  // `started` to end().
+  struct Choice {
+    int rival = 0;
+    std::uint64_t started = 0;  // 0: not measured
+    std::uint64_t traffic = 0;  // Traffic::started; 0: other operations ran
+  };
+  Choice choose(int channel, const Call& call, Collective collective, int first, bool mapped, bool fixed);
+  // Before the slot is released.
+  void end(int channel, const Call& call, const Choice& choice);
+
+  struct Report {
+    Collective collective;
+    std::uint64_t from_bytes, to_bytes;
+    bool mapped;  // the tensors of all ranks are in group memory
+    int rival;
+    double speedup;  // over the other one; 0: not known on this rank
+  };
+  std::vector<Report> report() const;  // any thread
+
+ private:
+  static constexpr int kBuckets = 65;  // by std::bit_width
+  static constexpr std::uint32_t kClasses = kCollectiveCount * kBuckets * 2;
+  // Equal on all ranks after the same call.
+  struct Class {
+    std::int8_t rival = -1;  // -1: no call yet
+    std::uint8_t trial = 0;  // calls that still alternate
+  };
+  struct Ran {
+    std::uint32_t of = kClasses;  // kClasses: not measured
+    int rival = 0;
+  };
+  struct ChannelState {
+    std::uint64_t next = 0;
+    std::array<Class, kClasses> classes;
+    // The decider's.
+    std::array<Ran, 2 * shm::kSlots> ran;
+    std::unordered_map<std::uint32_t, RivalTrials> trials;
+  };
+  ChannelState& channel_of(int channel) { return channels_[static_cast<std::size_t>(channel)]; }
+  const ChannelState& channel_of(int channel) const { return channels_[static_cast<std::size_t>(channel)]; }
+  shm::RivalWords& words(int rank, int channel) const { return node_.rival_words(rank, channel); }
+  bool decides() const { return node_.members().front() == node_.rank(); }
+  void apply(int channel, std::uint64_t number);
+  void collect(int channel, std::uint64_t number);
+  std::uint64_t decide(int channel, std::uint32_t of, int first);
+  void note(std::uint32_t of, int rival, double speedup);
+
+  const shm::NodeMemory& node_;
+  const Traffic& traffic_;
+  const std::string group_;
+  std::array<ChannelState, shm::kSlotChannels> channels_;
+  std::uint64_t chosen_ = 0, ended_ = 0;  // of all channels
+  mutable std::mutex mutex_;              // reports_
+  std::unordered_map<std::uint32_t, Report> reports_;
+};
+
+}  // namespace mpigdr

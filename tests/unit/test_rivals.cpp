@@ -1,0 +1,179 @@
+// What runs where two schedules have the same result: the policy with times that are made up, and ranks that
+// share memory, where one schedule sleeps.
+#include "shared_calls.hpp"
+
+using namespace engine_tests;
+
+namespace {
+
+constexpr int kZeroCopy = 0, kStaged = 1;
+
+// One class of calls: what they run, with decisions in force kSlots calls later, as RivalChoices has them.
+struct Policy {
+  explicit Policy(int first) : trials(first), rival(first) {}
+  // `time` of a rival's next call. What the call ran.
+  template <typename Time>
+  int call(Time time, bool clean = true) {
+    if (ran.size() >= shm::kSlots) {
+      const std::size_t at = ran.size() - shm::kSlots;
+      if (decisions[at]) {
+        rival = decisions[at]->rival;
+        trial = decisions[at]->trial ? 2 * RivalTrials::kRounds : 0;
+      }
+      trials.add(ran[at], times[at], clean);
+    }
+    const int runs = trial > 0 && --trial % 2 == 0 ? 1 - rival : rival;
+    ran.push_back(runs);
+    times.push_back(time(runs));
+    decisions.push_back(trials.next());
+    return runs;
+  }
+  int changes() const {
+    return static_cast<int>(std::ranges::count_if(decisions, [](const auto& d) { return d && !d->trial; }));
+  }
+  RivalTrials trials;
+  int rival, trial = 2 * RivalTrials::kRounds;
+  std::vector<int> ran;
+  std::vector<std::uint64_t> times;
+  std::vector<std::optional<RivalTrials::Decision>> decisions;
+};
+
+// Which rival a rank ran, in order. "staged" sleeps.
+class Recorder : public Observer, public ExecutionObserver {
+ public:
+  ExecutionObserver* rounds() override { return this; }
+  std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType, int) override {
+    const bool staged = schedule.algorithm == "staged";
+    if (staged || schedule.algorithm == "adaptive") ran.push_back(staged ? "staged" : "zero_copy");
+    if (staged) std::this_thread::sleep_for(1ms);
+    return std::make_unique<Rounds>();
+  }
+  std::vector<std::string> ran;  // written with the progress role, read once all calls have ended
+
+ private:
+  struct Rounds : RoundObserver {
+    void began(int) override {}
+    void worked(int) override {}
+    void ended(int, std::uint32_t, const Round&) override {}
+  };
+};
+
+}  // namespace
+
+TEST(a_slow_first_rival_is_replaced_within_50_calls) {
+  for (const int first : {kZeroCopy, kStaged})
+    for (const bool clean : {true, false}) {
+      Policy policy(first);
+      for (int i = 0; i < 50; ++i) policy.call([&](int r) { return r == first ? 1000u : 500u; }, clean);
+      CHECK(policy.ran.back() == 1 - first && policy.changes() == 1);
+      CHECK(policy.trials.speedup() > 1.9 && policy.trials.speedup() < 2.1);
+    }
+}
+
+TEST(rivals_that_are_as_fast_and_noise_change_nothing) {
+  std::mt19937 random(7);
+  Policy equal(kStaged), noisy(kStaged);
+  for (int i = 0; i < 100000; ++i) {
+    equal.call([](int) { return 1000u; });
+    noisy.call([&](int r) {
+      return (r == kStaged ? 1000u : 980u) + random() % 30 + (random() % 5 ? 0 : random() % 9000);
+    });
+  }
+  CHECK(equal.changes() == 0 && noisy.changes() == 0);
+  CHECK(equal.trials.trials() > 5 && equal.trials.trials() < 15);  // rarer and rarer
+}
+
+TEST(a_machine_that_changes_is_looked_at_again) {
+  Policy policy(kStaged);
+  const auto slow = [&](int slower) { return [=](int r) { return r == slower ? 2000u : 1000u; }; };
+  for (int i = 0; i < 600; ++i) policy.call(slow(kZeroCopy));
+  CHECK(policy.ran.back() == kStaged);
+  for (int i = 0; i < 2100; ++i) policy.call(slow(kStaged));
+  CHECK(policy.ran.back() == kZeroCopy && policy.changes() == 1);
+  for (int i = 0; i < 600; ++i) policy.call(slow(kZeroCopy));
+  CHECK(policy.ran.back() == kStaged && policy.changes() == 2);
+}
+
+// Decisions reach all ranks at the same call, with several calls in flight, other classes, calls without
+// rivals, and eight threads of calls on other groups meanwhile.
+TEST(all_ranks_switch_at_the_same_call) {
+  constexpr int kOthers = unit::kSanitized ? 2 : 8, kTurns = 100;
+  for (const int p : {2, 3}) {
+    const auto size = static_cast<std::size_t>(p);
+    std::vector<std::shared_ptr<Recorder>> recorders(size);
+    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
+    World world(p, {.env = env_of({{"MPI_GDR_ADAPT", "on"}}),
+                    .observers = {recorders.begin(), recorders.end()},
+                    .node = true});
+    std::vector<std::vector<std::shared_ptr<Group>>> others(kOthers);
+    for (auto& groups : others) {
+      const auto nodes = make_node(p);
+      auto transports = make_loopback(p);
+      for (std::size_t r = 0; r < size; ++r)
+        groups.push_back(std::make_shared<Group>(
+            *world.ranks[r].engine, GroupOptions{.name = "other", .node = nodes[r]}, std::move(transports[r]),
+            std::make_shared<Planner>(env_of({{"MPI_GDR_ADAPT", "off"}}))));
+    }
+    std::atomic<bool> over{false};
+    std::vector<std::future<void>> traffic;
+    for (const auto& groups : others)
+      for (int r = 0; r < p; ++r)
+        traffic.push_back(std::async(std::launch::async, [&, r] {
+          for (std::vector<float> stop(100); stop[0] == 0;) {  // the sum: all ranks stop after the same call
+            stop.assign(stop.size(), over ? 1.0f : 0.0f);
+            auto op = groups[static_cast<std::size_t>(r)]->issue({all_reduce(world, r, stop)},
+                                                                 named("it", foreground()));
+            world.ranks[r].engine->wait(*op);
+          }
+        }));
+    world.run([&](int r) {
+      Group& group = *world.ranks[r].group;
+      for (int turn = 0; turn < kTurns; ++turn) {
+        constexpr std::size_t kAtOnce = 8;
+        std::array<Buffers, kAtOnce> buffers;
+        std::vector<CollectiveCall> calls;
+        std::vector<OperationPtr> ops;
+        for (std::size_t i = 0; i < kAtOnce; ++i) {
+          const std::size_t count = i % 2 ? 40000 : i == 4 ? 100000 : 3;
+          const Collective collective = i == 7 ? Collective::Broadcast : Collective::AllReduce;
+          calls.push_back(call_of(collective, r, p, count, 0, buffers[i], false));
+          ops.push_back(group.issue({calls.back()}, {{.name = "it"}}));
+        }
+        for (std::size_t i = 0; i < ops.size(); ++i) {
+          world.ranks[r].engine->wait(*ops[i]);
+          expect_result(calls[i]);
+        }
+      }
+    });
+    over = true;
+    for (auto& thread : traffic) thread.get();
+    for (const auto& recorder : recorders) CHECK(recorder->ran == recorders[0]->ran);
+    const auto& ran = recorders[0]->ran;
+    CHECK(ran.size() == kTurns * 5);
+    CHECK(std::ranges::count(ran, "staged") > 10 && ran.back() == "zero_copy");
+    for (const auto& rank : world.ranks)
+      for (const RivalChoices::Report& report : rank.group->rival_report())
+        CHECK(!report.mapped && report.rival == kZeroCopy);
+    for (int r = 0; r < p; ++r)
+      for (const auto& groups : others) world.ranks[r].engine->close(*groups[static_cast<std::size_t>(r)]);
+    world.close();
+  }
+}
+
+TEST(what_the_user_names_and_what_is_switched_off_is_not_measured) {
+  for (const auto& [variable, value] :
+       {std::pair("MPI_GDR_ADAPT", "off"), {"MPI_GDR_ALLREDUCE_ALGO", "staged"}}) {
+    World world(2, {.env = env_of({{variable, value}, {"MPI_GDR_ADAPT", "on"}}), .node = true});
+    world.run([&](int r) {
+      for (int i = 0; i < 40; ++i) {
+        std::vector<float> data(40000, 1.0f);
+        auto op = start(world, r, data, foreground());
+        world.ranks[r].engine->wait(*op);
+      }
+      CHECK(world.ranks[r].group->rival_report().empty());
+    });
+    world.close();
+  }
+}
+
+UNIT_MAIN()
