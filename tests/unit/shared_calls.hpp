@@ -108,4 +108,26 @@ inline void expect_result(const CollectiveCall& call) {
     }
 }
 
+// What a rank has run of `adaptive`, in order: "zero_copy" or "staged".
+class Recorder : public Observer, public ExecutionObserver {
+ public:
+  explicit Recorder(std::chrono::milliseconds staged_sleeps = {}) : staged_sleeps_(staged_sleeps) {}
+  ExecutionObserver* rounds() override { return this; }
+  std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType, int) override {
+    const bool staged = schedule.algorithm == "staged";
+    if (staged || schedule.algorithm == "adaptive") ran.push_back(staged ? "staged" : "zero_copy");
+    if (staged) std::this_thread::sleep_for(staged_sleeps_);
+    return std::make_unique<Rounds>();
+  }
+  std::vector<std::string> ran;  // written with the progress role, read once the call has ended
+
+ private:
+  struct Rounds : RoundObserver {
+    void began(int) override {}
+    void worked(int) override {}
+    void ended(int, std::uint32_t, const Round&) override {}
+  };
+  const std::chrono::milliseconds staged_sleeps_;
+};
+
 }  // namespace engine_tests

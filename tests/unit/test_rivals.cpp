@@ -38,26 +38,6 @@ struct Policy {
   std::vector<std::optional<RivalTrials::Decision>> decisions;
 };
 
-// Which rival a rank ran, in order. "staged" sleeps.
-class Recorder : public Observer, public ExecutionObserver {
- public:
-  ExecutionObserver* rounds() override { return this; }
-  std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType, int) override {
-    const bool staged = schedule.algorithm == "staged";
-    if (staged || schedule.algorithm == "adaptive") ran.push_back(staged ? "staged" : "zero_copy");
-    if (staged) std::this_thread::sleep_for(1ms);
-    return std::make_unique<Rounds>();
-  }
-  std::vector<std::string> ran;  // written with the progress role, read once all calls have ended
-
- private:
-  struct Rounds : RoundObserver {
-    void began(int) override {}
-    void worked(int) override {}
-    void ended(int, std::uint32_t, const Round&) override {}
-  };
-};
-
 }  // namespace
 
 TEST(a_slow_first_rival_is_replaced_within_50_calls) {
@@ -101,7 +81,7 @@ TEST(all_ranks_switch_at_the_same_call) {
   for (const int p : {2, 3}) {
     const auto size = static_cast<std::size_t>(p);
     std::vector<std::shared_ptr<Recorder>> recorders(size);
-    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
+    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>(1ms);  // "staged" sleeps
     World world(p, {.env = env_of({{"MPI_GDR_ADAPT", "on"}}),
                     .observers = {recorders.begin(), recorders.end()},
                     .node = true});

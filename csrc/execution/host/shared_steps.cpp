@@ -102,9 +102,9 @@ bool SharedSteps::is_open() const {
     case Collective::Reduce:
       return open(binding_.input) && (!root || open(binding_.output));
     case Collective::Gather:
-      return !root || open(binding_.output);
+      return open(root ? binding_.output : binding_.input);
     case Collective::Scatter:
-      return !root || open(binding_.input);
+      return open(root ? binding_.input : binding_.output);
     default:
       return open(binding_.input);
   }
