@@ -81,7 +81,7 @@ TEST(all_ranks_switch_at_the_same_call) {
   for (const int p : {2, 3}) {
     const auto size = static_cast<std::size_t>(p);
     std::vector<std::shared_ptr<Recorder>> recorders(size);
-    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>(1ms);  // "staged" sleeps
+    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>(20ms);  // "staged" sleeps
     World world(p, {.env = env_of({{"MPI_GDR_ADAPT", "on"}}),
                     .observers = {recorders.begin(), recorders.end()},
                     .node = true});
