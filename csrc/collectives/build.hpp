@@ -20,7 +20,7 @@ constexpr Scale first_scale(ReduceOp op) { return op == ReduceOp::PreMulSum ? Sc
 // The scale of the Reduce that completes an element.
 constexpr Scale final_scale(ReduceOp op) { return op == ReduceOp::Avg ? Scale::Average : Scale::None; }
 
-// Piece k of a slice cut into `parts` nearly equal pieces. EvenPieces of large slices start at multiples of
+// Piece k of a slice cut into `parts` nearly equal pieces. Those of large slices start at multiples of
 // 64 elements, so that vector loads do not straddle cache lines. No piece is empty if parts <= slice.count.
 inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
   const std::uint64_t each = slice.count / parts, extra = slice.count % parts;

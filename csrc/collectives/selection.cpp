@@ -46,10 +46,9 @@ Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bit
   Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
            false,           native_exact, reach,      two_level, bits, chain};
   if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
-  std::uint64_t mean = spec.count, most = spec.count;
+  const std::uint64_t mean = mean_count(spec);
+  std::uint64_t most = spec.count;
   if (!spec.counts.empty()) {
-    mean = 0;
-    for (const std::uint64_t block : spec.counts) mean += block / spec.counts.size();
     most = *std::max_element(spec.counts.begin(), spec.counts.end());
     t.uneven = most / 2 > mean;
   }

@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kSelect = "MPI_GDR_SELECT";
 constexpr const char* kGroupRows = "Options.selection";
-constexpr const char* kBitsNames[] = {"any", "order", "exact"};  // of Bits
 
 std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   const std::string& wanted = env.algorithm[static_cast<int>(collective)];
@@ -41,8 +40,8 @@ void check_bits(const std::vector<SelectionRow>& rows, Bits bits) {
       fail(ErrorCode::InvalidUsage, row.origin, ": ", row.algorithm->name, " for ", name(row.collective),
            exact ? " does not sum the contributions of all ranks at once"
                  : " does not fold in the order of ranks",
-           ", which MPI_GDR_BITS=", kBitsNames[static_cast<int>(bits)],
-           " (or Options.bits) asks for: expected one of ", algorithm_names(row.collective, bits));
+           ", which MPI_GDR_BITS=", name(bits), " (or Options.bits) asks for: expected one of ",
+           algorithm_names(row.collective, bits));
 }
 
 std::vector<SelectionRow> rows_of_file(const std::string& path) {
@@ -87,7 +86,7 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   made.table.keep(bits);
   check_bits(from_variable, bits);
   check_bits(from_options, bits);
-  const std::string shown = bits == Bits::Any ? "" : kBitsNames[static_cast<int>(bits)];
+  const std::string shown(bits == Bits::Any ? "" : name(bits));
   add("MPI_GDR_BITS", shown, shown);
   add("MPI_GDR_ADAPT", env.adapt ? "on" : "off", env.adapt ? "on" : "off");
   add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
@@ -113,8 +112,8 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
 }
 
 Bits parse_bits(const std::string& argument, const std::string& text) {
-  for (const Bits bits : {Bits::Any, Bits::Order, Bits::Exact})
-    if (text == kBitsNames[static_cast<int>(bits)]) return bits;
+  for (int b = 0; b < kBitsCount; ++b)
+    if (text == name(static_cast<Bits>(b))) return static_cast<Bits>(b);
   fail(ErrorCode::InvalidUsage, argument, "=", text, ", expected any, order or exact");
 }
 

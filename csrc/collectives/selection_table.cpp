@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "common/bytes_text.hpp"
 #include "common/error.hpp"
 
 namespace mpigdr {
@@ -245,13 +246,6 @@ class RowParser {
   Row row_;
   std::set<std::string_view> seen_;
 };
-
-std::string bytes_text(std::uint64_t bytes) {
-  if (bytes == kUnlimited) return "inf";
-  for (const auto& [shift, unit] : {std::pair(30, 'G'), {20, 'M'}, {10, 'K'}})
-    if (bytes > 0 && bytes % (std::uint64_t{1} << shift) == 0) return std::to_string(bytes >> shift) + unit;
-  return std::to_string(bytes);
-}
 
 std::string ranks_text(const Row& row) {
   constexpr int most = std::numeric_limits<int>::max();

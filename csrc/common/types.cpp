@@ -25,6 +25,11 @@ std::string_view name(Collective c) {
   return names[static_cast<int>(c)];
 }
 
+std::string_view name(Bits bits) {
+  static constexpr std::string_view names[kBitsCount] = {"any", "order", "exact"};
+  return names[static_cast<int>(bits)];
+}
+
 bool supports(ReduceOp op, DataType t) {
   if (op == ReduceOp::Avg) return t != DataType::Bool;
   if (op == ReduceOp::PreMulSum) return !is_integral(t);

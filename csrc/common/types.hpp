@@ -78,6 +78,7 @@ enum class Bits : std::uint8_t {
   Order,  // one left fold in rank order
   Exact,  // sums rounded once; other operations as Order
 };
+inline constexpr int kBitsCount = 3;
 
 // Sums of these are kept in the type itself, not in a wider one.
 constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Complex32 : item_size(t) >= 4; }
@@ -86,10 +87,11 @@ constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Co
 constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 
 // Names as torch spells them ("float32", "bfloat16", ...) and as torch.distributed spells them
-// ("all_reduce", "sum", ...): they appear in messages, tables and environment variables.
+// ("all_reduce", "sum", ...), and MPI_GDR_BITS: they appear in messages, tables and environment variables.
 std::string_view name(DataType t);
 std::string_view name(ReduceOp op);
 std::string_view name(Collective c);
+std::string_view name(Bits bits);
 
 // True if `op` is defined on `t`: Avg is not on Bool; PreMulSum needs a type that rounds, its factor is real;
 // Min and Max need an order, which complex numbers have not; the bitwise ones need an integer or Bool.

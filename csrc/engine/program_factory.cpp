@@ -1,7 +1,5 @@
 #include "engine/program_factory.hpp"
 
-#include <numeric>
-
 #include "execution/chained_execution.hpp"
 #include "execution/host/host_execution.hpp"
 
@@ -88,10 +86,7 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
 RivalChoices::Call ProgramFactory::rivals_of(const Plan& plan, const CollectiveSpec& spec,
                                              Counters& counters) const {
   if (!rivals_ || !plan.schedule->staged) return {};
-  std::uint64_t count = spec.count;
-  if (!spec.counts.empty())
-    count = std::accumulate(spec.counts.begin(), spec.counts.end(), std::uint64_t{0}) / spec.counts.size();
-  return {rivals_.get(), counters.rivals++, count * item_size(spec.dtype)};
+  return {rivals_.get(), counters.rivals++, mean_count(spec) * item_size(spec.dtype)};
 }
 
 std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {

@@ -124,8 +124,8 @@ class ProgramFactory {
   const int rank_, size_;
   const CollectiveTags tags_;
   SchedulePtr counts_;  // counts_of_node(); null: there is no other rank on this node, or only one node
-  const std::unique_ptr<RivalChoices>
-      rivals_;  // null: the table alone chooses. Its executions hold the group
+  // Null: the table alone chooses. Its executions hold the group.
+  const std::unique_ptr<RivalChoices> rivals_;
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()
   std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
 };

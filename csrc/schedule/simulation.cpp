@@ -105,13 +105,10 @@ void Simulation::check_ends() const {
 // An all-to-all names blocks of others (schedule.hpp).
 Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
-  if (spec.collective != Collective::AllToAll || rank == owner) return slice;
-  if (slice.buffer == Buffer::Input)
-    slice.offset +=
-        std::accumulate(spec.send_counts.begin(), spec.send_counts.begin() + rank, std::uint64_t{0});
-  if (slice.buffer == Buffer::Output)
-    slice.offset +=
-        std::accumulate(spec.recv_counts.begin(), spec.recv_counts.begin() + rank, std::uint64_t{0});
+  const bool tensor = slice.buffer == Buffer::Input || slice.buffer == Buffer::Output;
+  if (spec.collective != Collective::AllToAll || rank == owner || !tensor) return slice;
+  const auto& counts = slice.buffer == Buffer::Input ? spec.send_counts : spec.recv_counts;
+  slice.offset += std::accumulate(counts.begin(), counts.begin() + rank, std::uint64_t{0});
   return slice;
 }
 

@@ -63,6 +63,14 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
   return std::accumulate(spec.counts.begin(), spec.counts.begin() + r, std::uint64_t{0});
 }
 
+// As `count`; of blocks that differ, what one has on average, but for what is lost by rounding each.
+inline std::uint64_t mean_count(const CollectiveSpec& spec) {
+  if (spec.counts.empty()) return spec.count;
+  std::uint64_t mean = 0;
+  for (const std::uint64_t block : spec.counts) mean += block / spec.counts.size();
+  return mean;
+}
+
 // Knobs of the builders, equal on all ranks.
 struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target size of one message of a pipelined algorithm

@@ -1,7 +1,7 @@
 // Sums rounded once (ReduceArgs::exact). A block is summed in doubles with the errors of the additions kept
-// in `depth` further terms, which is exact where nothing falls out of the last one; elements of a block where
-// something does are summed again with more terms, and by a Superaccumulator where that is not enough. Only
-// host/fold.hpp includes this.
+// in further doubles, the terms, which is exact where nothing falls out of the last one. A block where
+// something does is summed again with more terms, and its elements for which that is not enough by a
+// Superaccumulator. Only host/fold.hpp includes this.
 //
 // Sources: TwoSum of Knuth, The Art of Computer Programming 2, 4.2.2; the sum of three terms and rounding to
 // odd of Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding
@@ -54,6 +54,7 @@ inline float to_odd_float(double v) {
 
 // v - quotient * divisor, exactly, where the quotient is v / divisor rounded to nearest and nothing
 // underflows: the products with either half of the quotient have at most 53 bits.
+static_assert(kMostExactSources <= 1 << 26);
 inline double remainder(double v, double quotient, double divisor) {
   const double high =
       std::bit_cast<double>(std::bit_cast<std::uint64_t>(quotient) & ~((std::uint64_t{1} << 27) - 1));

@@ -13,7 +13,7 @@ enum class Rounding : std::uint8_t {
 
 class Superaccumulator {
  public:
-  void add(double value);  // at most 2^31 times
+  void add(double value);  // at most 2^30 times
   // The sum divided by `divisor` (1 to 2^31), rounded once. NaN if a value was NaN or infinities of both
   // signs were added; else an infinity that was added. A sum of zero is +0 unless all values were -0.
   double quotient(std::uint32_t divisor, Rounding rounding);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "common/bytes_text.hpp"
 #include "common/log.hpp"
 
 namespace mpigdr {
@@ -21,13 +22,6 @@ void keep_shortest(std::array<std::uint64_t, 2>& shortest, std::uint64_t time) {
 
 std::uint64_t now() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-std::string text_of(std::uint64_t bytes) {
-  int unit = 0;
-  for (; unit < 4 && bytes >= 1024 && bytes % 1024 == 0; ++unit) bytes /= 1024;
-  constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
-  return std::to_string(bytes) + kUnits[unit];
 }
 
 }  // namespace
@@ -171,8 +165,8 @@ void RivalChoices::note(std::uint32_t of, int rival, double speedup) {
   if (speedup <= 0 || known || !log_enabled(LogLevel::Info)) return;
   char times[32];
   std::snprintf(times, sizeof times, "%.2f", speedup);
-  log(LogLevel::Info, "COLL", "group ", group_, ": ", name(report.collective), ' ', text_of(from), '-',
-      text_of(to), ' ', report.mapped ? "group" : "ordinary",
+  log(LogLevel::Info, "COLL", "group ", group_, ": ", name(report.collective), ' ', bytes_text(from), '-',
+      bytes_text(to), ' ', report.mapped ? "group" : "ordinary",
       " memory: ", kRivalNames[static_cast<std::size_t>(rival)], ' ', times, "x as fast as ",
       kRivalNames[static_cast<std::size_t>(1 - rival)]);
 }

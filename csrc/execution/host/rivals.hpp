@@ -55,9 +55,8 @@ class RivalTrials {
 
   int current() const { return current_; }
   std::uint64_t trials() const { return trials_; }  // that are over
-  double speedup() const {
-    return speedup_;
-  }  // of the current one over the other, at the last trial; 0: none
+  // Of the current one over the other, at the last trial; 0: none.
+  double speedup() const { return speedup_; }
 
  private:
   struct Times {
