@@ -181,10 +181,10 @@ Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
 Reports<"MeasuredChoice"> choices_of(const MpiBackend& backend) {
   Reports<"MeasuredChoice"> rows;
   for (const RivalChoices::Report& choice : backend.rival_report()) {
-    Report<"MeasuredChoice"> row(
-        "collective"_a = std::string(name(choice.collective)), "from_bytes"_a = choice.from_bytes,
-        "to_bytes"_a = choice.to_bytes, "group_memory"_a = choice.mapped,
-        "algorithm"_a = kRivalNames[static_cast<std::size_t>(choice.rival)], "speedup"_a = py::none());
+    Report<"MeasuredChoice"> row("collective"_a = std::string(name(choice.collective)),
+                                 "from_bytes"_a = choice.from_bytes, "to_bytes"_a = choice.to_bytes,
+                                 "group_memory"_a = choice.mapped, "algorithm"_a = rival_name(choice.rival),
+                                 "speedup"_a = py::none());
     if (choice.speedup > 0) row["speedup"] = choice.speedup;
     rows.append(row);
   }

@@ -26,6 +26,8 @@ std::uint64_t now() {
 
 }  // namespace
 
+const char* rival_name(int rival) { return rival == 0 ? "zero_copy" : "staged"; }
+
 std::optional<RivalTrials::Decision> RivalTrials::next() {
   if (trying_) {
     for (const Times& times : times_)
@@ -166,9 +168,8 @@ void RivalChoices::note(std::uint32_t of, int rival, double speedup) {
   char times[32];
   std::snprintf(times, sizeof times, "%.2f", speedup);
   log(LogLevel::Info, "COLL", "group ", group_, ": ", name(report.collective), ' ', bytes_text(from), '-',
-      bytes_text(to), ' ', report.mapped ? "group" : "ordinary",
-      " memory: ", kRivalNames[static_cast<std::size_t>(rival)], ' ', times, "x as fast as ",
-      kRivalNames[static_cast<std::size_t>(1 - rival)]);
+      bytes_text(to), ' ', report.mapped ? "group" : "ordinary", " memory: ", rival_name(rival), ' ', times,
+      "x as fast as ", rival_name(1 - rival));
 }
 
 std::vector<RivalChoices::Report> RivalChoices::report() const {

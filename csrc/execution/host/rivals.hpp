@@ -31,7 +31,7 @@
 namespace mpigdr {
 
 inline constexpr int kRivals = 2;
-inline constexpr std::array<const char*, kRivals> kRivalNames = {"zero_copy", "staged"};
+const char* rival_name(int rival);  // "zero_copy", "staged"
 
 // When a class tries both rivals, and which of them wins. No clock, no memory of others: for tests, too.
 class RivalTrials {
