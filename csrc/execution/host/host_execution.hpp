@@ -20,7 +20,9 @@ class HostExecution : public Execution {
   bool advance() override;
   std::vector<int> pending_peers() const override;
   bool doorbell(Doorbell& bell) const override;
-  bool keeps_to_memory() const override { return shared_ && !schedule_->messages; }
+  bool keeps_to_memory() const override {
+    return shared_ && !schedule_->messages && !(schedule_->staged && schedule_->staged->messages);
+  }
   void abandon() noexcept override;
 
  private:
