@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "execution/host/rivals.hpp"
+#include "execution/rivals.hpp"
 #include "execution/observer.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/doorbell.hpp"

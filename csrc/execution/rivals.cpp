@@ -1,4 +1,4 @@
-#include "execution/host/rivals.hpp"
+#include "execution/rivals.hpp"
 
 #include <algorithm>
 #include <bit>
