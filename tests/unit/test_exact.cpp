@@ -173,7 +173,9 @@ class Contributions {
   double power(int exponent) {
     return exponent < format_.lowest ? 0 : std::ldexp(between(0, 1) ? 1 : -1, exponent);
   }
-  double any_power_below(int exponent) { return power(between(format_.lowest - 2, exponent - 2)); }
+  double any_power_below(int exponent) {
+    return power(between(0, 2) ? between(format_.lowest - 2, exponent - 2) : format_.lowest);
+  }
 
   const Format format_;
   std::mt19937 random_{5};

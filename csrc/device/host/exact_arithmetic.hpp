@@ -102,7 +102,7 @@ Doubles quotient(Doubles high, Doubles low, double divisor) {
   const Doubles nearest = high / divisor;
   const TwoSum rest(remainder(high, nearest, divisor), low);
   const Doubles odd = to_odd(rest.sum, rest.error);
-  // The remainder of a tiny rest would underflow, and all that is less than the units of `nearest` is alike.
+  // The quotient of a tiny rest may underflow to -0. All that is less than the units of `nearest` is alike.
   const Doubles tiny = std::bit_cast<Doubles>((bits(odd) & INT64_MIN) | bits(Doubles{} + 0x1p-900));
   const Longs less = std::bit_cast<Longs>(odd != 0) & std::bit_cast<Longs>(magnitude(odd) < 0x1p-900);
   const TwoSum both(nearest, quotient_to_odd(select(less, tiny, odd), divisor));

@@ -1,7 +1,7 @@
 // Sums rounded once (ReduceArgs::exact). A strip of elements is summed in doubles with the errors of the
 // additions kept in further doubles, the terms. Few terms are tried first; where an error falls out of the
-// last one, the strip is summed again with as many as it takes. Elements for which that is not enough, or
-// whose partial sums overflow, are summed by a Superaccumulator. Only host/fold.hpp includes this.
+// last one, the strip is summed again with more. Elements for which that is not enough, or whose partial sums
+// overflow, are summed by a Superaccumulator. Only host/fold.hpp includes this.
 #pragma once
 
 #include <algorithm>
@@ -95,13 +95,21 @@ class ExactFold {
   void run() {
     for (base_ = 0; base_ < args_.count; base_ += kStrip) {
       count_ = std::min(args_.count - base_, kStrip);
-      if (!sum_quickly()) sum_fully();
+      sum();
       store();
     }
   }
 
  private:
-  // With one term, two for double. Returns whether the result is right.
+  // Begins with the number of terms that the strip before this one took.
+  void sum() {
+    if constexpr (!kDouble)
+      if (terms_ == 1 && sum_quickly<1>()) return;
+    if (terms_ > 2 || !sum_quickly<2>()) sum_fully();
+  }
+
+  // Returns whether the result is right.
+  template <int kTerms>
   bool sum_quickly() {
     Doubles head[kParts], low[kParts]{}, next[kParts];
     load(0, head);
@@ -115,7 +123,7 @@ class ExactFold {
         }
         const TwoSum first(head[part], next[part]);
         head[part] = first.sum;
-        if constexpr (kDouble) {
+        if constexpr (kTerms == 2) {
           const TwoSum second(low[part], first.error);
           low[part] = second.sum;
           lost |= bits(second.error);
@@ -124,27 +132,36 @@ class ExactFold {
         }
       }
     }
-    if (any(lost)) return false;
-    for (int part = 0; part < kParts; ++part) lost |= divide_quickly(head[part], low[part], result_[part]);
-    return !any(lost);
+    if (any(lost)) {
+      terms_ = kTerms + 1;
+      return false;
+    }
+    Longs wrong{}, second{};
+    for (int part = 0; part < kParts; ++part) {
+      wrong |= divide_quickly<kTerms>(head[part], low[part], result_[part]);
+      second |= bits(low[part]);
+    }
+    terms_ = kDouble || any(second) ? 2 : 1;
+    return !any(wrong);
   }
 
-  // The quotient of two terms, or of one. Returns where it is not right.
+  // The quotient of one or two terms. Returns where it is not right.
+  template <int kTerms>
   Longs divide_quickly(Doubles head, Doubles low, Doubles& result) const {
-    if constexpr (!kDouble) {
+    if constexpr (kTerms == 1) {
       result = inverse_ != 0 ? head * inverse_ : quotient_to_odd(head, divisor_);
       return Longs{};
     }
-    result = select(std::bit_cast<Longs>(low == 0), head, head + low);  // the sign of zero
+    const TwoSum both(head, low);
+    const Doubles sum = kDouble ? both.sum : to_odd(both.sum, both.error);
+    result = select(std::bit_cast<Longs>(low == 0), head, sum);  // the sign of zero
     if (inverse_ == 1) return Longs{};
-    const Longs wrong = is_special(result) | is_tiny(result);
-    if (inverse_ != 0) {
+    const Longs wrong = kDouble ? is_special(result) | is_tiny(result) : Longs{};
+    if (inverse_ != 0)
       result *= inverse_;
-    } else {
-      const TwoSum both(head, low);
-      result =
-          select(std::bit_cast<Longs>(result == 0), result, quotient<true>(both.sum, both.error, divisor_));
-    }
+    else
+      result = select(std::bit_cast<Longs>(result == 0), result,
+                      quotient<kDouble>(both.sum, both.error, divisor_));
     return wrong;
   }
 
@@ -173,6 +190,7 @@ class ExactFold {
       else
         for (int part = 0; part < kParts; ++part) unsure[part] |= std::bit_cast<Longs>(next[part] != 0);
     }
+    terms_ = std::clamp(used, 2, 3);
     Longs all{};
     for (int part = 0; part < kParts; ++part) {
       Doubles own[kMostTerms];
@@ -239,6 +257,7 @@ class ExactFold {
   const ReduceArgs& args_;
   const double divisor_, inverse_;  // inverse_: 0 unless the divisor is a power of two
   std::size_t base_ = 0, count_ = 0;
+  int terms_ = kDouble ? 2 : 1;  // 3: or more
   Doubles result_[kParts];
 };
 
