@@ -262,6 +262,7 @@ void check_corners(DataType dtype) {
     CHECK(sum({most, most}) == inf && sum({-most, -most, -most}) == -inf);
     CHECK(sum({most, most}, 2) == most);
     CHECK(sum({most, half_unit}) == inf && sum({most, half_unit}, 2) == half_unit / ulp * 2);
+    CHECK(sum({most, half_unit / 2, half_unit / 2}, 2) == half_unit / ulp * 2);  // by rounding alone
     CHECK(sum({most, most * ulp / 4}) == most && sum({most, least}) == most);
     CHECK(sum({inf, 1, most}) == inf && sum({-inf, most, most}) == -inf);
     CHECK(std::isnan(sum({inf, 1, -inf})) && std::isnan(sum({F(NAN), 1})) &&
