@@ -170,7 +170,8 @@ void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   write_zero_copy(writer, spec, tuning);
 }
 
-// A rank without long blocks does the same in either.
+// A rank without long blocks does the same in either. One with some waits until all ranks have called, also
+// those that it exchanges nothing with.
 void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (!write_zero_copy(writer, spec, tuning)) return;
   ScheduleWriter staged("staged");

@@ -65,12 +65,10 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   Tuning tuning = devices ? device_tuning_ : tuning_;
   tuning.leaders = chosen.leaders;
   tuning.node_shares = reach == Reach::Nodes;
-  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
   // Devices do not reach each other's tensors, only what they share.
-  if (devices && plan.schedule->staged) {
-    plan.schedule = plan.schedule->staged;
-    plan.algorithm = find_algorithm(spec.collective, plan.schedule->algorithm);
-  }
+  if (devices && plan.algorithm->name == std::string_view("adaptive"))
+    plan.algorithm = find_algorithm(spec.collective, "staged");
+  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
   if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
   if (!cached) return plan;
   std::lock_guard lock(mutex_);

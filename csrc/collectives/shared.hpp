@@ -92,10 +92,11 @@ inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& s
                         const CollectiveSpec& spec, const Tuning& tuning) {
   const std::uint64_t chunks = spec.size == 2 ? 16 : 4;
   const Tiles to(dst, spec, tuning, chunks), from(source, spec, tuning, chunks);
-  for (std::uint64_t i = 0; i < to.number(); ++i) {
-    writer.round();
-    for (int k = 1; k < spec.size; ++k) writer.copy(of(to.at(i), wrap(spec.rank + k, spec.size)), from.at(i));
-  }
+  for (std::uint64_t i = 0; i < to.number(); ++i)
+    for (int k = 1; k < spec.size; ++k) {
+      writer.round();
+      writer.copy(of(to.at(i), wrap(spec.rank + k, spec.size)), from.at(i));
+    }
 }
 
 // Of a block that the root and another rank copy: what the root copies of it, and what the other does. Either
