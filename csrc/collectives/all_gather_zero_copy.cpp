@@ -1,4 +1,5 @@
-// All-gather inside a node: each rank copies the others' blocks from where they are.
+// All-gather inside a node: each rank writes its block into the others' outputs. What was just computed is in
+// the cache of the core that writes it: from there a copy costs half of what another core pays to read it.
 //   T = 2 barriers + (p-1)/p n copied per rank
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
@@ -7,13 +8,14 @@ namespace mpigdr::collectives {
 
 void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
+  const Slice own{Buffer::Input, 0, blocks.count(spec.rank)}, block = blocks.at(Buffer::Output, spec.rank);
   meet(writer, spec);
-  for (int k = 0; k < spec.size; ++k) {
-    const int r = wrap(spec.rank + k, spec.size);
-    copy_in_tiles(writer, blocks.at(Buffer::Output, r),
-                  {Buffer::Input, 0, blocks.count(r), r == spec.rank ? -1 : r}, spec, tuning);
-  }
-  meet(writer, spec);
+  copy_to_all(writer, block, own, spec, tuning);
+  writer.round();
+  writer.signal();
+  copy_in_tiles(writer, block, own, spec, tuning);  // nobody waits for it
+  writer.round();
+  for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
 }
 
 }  // namespace mpigdr::collectives

@@ -2,8 +2,8 @@
 //   T = 1 flag + n copied in + n copied out, per chunk; n = what one rank sends to others
 // While a rank copies chunk i in, it copies the others' chunk i - 1 out.
 //
-// zero_copy does so with short blocks. A long one is read by its receiver where it is: both ranks of a pair
-// know how long it is.
+// zero_copy does so with short blocks. A long one is written by its sender to where it belongs: both ranks of
+// a pair know how long it is.
 //   T = 2 flags + n copied per rank
 //
 // Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
@@ -96,13 +96,14 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   return late;
 }
 
-// Of the more that one of a pair sends than it gets, it writes half: so both copy as much.
-std::uint64_t written(const Slice& sent, const Slice& received) {
-  return sent.count > received.count ? (sent.count - received.count) / 2 : 0;
+// Of the more that one of a pair gets than it sends, it reads half: so both copy as much.
+std::uint64_t read_of(const Slice& received, const Slice& sent) {
+  return received.count > sent.count ? (received.count - sent.count) / 2 : 0;
 }
 
-// Ends of blocks. The ranks of a pair that has any wait for each other before and after.
-void from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
+// Ends of blocks. The ranks of a pair that has any wait for each other before and after. Whether there are
+// some.
+bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
                            const Tuning& tuning) {
   const auto self = static_cast<std::size_t>(spec.rank);
   const auto each_peer = [&](auto&& visit) {
@@ -122,19 +123,31 @@ void from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, c
     each_peer([&](std::size_t q) { writer.wait(static_cast<int>(q)); });
   };
   signal();
-  copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);
   wait();
   each_peer([&](std::size_t q) {
     const Slice &in = ends.received[q], &out = ends.sent[q];
-    const std::uint64_t read = in.count - written(in, out), pushed = written(out, in);
+    const std::uint64_t written = out.count - read_of(out, in), read = read_of(in, out);
     const auto owner = static_cast<std::int32_t>(q);
-    copy_in_tiles(writer, {Buffer::Output, in.offset, read},
-                  {Buffer::Input, spec.recv_counts[q] - in.count, read, owner}, spec, tuning);
-    copy_in_tiles(writer, {Buffer::Output, spec.send_counts[q] - pushed, pushed, owner},
-                  {Buffer::Input, out.offset + out.count - pushed, pushed}, spec, tuning);
+    copy_in_tiles(writer, {Buffer::Output, spec.send_counts[q] - out.count, written, owner},
+                  {Buffer::Input, out.offset, written}, spec, tuning);
+    copy_in_tiles(writer, {Buffer::Output, in.offset + in.count - read, read},
+                  {Buffer::Input, spec.recv_counts[q] - read, read, owner}, spec, tuning);
   });
   signal();
+  copy_in_tiles(writer, ends.received[self], ends.sent[self], spec, tuning);  // nobody waits for it
   wait();
+  return any;
+}
+
+// In two lanes: a rank may wait in one for a pair that it is not a part of in the other. Whether this rank
+// and another one touch each other's tensors.
+bool write_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  // Measured on two cores: from there on the kernel's copy is faster than two of the processor's.
+  const std::uint64_t longest = std::max<std::uint64_t>(1, tuning.chunk_bytes / 4 / item_size(spec.dtype));
+  writer.lane();
+  const Exchange ends = through_staging(writer, spec, longest, tuning);
+  writer.lane();
+  return from_tensor_to_tensor(writer, spec, ends, tuning);
 }
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
@@ -153,13 +166,16 @@ void all_to_all_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
   copy_in_tiles(writer, late.received[rank], late.sent[rank], spec, tuning);
 }
 
-// In two lanes: a rank may wait in one for a pair that it is not a part of in the other.
 void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const std::uint64_t longest = std::max<std::uint64_t>(1, 2 * tuning.chunk_bytes / item_size(spec.dtype));
-  writer.lane();
-  const Exchange ends = through_staging(writer, spec, longest, tuning);
-  writer.lane();
-  from_tensor_to_tensor(writer, spec, ends, tuning);
+  write_zero_copy(writer, spec, tuning);
+}
+
+// A rank without long blocks does the same in either.
+void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  if (!write_zero_copy(writer, spec, tuning)) return;
+  ScheduleWriter staged("staged");
+  all_to_all_staged(staged, spec, tuning);
+  writer.staged(staged.finish());
 }
 
 }  // namespace mpigdr::collectives

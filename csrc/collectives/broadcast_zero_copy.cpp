@@ -13,12 +13,7 @@ void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, con
   const Slice pulled{Buffer::Output, pushed.count, spec.count - pushed.count};
   meet_root(writer, spec, Way::Both);
   if (spec.rank == spec.root) {
-    const Tiles tiles(pushed, spec, tuning);  // read once, written to all
-    for (std::uint64_t i = 0; i < tiles.number(); ++i) {
-      writer.round();
-      for (int k = 1; k < spec.size; ++k)
-        writer.copy(of(tiles.at(i), wrap(spec.rank + k, spec.size)), tiles.at(i));
-    }
+    copy_to_all(writer, pushed, pushed, spec, tuning);
   } else {
     copy_in_tiles(writer, pulled, of(pulled, spec.root), spec, tuning);
   }

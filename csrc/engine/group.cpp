@@ -9,6 +9,7 @@
 #include "common/memory_reserve.hpp"
 #include "common/recycled.hpp"
 #include "engine/engine.hpp"
+#include "engine/join_execution.hpp"
 #include "execution/device/program_part.hpp"
 
 namespace mpigdr {
@@ -26,27 +27,6 @@ GroupInfo info_of(const GroupOptions& options, int size) {
   }
   return info;
 }
-
-// Messages that were issued together with collectives run on a channel of their own, in its order, and one
-// Work tells of both. Done when `other` has ended well; throws its error if it has not. `other` fails and is
-// abandoned by itself.
-class JoinExecution : public Execution {
- public:
-  explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}
-  bool advance() override {
-    if (!other_->finished()) return false;
-    if (other_->error()) std::rethrow_exception(other_->error());
-    ++rounds_done_;
-    return true;
-  }
-  std::vector<int> pending_peers() const override {
-    return other_->finished() ? std::vector<int>{} : other_->pending_peers();
-  }
-  void abandon() noexcept override {}
-
- private:
-  const OperationPtr other_;
-};
 
 }  // namespace
 

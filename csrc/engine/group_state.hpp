@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +18,7 @@
 
 #include "common/error.hpp"
 #include "engine/operation.hpp"
+#include "engine/windows.hpp"
 #include "transport/ipc/device_node.hpp"
 
 namespace mpigdr {
@@ -58,49 +58,6 @@ struct Departure {
   // Not in good order: all members hear of it and give the group up, so that messages between them are not
   // waited for either.
   bool failed = false;
-};
-
-// The operations of one group that wait for their turn, and those that had it, by channel. Belongs to the
-// holder of the progress role.
-class Windows {
- public:
-  // `in_flight`: operations of a channel that run at once, at most, but for messages.
-  explicit Windows(std::uint64_t in_flight) : in_flight_(in_flight) {}
-
-  void enqueue(OperationPtr operation) {
-    windows_[static_cast<int>(operation->info().channel)].waiting.push_back(std::move(operation));
-  }
-  bool any_waits() const {
-    return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
-  }
-  // Moves what may start now to `started`, in order.
-  void start_ready(std::vector<OperationPtr>& started) {
-    for (int c = 0; c < kChannelCount; ++c) {
-      auto& [waiting, running] = windows_[c];
-      const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
-      while (!running.empty() && running.front()->finished()) running.pop_front();
-      while (!waiting.empty()) {
-        const OperationInfo& info = waiting.front()->info();
-        // A single operation may be wider than the window.
-        if (bounded && !running.empty() &&
-            info.sequence + info.sequences - running.front()->info().sequence >
-                std::max(in_flight_, info.sequences))
-          break;
-        if (bounded) running.push_back(waiting.front());
-        started.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
-    }
-  }
-
- private:
-  // `running` holds started operations in order, finished ones behind an unfinished front included, so that
-  // the sequence numbers in flight span a bounded range: tags repeat after it.
-  struct Window {
-    std::deque<OperationPtr> waiting, running;
-  };
-  const std::uint64_t in_flight_;
-  std::array<Window, kChannelCount> windows_;
 };
 
 class GroupState : public std::enable_shared_from_this<GroupState> {

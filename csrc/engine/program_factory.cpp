@@ -86,7 +86,7 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
 
 RivalChoices::Call ProgramFactory::rivals_of(const Plan& plan, const CollectiveSpec& spec,
                                              Counters& counters) const {
-  if (!rivals_ || !plan.schedule->staged) return {};
+  if (!rivals_ || !plan.schedule->staged || spec.collective == Collective::AllToAll) return {};
   return {rivals_.get(), counters.rivals++, mean_count(spec) * item_size(spec.dtype)};
 }
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "execution/host/rivals.hpp"
 #include "execution/observer.hpp"
+#include "execution/rivals.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/doorbell.hpp"
 #include "transport/shm/node_memory.hpp"

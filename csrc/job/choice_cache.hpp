@@ -1,4 +1,4 @@
-// What groups of earlier jobs have measured (execution/host/rivals.hpp): a file in the user's cache folder
+// What groups of earlier jobs have measured (execution/rivals.hpp): a file in the user's cache folder
 // for each processor, MPI library, number of ranks and table. The group's rank 0 reads it; its other ranks
 // get what was read with the member's record. Nothing in a file counts before all of it has been checked.
 //
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectives/selection_source.hpp"
-#include "execution/host/rivals.hpp"
+#include "execution/rivals.hpp"
 
 namespace mpigdr {
 

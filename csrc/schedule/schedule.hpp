@@ -114,7 +114,7 @@ struct Schedule {
   bool shared = false;              // needs memory that the ranks share: Signal, Wait, slices of others
   bool messages = false;            // has Sends or Receives
   // Of a shared schedule that lets ranks touch each other's Input and Output: one with the same result that
-  // does not. The ranks choose when they begin (execution/host/rivals.hpp); unless that is measured, this one
+  // does not. The ranks choose when they begin (execution/rivals.hpp); unless that is measured, this one
   // runs unless Input and Output of all ranks are in memory that the others map. Null: none.
   std::shared_ptr<const Schedule> staged;
   // True if some rank can finish without having heard from the ranks that it sends to (broadcast, reduce):

@@ -1,4 +1,10 @@
 // Ranks that share a node's memory: the segments, and the engine on schedules that touch others' memory.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+
 #include "shared_calls.hpp"
 
 using namespace engine_tests;
@@ -159,10 +165,72 @@ TEST(tensors_in_group_memory_and_others_meet) {
           expect_result(call);
           if (a.name == std::string_view("adaptive")) {
             const bool zero_copy = recorders[static_cast<std::size_t>(r)]->ran.back() == "zero_copy";
-            CHECK(zero_copy ? is_all_in_arenas(a, call.spec, who) : who != 7);
+            const bool to_all = a.collective == Collective::AllToAll;  // zero_copy also in other memory
+            CHECK(to_all ? zero_copy : zero_copy ? is_all_in_arenas(a, call.spec, who) : who != 7);
           }
           for (void* block : blocks) arenas[r]->free(block);
         }
+    });
+    world.close();
+  });
+}
+
+// As memory of devices that a process maps: its own reads and writes reach it, the kernel's do not.
+class SecretMemory {
+ public:
+  explicit SecretMemory(std::size_t bytes) : bytes_(bytes) {
+    const auto file = static_cast<int>(::syscall(SYS_memfd_secret, 0));
+    if (file < 0) return;
+    if (::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+      void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      if (at != MAP_FAILED) memory = at;
+    }
+    ::close(file);
+  }
+  ~SecretMemory() {
+    if (memory) ::munmap(memory, bytes_);
+  }
+  SecretMemory(const SecretMemory&) = delete;
+  SecretMemory& operator=(const SecretMemory&) = delete;
+  void* memory = nullptr;  // null: not on this system
+
+ private:
+  const std::size_t bytes_;
+};
+
+TEST(memory_that_the_kernel_does_not_copy_goes_through_staging) {
+  if (!SecretMemory(1).memory) {
+    std::printf("not tested: this kernel has no memfd_secret, or no more memory may be locked\n");
+    return;
+  }
+  constexpr int kRanks = 3;
+  each_shared([&](const Algorithm& a) {
+    if (a.name != std::string_view("adaptive")) return;
+    std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
+    for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
+    World world(kRanks, {.env = env_of({{Env::algorithm_variable(a.collective), a.name},
+                                        {"MPI_GDR_CHUNK_BYTES", "4096"},
+                                        {"MPI_GDR_ADAPT", "on"}}),
+                         .observers = {recorders.begin(), recorders.end()},
+                         .node = true});
+    world.run([&](int r) {
+      for (int i = 0; i < 20; ++i) {
+        Buffers b;
+        CollectiveCall call = call_of(a.collective, r, kRanks, 2000, 1, b, false);
+        SecretMemory input(std::max<std::size_t>(b.input.size(), 1) * sizeof(float));
+        if (i % 2 == 0 && r == 1 && !b.input.empty()) {
+          CHECK(input.memory != nullptr);
+          std::memcpy(input.memory, b.input.data(), b.input.size() * sizeof(float));
+          call.input = input.memory;
+          if (a.collective == Collective::Broadcast) call.output = input.memory;
+        }
+        auto op = world.ranks[r].group->issue({call}, named("it", foreground()));
+        world.ranks[r].engine->wait(*op);
+        expect_result(call);
+        const bool staged = recorders[static_cast<std::size_t>(r)]->ran.back() == "staged";
+        CHECK(i % 2 == 1 || staged);
+        CHECK(a.collective != Collective::AllToAll || i % 2 == 0 || !staged);
+      }
     });
     world.close();
   });

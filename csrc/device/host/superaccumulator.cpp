@@ -20,6 +20,8 @@ void Superaccumulator::add(double value) {
   const int shift = std::max(exponent, 1) - 1075 - kLowest;
   std::int64_t* const limb = limbs_ + shift / 32;
   const int within = shift % 32;
+  begin_ = std::min(begin_, shift / 32);
+  end_ = std::max(end_, shift / 32 + 3);
   const std::uint64_t low = (mantissa & 0xffffffffu) << within, high = (mantissa >> 32) << within;
   const std::int64_t digits[] = {static_cast<std::int64_t>(low & 0xffffffffu),
                                  static_cast<std::int64_t>((low >> 32) + (high & 0xffffffffu)),
@@ -31,28 +33,29 @@ void Superaccumulator::add(double value) {
 double Superaccumulator::quotient(std::uint32_t divisor, Rounding rounding) {
   if (has_special_) return special_;
   const auto carry = [&] {
-    for (int i = 0; i + 1 < kLimbs; ++i) {
+    for (int i = begin_; i < end_; ++i) {
       limbs_[i + 1] += limbs_[i] >> 32;
       limbs_[i] &= 0xffffffff;
     }
   };
   carry();
-  const bool negative = limbs_[kLimbs - 1] < 0;
+  const bool negative = limbs_[end_] < 0;
   if (negative) {
-    for (std::int64_t& limb : limbs_) limb = -limb;
+    for (int i = begin_; i <= end_; ++i) limbs_[i] = -limbs_[i];
     carry();
   }
   std::uint64_t rest = 0;
-  for (int i = kLimbs - 1; i >= 0 && divisor != 1; --i) {
+  begin_ = std::max(begin_ - 4, 0);  // a quotient has digits below those of the sum
+  for (int i = end_; i >= begin_ && divisor != 1; --i) {
     rest = rest << 32 | static_cast<std::uint64_t>(limbs_[i]);
     limbs_[i] = static_cast<std::int64_t>(rest / divisor);
     rest %= divisor;
   }
-  int top = kLimbs - 1;
-  while (top >= 0 && limbs_[top] == 0) --top;
-  if (top < 0 && rest == 0) return only_minus_zeros_ ? -0.0 : 0.0;
+  int top = end_;
+  while (top >= begin_ && limbs_[top] == 0) --top;
+  if (top < begin_) return only_minus_zeros_ ? -0.0 : 0.0;
 
-  const int highest = top < 0 ? -1 : 32 * top + std::bit_width(static_cast<std::uint64_t>(limbs_[top])) - 1;
+  const int highest = 32 * top + std::bit_width(static_cast<std::uint64_t>(limbs_[top])) - 1;
   const int lowest = std::max(highest - 52, -1074 - kLowest);  // of the result
   // From one bit below the result's on: 54 bits, in three limbs at most.
   const int first = (lowest - 1) / 32, within = (lowest - 1) % 32;
@@ -63,7 +66,7 @@ double Superaccumulator::quotient(std::uint32_t divisor, Rounding rounding) {
   const bool half = mantissa & 1;
   mantissa >>= 1;
   bool below = rest != 0 || (limbs_[first] & ((std::int64_t{1} << within) - 1)) != 0;
-  for (int i = 0; i < first; ++i) below |= limbs_[i] != 0;
+  for (int i = begin_; i < first; ++i) below |= limbs_[i] != 0;
   if (rounding == Rounding::ToOdd)
     mantissa |= half || below;
   else

@@ -22,6 +22,7 @@ class Superaccumulator {
   static constexpr int kLowest = -1152;  // exponent of the lowest bit: 78 below the smallest subnormal number
   static constexpr int kLimbs = (1024 - kLowest) / 32 + 3;
   std::int64_t limbs_[kLimbs] = {};  // digits of 32 bits, their carries above
+  int begin_ = kLimbs, end_ = 0;     // of the limbs that are not all 0
   double special_ = 0;               // the sum of infinities and NaNs
   bool has_special_ = false, only_minus_zeros_ = true;
 };

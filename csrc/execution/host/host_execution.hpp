@@ -24,7 +24,9 @@ class HostExecution : public Execution {
     return binding_.rivals.choices &&
            binding_.rivals.choices->waits(static_cast<int>(binding_.channel), binding_.rivals.number);
   }
-  bool keeps_to_memory() const override { return shared_ && !schedule_->messages; }
+  bool keeps_to_memory() const override {
+    return shared_ && !schedule_->messages && !(schedule_->staged && schedule_->staged->messages);
+  }
   void abandon() noexcept override;
 
  private:

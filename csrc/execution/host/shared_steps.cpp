@@ -68,7 +68,8 @@ bool SharedSteps::begin() {
     own.history[generation_ % 2] = binding_.call.history;
     if (!binding_.send_counts.empty()) show_counts();
     own.begun.store(generation_ << shm::kReachBits | reach_bits(), std::memory_order_release);
-    if (schedule_->staged) Doorbell::ring(own.begun, own.sleepers);  // else nobody waits for it alone
+    // Else nobody waits for it alone.
+    if (schedule_->staged || chooses_by_reach()) Doorbell::ring(own.begun, own.sleepers);
     notified_ = true;
   }
   if (schedule_->staged && !agree()) return false;
@@ -98,6 +99,7 @@ bool SharedSteps::is_open() const {
     case Collective::AllReduce:
       return open(binding_.input) && open(binding_.output);
     case Collective::Broadcast:
+    case Collective::AllGather:
       return open(binding_.output);
     case Collective::Reduce:
       return open(binding_.input) && (!root || open(binding_.output));
@@ -105,16 +107,22 @@ bool SharedSteps::is_open() const {
       return open(root ? binding_.output : binding_.input);
     case Collective::Scatter:
       return open(root ? binding_.input : binding_.output);
+    case Collective::AllToAll:
+      return open(binding_.input) && open(binding_.output);
     default:
       return open(binding_.input);
   }
 }
 
+// The blocks of other ranks may be long where this one's are short. As no size of the call is known to all
+// ranks, nothing is measured.
+bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
+
 std::uint64_t SharedSteps::reach_bits() const {
-  if (!schedule_->staged) return 0;
-  if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
+  if (!schedule_->staged ? chooses_by_reach() : is_open()) return shm::kMappedBit | shm::kCopiedBit;
   // A system call, which only a choice pays for.
-  const bool copied = binding_.rivals.choices && node_.reach() == Reach::All &&
+  const bool copied = schedule_->staged && (binding_.rivals.choices || chooses_by_reach()) &&
+                      node_.reach() == Reach::All &&
                       shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
 }
@@ -137,7 +145,7 @@ bool SharedSteps::agree() {
   }
   if (!all) return false;
   const bool mapped = reached & shm::kMappedBit;
-  int rival = mapped ? 0 : 1;
+  int rival = mapped || (reached && chooses_by_reach()) ? 0 : 1;
   if (rivals.choices) {
     missing_ = -1;  // nobody, if this rank has an earlier call to begin
     if (!rivals.choices->is_turn(channel_, rivals.number)) return false;

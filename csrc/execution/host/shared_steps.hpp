@@ -48,6 +48,7 @@ class SharedSteps {
   Place resolve(const Slice& slice) const;
   bool slot_is_free();
   bool is_open() const;
+  bool chooses_by_reach() const;
   std::uint64_t reach_bits() const;
   bool agree();
   // Throw Mismatch, naming both calls.

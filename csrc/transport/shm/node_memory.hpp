@@ -51,7 +51,7 @@ struct alignas(64) SlotUses {
 };
 
 // What one rank shows to the others of calls that may run one of several schedules
-// (execution/host/rivals.hpp), by number of the call.
+// (execution/rivals.hpp), by number of the call.
 struct alignas(64) RivalWords {
   std::array<std::uint64_t, 2 * kSlots> times, decisions;
 };

@@ -1,4 +1,4 @@
-#include "execution/host/rivals.hpp"
+#include "execution/rivals.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -11,8 +11,8 @@
 namespace mpigdr {
 namespace {
 
-// A rival wins if it is faster by more than a sixteenth.
-bool is_faster(std::uint64_t a, std::uint64_t b) { return a + a / 16 < b; }
+// A rival wins if it is faster by more than a 32nd.
+bool is_faster(std::uint64_t a, std::uint64_t b) { return a + a / 32 < b; }
 
 void keep_shortest(std::array<std::uint64_t, 2>& shortest, std::uint64_t time) {
   if (time >= shortest[1]) return;

@@ -1,0 +1,58 @@
+// Which operations of a group may run at once.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/operation.hpp"
+
+namespace mpigdr {
+
+// The operations of one group that wait for their turn, and those that had it, by channel. Belongs to the
+// holder of the progress role.
+class Windows {
+ public:
+  // `in_flight`: operations of a channel that run at once, at most, but for messages.
+  explicit Windows(std::uint64_t in_flight) : in_flight_(in_flight) {}
+
+  void enqueue(OperationPtr operation) {
+    windows_[static_cast<int>(operation->info().channel)].waiting.push_back(std::move(operation));
+  }
+  bool any_waits() const {
+    return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
+  }
+  // Moves what may start now to `started`, in order.
+  void start_ready(std::vector<OperationPtr>& started) {
+    for (int c = 0; c < kChannelCount; ++c) {
+      auto& [waiting, running] = windows_[c];
+      const bool bounded = static_cast<Channel>(c) != Channel::PointToPoint;
+      while (!running.empty() && running.front()->finished()) running.pop_front();
+      while (!waiting.empty()) {
+        const OperationInfo& info = waiting.front()->info();
+        // A single operation may be wider than the window.
+        if (bounded && !running.empty() &&
+            info.sequence + info.sequences - running.front()->info().sequence >
+                std::max(in_flight_, info.sequences))
+          break;
+        if (bounded) running.push_back(waiting.front());
+        started.push_back(std::move(waiting.front()));
+        waiting.pop_front();
+      }
+    }
+  }
+
+ private:
+  // `running` holds started operations in order, finished ones behind an unfinished front included, so that
+  // the sequence numbers in flight span a bounded range: tags repeat after it.
+  struct Window {
+    std::deque<OperationPtr> waiting, running;
+  };
+  const std::uint64_t in_flight_;
+  std::array<Window, kChannelCount> windows_;
+};
+
+}  // namespace mpigdr
