@@ -16,7 +16,7 @@ from . import host, launchers
 from ._version import __version__
 from .build_info import BuildInfo, build_info, extensions
 from .command_line import Parser
-from .info_text import TABLES, as_text
+from .info_text import TABLES, as_text, choices_text
 from .reports import AcceleratorInfo, CudaBuild, EnvProblem, EnvVariable, InfoReport, MpiInfo
 
 # Variables of others that change what this package does.
@@ -62,12 +62,17 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="only the selection table in force, in the format of MPI_GDR_TUNING",
     )
+    parser.add_argument(
+        "--choices", action="store_true", help="only what earlier jobs of this user have measured"
+    )
     options = parser.parse_args(argv)
     if options.size is not None and options.size < 1:
         parser.error(f"--size {options.size} is less than 1")
     placement = launchers.detect(os.environ)
     if options.table:
         return show_table(first=placement is None or placement.rank == 0)
+    if options.choices:
+        return show_choices(placement is None or placement.rank == 0, options.json)
     report = collect(placement, options.init, options.size)
     if placement is None or placement.rank == 0:
         shown = as_text(report, options.all, options.all or options.size is not None)
@@ -233,6 +238,20 @@ def show_table(first: bool) -> int:
     elif first:
         for row, origin in rows:
             print(row if origin == "built-in" else f"{row:<90}  # {origin}")
+    return 0
+
+
+def show_choices(first: bool, as_json: bool) -> int:
+    """Prints the files of the cache folder, with what groups ignore of them and why."""
+    try:
+        from .extension import _C
+
+        folder, files = _C.remembered_choices()
+    except (ImportError, ValueError) as error:
+        print(f"mpi-gdr info: {error}", file=sys.stderr)
+        return 1
+    if first:
+        print(json.dumps(files, indent=2) if as_json else choices_text(folder, files))
     return 0
 
 

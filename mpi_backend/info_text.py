@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 from . import host
-from .reports import AlgorithmTables, EnvVariable, InfoReport, LauncherInfo, MpiInfo, TorchInfo
+from .reports import (
+    AlgorithmTables,
+    ChoiceFile,
+    EnvVariable,
+    InfoReport,
+    LauncherInfo,
+    MeasuredChoice,
+    MpiInfo,
+    TorchInfo,
+)
 
 Table = Literal["table_on_one_node", "table_two_level", "table"]
 # What is shown of the selection table: (nodes as the extension calls them, for people).
@@ -137,3 +146,32 @@ def algorithm_lines(algorithms: AlgorithmTables) -> list[str]:
             source = row.get("origin", "built-in")
             lines.append(text if source == "built-in" else f"{text} ({source})")
     return lines
+
+
+def choices_text(folder: str, files: list[ChoiceFile]) -> str:
+    """What is remembered, by file; or why nothing is."""
+    if not folder:
+        return "no choices are remembered: there is no home folder, and XDG_CACHE_HOME is not set"
+    if not files:
+        return (
+            f"no choices are remembered: {folder} has none. A group on one node writes there when it is "
+            "destroyed, if it has measured (MPI_GDR_ADAPT=on and no table of your own)"
+        )
+    lines = []
+    for file in files:
+        lines.append(f"{file['key'] or 'unknown'} ({file['path']})")
+        if file["problem"]:
+            lines.append(f"  ignored: {file['problem']}")
+        lines += [f"  {choice_text(choice)}" for choice in file["choices"]]
+    return "\n".join(lines)
+
+
+def choice_text(choice: MeasuredChoice) -> str:
+    """A line."""
+    sizes = f"{host.size_text(choice['from_bytes'])} to {host.size_text(choice['to_bytes'])}"
+    memory = "group" if choice["group_memory"] else "ordinary"
+    other = "staged" if choice["algorithm"] == "zero_copy" else "zero_copy"
+    return (
+        f"{choice['collective']:<16} {sizes:<20} {memory:<8} memory: {choice['algorithm']}, "
+        f"{choice['speedup'] or 0:.2f}x as fast as {other}"
+    )

@@ -82,6 +82,16 @@ class MeasuredChoice(TypedDict):
     speedup: float | None
 
 
+class ChoiceFile(TypedDict):
+    """What groups of earlier jobs have measured: `key` names processor, MPI, number of ranks and table.
+    `problem`: why groups ignore the file; "": they do not."""
+
+    path: str
+    key: str
+    problem: str
+    choices: list[MeasuredChoice]
+
+
 class AlgorithmInfo(TypedDict):
     """One row of the registry. `native`: MPI's own call, without a schedule."""
 

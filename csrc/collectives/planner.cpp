@@ -37,7 +37,7 @@ const CollectiveSpec& place(const CollectiveSpec& spec, const std::shared_ptr<co
 }  // namespace
 
 Planner::Planner(const Env& env, const GroupSelection& group)
-    : selection_(load_selection(env, group)), adapts_(env.adapt) {
+    : selection_(load_selection(env, group)), adapts_(env.adapt && !selection_.named) {
   tuning_.chunk_bytes = env.chunk_bytes;
   tuning_.max_lanes = env.lanes;
   tuning_.staging_bytes = kHostStagingBytes;

@@ -107,6 +107,7 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
       env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
   for (int c = 0; c < kCollectiveCount; ++c)
     made.table.append(default_table().rows(static_cast<Collective>(c)));
+  made.named = !from_variable.empty() || !from_options.empty() || !from_file.empty();
   add("the built-in selection table", default_digest(), "digest " + default_digest());
   return made;
 }

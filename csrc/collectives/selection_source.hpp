@@ -20,6 +20,7 @@ struct SharedSetting {
 struct Selection {
   SelectionTable table;
   std::vector<SharedSetting> settings;  // all of them, in a fixed order
+  bool named = false;                   // there are rows of the user's; a forced algorithm is none
 };
 
 // The options of a group: rows as in MPI_GDR_SELECT, and what MPI_GDR_BITS may be. Empty: as the environment

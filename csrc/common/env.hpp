@@ -41,7 +41,7 @@ class Env {
   std::string algorithm[kCollectiveCount];           // = MPI_GDR_<COLLECTIVE>_ALGO
   std::string select;                                // = MPI_GDR_SELECT
   std::string tuning_file;                           // = MPI_GDR_TUNING
-  bool adapt = false;                                // = MPI_GDR_ADAPT
+  bool adapt = true;                                 // = MPI_GDR_ADAPT
   std::uint64_t chunk_bytes = 256 * 1024;            // = MPI_GDR_CHUNK_BYTES
   int lanes = 4;                                     // = MPI_GDR_LANES
   int ranks_per_node = 0;                            // = MPI_GDR_RANKS_PER_NODE

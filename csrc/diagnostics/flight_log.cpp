@@ -40,6 +40,10 @@ void FlightLog::started(std::uint64_t id, Clock::time_point now) {
   update(id, [&](Slot& slot) { slot.entry.started = nanoseconds(now); });
 }
 
+void FlightLog::chosen(std::uint64_t id, std::string_view algorithm) {
+  update(id, [&](Slot& slot) { slot.entry.algorithm = algorithm; });
+}
+
 void FlightLog::succeeded(std::uint64_t id, Clock::time_point now) {
   update(id, [&](Slot& slot) { slot.entry.ended = nanoseconds(now); });
 }

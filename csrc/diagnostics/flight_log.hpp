@@ -1,11 +1,11 @@
 // The last N operations of the process, of all groups: what `mpi-gdr diagnose` and torch's flight-recorder
 // analyzer compare between ranks. docs/errors-and-faults.md describes the file that is made of it.
 //
-// Threads. record() and forget() are called by the thread that issues the operation, started() by the holder
-// of the progress role, ended() by the thread that ends it, snapshot() by any thread at any time. A slot is
-// guarded by a lock of its own that is held for a few copies of memory, never across a call of the transport:
-// a thread that is stuck in the library does not keep others from reading. An operation whose slot has been
-// taken by a later one is no longer tracked.
+// Threads. record() and forget() are called by the thread that issues the operation, started() and chosen()
+// by the holder of the progress role, ended() by the thread that ends it, snapshot() by any thread at any
+// time. A slot is guarded by a lock of its own that is held for a few copies of memory, never across a call
+// of the transport: a thread that is stuck in the library does not keep others from reading. An operation
+// whose slot has been taken by a later one is no longer tracked.
 //
 // Cost: slots are made up front and nothing is allocated unless an operation fails.
 #pragma once
@@ -112,6 +112,7 @@ class FlightLog {
   // It was refused after all: as if it had never been.
   void forget(std::uint64_t id);
   void started(std::uint64_t id, Clock::time_point now);
+  void chosen(std::uint64_t id, std::string_view algorithm);
   void succeeded(std::uint64_t id, Clock::time_point now);
   // The first call counts. `pending` may be null: not known.
   void failed(std::uint64_t id, Clock::time_point now, const std::string& error,

@@ -90,6 +90,10 @@ std::uint64_t FlightWriter::started(const Operation& operation, std::uint64_t nu
   return number;
 }
 
+void FlightWriter::chosen(const Operation& operation, std::uint64_t number) {
+  for_each_entry(operation, number, [&](std::uint64_t id) { log_->chosen(id, operation.algorithm()); });
+}
+
 void FlightWriter::failed(const Operation& operation, std::uint64_t number, Clock::time_point now,
                           const std::string& error, const std::vector<int>* pending) {
   for_each_entry(operation, number, [&](std::uint64_t id) { log_->failed(id, now, error, pending); });

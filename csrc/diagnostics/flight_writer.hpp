@@ -50,6 +50,7 @@ class FlightWriter : public Observer {
                        const std::vector<Call>& calls) override;
   void refused(const Operation& operation, std::uint64_t number) override;
   std::uint64_t started(const Operation& operation, std::uint64_t number, Clock::time_point now) override;
+  void chosen(const Operation& operation, std::uint64_t number) override;
   void failed(const Operation& operation, std::uint64_t number, Clock::time_point now,
               const std::string& error, const std::vector<int>* pending) override;
   void ended(const Operation& operation, std::uint64_t number, Clock::time_point now,

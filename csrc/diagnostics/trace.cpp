@@ -130,6 +130,13 @@ std::string Trace::group_failed(const std::string& reason) {
   return "";
 }
 
+void Trace::chosen(const Operation& operation, std::uint64_t id) {
+  if (id == 0) return;
+  std::lock_guard lock(mutex_);
+  TracedOperation& record = operations_[(id - 1) % options_.capacity];
+  if (record.id == id) record.algorithm = operation.algorithm();
+}
+
 void Trace::ended(std::uint64_t id, Clock::time_point now, bool failed) {
   if (id == 0) return;
   std::lock_guard lock(mutex_);

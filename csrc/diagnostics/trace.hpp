@@ -1,9 +1,10 @@
 // What the engine did and when: operations, and the rounds of their lanes (MPI_GDR_TRACE).
 // docs/tracing.md says how the file looks.
 //
-// Threads. started(), entered(), execution() and round() are called by the holder of the progress role,
-// ended() by the thread that ends the operation, snapshot() and write() by any thread at any time. One mutex
-// is held for the copy of one record, or of all of them by snapshot(); never across a call of the transport.
+// Threads. started(), chosen(), entered(), execution() and round() are called by the holder of the progress
+// role, ended() by the thread that ends the operation, snapshot() and write() by any thread at any time. One
+// mutex is held for the copy of one record, or of all of them by snapshot(); never across a call of the
+// transport.
 //
 // Memory: two rings of `capacity` records, made up front; a new record takes the place of the oldest.
 //
@@ -69,6 +70,7 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
 
   // An operation begins; returns its id, which the operation keeps.
   std::uint64_t started(const TracedOperation& operation);
+  void chosen(const Operation& operation, std::uint64_t number) override;
   // Ignored if the record is gone, or was ended before.
   void ended(std::uint64_t id, Clock::time_point now, bool failed);
   void entered(std::uint64_t id) override { current_ = id; }

@@ -106,6 +106,8 @@ std::string Endings::timeout_text(const Operation& operation, Waiting waiting,
     text << "; another thread has been busy or stuck inside the MPI library for longer than that";
   } else if (waiting == Waiting::ForItsTurn) {
     text << "; it had not started: earlier operations of the group have not ended";
+  } else if (peers.empty() && operation.awaits_turn()) {
+    text << "; an earlier operation of the group has not begun on all ranks, and this one comes after it";
   } else if (peers.empty()) {
     text << "; the library's own collective did not finish, or it had not started";
   } else if (peers.size() == 1 && peers.front() == kAnySource) {

@@ -37,7 +37,7 @@ Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> tr
       message_path_(transport_->message_path()),
       timeout_(options_.timeout),
       programs_({options_.name, options_.node, options_.topology, std::move(planner), engine.scratch(),
-                 engine.observers().rounds(), &engine.traffic()},
+                 engine.observers().rounds(), &engine.traffic(), options_.choices},
                 *transport_) {
   keep_memory_reserve();
   const GroupInfo info = info_of(options_, size_);

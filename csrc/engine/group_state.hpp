@@ -37,6 +37,10 @@ struct GroupOptions {
   bool is_default = false;
   std::string uid;
   std::vector<int> members;
+  // What earlier jobs have measured, equal on all members; and the key of what this group measures, "": not
+  // kept.
+  std::vector<RivalChoices::Report> choices;
+  std::string choices_key;
   // Told of the first failure, unless the other ranks know of it already. From any thread; must not wait.
   std::function<void(const GroupState&, const std::string& reason)> on_failed;
 };
@@ -63,6 +67,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   GroupState& operator=(const GroupState&) = delete;
 
   const std::string& name() const { return options_.name; }
+  const std::string& choices_key() const { return options_.choices_key; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // null: no such

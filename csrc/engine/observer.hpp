@@ -51,10 +51,12 @@ class Observer {
   // The engine did not take it.
   virtual void refused(const Operation&, std::uint64_t number) {}
 
-  // These three with the progress role. The result of started() is the operation's number from now on.
+  // These four with the progress role. The result of started() is the operation's number from now on.
   virtual std::uint64_t started(const Operation&, std::uint64_t number, Clock::time_point now) {
     return number;
   }
+  // Operation::algorithm() says now what runs.
+  virtual void chosen(const Operation&, std::uint64_t number) {}
   // What rounds() is told of from now on belongs to this operation.
   virtual void entered(std::uint64_t number) {}
   virtual ExecutionObserver* rounds() { return nullptr; }

@@ -9,6 +9,9 @@
 
 namespace mpigdr {
 
+// The algorithm of which Execution::chosen() names what runs. Of several parts info_ names the last one's.
+constexpr std::string_view kAdaptive = "adaptive";
+
 Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
                      std::shared_ptr<void> keepalive, bool background, bool on_device)
     : group_(std::move(group)),
@@ -29,6 +32,8 @@ bool Operation::advance() {
     Part& part = parts_[i];
     if (part.done) continue;
     part.done = part.execution->advance();
+    if (const char* const chosen = part.execution->chosen(); chosen && info_.algorithm == kAdaptive)
+      chosen_.store(chosen, std::memory_order_relaxed);
     all &= part.done;
   }
   while (first_unfinished_ < parts_.size() && parts_[first_unfinished_].done) ++first_unfinished_;
@@ -50,6 +55,11 @@ std::vector<int> Operation::pending_peers() const {
   std::sort(peers.begin(), peers.end());
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   return peers;
+}
+
+bool Operation::awaits_turn() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return !part.done && part.execution->awaits_turn(); });
 }
 
 bool Operation::keeps_to_memory() const {
@@ -110,7 +120,7 @@ std::string Operation::describe() const {
   text << info_.name;
   if (info_.sequences) text << " seq=" << info_.sequence;
   if (!info_.detail.empty()) text << ' ' << info_.detail.str();
-  if (!info_.algorithm.empty()) text << " algorithm=" << info_.algorithm;
+  if (!algorithm().empty()) text << " algorithm=" << algorithm();
   text << " group=" << group_->name() << " rank=" << group_->rank() << '/' << group_->size();
   return text.str();
 }

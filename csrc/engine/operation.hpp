@@ -58,6 +58,11 @@ class Operation : public std::enable_shared_from_this<Operation> {
             std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
+  // What runs: `zero_copy` or `staged` in place of `adaptive` once that is decided. Any thread.
+  std::string_view algorithm() const {
+    const char* const chosen = chosen_.load(std::memory_order_relaxed);
+    return chosen ? std::string_view(chosen) : info_.algorithm;
+  }
   GroupState& group() const { return *group_; }
   // True: the progress thread carries it. False: only waiters do.
   bool background() const { return background_; }
@@ -117,6 +122,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool queued = false;   // it stands in the engine's list of those that wait for theirs
   std::uint64_t rounds_done() const;
   std::vector<int> pending_peers() const;  // sorted, unique
+  bool awaits_turn() const;                // a part does
   bool doorbell(Doorbell& bell) const;     // Execution::doorbell, of the only part
   void abandon() noexcept;
   // After advance() said done: gives scratch memory back, which a Work kept by the user would hold on to.
@@ -149,7 +155,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::atomic<bool> finished_{false};  // release after error_
   std::atomic<bool> has_buffers_{false};
   std::atomic<bool> leaked_{false};
-  std::shared_ptr<Operation> self_;  // by whoever sets leaked_
+  std::atomic<const char*> chosen_{nullptr};  // by the role holder
+  std::shared_ptr<Operation> self_;           // by whoever sets leaked_
 };
 
 using OperationPtr = std::shared_ptr<Operation>;

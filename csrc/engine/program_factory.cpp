@@ -27,7 +27,8 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       size_(transport.size()),
       tags_(transport.max_tag()),
       rivals_(options_.node && !options_.topology && options_.traffic && options_.planner->adapts()
-                  ? std::make_unique<RivalChoices>(*options_.node, *options_.traffic, options_.group)
+                  ? std::make_unique<RivalChoices>(*options_.node, *options_.traffic, options_.group,
+                                                   options_.choices)
                   : nullptr) {
   if (options_.topology) counts_ = options_.planner->counts(*options_.topology, rank_, reach());
 }

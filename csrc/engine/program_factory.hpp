@@ -43,8 +43,9 @@ class ProgramFactory {
     std::shared_ptr<const Topology> topology;
     std::shared_ptr<Planner> planner;
     std::shared_ptr<ScratchPool> scratch;
-    ExecutionObserver* rounds = nullptr;  // outlives all executions
-    const Traffic* traffic = nullptr;     // likewise, of the engine
+    ExecutionObserver* rounds = nullptr;        // outlives all executions
+    const Traffic* traffic = nullptr;           // likewise, of the engine
+    std::vector<RivalChoices::Report> choices;  // of earlier jobs, equal on all ranks
   };
   // The transport and what it makes are used by the same thread at a time.
   ProgramFactory(Options options, Transport& transport);

@@ -144,6 +144,15 @@ void Progress::note_earliest_deadline() {
   outstanding_.set_taken_deadline(earliest);
 }
 
+bool Progress::advance_parts(Operation& operation) {
+  const std::string_view before = operation.algorithm();
+  const bool done = operation.advance();
+  if (operation.algorithm().data() != before.data())
+    endings_.observers().each(operation.numbers,
+                              [&](Observer& o, const auto& number) { o.chosen(operation, number); });
+  return done;
+}
+
 // True if the operation is over, well or not.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
@@ -158,7 +167,7 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
       error = operation->error();  // a waiter gave up while the role was elsewhere
     } else if (group.failed()) {
       fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
-    } else if (operation->advance()) {
+    } else if (advance_parts(*operation)) {
       operation->retire();
       set_current(nullptr);
       endings_.finish(*operation, nullptr);

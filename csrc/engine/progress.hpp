@@ -71,6 +71,7 @@ class Progress {
   bool poll_active(Clock::time_point now, const Operation* awaited);
   void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);
+  bool advance_parts(Operation& operation);  // and notes what they have chosen
   // Ends operations that wait for their turn and are overdue.
   void end_overdue(Clock::time_point now);
   // When a pass could not go on for want of memory: ends everything that is outstanding.

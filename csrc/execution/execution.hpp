@@ -60,11 +60,16 @@ class Execution {
   virtual bool keeps_to_memory() const { return false; }
   // Gives up outstanding requests. Buffers must then be leaked.
   virtual void abandon() noexcept = 0;
+  // Nobody is missing: an earlier call of the group has to begin on all ranks before this one does.
+  virtual bool awaits_turn() const { return false; }
+  // What runs, where that is decided only once all ranks have begun; null: not yet, or it was fixed.
+  const char* chosen() const { return chosen_; }
   // Rounds finished so far: tells the engine that something moved, so that it keeps polling eagerly.
   std::uint64_t rounds_done() const { return rounds_done_; }
 
  protected:
   std::uint64_t rounds_done_ = 0;
+  const char* chosen_ = nullptr;
 };
 
 }  // namespace mpigdr

@@ -72,8 +72,12 @@ bool RivalTrials::end_trial() {
   return changes;
 }
 
-RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group)
-    : node_(node), traffic_(traffic), group_(std::move(group)) {}
+RivalChoices::RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group,
+                           const std::vector<Report>& remembered)
+    : node_(node), traffic_(traffic), group_(std::move(group)) {
+  for (const Report& report : remembered)
+    remembered_[class_of(report.collective, report.from_bytes, report.mapped)] = report;
+}
 
 RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collective collective, int first,
                                           bool mapped, bool fixed) {
@@ -81,16 +85,11 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   ++state.next;
   apply(channel, call.number);
   if (decides()) collect(channel, call.number);
-  const std::uint32_t of =
-      fixed ? kClasses
-            : (static_cast<std::uint32_t>(collective) * kBuckets + std::bit_width(call.bytes)) * 2 + mapped;
+  const std::uint32_t of = fixed ? kClasses : class_of(collective, call.bytes, mapped);
   Choice choice{first};
   if (!fixed) {
     Class& c = state.classes[of];
-    if (c.rival < 0) {
-      c = {static_cast<std::int8_t>(first), 2 * RivalTrials::kRounds};
-      note(of, first, 0);
-    }
+    if (c.rival < 0) c = begin(of, first);
     const bool other = c.trial > 0 && --c.trial % 2 == 0;
     choice.rival = other ? 1 - c.rival : c.rival;
     const bool alone = traffic_.started == traffic_.ended + 1 && chosen_ == ended_;
@@ -141,35 +140,63 @@ void RivalChoices::collect(int channel, std::uint64_t number) {
   state.trials.at(ran.of).add(ran.rival, longest, clean);
 }
 
+RivalChoices::Class RivalChoices::begin(std::uint32_t of, int first) {
+  const auto known = remembered_.find(of);
+  if (known == remembered_.end()) {
+    note(of, first, 0);
+    return {static_cast<std::int8_t>(first), 2 * RivalTrials::kRounds};
+  }
+  const Report& report = known->second;
+  note(of, report.rival, decides() ? report.speedup : 0);
+  return {static_cast<std::int8_t>(report.rival), 0};
+}
+
 // The word of a decision: whether there is one, rival, trial, class.
 std::uint64_t RivalChoices::decide(int channel, std::uint32_t of, int first) {
-  RivalTrials& trials = channel_of(channel).trials.try_emplace(of, first).first->second;
+  auto& classes = channel_of(channel).trials;
+  auto at = classes.find(of);
+  if (at == classes.end()) {
+    const auto known = remembered_.find(of);
+    at =
+        classes
+            .emplace(of, known == remembered_.end() ? RivalTrials(first)
+                                                    : RivalTrials(known->second.rival, known->second.speedup))
+            .first;
+  }
+  RivalTrials& trials = at->second;
   const std::uint64_t before = trials.trials();
   const auto decision = trials.next();
-  if (trials.trials() != before) note(of, trials.current(), trials.speedup());
+  if (trials.trials() != before) note(of, trials.current(), trials.speedup(), true);
   if (!decision) return 0;
   return std::uint64_t{of} << 8 | std::uint64_t{decision->trial} << 2 |
          static_cast<std::uint64_t>(decision->rival) << 1 | 1;
 }
 
-void RivalChoices::note(std::uint32_t of, int rival, double speedup) {
+void RivalChoices::note(std::uint32_t of, int rival, double speedup, bool measured) {
   const std::uint32_t bucket = of / 2 % kBuckets;
   const std::uint64_t from = bucket == 0 ? 0 : std::uint64_t{1} << (bucket - 1);
-  const std::uint64_t to = bucket == 0 ? 1 : bucket == kBuckets - 1 ? ~std::uint64_t{0} : 2 * from;
-  const Report report{static_cast<Collective>(of / 2 / kBuckets), from, to, (of & 1) != 0, rival, speedup};
+  const Report report{static_cast<Collective>(of / 2 / kBuckets),
+                      from,
+                      end_of(from),
+                      (of & 1) != 0,
+                      rival,
+                      speedup,
+                      measured};
   bool known = false;
   {
     const std::lock_guard lock(mutex_);
     const auto [at, added] = reports_.try_emplace(of, report);
     known = !added && at->second.speedup > 0 && at->second.rival == rival;
+    const bool before = at->second.measured;
     at->second = report;
+    at->second.measured |= before;
   }
   if (speedup <= 0 || known || !log_enabled(LogLevel::Info)) return;
   char times[32];
   std::snprintf(times, sizeof times, "%.2f", speedup);
   log(LogLevel::Info, "COLL", "group ", group_, ": ", name(report.collective), ' ', bytes_text(from), '-',
-      bytes_text(to), ' ', report.mapped ? "group" : "ordinary", " memory: ", rival_name(rival), ' ', times,
-      "x as fast as ", rival_name(1 - rival));
+      bytes_text(report.to_bytes), ' ', report.mapped ? "group" : "ordinary", " memory: ", rival_name(rival),
+      ' ', times, "x as fast as ", rival_name(1 - rival));
 }
 
 std::vector<RivalChoices::Report> RivalChoices::report() const {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -42,6 +43,9 @@ class RivalTrials {
 
   // The class begins with a trial.
   explicit RivalTrials(int first) : current_(first) {}
+  // As after a first trial, of an earlier job: the class begins with what won there.
+  RivalTrials(int remembered, double speedup)
+      : current_(remembered), trying_(false), trials_(1), speedup_(speedup) {}
 
   // `trial`: calls alternate between both, kRounds times, before they run `rival`.
   struct Decision {
@@ -75,8 +79,18 @@ class RivalTrials {
 
 class RivalChoices {
  public:
-  // `node`: of all ranks of the group. Both outlive it.
-  RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group);
+  struct Report {
+    Collective collective;
+    std::uint64_t from_bytes, to_bytes;
+    bool mapped;  // the tensors of all ranks are in group memory
+    int rival;
+    double speedup;         // over the other one; 0: not known on this rank
+    bool measured = false;  // by this rank, in this group
+  };
+  // `node`: of all ranks of the group. Both outlive it. `remembered`: equal on all ranks; these classes begin
+  // without a trial.
+  RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group,
+               const std::vector<Report>& remembered = {});
 
   // Of one execution. `bytes`: of the call, equal on all ranks.
   struct Call {
@@ -86,6 +100,7 @@ class RivalChoices {
   };
   // Whether all calls before this one have chosen.
   bool is_turn(int channel, std::uint64_t number) const { return channel_of(channel).next == number; }
+  bool waits(int channel, std::uint64_t number) const { return channel_of(channel).next < number; }
   // In turn, and once all ranks have begun the call: the rival to run. `first`: before anything was measured.
   // `fixed`: the call can run no other, and is not measured. A call that is not fixed passes the result's
   // `started` to end().
@@ -98,18 +113,19 @@ class RivalChoices {
   // Before the slot is released.
   void end(int channel, const Call& call, const Choice& choice);
 
-  struct Report {
-    Collective collective;
-    std::uint64_t from_bytes, to_bytes;
-    bool mapped;  // the tensors of all ranks are in group memory
-    int rival;
-    double speedup;  // over the other one; 0: not known on this rank
-  };
   std::vector<Report> report() const;  // any thread
+  // Report::to_bytes of from_bytes, 0 or a power of two.
+  static std::uint64_t end_of(std::uint64_t from) {
+    return from == 0 ? 1 : from >> 63 ? ~std::uint64_t{0} : 2 * from;
+  }
 
  private:
   static constexpr int kBuckets = 65;  // by std::bit_width
   static constexpr std::uint32_t kClasses = kCollectiveCount * kBuckets * 2;
+  static std::uint32_t class_of(Collective collective, std::uint64_t bytes, bool mapped) {
+    const auto bucket = static_cast<std::uint32_t>(std::bit_width(bytes));
+    return (static_cast<std::uint32_t>(collective) * kBuckets + bucket) * 2 + mapped;
+  }
   // Equal on all ranks after the same call.
   struct Class {
     std::int8_t rival = -1;  // -1: no call yet
@@ -132,12 +148,14 @@ class RivalChoices {
   bool decides() const { return node_.members().front() == node_.rank(); }
   void apply(int channel, std::uint64_t number);
   void collect(int channel, std::uint64_t number);
+  Class begin(std::uint32_t of, int first);
   std::uint64_t decide(int channel, std::uint32_t of, int first);
-  void note(std::uint32_t of, int rival, double speedup);
+  void note(std::uint32_t of, int rival, double speedup, bool measured = false);
 
   const shm::NodeMemory& node_;
   const Traffic& traffic_;
   const std::string group_;
+  std::unordered_map<std::uint32_t, Report> remembered_;
   std::array<ChannelState, shm::kSlotChannels> channels_;
   std::uint64_t chosen_ = 0, ended_ = 0;  // of all channels
   mutable std::mutex mutex_;              // reports_

@@ -18,6 +18,7 @@
 #include "diagnostics/flight_signal.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
+#include "job/choice_cache.hpp"
 #include "job/liveness.hpp"
 #include "job/member.hpp"
 #include "transport/network.hpp"
@@ -108,12 +109,15 @@ class Job {
     std::string key;
     int times = 0;  // how often the same members have met before
     std::vector<Member> members;
+    MeasuredChoices choices;
+    std::string choices_key;                        // of rank 0 of a group that measures
     std::shared_ptr<const shm::NodeMemory> memory;  // of those on this node; null: they share none
   };
-  Meeting meet(const GroupRequest& request, const std::vector<SharedSetting>& settings);
+  Meeting meet(const GroupRequest& request, const Planner& planner);
   std::unique_ptr<Transport> connect(const GroupRequest& request, const Meeting& meeting);
   GroupOptions options_of(const GroupRequest& request, const Meeting& meeting);
   void start_engine(const std::vector<Member>& members, int rank, int size);
+  void remember_choices(const Group& group);
   // Of the process, made at the first call.
   std::shared_ptr<Trace> trace(int rank, int size);
   void write_trace(const char* reason) noexcept;

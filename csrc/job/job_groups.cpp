@@ -1,5 +1,7 @@
 // How a group comes into being: its members meet over the store, then inside the network.
 #include <algorithm>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "bootstrap/host.hpp"
@@ -78,6 +80,17 @@ bool takes_device_addresses(const Network& network) {
   return choice == Env::Choice::Auto ? network.gpu_aware() : choice == Env::Choice::On;
 }
 
+// Of a file that is ignored the process warns once, however many groups would use it.
+MeasuredChoices remembered_choices(const std::string& key) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  const ChoiceCache::File file = ChoiceCache().read(key);
+  const std::lock_guard lock(mutex);
+  if (!file.problem.empty() && warned.insert(file.path).second)
+    log(LogLevel::Warn, "COLL", "remembered choices in ", file.path, " are ignored: ", file.problem);
+  return file.choices;
+}
+
 void check_agreement(const std::string& group, const std::vector<Member>& members) {
   std::vector<std::vector<SharedSetting>> settings;
   for (const Member& member : members) settings.push_back(member.settings);
@@ -96,7 +109,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   const auto planner = std::make_shared<Planner>(Env::get(), request.selection);
   trace(request.job_rank, request.job_size);  // so is a file that cannot be written
   join_generation(request);
-  const Meeting meeting = meet(request, planner->settings());
+  const Meeting meeting = meet(request, *planner);
   start_engine(meeting.members, request.job_rank, request.job_size);
   std::unique_ptr<Transport> transport = connect(request, meeting);
 
@@ -126,7 +139,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
 // Over the store before the network's blocking call. The key is made of the members and of how often they
 // have met: names of groups differ between ranks (use_local_synchronization), and other groups may be made in
 // between.
-Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSetting>& settings) {
+Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;
   const auto deadline = Clock::now() + request.timeout;
@@ -143,7 +156,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
   auto segment = make_segment(here.size(), request.members.size());
   const Accelerator accelerator = request.accelerator ? request.accelerator() : Accelerator{};
   Member own;
-  own.settings = settings;
+  own.settings = planner.settings();
   own.accelerator = accelerator.present;
   own.served = accelerator.served;
   own.gpu_aware = accelerator.present && takes_device_addresses(network_);
@@ -151,6 +164,10 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
   own.cpus = usable_cpus();
   own.job = new_job_name();
   if (segment) own.ticket = segment->ticket();
+  if (request.rank == 0 && segment && planner.adapts() && here.size() == request.members.size()) {
+    meeting.choices_key = choices_key(network_.library(), here.size(), own.settings);
+    own.choices = to_text(remembered_choices(meeting.choices_key));
+  }
   const auto all_there = [&] {
     if (options_.poll) options_.poll();
     if (const std::string lost = liveness_.lost_among(request.members, true); !lost.empty())
@@ -168,6 +185,8 @@ Job::Meeting Job::meet(const GroupRequest& request, const std::vector<SharedSett
     fail(ErrorCode::Remote, what, " cannot be made: ", lost, "; ", e.what());
   }
   check_agreement(request.name, meeting.members);
+  if (const std::string& choices = meeting.members[0].choices; !choices.empty())
+    meeting.choices = parse_choices(choices);
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
@@ -203,6 +222,8 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
   group.is_default = request.is_default;
   group.uid = meeting.key;
   group.members = request.members;
+  group.choices = meeting.choices;
+  group.choices_key = meeting.choices_key;
   group.on_failed = [this](const GroupState& failed, const std::string& reason) {
     liveness_.failed(failed, reason);
   };

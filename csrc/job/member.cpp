@@ -31,7 +31,7 @@ std::vector<SharedSetting> unpacked_settings(const std::string& text) {
 
 std::string packed(const Member& m) {
   return pack({packed(m.settings), digit(m.accelerator), digit(m.served), digit(m.gpu_aware), m.host, m.cpus,
-               m.job, m.ticket});
+               m.job, m.ticket, m.choices});
 }
 
 Member unpacked_member(const std::string& blob) {
@@ -45,6 +45,7 @@ Member unpacked_member(const std::string& blob) {
   member.cpus = record.text("cpus");
   member.job = record.text("job");
   member.ticket = record.text("ticket");
+  member.choices = record.text("choices");
   record.end();
   return member;
 }

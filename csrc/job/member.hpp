@@ -17,6 +17,8 @@ struct Member {
   std::string cpus;        // usable_cpus()
   std::string job;         // the name of the job, if this member's counts
   std::string ticket;      // of its shm::Segment; empty: it has none
+  // Of rank 0: what is remembered, as to_text(MeasuredChoices); empty: nothing is measured.
+  std::string choices;
 };
 
 // As a blob of the rendezvous, and back: throws Error(Remote) on what is none.

@@ -14,6 +14,7 @@
 #include "common/env.hpp"
 #include "device/host/isa.hpp"
 #include "device/load.hpp"
+#include "job/choice_cache.hpp"
 #include "torch/backend.hpp"
 #include "torch/device_streams.hpp"
 #include "torch/errors.hpp"
@@ -178,9 +179,9 @@ Reports<"SelectionRange"> selection_of(int size, const std::string& nodes) {
   return rows;
 }
 
-Reports<"MeasuredChoice"> choices_of(const MpiBackend& backend) {
+Reports<"MeasuredChoice"> as_reports(const MeasuredChoices& choices) {
   Reports<"MeasuredChoice"> rows;
-  for (const RivalChoices::Report& choice : backend.rival_report()) {
+  for (const RivalChoices::Report& choice : choices) {
     Report<"MeasuredChoice"> row("collective"_a = std::string(name(choice.collective)),
                                  "from_bytes"_a = choice.from_bytes, "to_bytes"_a = choice.to_bytes,
                                  "group_memory"_a = choice.mapped, "algorithm"_a = rival_name(choice.rival),
@@ -189,6 +190,15 @@ Reports<"MeasuredChoice"> choices_of(const MpiBackend& backend) {
     rows.append(row);
   }
   return rows;
+}
+
+std::pair<std::string, Reports<"ChoiceFile">> remembered_choices() {
+  const ChoiceCache cache;
+  Reports<"ChoiceFile"> files;
+  for (const ChoiceCache::File& file : cache.all())
+    files.append(Report<"ChoiceFile">("path"_a = file.path, "key"_a = file.key, "problem"_a = file.problem,
+                                      "choices"_a = as_reports(file.choices)));
+  return {cache.folder(), files};
 }
 
 // The whole table in force: the text of each row, and where it was written.
@@ -240,9 +250,10 @@ PYBIND11_MODULE(_C, m) {
       .def("algorithm", &algorithm_of, py::arg("collective"), py::arg("count"), py::arg("dtype") = "float32",
            py::arg("op") = "sum",
            "What a collective of `count` elements (of a block, where it has blocks) would run with.")
-      .def("choices", &choices_of,
-           "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
-           "algorithm on the first rank of a node only.")
+      .def(
+          "choices", +[](const MpiBackend& backend) { return as_reports(backend.rival_report()); },
+          "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
+          "algorithm on the first rank of a node only.")
       .def_property_readonly(
           "reach", [](const MpiBackend& b) { return kReaches[static_cast<int>(b.reach())]; },
           "How far its ranks reach into each other's memory: none, segments or all.")
@@ -279,6 +290,8 @@ PYBIND11_MODULE(_C, m) {
         }),
         py::arg("data"), py::arg("root"),
         "Root's bytes on all ranks of the job. After MPI is initialised; blocks.");
+  m.def("remembered_choices", translating(&remembered_choices),
+        "The folder of what groups of earlier jobs have measured, \"\" if there is none, and its files.");
   m.def("kernels", translating(+[] {
           std::vector<std::string> available;
           for (const host::Isa isa : host::available_isas()) available.emplace_back(host::name(isa));

@@ -90,6 +90,8 @@ class Network {
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
   // The library says that it takes addresses of a device's memory.
   virtual bool gpu_aware() const = 0;
+  // Its name and version, as `mpi-gdr info` shows it.
+  virtual std::string library() const = 0;
   // For the log: the library, and how it was started.
   virtual std::vector<std::string> summary() const = 0;
 

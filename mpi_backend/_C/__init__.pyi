@@ -33,6 +33,7 @@ __all__: list[str] = [
     "node_problems",
     "objection_to_launcher",
     "raw_mpi",
+    "remembered_choices",
     "schedule",
     "selection_rows",
     "selection_table",
@@ -139,6 +140,9 @@ def node_problems(ranks: int) -> tuple[str, str, str]:
 
 def objection_to_launcher(size: int) -> str:
     """Why `size` ranks cannot start MPI with their launcher alone, and the cure; "" if they can."""
+
+def remembered_choices() -> tuple[str, list[mpi_backend.reports.ChoiceFile]]:
+    """The folder of what groups of earlier jobs have measured, "" if there is none, and its files."""
 
 def selection_rows() -> list[tuple[str, str]]:
     """The table in force: (row as text, origin), in order."""

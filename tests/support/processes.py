@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
+import itertools
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,16 +51,29 @@ class Result(NamedTuple):
         return self.output
 
 
+_environments = itertools.count()
+
+
+@functools.cache
+def _caches() -> Path:
+    """A folder of this process, with one in it for each environment that a program makes use of."""
+    folder = tempfile.mkdtemp(prefix="mpi-gdr-caches-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 def clean_environment(**extra: str) -> dict[str, str]:
     """The environment of a login shell, one thread per rank, plus `extra`.
 
     Each connection of a TCPStore looks up its address backwards. RES_OPTIONS: where no name server answers,
-    that takes one second instead of five.
+    that takes one second instead of five. XDG_CACHE_HOME: no job begins with what an
+    earlier one has measured.
     """
     # One by one: pytest changes the environment between tests, while threads of a fixture start jobs.
     ours = [k for k in list(os.environ) if not k.startswith(_FOREIGN) and k not in _FOREIGN_NAMES]
     env = {k: value for k in ours if (value := os.environ.get(k)) is not None}
     env["RES_OPTIONS"] = "timeout:1 attempts:1"
+    env["XDG_CACHE_HOME"] = str(_caches() / str(next(_environments)))
     return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
 
 

@@ -192,6 +192,30 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   CHECK_THROWS(world.ranks[0].engine->wait(*patient), Error, "the group failed earlier: timed out");
 }
 
+// As a call that may run one of two schedules: all ranks have begun it, and none is missing.
+TEST(an_operation_behind_one_that_has_not_begun_everywhere_says_so) {
+  class Behind : public Execution {
+   public:
+    bool advance() override { return false; }
+    std::vector<int> pending_peers() const override { return {}; }
+    bool awaits_turn() const override { return true; }
+    void abandon() noexcept override {}
+  };
+  World world(1);
+  OperationInfo info;
+  info.name = "all_reduce";
+  info.sequences = 1;
+  info.issued = Clock::now();
+  info.deadline = info.issued + 100ms;
+  std::vector<Operation::Part> parts;
+  parts.push_back({std::make_unique<Behind>()});
+  const auto op =
+      std::make_shared<Operation>(world.ranks[0].group, std::move(info), std::move(parts), nullptr, true);
+  world.ranks[0].engine->submit(op);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error,
+               "an earlier operation of the group has not begun on all");
+}
+
 TEST(waiting_for_all_obeys_each_deadline) {
   World world(2, {.group = {"test", 60s, 32}});
   IssueOptions hurried;

@@ -167,7 +167,8 @@ TEST(members) {
                  "n1|b|7",
                  "0,1",
                  "j",
-                 "t"};
+                 "t",
+                 "end 0\n"};
   refused(packed(m), [](const std::string& text) { packed(unpacked_member(text)); });
   for (std::size_t length = 0; length < packed(m).size(); ++length)
     CHECK_THROWS(unpacked_member(packed(m).substr(0, length)), Error, "a member's record of a group");

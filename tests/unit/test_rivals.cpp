@@ -1,5 +1,6 @@
 // What runs where two schedules have the same result: the policy with times that are made up, and ranks that
 // share memory, where one schedule sleeps.
+#include "execution/host/host_execution.hpp"
 #include "shared_calls.hpp"
 
 using namespace engine_tests;
@@ -11,6 +12,7 @@ constexpr int kZeroCopy = 0, kStaged = 1;
 // One class of calls: what they run, with decisions in force kSlots calls later, as RivalChoices has them.
 struct Policy {
   explicit Policy(int first) : trials(first), rival(first) {}
+  Policy(int remembered, double speedup) : trials(remembered, speedup), rival(remembered), trial(0) {}
   // `time` of a rival's next call. What the call ran.
   template <typename Time>
   int call(Time time, bool clean = true) {
@@ -74,6 +76,18 @@ TEST(a_machine_that_changes_is_looked_at_again) {
   CHECK(policy.ran.back() == kStaged && policy.changes() == 2);
 }
 
+TEST(what_is_remembered_runs_without_a_trial_until_the_first_look) {
+  for (const int remembered : {kZeroCopy, kStaged}) {
+    Policy policy(remembered, 1.5);
+    const auto slow = [=](int r) { return r == remembered ? 2000u : 1000u; };
+    for (std::uint64_t i = 0; i < RivalTrials::kFirstLook; ++i) policy.call(slow);
+    CHECK(std::ranges::count(policy.ran, remembered) == std::ssize(policy.ran));
+    CHECK(policy.trials.speedup() == 1.5 && policy.changes() == 0);
+    for (int i = 0; i < 50; ++i) policy.call(slow);
+    CHECK(policy.ran.back() == 1 - remembered && policy.changes() == 1);
+  }
+}
+
 // Decisions reach all ranks at the same call, with several calls in flight, other classes, calls without
 // rivals, and eight threads of calls on other groups meanwhile.
 TEST(all_ranks_switch_at_the_same_call) {
@@ -82,9 +96,7 @@ TEST(all_ranks_switch_at_the_same_call) {
     const auto size = static_cast<std::size_t>(p);
     std::vector<std::shared_ptr<Recorder>> recorders(size);
     for (auto& recorder : recorders) recorder = std::make_shared<Recorder>(20ms);  // "staged" sleeps
-    World world(p, {.env = env_of({{"MPI_GDR_ADAPT", "on"}}),
-                    .observers = {recorders.begin(), recorders.end()},
-                    .node = true});
+    World world(p, {.observers = {recorders.begin(), recorders.end()}, .node = true});
     std::vector<std::vector<std::shared_ptr<Group>>> others(kOthers);
     for (auto& groups : others) {
       const auto nodes = make_node(p);
@@ -140,15 +152,78 @@ TEST(all_ranks_switch_at_the_same_call) {
   }
 }
 
+TEST(all_ranks_begin_with_what_is_remembered) {
+  constexpr std::size_t kCount = 40000;  // 160000 bytes
+  for (const int remembered : {kZeroCopy, kStaged}) {
+    std::vector<std::shared_ptr<Recorder>> recorders = {std::make_shared<Recorder>(),
+                                                        std::make_shared<Recorder>()};
+    // Another size and the other kind of memory, which say the opposite.
+    GroupOptions group{"test", 30s, 32};
+    group.choices = {{Collective::AllReduce, 1 << 17, 1 << 18, false, remembered, 1.5},
+                     {Collective::AllReduce, 1 << 17, 1 << 18, true, 1 - remembered, 1.5},
+                     {Collective::AllReduce, 1 << 18, 1 << 19, false, 1 - remembered, 1.5}};
+    World world(2, {.group = group, .observers = {recorders.begin(), recorders.end()}, .node = true});
+    world.run([&](int r) {
+      for (int i = 0; i < 60; ++i) {
+        std::vector<float> data(kCount, 1.0f);
+        auto op = start(world, r, data, foreground());
+        world.ranks[r].engine->wait(*op);
+        CHECK(op->algorithm() == rival_name(remembered));
+        CHECK(op->describe().find(std::string("algorithm=") + rival_name(remembered)) != std::string::npos);
+      }
+      const auto report = world.ranks[r].group->rival_report();
+      CHECK(report.size() == 1 && report[0].rival == remembered && !report[0].measured);
+      CHECK(report[0].speedup == (r == 0 ? 1.5 : 0));
+    });
+    for (const auto& recorder : recorders)
+      CHECK(recorder->ran == std::vector<std::string>(60, rival_name(remembered)));
+    world.close();
+  }
+}
+
+// Of two calls whose turns are mixed up, as never in a group.
+TEST(a_call_that_waits_for_an_earlier_one_says_so) {
+  World world(2);
+  const auto nodes = make_node(2);
+  const Traffic traffic;
+  Planner planner(env_of({}));
+  std::vector<std::unique_ptr<RivalChoices>> choices;
+  std::vector<std::vector<float>> data(2, std::vector<float>(40000));
+  auto transports = make_loopback(2);
+  ScratchPool pool;
+  std::vector<std::unique_ptr<HostExecution>> executions;
+  for (int r = 0; r < 2; ++r) {
+    auto& own = data[static_cast<std::size_t>(r)];
+    choices.push_back(std::make_unique<RivalChoices>(*nodes[r], traffic, "test"));
+    const CollectiveSpec spec = all_reduce(world, r, own).spec;
+    Binding binding;
+    binding.input = binding.output = own.data();
+    binding.dtype = spec.dtype;
+    binding.node = nodes[r].get();
+    binding.rivals = {choices.back().get(), 1, own.size() * 4};
+    binding.call.collective = Collective::AllReduce;
+    executions.push_back(std::make_unique<HostExecution>(
+        planner.plan(spec, false, nodes[r]->reach()).schedule, binding, *transports[r], pool));
+  }
+  for (int i = 0; i < 4; ++i) CHECK(!executions[i % 2]->advance());
+  for (const auto& execution : executions)
+    CHECK(execution->pending_peers().empty() && execution->awaits_turn() && !execution->chosen());
+  for (const auto& execution : executions) execution->abandon();
+  world.close();
+}
+
 TEST(what_the_user_names_and_what_is_switched_off_is_not_measured) {
-  for (const auto& [variable, value] :
-       {std::pair("MPI_GDR_ADAPT", "off"), {"MPI_GDR_ALLREDUCE_ALGO", "staged"}}) {
-    World world(2, {.env = env_of({{variable, value}, {"MPI_GDR_ADAPT", "on"}}), .node = true});
+  for (const auto& [variable, value] : {std::pair("MPI_GDR_ADAPT", "off"),
+                                        {"MPI_GDR_ALLREDUCE_ALGO", "staged"},
+                                        {"MPI_GDR_SELECT", "broadcast:binomial"},
+                                        {"MPI_GDR_SELECT", "all_reduce:adaptive"}}) {
+    World world(2, {.env = env_of({{variable, value}}), .node = true});
     world.run([&](int r) {
       for (int i = 0; i < 40; ++i) {
         std::vector<float> data(40000, 1.0f);
         auto op = start(world, r, data, foreground());
         world.ranks[r].engine->wait(*op);
+        CHECK(op->algorithm() == "staged");
       }
       CHECK(world.ranks[r].group->rival_report().empty());
     });

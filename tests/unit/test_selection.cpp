@@ -257,7 +257,7 @@ TEST(order_of_the_sources) {
   const Env env = env_of({{"MPI_GDR_BARRIER_ALGO", "dissemination"},
                           {"MPI_GDR_SELECT", "barrier:native#allreduce:0-4k:rabenseifner"},
                           {"MPI_GDR_TUNING", file.path}});
-  const auto [table, settings] =
+  const auto [table, settings, named] =
       load_selection(env, {"all_reduce:0-64K:recursive_doubling#bcast:binomial", ""});
   using C = Collective;
   CHECK(chosen(table, call(C::Barrier, 4, 0), true) == "dissemination");
@@ -277,6 +277,16 @@ TEST(order_of_the_sources) {
   const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}})).table;
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
   CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");
+}
+
+TEST(a_table_of_the_user_is_not_measured) {
+  const File file("broadcast binomial\n");
+  CHECK(Planner(env_of({})).adapts() && !Planner(env_of({{"MPI_GDR_ADAPT", "off"}})).adapts());
+  CHECK(!Planner(env_of({{"MPI_GDR_TUNING", file.path}})).adapts());
+  CHECK(!Planner(env_of({{"MPI_GDR_SELECT", "broadcast:binomial"}})).adapts());
+  CHECK(!Planner(env_of({}), {"broadcast:binomial", ""}).adapts());
+  // The others still are; the algorithm itself has nothing to choose.
+  CHECK(Planner(env_of({{"MPI_GDR_BROADCAST_ALGO", "binomial"}})).adapts());
 }
 
 TEST(sources_that_are_wrong) {

@@ -139,10 +139,12 @@ TEST(tensors_in_group_memory_and_others_meet) {
   each_shared([&](const Algorithm& a) {
     std::vector<std::shared_ptr<Recorder>> recorders(kRanks);
     for (auto& recorder : recorders) recorder = std::make_shared<Recorder>();
-    World world(kRanks, {.env = env_of({{Env::algorithm_variable(a.collective), a.name}}),
-                         .observers = {recorders.begin(), recorders.end()},
-                         .node = true,
-                         .arenas = arenas});
+    // Where the tensors are decides, not what is measured.
+    World world(kRanks,
+                {.env = env_of({{Env::algorithm_variable(a.collective), a.name}, {"MPI_GDR_ADAPT", "off"}}),
+                 .observers = {recorders.begin(), recorders.end()},
+                 .node = true,
+                 .arenas = arenas});
     world.run([&](int r) {
       for (const std::size_t count : {1u, 4099u, 300000u})
         for (int who = 0; who < 8; ++who) {  // the ranks that have theirs there, as bits

@@ -29,6 +29,7 @@ bool HostExecution::advance() {
   if (shared_) {
     if (!shared_->begin()) return false;
     plan_ = &shared_->schedule();
+    if (schedule_->staged) chosen_ = rival_name(plan_ == schedule_.get() ? 0 : 1);
   }
   if (binding_.observer && !observer_)
     observer_ = binding_.observer->observe(*plan_, binding_.dtype, transport_.rank());

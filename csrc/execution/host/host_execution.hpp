@@ -20,6 +20,10 @@ class HostExecution : public Execution {
   bool advance() override;
   std::vector<int> pending_peers() const override;
   bool doorbell(Doorbell& bell) const override;
+  bool awaits_turn() const override {
+    return binding_.rivals.choices &&
+           binding_.rivals.choices->waits(static_cast<int>(binding_.channel), binding_.rivals.number);
+  }
   bool keeps_to_memory() const override {
     return shared_ && !schedule_->messages && !(schedule_->staged && schedule_->staged->messages);
   }

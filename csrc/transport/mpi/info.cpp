@@ -139,6 +139,8 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));
 }
 
+std::string MpiNetwork::library() const { return library_version(); }
+
 std::vector<std::string> MpiNetwork::summary() const {
   const Info i = info();
   std::ostringstream how;

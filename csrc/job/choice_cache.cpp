@@ -1,0 +1,198 @@
+#include "job/choice_cache.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <locale>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "common/error.hpp"
+#include "common/fnv1a.hpp"
+#include "common/record.hpp"
+#include "diagnostics/file_writer.hpp"
+
+namespace mpigdr {
+namespace {
+
+constexpr off_t kMostBytes = 64 * 1024;  // of a file; one with all classes has less
+constexpr int kFormat = 1;
+constexpr const char* kTitle = "mpi-gdr choices ";  // "mpi-gdr choices 1: KEY", then as to_text()
+constexpr const char* kEnding = ".choices";
+
+std::string hex(std::uint64_t value) {
+  std::ostringstream text;
+  text << std::hex << std::setw(16) << std::setfill('0') << value;
+  return text.str();
+}
+
+// As `mpi-gdr info` shows it.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (const std::size_t at = line.find(": "); line.starts_with("model name") && at != line.npos)
+      return line.substr(at + 2);
+  utsname system{};
+  return ::uname(&system) == 0 ? system.machine : "unknown processor";
+}
+
+// Throws unless this user alone can have written it. "": there is none.
+std::string read_own_file(const std::string& path) {
+  // A FIFO without a writer does not block.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == EACCES)) return "";
+  if (fd < 0) fail(ErrorCode::System, errno == ELOOP ? "it is a symbolic link" : std::strerror(errno));
+  const auto close = [](const int* open) { ::close(*open); };
+  const std::unique_ptr<const int, decltype(close)> closed(&fd, close);
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) fail(ErrorCode::System, std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) fail(ErrorCode::System, "it is no regular file");
+  if (status.st_uid != ::geteuid())
+    fail(ErrorCode::System, "it belongs to the user with number ", status.st_uid);
+  if (status.st_mode & (S_IWGRP | S_IWOTH)) fail(ErrorCode::System, "other users can write to it");
+  if (status.st_size > kMostBytes) fail(ErrorCode::System, "it has more than ", kMostBytes, " bytes");
+  std::string text(static_cast<std::size_t>(status.st_size) + 1, '\0');
+  const ssize_t got = ::read(fd, text.data(), text.size());
+  if (got != status.st_size) fail(ErrorCode::System, "it changed while it was read");
+  text.pop_back();
+  if (text.empty()) fail(ErrorCode::System, "it is empty");
+  return text;
+}
+
+// `key`: what it must be for; empty: whatever it says.
+ChoiceCache::File read_file(const std::string& path, const std::string& key) {
+  ChoiceCache::File file{path, key, {}, ""};
+  try {
+    const std::string text = read_own_file(path);
+    if (text.empty()) return file;
+    const std::size_t end = text.find('\n'), colon = text.find(": ");
+    if (!text.starts_with(kTitle) || end == text.npos || colon > end)
+      fail(ErrorCode::System, "it does not begin with '", kTitle, kFormat, ": '");
+    const std::string format = text.substr(std::strlen(kTitle), colon - std::strlen(kTitle));
+    if (format != std::to_string(kFormat))
+      fail(ErrorCode::System, "it has format ", shown(format), ", expected ", kFormat);
+    const std::string found = text.substr(colon + 2, end - colon - 2);
+    if (!key.empty() && found != key) fail(ErrorCode::System, "it is for ", shown(found));
+    file.key = found;
+    file.choices = parse_choices(text.substr(end + 1));
+  } catch (const Error& error) {
+    file.problem = error.what();
+  }
+  return file;
+}
+
+// Nothing: it is no line of to_text().
+std::optional<RivalChoices::Report> parse_line(const std::string& line) {
+  std::istringstream in(line);
+  in.imbue(std::locale::classic());
+  std::string collective, memory, rival;
+  std::uint64_t from = 0;
+  double speedup = 0;
+  in >> collective >> from >> memory >> rival >> speedup;
+  int c = 0, r = 0;
+  while (c < kCollectiveCount && name(static_cast<Collective>(c)) != collective) ++c;
+  while (r < kRivals && rival_name(r) != rival) ++r;
+  const bool whole = !in.fail() && in.peek() == std::istringstream::traits_type::eof();
+  const bool known = c < kCollectiveCount && r < kRivals && (memory == "group" || memory == "ordinary");
+  if (!whole || !known || (from != 0 && !std::has_single_bit(from)) || !(speedup > 0 && speedup < 1e6))
+    return std::nullopt;
+  return RivalChoices::Report{static_cast<Collective>(c), from, RivalChoices::end_of(from),
+                              memory == "group",          r,    speedup};
+}
+
+using Class = std::tuple<Collective, bool, std::uint64_t>;
+Class class_of(const RivalChoices::Report& r) { return {r.collective, r.mapped, r.from_bytes}; }
+
+}  // namespace
+
+std::string choices_key(const std::string& library, std::size_t ranks,
+                        const std::vector<SharedSetting>& settings) {
+  Fnv1a table;
+  for (const SharedSetting& setting : settings) table.add(setting.value + '\n');
+  std::istringstream words(processor() + " | " + library + " | " + std::to_string(ranks) + " ranks | table " +
+                           hex(table.value()));
+  std::string key;  // one blank between words, as `mpi-gdr info` shows names
+  for (std::string word; words >> word;) key += (key.empty() ? "" : " ") + word;
+  return key;
+}
+
+std::string to_text(const MeasuredChoices& choices) {
+  std::ostringstream out;
+  out.imbue(std::locale::classic());
+  for (const auto& c : choices)
+    out << name(c.collective) << ' ' << c.from_bytes << ' ' << (c.mapped ? "group" : "ordinary") << ' '
+        << rival_name(c.rival) << ' ' << std::setprecision(3) << c.speedup << '\n';
+  out << "end " << choices.size() << '\n';
+  return out.str();
+}
+
+MeasuredChoices parse_choices(const std::string& text) {
+  MeasuredChoices choices;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    if (line == "end " + std::to_string(choices.size()) &&
+        in.peek() == std::istringstream::traits_type::eof())
+      return choices;
+    const auto choice = parse_line(line);
+    if (!choice) fail(ErrorCode::System, "choice ", choices.size() + 1, " is damaged: '", shown(line), "'");
+    choices.push_back(*choice);
+  }
+  fail(ErrorCode::System, "its end is missing");
+}
+
+std::string ChoiceCache::user_folder() {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache && *cache == '/') return std::string(cache) + "/mpi-gdr";
+  const char* const home = std::getenv("HOME");
+  std::error_code error;  // a home that does not exist is not made
+  return home && *home == '/' && std::filesystem::is_directory(home, error)
+             ? std::string(home) + "/.cache/mpi-gdr"
+             : "";
+}
+
+std::string ChoiceCache::path_of(const std::string& key) const {
+  Fnv1a name;
+  name.add(key);
+  return folder_ + '/' + hex(name.value()) + kEnding;
+}
+
+ChoiceCache::File ChoiceCache::read(const std::string& key) const {
+  return folder_.empty() ? File{"", key, {}, ""} : read_file(path_of(key), key);
+}
+
+std::vector<ChoiceCache::File> ChoiceCache::all() const {
+  std::vector<File> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error))
+    if (at->path().extension() == kEnding) files.push_back(read_file(at->path().string(), ""));
+  std::ranges::sort(files, {}, &File::path);
+  return files;
+}
+
+std::string ChoiceCache::save(const std::string& key, const MeasuredChoices& choices) const {
+  if (folder_.empty()) return "there is no home folder";
+  const auto content = [path = path_of(key), key, choices] {
+    std::map<Class, RivalChoices::Report> all;
+    for (const auto& known : read_file(path, key).choices) all[class_of(known)] = known;
+    for (const auto& measured : choices) all[class_of(measured)] = measured;
+    MeasuredChoices merged;
+    for (const auto& [of, choice] : all) merged.push_back(choice);
+    return kTitle + std::to_string(kFormat) + ": " + key + '\n' + to_text(merged);
+  };
+  return FileWriter().write(path_of(key), content, std::chrono::seconds(1), FolderUse::Job).problem;
+}
+
+}  // namespace mpigdr
