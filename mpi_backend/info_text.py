@@ -151,11 +151,14 @@ def algorithm_lines(algorithms: AlgorithmTables) -> list[str]:
 def choices_text(folder: str, files: list[ChoiceFile]) -> str:
     """What is remembered, by file; or why nothing is."""
     if not folder:
-        return "no choices are remembered: there is no home folder, and XDG_CACHE_HOME is not set"
+        return (
+            "no choices are remembered: XDG_CACHE_HOME is no absolute path, and HOME is no folder of this "
+            "user's"
+        )
     if not files:
         return (
             f"no choices are remembered: {folder} has none. A group on one node writes there when it is "
-            "destroyed, if it has measured (MPI_GDR_ADAPT=on and no table of your own)"
+            "destroyed, unless MPI_GDR_ADAPT=off or rows of your own switch measuring off"
         )
     lines = []
     for file in files:

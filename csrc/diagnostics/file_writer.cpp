@@ -10,16 +10,11 @@
 #include <new>
 #include <utility>
 
+#include "common/host_name.hpp"
 #include "common/quiet_thread.hpp"
 
 namespace mpigdr {
 namespace {
-
-// Files of one process are written one after the other.
-std::mutex& writing() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
-}
 
 std::string because(const char* call, const std::string& path) {
   return std::string(call) + " " + path + ": " + std::strerror(errno);
@@ -32,8 +27,8 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
   const TrustedFolder folder(where, use);
   const int at = folder.descriptor();
   // Not like the final name: an analyzer that reads the folder meanwhile must not take it for a log.
-  // With the final name: ranks of two hosts that share the folder may have one process number.
-  const std::string partial = ".partial-" + name + '-' + std::to_string(getpid()) + "~";
+  // With the name of the host: two that share the folder may have one process number.
+  const std::string partial = ".partial-" + name + '-' + host_name() + '-' + std::to_string(getpid()) + "~";
   unlinkat(at, partial.c_str(), 0);  // of an earlier process of this number
   const int fd = openat(at, partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return because("open", where + '/' + partial);
@@ -65,12 +60,12 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
   try {
     // Several groups may fail at once, one after the other on the thread that carries all of them: only the
     // first waits for a file system that hangs, else they would look like a thread stuck in MPI.
-    if (late_->load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
+    if (state_->late.load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
     auto shared = std::make_shared<Shared>();
-    quiet_thread("mpigdr-file", [shared, content = std::move(content), late = late_, path, use] {
+    quiet_thread("mpigdr-file", [shared, content = std::move(content), state = state_, path, use] {
       std::string problem;
       try {
-        std::lock_guard one_at_a_time(writing());
+        std::lock_guard one_at_a_time(state->writing);
         problem = replace_file(path, content(), use);
       } catch (const std::bad_alloc&) {
         problem = "no memory";  // so short that it needs none
@@ -78,7 +73,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
         problem = e.what();
       }
       std::lock_guard lock(shared->mutex);
-      late->store(false, std::memory_order_relaxed);
+      state->late.store(false, std::memory_order_relaxed);
       shared->problem = std::move(problem);
       shared->done = true;
       shared->changed.notify_all();
@@ -87,7 +82,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
     if (shared->changed.wait_for(lock, patience, [&] { return shared->done; })) {
       result.problem = shared->problem;
     } else {
-      late_->store(true, std::memory_order_relaxed);
+      state_->late.store(true, std::memory_order_relaxed);
       result.problem = "writing " + result.path + " takes long; it goes on";
     }
   } catch (const std::exception& e) {  // no memory, no thread

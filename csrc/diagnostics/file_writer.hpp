@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "diagnostics/trusted_folder.hpp"
@@ -21,14 +22,17 @@ class FileWriter {
     std::string path;
     std::string problem;  // empty: the file is there
   };
-  // Has replace_file(path, content(), use) run; `content` on the thread that writes, one file of the process
+  // Has replace_file(path, content(), use) run; `content` on the thread that writes, one file of this writer
   // after the other. Waits for the end of it for `patience` at most; `content` may run later than that.
   Result write(const std::string& path, std::function<std::string()> content,
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
  private:
-  // A write has outlasted a caller's patience, and none has ended since. Shared with the threads that write.
-  const std::shared_ptr<std::atomic<bool>> late_ = std::make_shared<std::atomic<bool>>(false);
+  struct State {
+    std::mutex writing;             // held by the thread that writes
+    std::atomic<bool> late{false};  // a write has outlasted a caller's patience, and none has ended since
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the threads that write
 };
 
 // Puts a file with this content, for the owner only, in the place of what is there in one step: readers never

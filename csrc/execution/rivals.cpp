@@ -60,7 +60,11 @@ bool RivalTrials::end_trial() {
   };
   const auto ours = shortest(current_), theirs = shortest(other);
   const bool changes = is_faster(theirs[0], ours[0]) && is_faster(theirs[1], ours[1]);
-  speedup_ = static_cast<double>(theirs[0]) / static_cast<double>(std::max<std::uint64_t>(ours[0], 1));
+  const auto time = [](std::uint64_t nanoseconds) {
+    return static_cast<double>(std::max<std::uint64_t>(nanoseconds, 1));
+  };
+  speedup_ = time(theirs[0]) / time(ours[0]);
+  clean_ = all_clean;
   if (changes) {
     current_ = other;
     speedup_ = 1 / speedup_;
@@ -90,7 +94,7 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   if (!fixed) {
     Class& c = state.classes[of];
     if (c.rival < 0) c = begin(of, first);
-    const bool other = c.trial > 0 && --c.trial % 2 == 0;
+    const bool other = c.trial > 0 && RivalTrials::runs_other(--c.trial);
     choice.rival = other ? 1 - c.rival : c.rival;
     const bool alone = traffic_.started == traffic_.ended + 1 && chosen_ == ended_;
     choice.traffic = alone ? traffic_.started : 0;
@@ -130,6 +134,8 @@ void RivalChoices::collect(int channel, std::uint64_t number) {
   const std::size_t at = (number - shm::kSlots) % (2 * shm::kSlots);
   const Ran ran = state.ran[at];
   if (ran.of >= kClasses) return;
+  RivalTrials& trials = state.trials.at(ran.of);
+  if (!trials.trying()) return;
   std::uint64_t longest = 0;
   bool clean = true;
   for (const int r : node_.members()) {
@@ -137,18 +143,16 @@ void RivalChoices::collect(int channel, std::uint64_t number) {
     longest = std::max(longest, time >> 1);
     clean = clean && (time & 1);
   }
-  state.trials.at(ran.of).add(ran.rival, longest, clean);
+  trials.add(ran.rival, longest, clean);
 }
 
 RivalChoices::Class RivalChoices::begin(std::uint32_t of, int first) {
   const auto known = remembered_.find(of);
-  if (known == remembered_.end()) {
-    note(of, first, 0);
-    return {static_cast<std::int8_t>(first), 2 * RivalTrials::kRounds};
-  }
-  const Report& report = known->second;
-  note(of, report.rival, decides() ? report.speedup : 0);
-  return {static_cast<std::int8_t>(report.rival), 0};
+  const bool anew = known == remembered_.end();
+  const int rival = anew ? first : known->second.rival;
+  // Only the role holder writes reports_. Another channel may have measured the class.
+  if (!reports_.contains(of)) note(of, rival, anew || !decides() ? 0 : known->second.speedup);
+  return {static_cast<std::int8_t>(rival), static_cast<std::uint8_t>(anew ? 2 * RivalTrials::kRounds : 0)};
 }
 
 // The word of a decision: whether there is one, rival, trial, class.
@@ -166,7 +170,7 @@ std::uint64_t RivalChoices::decide(int channel, std::uint32_t of, int first) {
   RivalTrials& trials = at->second;
   const std::uint64_t before = trials.trials();
   const auto decision = trials.next();
-  if (trials.trials() != before) note(of, trials.current(), trials.speedup(), true);
+  if (trials.trials() != before) note(of, trials.current(), trials.speedup(), trials.clean());
   if (!decision) return 0;
   return std::uint64_t{of} << 8 | std::uint64_t{decision->trial} << 2 |
          static_cast<std::uint64_t>(decision->rival) << 1 | 1;

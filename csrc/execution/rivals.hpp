@@ -38,29 +38,36 @@ const char* rival_name(int rival);  // "zero_copy", "staged"
 class RivalTrials {
  public:
   static constexpr int kRounds = 6;                 // calls of each rival in a trial
+  static constexpr int kRun = 3;                    // of them, in a row
   static constexpr std::uint64_t kFirstLook = 500;  // calls to the second trial; the distance doubles
+  static constexpr std::uint64_t kCheck = 50;       // calls until what was remembered is looked at
   static constexpr std::uint64_t kLastLook = 64000;
 
   // The class begins with a trial.
   explicit RivalTrials(int first) : current_(first) {}
   // As after a first trial, of an earlier job: the class begins with what won there.
   RivalTrials(int remembered, double speedup)
-      : current_(remembered), trying_(false), trials_(1), speedup_(speedup) {}
+      : current_(remembered), trying_(false), trials_(1), distance_(kCheck), speedup_(speedup) {}
 
-  // `trial`: calls alternate between both, kRounds times, before they run `rival`.
+  // `trial`: calls run both in turn, kRounds times each, before they run `rival`.
   struct Decision {
     int rival = 0;
     bool trial = false;
   };
+  // Of a trial, in which `left` calls follow this one: not the current rival. Each runs a few times in a row:
+  // what one leaves in the caches, the other would pay for.
+  static bool runs_other(int left) { return left / kRun % 2 == 0; }
   // For every call of the class: what all ranks shall do, if that changes.
   std::optional<Decision> next();
   // `clean`: no rank did anything else meanwhile.
   void add(int rival, std::uint64_t nanoseconds, bool clean);
 
+  bool trying() const { return trying_; }
   int current() const { return current_; }
   std::uint64_t trials() const { return trials_; }  // that are over
   // Of the current one over the other, at the last trial; 0: none.
   double speedup() const { return speedup_; }
+  bool clean() const { return clean_; }  // so was the last trial
 
  private:
   struct Times {
@@ -71,7 +78,7 @@ class RivalTrials {
   bool end_trial();  // whether the current rival has changed
 
   int current_;
-  bool trying_ = true;
+  bool trying_ = true, clean_ = false;
   std::uint64_t trials_ = 0, calls_ = 0, distance_ = kFirstLook;
   double speedup_ = 0;
   std::array<Times, kRivals> times_;
@@ -85,7 +92,7 @@ class RivalChoices {
     bool mapped;  // the tensors of all ranks are in group memory
     int rival;
     double speedup;         // over the other one; 0: not known on this rank
-    bool measured = false;  // by this rank, in this group
+    bool measured = false;  // by this rank, in this group, beside nothing else
   };
   // `node`: of all ranks of the group. Both outlive it. `remembered`: equal on all ranks; these classes begin
   // without a trial.
@@ -129,7 +136,7 @@ class RivalChoices {
   // Equal on all ranks after the same call.
   struct Class {
     std::int8_t rival = -1;  // -1: no call yet
-    std::uint8_t trial = 0;  // calls that still alternate
+    std::uint8_t trial = 0;  // calls that are left of a trial
   };
   struct Ran {
     std::uint32_t of = kClasses;  // kClasses: not measured

@@ -6,22 +6,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iomanip>
 #include <locale>
 #include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <tuple>
 
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"
+#include "common/quiet_thread.hpp"
 #include "common/record.hpp"
 #include "diagnostics/file_writer.hpp"
 
@@ -30,6 +36,7 @@ namespace {
 
 constexpr off_t kMostBytes = 64 * 1024;  // of a file; one with all classes has less
 constexpr int kFormat = 1;
+constexpr double kMostSpeedup = 9e5;                // what to_text() rounds is within it, too
 constexpr const char* kTitle = "mpi-gdr choices ";  // "mpi-gdr choices 1: KEY", then as to_text()
 constexpr const char* kEnding = ".choices";
 
@@ -69,6 +76,8 @@ std::string read_own_file(const std::string& path) {
   if (got != status.st_size) fail(ErrorCode::System, "it changed while it was read");
   text.pop_back();
   if (text.empty()) fail(ErrorCode::System, "it is empty");
+  if (!std::ranges::all_of(text, [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }))
+    fail(ErrorCode::System, "it has bytes that are no text");
   return text;
 }
 
@@ -107,11 +116,23 @@ std::optional<RivalChoices::Report> parse_line(const std::string& line) {
   while (r < kRivals && rival_name(r) != rival) ++r;
   const bool whole = !in.fail() && in.peek() == std::istringstream::traits_type::eof();
   const bool known = c < kCollectiveCount && r < kRivals && (memory == "group" || memory == "ordinary");
-  if (!whole || !known || (from != 0 && !std::has_single_bit(from)) || !(speedup > 0 && speedup < 1e6))
+  if (!whole || !known || (from != 0 && !std::has_single_bit(from)) ||
+      !(speedup > 0 && speedup <= kMostSpeedup))
     return std::nullopt;
   return RivalChoices::Report{static_cast<Collective>(c), from, RivalChoices::end_of(from),
                               memory == "group",          r,    speedup};
 }
+
+// Of this process's user, once it is known: where a home is may take long to find out.
+std::atomic<const ChoiceCache*>& users() {
+  static std::atomic<const ChoiceCache*> cache{nullptr};
+  return cache;
+}
+std::atomic<bool>& hangs() {
+  static std::atomic<bool> late{false};
+  return late;
+}
+constexpr std::chrono::seconds kPatience{1};
 
 using Class = std::tuple<Collective, bool, std::uint64_t>;
 Class class_of(const RivalChoices::Report& r) { return {r.collective, r.mapped, r.from_bytes}; }
@@ -122,7 +143,9 @@ std::string choices_key(const std::string& library, std::size_t ranks,
                         const std::vector<SharedSetting>& settings) {
   Fnv1a table;
   for (const SharedSetting& setting : settings) table.add(setting.value + '\n');
-  std::istringstream words(processor() + " | " + library + " | " + std::to_string(ranks) + " ranks | table " +
+  static const std::string machine =
+      processor() + " | " + std::to_string(std::thread::hardware_concurrency()) + " cores";
+  std::istringstream words(machine + " | " + library + " | " + std::to_string(ranks) + " ranks | table " +
                            hex(table.value()));
   std::string key;  // one blank between words, as `mpi-gdr info` shows names
   for (std::string word; words >> word;) key += (key.empty() ? "" : " ") + word;
@@ -134,7 +157,7 @@ std::string to_text(const MeasuredChoices& choices) {
   out.imbue(std::locale::classic());
   for (const auto& c : choices)
     out << name(c.collective) << ' ' << c.from_bytes << ' ' << (c.mapped ? "group" : "ordinary") << ' '
-        << rival_name(c.rival) << ' ' << std::setprecision(3) << c.speedup << '\n';
+        << rival_name(c.rival) << ' ' << std::setprecision(3) << std::min(c.speedup, kMostSpeedup) << '\n';
   out << "end " << choices.size() << '\n';
   return out.str();
 }
@@ -156,11 +179,12 @@ MeasuredChoices parse_choices(const std::string& text) {
 std::string ChoiceCache::user_folder() {
   const char* const cache = std::getenv("XDG_CACHE_HOME");
   if (cache && *cache == '/') return std::string(cache) + "/mpi-gdr";
+  // A home that does not exist is not made, and another user's (sudo, containers) is left alone.
   const char* const home = std::getenv("HOME");
-  std::error_code error;  // a home that does not exist is not made
-  return home && *home == '/' && std::filesystem::is_directory(home, error)
-             ? std::string(home) + "/.cache/mpi-gdr"
-             : "";
+  struct stat status{};
+  const bool own = home && *home == '/' && ::stat(home, &status) == 0 && S_ISDIR(status.st_mode) &&
+                   status.st_uid == ::geteuid();
+  return own ? std::string(home) + "/.cache/mpi-gdr" : "";
 }
 
 std::string ChoiceCache::path_of(const std::string& key) const {
@@ -192,7 +216,37 @@ std::string ChoiceCache::save(const std::string& key, const MeasuredChoices& cho
     for (const auto& [of, choice] : all) merged.push_back(choice);
     return kTitle + std::to_string(kFormat) + ": " + key + '\n' + to_text(merged);
   };
-  return FileWriter().write(path_of(key), content, std::chrono::seconds(1), FolderUse::Job).problem;
+  static const FileWriter& writer = *new FileWriter;  // its threads may outlive the process's statics
+  return writer.write(path_of(key), content, kPatience, FolderUse::Job).problem;
+}
+
+ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
+  const auto late = [&] { return File{"", key, {}, "the user's cache folder takes longer than a second"}; };
+  if (hangs().load(std::memory_order_relaxed)) return late();
+  const auto read = std::make_shared<std::promise<File>>();
+  std::future<File> file = read->get_future();
+  try {
+    quiet_thread("mpigdr-file", [read, key] {
+      try {
+        static const auto* const made = new ChoiceCache;
+        users().store(made, std::memory_order_release);
+        read->set_value(made->read(key));
+      } catch (...) {
+        read->set_exception(std::current_exception());
+      }
+    }).detach();
+    if (file.wait_for(kPatience) == std::future_status::ready) return file.get();
+  } catch (const std::exception& error) {  // no memory, no thread
+    return {"", key, {}, error.what()};
+  }
+  hangs().store(true, std::memory_order_relaxed);
+  return late();
+}
+
+std::string ChoiceCache::save_users(const std::string& key, const MeasuredChoices& choices) {
+  const ChoiceCache* const cache = users().load(std::memory_order_acquire);
+  if (!cache || hangs().load(std::memory_order_relaxed)) return "the user's cache folder is not at hand";
+  return cache->save(key, choices);
 }
 
 }  // namespace mpigdr

@@ -2,7 +2,7 @@
 // for each processor, MPI library, number of ranks and table. The group's rank 0 reads it; its other ranks
 // get what was read with the member's record. Nothing in a file counts before all of it has been checked.
 //
-// Stateless; thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace mpigdr {
 
 using MeasuredChoices = std::vector<RivalChoices::Report>;
 
-// "AMD EPYC 7B13 | MPICH Version: 4.3.2 | 4 ranks | table 5d0ee0ac35ef5ea7"
+// "AMD EPYC 7B13 | 64 cores | MPICH Version: 4.3.2 | 4 ranks | table 5d0ee0ac35ef5ea7"
 std::string choices_key(const std::string& library, std::size_t ranks,
                         const std::vector<SharedSetting>& settings);
 
@@ -33,7 +33,7 @@ class ChoiceCache {
   };
   // `folder` need not exist; "": none, nothing is remembered.
   explicit ChoiceCache(std::string folder = user_folder()) : folder_(std::move(folder)) {}
-  // $XDG_CACHE_HOME/mpi-gdr or ~/.cache/mpi-gdr; "" without a home.
+  // $XDG_CACHE_HOME/mpi-gdr or ~/.cache/mpi-gdr; "" without a home of this user's.
   static std::string user_folder();
 
   const std::string& folder() const { return folder_; }
@@ -42,6 +42,10 @@ class ChoiceCache {
   // Replaces the file in one step. Classes that only the file has are kept. Returns what went wrong, or "".
   // Waits for a slow file system for a second at most.
   std::string save(const std::string& key, const MeasuredChoices& choices) const;
+  // Both for the folder that the user had at the first of these calls, on threads of their own: a file system
+  // that hangs delays a process for a second or two in all, and then nothing is remembered.
+  static File read_users(const std::string& key);
+  static std::string save_users(const std::string& key, const MeasuredChoices& choices);
 
  private:
   std::string path_of(const std::string& key) const;

@@ -237,18 +237,18 @@ std::shared_ptr<FlightWriter> Job::flight() {
 
 // What the first rank of a group has measured; no other has a key.
 void Job::remember_choices(const Group& group) {
-  if (group.choices_key().empty()) return;
+  if (group.choices_key().empty() || forked_child.load(std::memory_order_relaxed)) return;
   MeasuredChoices measured = group.rival_report();
   std::erase_if(measured, [](const auto& choice) { return !choice.measured || choice.speedup <= 0; });
   if (measured.empty()) return;
-  const std::string problem = ChoiceCache().save(group.choices_key(), measured);
+  const std::string problem = ChoiceCache::save_users(group.choices_key(), measured);
   if (!problem.empty()) log(LogLevel::Info, "COLL", "measured choices are not remembered: ", problem);
 }
 
 void Job::group_closed(const Group& group) {
-  remember_choices(group);
   const bool last = open_groups_.fetch_sub(1, std::memory_order_relaxed) == 1;
   liveness_.closed(group);
+  remember_choices(group);
   if (last) write_trace("the last process group was destroyed");
 }
 

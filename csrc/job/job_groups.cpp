@@ -84,10 +84,11 @@ bool takes_device_addresses(const Network& network) {
 MeasuredChoices remembered_choices(const std::string& key) {
   static std::mutex mutex;
   static std::set<std::string> warned;
-  const ChoiceCache::File file = ChoiceCache().read(key);
+  const ChoiceCache::File file = ChoiceCache::read_users(key);
   const std::lock_guard lock(mutex);
   if (!file.problem.empty() && warned.insert(file.path).second)
-    log(LogLevel::Warn, "COLL", "remembered choices in ", file.path, " are ignored: ", file.problem);
+    log(LogLevel::Warn, "COLL", "remembered choices", file.path.empty() ? "" : " in ", file.path,
+        " are ignored: ", file.problem);
   return file.choices;
 }
 
@@ -185,8 +186,11 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
     fail(ErrorCode::Remote, what, " cannot be made: ", lost, "; ", e.what());
   }
   check_agreement(request.name, meeting.members);
-  if (const std::string& choices = meeting.members[0].choices; !choices.empty())
-    meeting.choices = parse_choices(choices);
+  if (const std::string& choices = meeting.members[0].choices; !choices.empty()) try {
+      meeting.choices = parse_choices(choices);
+    } catch (const Error& error) {  // on all ranks alike
+      log(LogLevel::Warn, "COLL", "remembered choices of group ", request.name, ": ", error.what());
+    }
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);

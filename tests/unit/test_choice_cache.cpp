@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -111,10 +112,29 @@ TEST(a_damaged_file_is_ignored_and_replaced) {
     write(path, good.substr(0, bytes));
     CHECK(!problem(cache).empty());
   }
+  for (const char* bytes : {"\xff", "\x1b[2J", "\r"}) {
+    write(path, good.substr(0, 20) + bytes + good.substr(20));
+    CHECK(has(problem(cache), "bytes that are no text"));
+  }
   write(path, std::string(std::size_t{100} << 10, 'x'));
   CHECK(has(problem(cache), "more than 65536 bytes"));
   CHECK(cache.all().size() == 1 && !cache.all()[0].problem.empty());
   CHECK(cache.save(kKey, some()) == "" && content(path) == good);
+}
+
+// The other ranks parse what the first one has parsed and written again.
+TEST(what_is_accepted_once_is_accepted_again) {
+  for (const char* speedup : {"1", "0.004", "1e-300", "1.2345678", "9e5", "899999.9", "1e5"}) {
+    const std::string text = std::string("all_reduce 1024 group staged ") + speedup + "\nend 1\n";
+    const MeasuredChoices again = parse_choices(to_text(parse_choices(text)));
+    CHECK(again.size() == 1 && again[0].rival == 1);
+  }
+  for (const char* speedup : {"900001", "1e6", "0", "-1", "nan", "inf"})
+    CHECK_THROWS(parse_choices(std::string("all_reduce 1024 group staged ") + speedup + "\nend 1\n"), Error,
+                 "choice 1 is damaged");
+  MeasuredChoices huge = some();
+  huge[0].speedup = 1e300;
+  CHECK(parse_choices(to_text(huge)).size() == huge.size());
 }
 
 TEST(a_file_that_others_may_have_written_is_ignored) {
@@ -156,6 +176,11 @@ TEST(without_a_home_nothing_is_remembered) {
   CHECK(ChoiceCache::user_folder() == folder.path + "/.cache/mpi-gdr");
   setenv("HOME", (folder.path + "/none").c_str(), 1);
   CHECK(ChoiceCache::user_folder() == "");
+  if (geteuid() == 0) {  // only root can play another user
+    setenv("HOME", folder.path.c_str(), 1);
+    CHECK(chown(folder.path.c_str(), 65534, 65534) == 0);
+    CHECK(ChoiceCache::user_folder() == "");
+  }
   unsetenv("HOME");
   const ChoiceCache none;
   CHECK(none.folder() == "" && none.all().empty() && none.read(kKey).choices.empty());
