@@ -91,7 +91,7 @@ class Network {
   // The library says that it takes addresses of a device's memory.
   virtual bool gpu_aware() const = 0;
   // Its name and version, as `mpi-gdr info` shows it.
-  virtual std::string library() const = 0;
+  virtual std::string implementation() const = 0;
   // For the log: the library, and how it was started.
   virtual std::vector<std::string> summary() const = 0;
 

@@ -74,7 +74,7 @@ class LoopbackNetwork final : public Network {
   }
   void on_abort(std::function<void(const std::string&)> announce) override {}
   bool gpu_aware() const override { return false; }
-  std::string library() const override { return "threads of one process"; }
+  std::string implementation() const override { return "threads of one process"; }
   std::vector<std::string> summary() const override { return {"threads of one process"}; }
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& o) override {
     return groups_->take(o.ranks, o.tag, membership()->rank);

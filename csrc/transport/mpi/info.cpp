@@ -139,7 +139,7 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));
 }
 
-std::string MpiNetwork::library() const { return library_version(); }
+std::string MpiNetwork::implementation() const { return library_version(); }
 
 std::vector<std::string> MpiNetwork::summary() const {
   const Info i = info();

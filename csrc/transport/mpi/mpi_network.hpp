@@ -30,7 +30,7 @@ class MpiNetwork final : public Library {
   std::shared_ptr<const Membership> membership() const override;
   void on_abort(std::function<void(const std::string&)> announce) override;
   bool gpu_aware() const override;
-  std::string library() const override;
+  std::string implementation() const override;
   std::vector<std::string> summary() const override;
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) override;
   Info info() const override;
