@@ -58,9 +58,7 @@ std::vector<SelectionRow> rows_of_file(const std::string& path) {
 std::string digest(const std::vector<SelectionRow>& rows) {
   Fnv1a hash;
   for (const SelectionRow& row : rows) hash.add(to_text(row) + '\n');
-  std::ostringstream hex;
-  hex << std::hex << hash.value();
-  return hex.str();
+  return hash.hex();
 }
 
 const std::string& default_digest() {

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <sstream>
+#include <string>
 #include <string_view>
 
 namespace mpigdr {
@@ -16,6 +18,11 @@ class Fnv1a {
   }
   void add(std::string_view text) { add(text.data(), text.size()); }
   std::uint64_t value() const { return value_; }
+  std::string hex() const {
+    std::ostringstream text;
+    text << std::hex << value_;
+    return text.str();
+  }
 
  private:
   std::uint64_t value_ = 14695981039346656037u;

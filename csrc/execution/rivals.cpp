@@ -93,7 +93,7 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   Choice choice{first};
   if (!fixed) {
     Class& c = state.classes[of];
-    if (c.rival < 0) c = begin(of, first);
+    if (c.rival < 0) c = begin(state, of, first);
     const bool other = c.trial > 0 && RivalTrials::runs_other(--c.trial);
     choice.rival = other ? 1 - c.rival : c.rival;
     const bool alone = traffic_.started == traffic_.ended + 1 && chosen_ == ended_;
@@ -103,7 +103,7 @@ RivalChoices::Choice RivalChoices::choose(int channel, const Call& call, Collect
   if (decides()) {
     const std::size_t at = call.number % (2 * shm::kSlots);
     state.ran[at] = {of, choice.rival};
-    words(node_.rank(), channel).decisions[at] = fixed ? 0 : decide(channel, of, first);
+    words(node_.rank(), channel).decisions[at] = fixed ? 0 : decide(channel, of);
   }
   if (!fixed) choice.started = now();
   return choice;
@@ -146,28 +146,20 @@ void RivalChoices::collect(int channel, std::uint64_t number) {
   trials.add(ran.rival, longest, clean);
 }
 
-RivalChoices::Class RivalChoices::begin(std::uint32_t of, int first) {
+RivalChoices::Class RivalChoices::begin(ChannelState& state, std::uint32_t of, int first) {
   const auto known = remembered_.find(of);
   const bool anew = known == remembered_.end();
   const int rival = anew ? first : known->second.rival;
+  if (decides())
+    state.trials.try_emplace(of, anew ? RivalTrials(first) : RivalTrials(rival, known->second.speedup));
   // Only the role holder writes reports_. Another channel may have measured the class.
   if (!reports_.contains(of)) note(of, rival, anew || !decides() ? 0 : known->second.speedup);
   return {static_cast<std::int8_t>(rival), static_cast<std::uint8_t>(anew ? 2 * RivalTrials::kRounds : 0)};
 }
 
 // The word of a decision: whether there is one, rival, trial, class.
-std::uint64_t RivalChoices::decide(int channel, std::uint32_t of, int first) {
-  auto& classes = channel_of(channel).trials;
-  auto at = classes.find(of);
-  if (at == classes.end()) {
-    const auto known = remembered_.find(of);
-    at =
-        classes
-            .emplace(of, known == remembered_.end() ? RivalTrials(first)
-                                                    : RivalTrials(known->second.rival, known->second.speedup))
-            .first;
-  }
-  RivalTrials& trials = at->second;
+std::uint64_t RivalChoices::decide(int channel, std::uint32_t of) {
+  RivalTrials& trials = channel_of(channel).trials.at(of);
   const std::uint64_t before = trials.trials();
   const auto decision = trials.next();
   if (trials.trials() != before) note(of, trials.current(), trials.speedup(), trials.clean());

@@ -155,8 +155,8 @@ class RivalChoices {
   bool decides() const { return node_.members().front() == node_.rank(); }
   void apply(int channel, std::uint64_t number);
   void collect(int channel, std::uint64_t number);
-  Class begin(std::uint32_t of, int first);
-  std::uint64_t decide(int channel, std::uint32_t of, int first);
+  Class begin(ChannelState& state, std::uint32_t of, int first);
+  std::uint64_t decide(int channel, std::uint32_t of);
   void note(std::uint32_t of, int rival, double speedup, bool measured = false);
 
   const shm::NodeMemory& node_;

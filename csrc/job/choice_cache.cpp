@@ -40,12 +40,6 @@ constexpr double kMostSpeedup = 9e5;                // what to_text() rounds is 
 constexpr const char* kTitle = "mpi-gdr choices ";  // "mpi-gdr choices 1: KEY", then as to_text()
 constexpr const char* kEnding = ".choices";
 
-std::string hex(std::uint64_t value) {
-  std::ostringstream text;
-  text << std::hex << std::setw(16) << std::setfill('0') << value;
-  return text.str();
-}
-
 // As `mpi-gdr info` shows it.
 std::string processor() {
   std::ifstream file("/proc/cpuinfo");
@@ -146,7 +140,7 @@ std::string choices_key(const std::string& library, std::size_t ranks,
   static const std::string machine =
       processor() + " | " + std::to_string(std::thread::hardware_concurrency()) + " cores";
   std::istringstream words(machine + " | " + library + " | " + std::to_string(ranks) + " ranks | table " +
-                           hex(table.value()));
+                           table.hex());
   std::string key;  // one blank between words, as `mpi-gdr info` shows names
   for (std::string word; words >> word;) key += (key.empty() ? "" : " ") + word;
   return key;
@@ -190,7 +184,7 @@ std::string ChoiceCache::user_folder() {
 std::string ChoiceCache::path_of(const std::string& key) const {
   Fnv1a name;
   name.add(key);
-  return folder_ + '/' + hex(name.value()) + kEnding;
+  return folder_ + '/' + name.hex() + kEnding;
 }
 
 ChoiceCache::File ChoiceCache::read(const std::string& key) const {

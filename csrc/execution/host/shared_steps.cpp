@@ -97,6 +97,7 @@ bool SharedSteps::is_open() const {
   const auto open = [&](const void* memory) { return !memory || node_.owns(memory); };
   switch (binding_.call.collective) {
     case Collective::AllReduce:
+    case Collective::AllToAll:
       return open(binding_.input) && open(binding_.output);
     case Collective::Broadcast:
     case Collective::AllGather:
@@ -107,8 +108,6 @@ bool SharedSteps::is_open() const {
       return open(root ? binding_.output : binding_.input);
     case Collective::Scatter:
       return open(root ? binding_.input : binding_.output);
-    case Collective::AllToAll:
-      return open(binding_.input) && open(binding_.output);
     default:
       return open(binding_.input);
   }
@@ -119,10 +118,10 @@ bool SharedSteps::is_open() const {
 bool SharedSteps::chooses_by_reach() const { return binding_.call.collective == Collective::AllToAll; }
 
 std::uint64_t SharedSteps::reach_bits() const {
-  if (!schedule_->staged ? chooses_by_reach() : is_open()) return shm::kMappedBit | shm::kCopiedBit;
+  if (!schedule_->staged) return chooses_by_reach() ? shm::kMappedBit | shm::kCopiedBit : 0;
+  if (is_open()) return shm::kMappedBit | shm::kCopiedBit;
   // A system call, which only a choice pays for.
-  const bool copied = schedule_->staged && (binding_.rivals.choices || chooses_by_reach()) &&
-                      node_.reach() == Reach::All &&
+  const bool copied = (binding_.rivals.choices || chooses_by_reach()) && node_.reach() == Reach::All &&
                       shm::NodeMemory::is_copied(binding_.input, binding_.output);
   return copied ? shm::kCopiedBit : 0;
 }
