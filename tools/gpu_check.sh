@@ -145,6 +145,10 @@ if python3 -c "import cupy" 2> /dev/null; then
 else
   skipped "collectives against CuPy, 2 ranks" "no CuPy here"
 fi
+if [ "$device" != cpu ]; then
+  step "ranks that fail others, 2 ranks" 120 bash -c \
+    'cd "$root/tests" && MPI_GDR_TEST_DEVICE=$device exec python3 -m pytest -q --no-header -p no:cacheprovider launch/test_device_losses.py'
+fi
 step "suite, 1 rank" 60 bash -c "spmd 1"
 step "suite, 8 ranks" 150 bash -c "spmd 8"
 

@@ -43,6 +43,8 @@ build_package() {
     && ln -s "$root/examples" "$work/lib/examples"
 }
 
+# With the MPI of the wheels, where there are some: what the dynamic loader finds would come before it.
 use_package() {
   export PYTHONPATH=$work/lib${libraries:+:$libraries}${PYTHONPATH:+:$PYTHONPATH} PATH=${bin:+$bin:}$PATH
+  [ -z "$wheels" ] || export MPI_GDR_MPI_LIBRARY=$work/prefix/lib/libmpi.so.12
 }

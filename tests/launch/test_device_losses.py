@@ -1,5 +1,7 @@
-"""Ranks that fail others whose streams wait for them: each hears of it and ends, or goes on, in time."""
+"""Ranks that fail others whose streams wait for them: each hears of it and ends, or goes on, in time. On GPUs
+made of software (tests/simgpu), or with MPI_GDR_TEST_DEVICE=cuda on a GPU that the ranks share."""
 
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,7 +9,8 @@ from pathlib import Path
 import pytest
 from support import processes, shared_memory, simgpu_build
 
-MISSING = simgpu_build.missing()
+DEVICE = os.environ.get("MPI_GDR_TEST_DEVICE", "simgpu")
+MISSING = simgpu_build.missing() if DEVICE == "simgpu" else ""
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
 PROGRAM = Path(__file__).parent / "programs" / "device_losses.py"
@@ -45,10 +48,11 @@ CASES = {
 @pytest.fixture(scope="module")
 def jobs():
     """All of them, several at a time: they wait for most of it."""
-    simgpu_build.compiled()  # not in the time of the first ranks
+    if DEVICE == "simgpu":
+        simgpu_build.compiled()  # not in the time of the first ranks
     with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
         yield {
-            case: pool.submit(processes.run_apart, 2, PROGRAM, case, timeout=60, **environment)
+            case: pool.submit(processes.run_apart, 2, PROGRAM, case, timeout=60, SPMD_DEVICE=DEVICE, **environment)
             for case, (_, _, environment) in CASES.items()
         }
 

@@ -1,4 +1,4 @@
-"""One rank of a job on the simulated accelerator in which the last rank fails the others. Run apart.
+"""One rank of a job, on the device SPMD_DEVICE, in which the last rank fails the others. Run apart.
 
 Argument: what the last rank does and how the others wait. They end by the backend, by its error, or well.
 """
@@ -13,22 +13,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import simgpu
 import torch
 import torch.distributed as dist
+from support import gpu
+from support.gpu import DEVICE
 
-simgpu.serve()
 CASE = sys.argv[1]
 SECONDS = 4
 
 
 def init(**more):
     seconds = datetime.timedelta(seconds=60)
-    dist.init_process_group("cpu:mpi-gdr,simgpu:mpi-gdr", timeout=seconds, **more)
+    dist.init_process_group(gpu.BACKEND, timeout=seconds, **more)
 
 
 def ones(count=20_000):
-    return torch.ones(count, device="simgpu")
+    return torch.ones(count, device=DEVICE)
 
 
 def total(**more):
@@ -83,15 +83,15 @@ if CASE == "absent, then another call":  # with MPI_GDR_ASYNC_ERROR=raise
         stay_away()
     tensor, work = total()
     work.wait()
-    simgpu.synchronize()  # the device is not left waiting
+    gpu.synchronize()  # the device is not left waiting
     try:
         while True:
             total()[1].wait()
             time.sleep(0.05)
     except dist.DistBackendError as error:
         print("told:", error, flush=True)
-    simgpu.synchronize()
-    simgpu.malloc_free()
+    gpu.synchronize()
+    gpu.allocate_and_free()
     os._exit(7)
 
 if CASE in ("absent, the host waits", "absent, a timeout"):  # the former by MPI_GDR_BLOCKING_WAIT
@@ -102,7 +102,7 @@ if CASE in ("absent, the host waits", "absent, a timeout"):  # the former by MPI
         work.wait(timeout=datetime.timedelta(seconds=2)) if "timeout" in CASE else work.wait()
     except dist.DistBackendError as error:
         print("told:", error, flush=True)
-        simgpu.synchronize()
+        gpu.synchronize()
         os._exit(7)
     stay()
 
@@ -113,7 +113,7 @@ if CASE == "absent, then destroyed":
     work.wait()
     dist.destroy_process_group()
     print("destroyed", flush=True)
-    simgpu.synchronize()
+    gpu.synchronize()
     stay()  # the end comes from another thread, maybe only now
 
 if CASE == "killed":
@@ -126,7 +126,7 @@ if CASE == "killed":
 
 if CASE == "killed, behind a slow kernel":
     while True:
-        simgpu.sleep(300)
+        gpu.sleep(300)
         for _ in range(5):
             tensor, work = total()
             work.wait()
@@ -136,18 +136,18 @@ if CASE == "killed, behind a slow kernel":
         time.sleep(0.1)
 
 if CASE.startswith("killed, replaying"):
-    graph, tensor = simgpu.Graph(), ones()
-    with simgpu.graph(graph):
+    graph, tensor = gpu.new_graph(), ones()
+    with gpu.captured(graph):
         dist.all_reduce(tensor)
-    simgpu.synchronize()
+    gpu.synchronize()
     dist.barrier()
     for replay in range(1000):
         graph.replay()
         if is_last and replay == 20:
-            simgpu.synchronize()
+            gpu.synchronize()
             os.kill(os.getpid(), signal.SIGKILL)
     try:
-        simgpu.synchronize()
+        gpu.synchronize()
         dist.all_reduce(ones())
         print("no error", flush=True)
     except dist.DistBackendError as error:
@@ -157,18 +157,18 @@ if CASE.startswith("killed, replaying"):
 if CASE == "aborted":
     group = dist.new_group()
     dist.all_reduce(ones(), group=group)  # the first one of a group waits for all
-    simgpu.synchronize()
+    gpu.synchronize()
     dist.barrier(group=group)  # it has ended on all ranks: what follows cannot fail it
     if not is_last:
         tensor = ones()
         work = dist.all_reduce(tensor, group=group, async_op=True)
         work.wait()
         dist.irecv(ones(), size - 1, group=group)
-        group._get_backend(torch.device("simgpu")).abort()
+        group._get_backend(DEVICE).abort()
     dist.barrier()  # the others have given up before the last one: its loss could end them first (status 123)
     if is_last:
-        group._get_backend(torch.device("simgpu")).abort()
-    simgpu.synchronize()
+        group._get_backend(DEVICE).abort()
+    gpu.synchronize()
     try:
         dist.all_reduce(ones(), group=group)
         print("no error", flush=True)
@@ -183,14 +183,14 @@ if CASE == "aborted":
 
 if CASE == "again":
     for i in range(3):
-        simgpu.sleep(50)
+        gpu.sleep(50)
         tensor, work = total()
         if i != 1:
             work.wait()
         strided = ones()[::2]
         dist.all_reduce(strided, async_op=True)
         dist.destroy_process_group()
-        simgpu.synchronize()
+        gpu.synchronize()
         assert tensor.sum().item() == 20_000 * size, tensor
         assert strided.sum().item() == 10_000 * size
         # Of no port that nobody has reserved: another program may listen there.
