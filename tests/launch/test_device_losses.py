@@ -52,7 +52,9 @@ def jobs():
         simgpu_build.compiled()  # not in the time of the first ranks
     with shared_memory.nothing_left(), ThreadPoolExecutor(4) as pool:
         yield {
-            case: pool.submit(processes.run_apart, 2, PROGRAM, case, timeout=60, SPMD_DEVICE=DEVICE, **environment)
+            case: pool.submit(
+                processes.run_apart, 2, PROGRAM, case, timeout=60, SPMD_DEVICE=DEVICE, **environment
+            )
             for case, (_, _, environment) in CASES.items()
         }
 
