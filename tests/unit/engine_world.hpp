@@ -11,10 +11,10 @@
 
 #include "common/error.hpp"
 #include "diagnostics/trace.hpp"
+#include "doubles/loopback.hpp"
 #include "engine/engine.hpp"
 #include "engine/group.hpp"
 #include "test.hpp"
-#include "transport/loopback/loopback.hpp"
 #include "transport/shm/node_transport.hpp"
 
 using namespace mpigdr;

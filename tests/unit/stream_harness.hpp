@@ -16,10 +16,10 @@
 
 #include "collectives/collectives.hpp"
 #include "device/sim/sim_device.hpp"
+#include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "schedule/through_host.hpp"
 #include "transport/ipc/device_arena.hpp"
-#include "transport/loopback/loopback.hpp"
 
 namespace stream_test {
 

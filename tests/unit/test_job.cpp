@@ -5,10 +5,10 @@
 #include <numeric>
 
 #include "common/error.hpp"
+#include "doubles/loopback.hpp"
 #include "job/job.hpp"
 #include "memory_store.hpp"
 #include "test.hpp"
-#include "transport/loopback/loopback.hpp"
 
 using namespace mpigdr;
 using namespace std::chrono_literals;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "doubles/loopback.hpp"
 #include "test.hpp"
-#include "transport/loopback/loopback.hpp"
 
 using namespace mpigdr;
 

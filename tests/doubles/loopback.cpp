@@ -1,4 +1,4 @@
-#include "transport/loopback/loopback.hpp"
+#include "doubles/loopback.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,7 @@
 
 #include "bootstrap/rendezvous.hpp"
 #include "common/error.hpp"
-#include "transport/loopback/loopback.hpp"
+#include "doubles/loopback.hpp"
 
 namespace mpigdr {
 namespace {
