@@ -18,7 +18,7 @@
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
-#   make stubs      mpi_backend/_C/*.pyi from the extension, whose types they tell
+#   make stubs      mpi_backend/_C.pyi and _tools/*.pyi from the extensions, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
 # docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.
 PYTHON ?= python3
@@ -188,7 +188,7 @@ stubs: $(VENV)/.package
 	$(BIN)/python tools/stubs.py
 
 clean:
-	rm -rf build dist *.egg-info mpi_backend/_C.*.so mpi_backend/libmpi_gdr_*.so mpi_backend/_build_info.json $(VENV)/.package
+	rm -rf build dist *.egg-info mpi_backend/_*.so mpi_backend/libmpi_gdr_*.so mpi_backend/_build_info.json $(VENV)/.package
 
 distclean: clean
 	rm -rf $(VENV)

@@ -1,5 +1,6 @@
 """Builds the extension `mpi_backend._C` with CMake, once a minor version of torch; beside it a library for
-each ABI of MPI whose mpi.h is found, and the library for CUDA devices where there is a toolkit.
+each ABI of MPI whose mpi.h is found, the library for CUDA devices where there is a toolkit, and the extension
+`mpi_backend._tools` of commands and tests.
 
 The torch that is installed, or those in MPI_GDR_TORCH_HEADERS: folders torch/include, separated as in PATH.
 
@@ -213,8 +214,10 @@ class CMakeBuild(build_ext):
         configure += ["-UMPI_GDR_HEADERS_*", "-UMPI_GDR_*NVCC"]  # the environment may have changed
         run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
-        parts = ["core", *headers, *(["cuda"] if cached(folder, "MPI_GDR_NVCC") else [])]
+        parts = ["core", *headers, *(f"raw_{abi}" for abi in headers)]
+        parts += ["cuda"] if cached(folder, "MPI_GDR_NVCC") else []
         libraries = {f"mpi_gdr_{part}": f"libmpi_gdr_{part}.so" for part in parts}
+        libraries["_tools"] = f"_tools{SUFFIX}"
         # mpi_backend/build_info.py looks for the names of the extensions.
         libraries |= {f"_C{torch}": f"_C.torch{torch}{SUFFIX}" for torch in torches}
         run([cmake, "--build", str(folder), "--parallel", jobs, "--target", *libraries], folder)

@@ -234,7 +234,9 @@ def show_table(first: bool) -> int:
         print(f"mpi-gdr info: {error}", file=sys.stderr)
         return 1
     if first and all(origin == "built-in" for _, origin in rows):
-        print(_C.schedule.default_table(), end="")
+        from ._tools import schedule
+
+        print(schedule.default_table(), end="")
     elif first:
         for row, origin in rows:
             print(row if origin == "built-in" else f"{row:<90}  # {origin}")

@@ -11,11 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mpi_backend.extension import _C
+from mpi_backend._tools import schedule
 
 pytestmark = pytest.mark.long
-
-schedule = _C.schedule
 
 BUILDERS = [(a["collective"], a["name"]) for a in schedule.algorithms() if not a["native"]]
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")

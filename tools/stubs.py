@@ -1,8 +1,8 @@
-"""Writes mpi_backend/_C/*.pyi, the Python types of the extension, from the extension as it is built.
+"""Writes mpi_backend/_C.pyi and _tools/*.pyi, the Python types of the extensions, from what is built.
 
     make stubs
 
-Needs a built package. tests/install/test_stubs.py fails where these files and the extension differ.
+Needs a built package. tests/install/test_stubs.py fails where these files and the extensions differ.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pybind11_stubgen
 import mpi_backend.extension  # noqa: F401  (it loads mpi_backend._C, from a file for the torch that is here)
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "mpi_backend" / "_C"
+PACKAGE = ROOT / "mpi_backend"
 WIDTH = 110
 REWRITTEN = (
     (r"typing\.SupportsInt \| typing\.SupportsIndex", "int"),
@@ -32,19 +32,22 @@ REWRITTEN = (
 
 
 def stubs() -> dict[str, str]:
-    """Name of each file -> its text."""
+    """Path of each file in the package -> its text."""
     with tempfile.TemporaryDirectory() as folder:
-        pybind11_stubgen.main(["mpi_backend._C", "--exit-code", "--output-dir", folder])
-        files = sorted(Path(folder).rglob("*.pyi"))
+        for name in ("_C", "_tools"):
+            pybind11_stubgen.main([f"mpi_backend.{name}", "--exit-code", "--output-dir", folder])
+        written = Path(folder, "mpi_backend")
+        files = sorted(written.rglob("*.pyi"))
         for file in files:
             text = file.read_text()
             for pattern, replacement in REWRITTEN:
                 text = re.sub(pattern, replacement, text)
             file.write_text("# Written by `make stubs`.\n" + text)
+        # Where it finds that mpi_backend is of here, and sorts imports accordingly.
         ruff = [Path(sys.executable).with_name("ruff"), "--config", ROOT / "pyproject.toml", "--quiet"]
-        subprocess.run([*ruff[:1], "check", *ruff[1:], "--fix-only", *files], check=True)
-        subprocess.run([*ruff[:1], "format", *ruff[1:], *files], check=True)
-        return {file.name: wrapped(file.read_text()) for file in files}
+        subprocess.run([*ruff[:1], "check", *ruff[1:], "--fix-only", *files], check=True, cwd=ROOT)
+        subprocess.run([*ruff[:1], "format", *ruff[1:], *files], check=True, cwd=ROOT)
+        return {str(file.relative_to(written)): wrapped(file.read_text()) for file in files}
 
 
 def wrapped(text: str) -> str:
@@ -60,6 +63,6 @@ def wrapped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    FOLDER.mkdir(exist_ok=True)
     for name, text in stubs().items():
-        (FOLDER / name).write_text(text)
+        (PACKAGE / name).parent.mkdir(exist_ok=True)
+        (PACKAGE / name).write_text(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mpi_backend._tools import schedule
 from mpi_backend.extension import _C
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -23,7 +24,7 @@ def ranks_of(algorithm: dict) -> str:
 
 def algorithms() -> str:
     rows = ["| Collective | Name | Ranks | Cost |", "|---|---|---|---|"]
-    for a in _C.schedule.algorithms():
+    for a in schedule.algorithms():
         cost = f"`{a['summary']}`" if a["native"] else a["summary"]
         rows.append(f"| {a['collective']} | `{a['name']}` | {ranks_of(a)} | {cost} |")
     return "\n".join(rows)

@@ -1,5 +1,5 @@
-// The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, the few
-// MPI calls that are needed before a store exists, and the schedules (bind_schedule.cpp).
+// The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, and the
+// few MPI calls that are needed before a store exists.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -15,12 +15,12 @@
 #include "device/host/isa.hpp"
 #include "device/load.hpp"
 #include "job/choice_cache.hpp"
+#include "python/names.hpp"
+#include "python/reports.hpp"
 #include "torch/backend.hpp"
 #include "torch/device_streams.hpp"
 #include "torch/errors.hpp"
 #include "torch/memory.hpp"
-#include "torch/python_names.hpp"
-#include "torch/python_reports.hpp"
 #include "torch/this_job.hpp"
 #include "torch/timeouts.hpp"
 #include "transport/ipc/device_arena.hpp"
@@ -30,12 +30,10 @@ namespace py = pybind11;
 
 namespace mpigdr::torch_binding {
 
-void bind_schedule(py::module_& module);  // bind_schedule.cpp
-void bind_bench(py::module_& module);     // bind_bench.cpp
-
 namespace {
 
 using namespace pybind11::literals;
+using namespace python;
 
 c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendOptions& dist,
                                                  c10::intrusive_ptr<Options> options, int world_rank,
@@ -375,6 +373,4 @@ PYBIND11_MODULE(_C, m) {
         return ours->mpi4py_handle();
       },
       py::arg("backend"), "Fortran handle of a communicator over the group's ranks, for MPI.Comm.f2py().");
-  bind_schedule(m);
-  bind_bench(m);
 }

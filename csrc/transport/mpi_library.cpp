@@ -9,6 +9,7 @@ namespace mpigdr::mpi {
 namespace {
 
 Library* loaded = nullptr;
+std::string loaded_abi;
 
 std::string what_the_loader_says() {
   const char* const text = ::dlerror();
@@ -31,11 +32,8 @@ void load_library(const std::string& path) {
   if (!mpi) fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", what_the_loader_says());
   if (!::dlsym(mpi, "MPI_Init_thread")) fail(ErrorCode::InvalidUsage, path, " is no MPI library");
   const bool open_mpi = ::dlsym(mpi, "ompi_mpi_comm_world");
-  const std::string file = own_folder() + "libmpi_gdr_" +
-                           (has_standard_abi(mpi) ? "mpiabi"
-                            : open_mpi            ? "openmpi"
-                                                  : "mpich") +
-                           ".so";
+  loaded_abi = has_standard_abi(mpi) ? "mpiabi" : open_mpi ? "openmpi" : "mpich";
+  const std::string file = own_folder() + "libmpi_gdr_" + loaded_abi + ".so";
   void* const ours = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!ours)
     fail(ErrorCode::InvalidUsage, "mpi-gdr cannot use ", path, ": ", what_the_loader_says(),
@@ -47,5 +45,7 @@ Library& library() {
   if (!loaded) fail(ErrorCode::InvalidUsage, "no MPI library is loaded in this process");
   return *loaded;
 }
+
+const std::string& abi() { return loaded_abi; }
 
 }  // namespace mpigdr::mpi

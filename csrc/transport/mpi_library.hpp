@@ -9,7 +9,6 @@
 
 #include "bootstrap/launch_mode.hpp"
 #include "transport/network.hpp"
-#include "transport/raw_mpi.hpp"
 
 namespace mpigdr::mpi {
 
@@ -40,7 +39,6 @@ class Library : public Network {
   // not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;
-  virtual RawMpi& raw() = 0;
 };
 
 // `path`: of the libmpi to use. For the life of the process; again: without effect. Throws System where it
@@ -48,6 +46,9 @@ class Library : public Network {
 void load_library(const std::string& path);
 // Throws InvalidUsage before load_library().
 Library& library();
+// "mpich", "openmpi" or "mpiabi": in the names of the libraries that are built once an ABI. Empty before
+// load_library().
+const std::string& abi();
 
 // What each of the three exports. `mpi`: dlopen's handle of the MPI.
 using LibraryFunction = Library* (*)(void* mpi);

@@ -134,7 +134,7 @@ class Report(TypedDict):
 
 
 class Turn(NamedTuple):
-    """What one rank of a pair does in turn: the arguments of _C.raw_mpi.time_messages."""
+    """What one rank of a pair does in turn: as _tools.raw_mpi.time_messages."""
 
     pattern: str  # latency, bw or bibw
     first: bool
@@ -252,9 +252,13 @@ def wrong_bytes(ranks: Ranks, name: str, total: int, options: argparse.Namespace
 def run_turns(ranks: Ranks, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
     """Seconds of the timed turns on this rank."""
     if ranks.backend == "mpi":
-        from ..extension import _C
+        from .._tools import raw_mpi
+        from .raw_mpi import address
 
-        return _C.raw_mpi.time_messages(*turn, warmup, iterations, timeout_seconds=float(timeout))
+        outgoing, incoming = [address(t) for t in turn.outgoing], [address(t) for t in turn.incoming]
+        each = (*turn.outgoing, *turn.incoming)[0].nbytes
+        numbers = each, warmup, iterations, float(timeout)
+        return raw_mpi.time_messages(turn.pattern, turn.first, turn.peer, outgoing, incoming, *numbers)
     run = turn_by_torch(ranks, turn)
     for _ in range(warmup):
         run()

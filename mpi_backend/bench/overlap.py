@@ -87,13 +87,13 @@ class Mpi:
     """MPI_Iallreduce, and MPI_Test after each chunk."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ..extension import _C
-        from .raw_mpi import MpiRanks
+        from .._tools import raw_mpi
+        from .raw_mpi import MpiRanks, start_all_reduce
 
         self._ranks = MpiRanks(float(options.timeout))
         self.rank, self.size, self.info = self._ranks.rank, self._ranks.size, self._ranks.summary()
-        self.start = _C.raw_mpi.start_all_reduce
-        self.progress: Callable[[], bool] = _C.raw_mpi.test_all_reduce
+        self.start = start_all_reduce
+        self.progress: Callable[[], bool] = raw_mpi.test_all_reduce
         self.barrier, self.close = self._ranks.barrier, self._ranks.close
 
     def wait(self) -> None:

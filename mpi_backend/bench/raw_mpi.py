@@ -1,5 +1,5 @@
 """The bare MPI library as a contender: its blocking collectives, timed in C++ by the same protocol as torch's
-(csrc/transport/mpi/raw_calls.hpp). No process group of torch exists in these processes.
+(csrc/transport/mpi/raw/raw_mpi.hpp). No process group of torch exists in these processes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import launchers, rank_command
+from .._tools import raw_mpi
 from .._version import __version__
 from ..extension import _C
 from ..reports import JobSummary
@@ -17,9 +18,26 @@ from .collectives import KINDS, Case, Run
 from .options import Calls
 
 
+def address(tensor: torch.Tensor) -> int:
+    """Of its elements. Raises ValueError unless they are contiguous and on the CPU."""
+    if not tensor.is_contiguous() or tensor.device.type != "cpu":
+        raise ValueError(f"expected contiguous tensors on the CPU, got one on {tensor.device}")
+    return tensor.data_ptr()
+
+
+def dtype_name(tensor: torch.Tensor) -> str:
+    """As _tools spells it."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def start_all_reduce(tensor: torch.Tensor) -> None:
+    """MPI_Iallreduce, sum, in place. One at a time."""
+    raw_mpi.start_all_reduce(address(tensor), dtype_name(tensor), tensor.numel())
+
+
 @dataclass(frozen=True)
 class Call:
-    """What _C.raw_mpi gets of a call."""
+    """What _tools.raw_mpi gets of a call."""
 
     collective: str
     in_place: bool
@@ -30,12 +48,13 @@ class Call:
     root: int
 
     @property
-    def arguments(self) -> tuple[str, bool, torch.Tensor, torch.Tensor, int, str, int]:
-        """In the order of _C.raw_mpi."""
-        return self.collective, self.in_place, self.input, self.output, self.count, self.op, self.root
+    def arguments(self) -> tuple[str, bool, int, int, str, int, str, int]:
+        """In the order of _tools.raw_mpi."""
+        buffers = address(self.input), address(self.output), dtype_name(self.input)
+        return self.collective, self.in_place, *buffers, self.count, self.op, self.root
 
     def __call__(self) -> None:
-        _C.raw_mpi.time(*self.arguments, warmup=0, iterations=1)
+        raw_mpi.time(self.arguments, warmup=0, iterations=1)
 
 
 class MpiRanks:
@@ -75,7 +94,7 @@ class MpiRanks:
         runs = {}
         for place, run in found.items():
             call = self._call(collective, case, place == "in", run)
-            if not _C.raw_mpi.objection(*call.arguments):
+            if not raw_mpi.objection(call.arguments):
                 runs[place] = run._replace(call=call, output=self._result(collective, case, call, run))
         return runs
 
@@ -96,21 +115,21 @@ class MpiRanks:
 
     def samples(self, run: Run, calls: Calls) -> list[float]:
         assert isinstance(run.call, Call)
-        return _C.raw_mpi.time(
-            *run.call.arguments,
+        assert run.input.nbytes == run.fresh.nbytes
+        return raw_mpi.time(
+            run.call.arguments,
             warmup=calls.warmup,
             iterations=calls.iterations,
-            fresh=run.fresh if calls.rewrite else None,
-            to=run.input if calls.rewrite else None,
+            rewrite=(address(run.input), address(run.fresh), run.input.nbytes) if calls.rewrite else None,
             timeout_seconds=self._timeout,
         )
 
     def all_gather(self, numbers: list[float]) -> list[list[float]]:
-        every = _C.raw_mpi.all_gather(numbers)
+        every = raw_mpi.all_gather(numbers)
         return [every[i : i + len(numbers)] for i in range(0, len(every), len(numbers))]
 
     def barrier(self) -> None:
-        _C.raw_mpi.barrier()
+        raw_mpi.barrier()
 
     def close(self) -> None:
-        _C.raw_mpi.barrier()
+        raw_mpi.barrier()

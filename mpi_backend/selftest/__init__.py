@@ -167,12 +167,12 @@ def forced(env: Mapping[str, str]) -> dict[str, str]:
 def algorithm_sets(n: int) -> list[dict[str, str]]:
     """Variables of jobs of n ranks that together run every algorithm of every collective: the k-th job forces
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
-    from ..extension import _C
+    from .._tools import schedule
 
     required = {"order": "ordered", "exact": "flat"}.get(os.environ.get("MPI_GDR_BITS", "").lower())
     anywhere: dict[str, list[str]] = {}
     between_nodes: dict[str, list[str]] = {}
-    for algorithm in _C.schedule.algorithms():
+    for algorithm in schedule.algorithms():
         if required and "reduce" in algorithm["collective"] and not algorithm.get(required):
             continue  # the variable refuses it
         names = between_nodes if algorithm["two_level"] else anywhere

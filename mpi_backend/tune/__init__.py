@@ -215,7 +215,7 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
 
 def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult]) -> int:
     """Writes what was measured, as a table and as JSON; says what it changes."""
-    from ..extension import _C
+    from .._tools import schedule
     from .report import summary
     from .table import choose, table_text
 
@@ -227,7 +227,7 @@ def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult
         print(written) if options.json == "-" else Path(options.json).write_text(written + "\n")
     choices = choose(results, options.native_order)
     text = table_text(results, choices, shlex.join(["mpi-gdr", "tune", *argv]), options.extend, options.load)
-    _C.schedule.parse_table(text, options.out)  # never a file that cannot be loaded
+    schedule.parse_table(text, options.out)  # never a file that cannot be loaded
     if options.out == "-":
         print(text, end="")
         return 0

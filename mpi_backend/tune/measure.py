@@ -55,10 +55,10 @@ class Operation(NamedTuple):
 def measure_job(options: argparse.Namespace) -> JobResult:
     """The result of this job; its keys are what --json writes. On all ranks alike."""
     from .. import child_job, rank_command
-    from ..extension import _C
+    from .._tools import schedule
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    listed = [a for a in _C.schedule.algorithms() if a["collective"] in options.collectives]
+    listed = [a for a in schedule.algorithms() if a["collective"] in options.collectives]
     groups = make_groups(listed)
     cases = all_cases(options, ranks)
     result: JobResult = {

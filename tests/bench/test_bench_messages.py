@@ -6,8 +6,8 @@ import pytest
 from support.command import mpi_gdr
 
 from mpi_backend import bench, selftest
+from mpi_backend._tools import raw_mpi
 from mpi_backend.bench import messages
-from mpi_backend.extension import _C
 
 # Over torch and over bare MPI in turn; then with a receive that poisons one byte of every message.
 EVERY_BENCHMARK = """
@@ -83,7 +83,7 @@ def test_formulas_are_those_of_osu(name, expected, monkeypatch):
         assert turn[1:3] == (True, 2)
         return 1.0
 
-    monkeypatch.setattr(_C.raw_mpi, "time_messages", time_messages)
+    monkeypatch.setattr(raw_mpi, "time_messages", time_messages)
     words = ["-n", "10", "-c", "0"] + (["-W", "4"] if name != "latency" else [])
     row = messages.measure(Pair(), name, 1000, messages.parser_of(name).parse_args([*words, "-w", "0"]))
     assert row["value"] == pytest.approx(expected)

@@ -13,8 +13,8 @@ from support.command import mpi_gdr, on_a_terminal
 from support.processes import MPI_GDR_RUN, clean_environment
 
 from mpi_backend import rank_command, renamed, selftest
+from mpi_backend._tools import schedule
 from mpi_backend.bar import ERASE
-from mpi_backend.extension import _C
 from mpi_backend.selftest import operations, reference
 from mpi_backend.selftest.checker import merge
 from mpi_backend.selftest.report import as_text
@@ -109,7 +109,7 @@ def test_a_bar_on_a_terminal():
 def test_forced_algorithms_are_run_and_shown(monkeypatch, capsys):
     sets = selftest.algorithm_sets(2)
     named = [pair for variables in sets for pair in variables.items()]
-    known = [(a["variable"], a["name"]) for a in _C.schedule.algorithms() if not a["two_level"]]
+    known = [(a["variable"], a["name"]) for a in schedule.algorithms() if not a["two_level"]]
     assert sorted(named) == sorted(known)
     on_nodes = [each for each in selftest.algorithm_sets(3) if "MPI_GDR_RANKS_PER_NODE" in each]
     assert [each["MPI_GDR_ALLREDUCE_ALGO"] for each in on_nodes] == ["chain", "two_level"]

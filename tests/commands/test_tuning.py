@@ -11,13 +11,12 @@ from support import processes
 from support.command import mpi_gdr, on_a_terminal
 
 from mpi_backend import info, tune
+from mpi_backend._tools import schedule
 from mpi_backend.extension import _C
 from mpi_backend.tune import table
 from mpi_backend.tune.report import summary
 
 PROGRAM = Path(__file__).parents[1] / "launch" / "programs" / "selection.py"
-schedule = _C.schedule
-
 # ---- groups -----------------------------------------------------------------------------------------------
 
 

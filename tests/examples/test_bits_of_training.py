@@ -6,12 +6,12 @@ import pytest
 from support.command import mpi_gdr
 from test_example_gpt import EXAMPLE
 
-from mpi_backend.extension import _C
+from mpi_backend._tools import schedule
 
 RANKS = 4
 ORDERED = [
     algorithm
-    for algorithm in _C.schedule.algorithms()
+    for algorithm in schedule.algorithms()
     if algorithm["collective"] == "all_reduce" and algorithm["ordered"]
 ]
 

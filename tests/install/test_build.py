@@ -11,6 +11,12 @@ import torch
 from support.building import ROOT, load_setup, script
 
 TORCH = ".".join(torch.__version__.split(".")[:2])
+# Of csrc/checker, csrc/transport/mpi/raw, csrc/python and tests/doubles.
+NOT_OF_JOBS = (
+    *("check_rank", "is_skipped", "CheckFailure", "ExpressionTable", "Layout", "RaceDetector", "RankSet"),
+    *("Simulation", "SymbolicMemory", "mpi::RawCalls", "mpi::RawMpi", "python::bind_schedules"),
+    *("python::bind_raw_mpi", r"Loopback\w*"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +177,7 @@ def test_nothing_is_linked_with_an_mpi():
         command = ["readelf", "-d", file]
         dynamic = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
-        assert not [name for name in needed if "mpi" in name and name != "libmpi_gdr_core.so"]
+        assert not [name for name in needed if "mpi" in name and not name.startswith("libmpi_gdr_")]
         if "libmpi_gdr_core.so" in needed:
             assert re.findall(r"\((R(?:UN)?PATH)\).*\[(.*)\]", dynamic) == [("RUNPATH", "$ORIGIN")]
 
@@ -208,8 +214,31 @@ def test_the_core_has_its_variables_alone():
             assert not core & variables(file), file
 
 
+@pytest.mark.skipif(not (ROOT / "mpi_backend" / "_build_info.json").exists(), reason="nothing is built here")
+def test_a_job_loads_nothing_that_only_commands_and_tests_use():
+    """Checker and bare calls of MPI have files of their own; loopback is in none."""
+    package = ROOT / "mpi_backend"
+
+    def names(file: Path) -> set[str]:
+        symbols = subprocess.run(["nm", "-C", file], capture_output=True, text=True, check=True).stdout
+        return {name for name in NOT_OF_JOBS if re.search(rf"\bmpigdr::{name}\b", symbols)}
+
+    apart = [*package.glob("_tools.*.so"), *package.glob("libmpi_gdr_raw_*.so")]
+    assert set().union(*map(names, apart)) == {name for name in NOT_OF_JOBS if name != "Loopback\\w*"}
+    of_jobs = set(package.glob("*.so")) - set(apart)
+    assert {file.name.partition(".")[0] for file in of_jobs} >= {"_C", "libmpi_gdr_core", "libmpi_gdr_mpich"}
+    assert {file.name: found for file in of_jobs if (found := names(file))} == {}
+
+    code = "import mpi_backend\nmpi_backend.empty(1)\nprint(open('/proc/self/maps').read())"
+    command = [sys.executable, "-c", code]
+    maps = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, cwd=ROOT).stdout
+    loaded = {Path(line).name for line in maps.splitlines() if f" {package}/" in line}
+    assert loaded and loaded <= {file.name for file in of_jobs}
+
+
 @pytest.mark.parametrize(
-    ("target", "shown"), [(f"_C{TORCH}", "PyInit__C"), ("mpi_gdr_core", "mpigdr::Env::get()")]
+    ("target", "shown"),
+    [(f"_C{TORCH}", "PyInit__C"), ("_tools", "PyInit__tools"), ("mpi_gdr_core", "mpigdr::Env::get()")],
 )
 def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
     """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a

@@ -1,4 +1,4 @@
-"""mpi_backend/_C/*.pyi say what the extension offers."""
+"""mpi_backend/_C.pyi and _tools/*.pyi say what the extensions offer."""
 
 import sys
 from pathlib import Path
@@ -12,9 +12,10 @@ sys.path.append(str(ROOT / "tools"))
 
 # Of the torch that `make` installs: the pybind11 of another one may spell types in other words.
 @pytest.mark.skipif(torch.__version__.split(".")[:2] != ["2", "13"], reason="types of another pybind11")
-def test_the_stubs_are_those_of_the_extension():
+def test_the_stubs_are_those_of_the_extensions():
     pytest.importorskip("pybind11_stubgen")  # a tool of requirements.txt, not of the extra `test`
     import stubs
 
-    written = {path.name: path.read_text() for path in stubs.FOLDER.glob("*.pyi")}
+    files = stubs.PACKAGE.rglob("*.pyi")
+    written = {str(path.relative_to(stubs.PACKAGE)): path.read_text() for path in files}
     assert written == stubs.stubs(), "run `make stubs`"

@@ -6,7 +6,7 @@ import re
 import pytest
 from support.spmd import run_spmd
 
-from mpi_backend.extension import _C
+from mpi_backend._tools import schedule
 
 pytestmark = pytest.mark.long
 
@@ -84,7 +84,7 @@ def forced():
     """Sets of variables that together name every algorithm once. Those for any ranks: the k-th of each
     collective; the others: all of one name."""
     sets = {}
-    for algorithm in _C.schedule.algorithms():
+    for algorithm in schedule.algorithms():
         variable, name = algorithm["variable"], algorithm["name"]
         if not (algorithm["shared"] or algorithm["two_level"] or algorithm["native"]):
             name = next(

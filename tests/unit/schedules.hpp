@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "checker/checker.hpp"
 #include "collectives/collectives.hpp"
-#include "schedule/checker.hpp"
 #include "schedule/rewrite.hpp"
 #include "test.hpp"
 

@@ -1,9 +1,9 @@
 // Every builder is proved right by the checker, in all modes, for many shapes.
 #include <set>
 
+#include "checker/simulation.hpp"
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
-#include "schedule/simulation.hpp"
 #include "schedules.hpp"
 
 using namespace mpigdr;

@@ -1,7 +1,7 @@
 // The writer, and the checker seen from its other side: every way of breaking a schedule must be caught.
+#include "checker/expression.hpp"
+#include "checker/layout.hpp"
 #include "common/error.hpp"
-#include "schedule/expression.hpp"
-#include "schedule/layout.hpp"
 #include "schedules.hpp"
 
 using namespace mpigdr;

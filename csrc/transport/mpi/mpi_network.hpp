@@ -37,7 +37,6 @@ class MpiNetwork final : public Library {
   MpiFamily family() const override;
   int handle(const Transport& transport) const override;
   void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) override;
-  RawMpi& raw() override;
 };
 
 // Of this process. Leaked: it outlives atexit handlers.

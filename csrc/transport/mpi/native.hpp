@@ -1,5 +1,5 @@
 // Private to transport/mpi: which of the library's collectives mean exactly what ours mean, and how they are
-// called.
+// called. What has default visibility is for the library of the bare calls, too.
 #pragma once
 
 #include <mpi.h>
@@ -12,9 +12,9 @@ namespace mpigdr::mpi {
 
 // The null handle where MPI has no type of the same meaning (short floats round differently or are missing),
 // and for complex types, whose product an MPI may compute by another formula.
-MPI_Datatype mpi_datatype(DataType t);
+[[gnu::visibility("default")]] MPI_Datatype mpi_datatype(DataType t);
 // The null handle where MPI has none; Bool is reduced by the logical operations.
-MPI_Op mpi_operation(ReduceOp op, DataType t);
+[[gnu::visibility("default")]] MPI_Op mpi_operation(ReduceOp op, DataType t);
 
 // MPI counts are 32-bit here: larger ones are refused and left to our schedules, which cut messages.
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);

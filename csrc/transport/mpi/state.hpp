@@ -1,5 +1,5 @@
 // Private to transport/mpi: what start() sets up and the others read, and how error codes of MPI calls become
-// mpigdr::Error.
+// mpigdr::Error. What has default visibility is for the library of the bare calls, too (transport/mpi/raw).
 #pragma once
 
 #include <mpi.h>
@@ -35,7 +35,7 @@ struct State {
 };
 
 // Both of this process. Leaked: they outlive atexit handlers.
-State& state();
+[[gnu::visibility("default")]] State& state();
 MpiNetwork& network();
 
 // Collective over all ranks, once MPI is initialised: State::base, sorted by torch's ranks, and its members.
@@ -50,7 +50,7 @@ inline int size() { return state().size; }
 
 // "rank 1: MPI_Isend failed: Invalid tag". A failure also marks the runtime as failed: MPI_Finalize is then
 // skipped.
-[[noreturn]] void raise(int code, const std::string& operation);
+[[noreturn, gnu::visibility("default")]] void raise(int code, const std::string& operation);
 
 inline void check(int code, const char* operation) {
   if (code != MPI_SUCCESS) [[unlikely]]
@@ -59,11 +59,11 @@ inline void check(int code, const char* operation) {
 
 // The reordered duplicate of MPI_COMM_WORLD: its rank is torch's rank. Throws unless initialize() has
 // succeeded.
-MPI_Comm base_communicator();
+[[gnu::visibility("default")]] MPI_Comm base_communicator();
 
 bool mpi_is_initialized();
 bool mpi_is_finalized();
-std::string library_version();  // first line
+[[gnu::visibility("default")]] std::string library_version();  // first line
 const char* thread_level_name(int level);
 
 }  // namespace mpigdr::mpi

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from mpi_backend import Options
-from mpi_backend.extension import _C
+from mpi_backend._tools import schedule
 
 Op = dist.ReduceOp
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
@@ -17,7 +17,7 @@ DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.com
 COUNTS = [0, 1, 5, 1000, 40_003]
 ORDERED = [
     (a["collective"], a["name"])
-    for a in _C.schedule.algorithms()
+    for a in schedule.algorithms()
     if a["ordered"] and a["collective"] in REDUCTIONS
 ]
 algorithms = pytest.mark.parametrize(("collective", "algorithm"), [*((c, "") for c in REDUCTIONS), *ORDERED])
@@ -90,9 +90,7 @@ def test_calls_that_run_together_have_the_same_bits(rank, size):
 
 
 FLAT = [
-    (a["collective"], a["name"])
-    for a in _C.schedule.algorithms()
-    if a["flat"] and a["collective"] in REDUCTIONS
+    (a["collective"], a["name"]) for a in schedule.algorithms() if a["flat"] and a["collective"] in REDUCTIONS
 ]
 
 

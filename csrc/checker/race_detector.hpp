@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/layout.hpp"
+#include "checker/layout.hpp"
 
 namespace mpigdr {
 

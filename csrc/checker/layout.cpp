@@ -1,4 +1,4 @@
-#include "schedule/layout.hpp"
+#include "checker/layout.hpp"
 
 #include <array>
 #include <numeric>

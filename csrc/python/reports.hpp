@@ -7,7 +7,7 @@
 
 #include "collectives/selection_table.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr::python {
 
 template <std::size_t N>
 struct TypeName {
@@ -34,9 +34,9 @@ inline Report<"SelectionRange"> report(const SelectionRange& range) {
   return row;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr::python
 
-template <mpigdr::torch_binding::TypeName kName>
-struct pybind11::detail::handle_type_name<mpigdr::torch_binding::Report<kName>> {
+template <mpigdr::python::TypeName kName>
+struct pybind11::detail::handle_type_name<mpigdr::python::Report<kName>> {
   static constexpr auto name = const_name("mpi_backend.reports.") + const_name(kName.text);
 };

@@ -1,4 +1,4 @@
-#include "transport/mpi/raw_calls.hpp"
+#include "transport/mpi/raw/calls.hpp"
 
 #include <mpi.h>
 
@@ -69,8 +69,7 @@ struct Bound {
 };
 
 Bound bind(const RawCall& call) {
-  if (const std::string text = network().raw().objection(call); !text.empty())
-    fail(ErrorCode::InvalidUsage, text);
+  if (const std::string text = RawCalls().objection(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
   const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
@@ -91,9 +90,9 @@ MPI_Request& outstanding() {
 
 }  // namespace
 
-RawMpi& MpiNetwork::raw() {
+extern "C" __attribute__((visibility("default"))) RawMpi* mpi_gdr_raw_mpi() {
   static RawCalls calls;
-  return calls;
+  return &calls;
 }
 
 std::string RawCalls::objection(const RawCall& call) {

@@ -1,9 +1,9 @@
-#include "schedule/checker.hpp"
+#include "checker/checker.hpp"
 
 #include <numeric>
 
+#include "checker/simulation.hpp"
 #include "common/error.hpp"
-#include "schedule/simulation.hpp"
 
 namespace mpigdr {
 namespace {

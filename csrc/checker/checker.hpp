@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "schedule/layout.hpp"
+#include "checker/layout.hpp"
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 

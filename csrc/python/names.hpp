@@ -9,7 +9,7 @@
 #include "common/reach.hpp"
 #include "common/types.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpigdr::python {
 
 inline constexpr const char* kReaches[] = {"none", "segments", "all"};
 
@@ -38,4 +38,4 @@ inline Reach parse_reach(const std::string& text) {
   return parse<Reach>("reach", text, 3, [](int k) { return kReaches[k]; });
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr::python

@@ -1,4 +1,4 @@
-#include "schedule/expression.hpp"
+#include "checker/expression.hpp"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
-#include "schedule/race_detector.hpp"
+#include "checker/race_detector.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-#include "schedule/expression.hpp"
+#include "checker/expression.hpp"
 
 namespace mpigdr {
 namespace {

@@ -1,4 +1,4 @@
-#include "schedule/simulation.hpp"
+#include "checker/simulation.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "schedule/symbolic_memory.hpp"
+#include "checker/symbolic_memory.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,7 +1,7 @@
-// Private to transport/mpi: RawMpi by the calls of mpi.h.
+// Private to transport/mpi/raw: RawMpi by the calls of mpi.h.
 #pragma once
 
-#include "transport/raw_mpi.hpp"
+#include "transport/mpi/raw/raw_mpi.hpp"
 
 namespace mpigdr::mpi {
 

@@ -1,5 +1,6 @@
 // The library's own blocking collectives and messages, bare and timed: what `mpi-gdr bench` sets ours
-// against. Nothing else uses them; "native" algorithms are in native.hpp.
+// against. Nothing else uses them; "native" algorithms are in native.hpp. One library an ABI implements them,
+// which finds the MPI as transport/mpi has started it; python/raw_mpi.cpp loads it.
 //
 // All run on the base communicator, after initialize(), by one thread at a time, in the same order on all
 // ranks; nothing of ours may be in flight there. Memory is the caller's. A rank that is still in one of them
@@ -78,5 +79,9 @@ class RawMpi {
   virtual void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) = 0;
   virtual bool test_all_reduce() = 0;  // true: done, or none was started
 };
+
+// What each library exports.
+using RawMpiFunction = RawMpi* (*)();
+constexpr const char* kRawMpiSymbol = "mpi_gdr_raw_mpi";
 
 }  // namespace mpigdr::mpi

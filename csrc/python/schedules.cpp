@@ -1,6 +1,5 @@
-// Python's view of schedules (module mpi_backend._C.schedule): build, look at, edit, check. For the property
-// tests, the cost model and `mpi-gdr info`; nothing of it is used while collectives run. Wrong arguments
-// raise ValueError.
+// Python's view of schedules (module mpi_backend._tools.schedule): build, look at, edit, check. For the
+// property tests and for commands. Wrong arguments raise ValueError.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -10,16 +9,15 @@
 #include <tuple>
 #include <vector>
 
+#include "checker/checker.hpp"
 #include "collectives/selection_table.hpp"
 #include "common/env.hpp"
-#include "common/error.hpp"
-#include "schedule/checker.hpp"
-#include "torch/python_names.hpp"
-#include "torch/python_reports.hpp"
+#include "python/names.hpp"
+#include "python/reports.hpp"
 
 namespace py = pybind11;
 
-namespace mpigdr::torch_binding {
+namespace mpigdr::python {
 namespace {
 
 using namespace pybind11::literals;
@@ -104,16 +102,6 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
   return {self.spec, std::make_shared<const Schedule>(std::move(schedule))};
 }
 
-// Errors of the caller as ValueError, whatever else the module does with mpigdr::Error.
-template <typename Body>
-auto guarded(Body body) {
-  try {
-    return body();
-  } catch (const Error& error) {
-    throw py::value_error(error.what());
-  }
-}
-
 PySchedule build(const std::string& collective, const std::string& algorithm, int rank, int size,
                  std::uint64_t count, const std::string& dtype, const std::string& op, int root,
                  std::uint64_t chunk_bytes, int max_lanes, std::uint64_t staging_bytes,
@@ -133,8 +121,7 @@ PySchedule build(const std::string& collective, const std::string& algorithm, in
   const Algorithm* found = find_algorithm(spec.collective, algorithm);
   if (!found || found->native())
     throw py::value_error("algorithm='" + algorithm + "' has no schedule for " + collective);
-  return guarded(
-      [&] { return PySchedule{spec, found->build(spec, {chunk_bytes, max_lanes, staging_bytes})}; });
+  return {spec, found->build(spec, {chunk_bytes, max_lanes, staging_bytes})};
 }
 
 CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool> synchronous_sends,
@@ -146,18 +133,16 @@ CheckResult check_group(const std::vector<PySchedule>& group, std::optional<bool
     schedules.push_back(member.schedule);
   }
   const bool every_mode = !synchronous_sends && !device_queue && !aliased;
-  return guarded([&] {
-    py::gil_scoped_release release;
-    if (every_mode) return check(specs, schedules);
-    return check(specs, schedules,
-                 {synchronous_sends.value_or(false), device_queue.value_or(false),
-                  aliased.value_or(false) ? CheckMode::Aliased::All : CheckMode::Aliased::None});
-  });
+  py::gil_scoped_release release;
+  if (every_mode) return check(specs, schedules);
+  return check(specs, schedules,
+               {synchronous_sends.value_or(false), device_queue.value_or(false),
+                aliased.value_or(false) ? CheckMode::Aliased::All : CheckMode::Aliased::None});
 }
 
 }  // namespace
 
-void bind_schedule(py::module_& module) {
+void bind_schedules(py::module_& module) {
   py::module_ m = module.def_submodule("schedule", "Schedules of collectives: build, look at, edit, check");
 
   py::class_<PyStep>(m, "Step")
@@ -227,8 +212,7 @@ void bind_schedule(py::module_& module) {
         spec.count = count;
         spec.dtype = parse_dtype(dtype);
         spec.op = parse_op(op);
-        return guarded(
-            [&] { return std::string(select_row(spec, native_exact, parse_reach(reach)).algorithm->name); });
+        return std::string(select_row(spec, native_exact, parse_reach(reach)).algorithm->name);
       },
       py::arg("collective"), py::arg("size"), py::arg("count"), py::arg("dtype") = "float32",
       py::arg("op") = "sum", py::arg("native_exact") = false, py::arg("reach") = "none",
@@ -237,31 +221,27 @@ void bind_schedule(py::module_& module) {
   m.def(
       "selection_ranges",
       [](int size, const std::string& reach, const std::string& dtype, const std::string& table) {
-        return guarded([&] {
-          SelectionTable all;
-          all.append(parse_table(table, "table"));
-          for (int c = 0; c < kCollectiveCount; ++c)
-            all.append(default_table().rows(static_cast<Collective>(c)));
-          Reports<"SelectionRange"> rows;
-          for (const SelectionRange& range :
-               selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype)))
-            rows.append(report(range));
-          return rows;
-        });
+        SelectionTable all;
+        all.append(parse_table(table, "table"));
+        for (int c = 0; c < kCollectiveCount; ++c)
+          all.append(default_table().rows(static_cast<Collective>(c)));
+        Reports<"SelectionRange"> rows;
+        for (const SelectionRange& range :
+             selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype)))
+          rows.append(report(range));
+        return rows;
       },
       py::arg("size"), py::arg("reach") = "none", py::arg("dtype") = "float32", py::arg("table") = "",
       "What the rows of `table`, then the built-in ones choose, by bytes; `to_bytes` 2**64-1: open.");
   m.def(
       "parse_table",
       [](const std::string& text, const std::string& source) {
-        return guarded([&] {
-          std::vector<std::string> lines;
-          for (const SelectionRow& row : parse_table(text, source)) lines.push_back(to_text(row));
-          return lines;
-        });
+        std::vector<std::string> lines;
+        for (const SelectionRow& row : parse_table(text, source)) lines.push_back(to_text(row));
+        return lines;
       },
       py::arg("text"), py::arg("source"), "The rows of a table, each in its canonical form.");
   m.def("default_table", [] { return std::string(default_table_text()); }, "The built-in table as text.");
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpigdr::python

@@ -4,9 +4,9 @@
 #include <tuple>
 #include <utility>
 
-#include "schedule/checker.hpp"
-#include "schedule/expression.hpp"
-#include "schedule/layout.hpp"
+#include "checker/checker.hpp"
+#include "checker/expression.hpp"
+#include "checker/layout.hpp"
 
 namespace mpigdr {
 namespace {

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import collections.abc
 
-import torch
-
 __all__: list[str] = [
     "all_gather",
     "barrier",
@@ -23,42 +21,37 @@ def all_gather(mine: collections.abc.Sequence[float]) -> list[float]:
 def barrier() -> None:
     """MPI_Barrier over all ranks."""
 
-def objection(
-    collective: str, in_place: bool, input: torch.Tensor, output: torch.Tensor, count: int, op: str, root: int
-) -> str:
-    """Why MPI cannot do it, or ""."""
+def objection(call: tuple[str, bool, int, int, str, int, str, int]) -> str:
+    """Why MPI cannot do it, or "". A call is (collective, in_place, input, output, dtype, count, op,
+    root)."""
 
-def start_all_reduce(tensor: torch.Tensor) -> None:
+def start_all_reduce(buffer: int, dtype: str, count: int) -> None:
     """MPI_Iallreduce, sum, in place. One at a time."""
 
 def test_all_reduce() -> bool:
     """MPI_Test: true if it is done, or none was started."""
 
 def time(
-    collective: str,
-    in_place: bool,
-    input: torch.Tensor,
-    output: torch.Tensor,
-    count: int,
-    op: str,
-    root: int,
+    call: tuple[str, bool, int, int, str, int, str, int],
     warmup: int,
     iterations: int,
-    fresh: torch.Tensor | None = None,
-    to: torch.Tensor | None = None,
+    rewrite: tuple[int, int, int] | None = None,
     timeout_seconds: float = 300.0,
 ) -> list[float]:
-    """Microseconds of each timed call on this rank. With `fresh`, it is copied to `to` before every call, and
-    all ranks start together; neither is timed. Ends the process if it takes longer than the timeout."""
+    """Microseconds of each timed call on this rank. With `rewrite` = (to, from, bytes), these bytes are
+    copied before every call, and all ranks start together; neither is timed. Ends the process if it takes
+    longer than the timeout."""
 
 def time_messages(
     pattern: str,
     first: bool,
     peer: int,
-    outgoing: collections.abc.Sequence[torch.Tensor],
-    incoming: collections.abc.Sequence[torch.Tensor],
+    outgoing: collections.abc.Sequence[int],
+    incoming: collections.abc.Sequence[int],
+    bytes: int,
     warmup: int,
     iterations: int,
     timeout_seconds: float = 300.0,
 ) -> float:
-    """Seconds of so many turns of "latency", "bw" or "bibw" behind a barrier. peer=-1: only the barrier."""
+    """Seconds of so many turns of "latency", "bw" or "bibw" behind a barrier. `bytes` of each message.
+    peer=-1: only the barrier."""

@@ -9,11 +9,11 @@
 #include <tuple>
 #include <vector>
 
-#include "schedule/checker.hpp"
-#include "schedule/expression.hpp"
-#include "schedule/layout.hpp"
-#include "schedule/race_detector.hpp"
-#include "schedule/symbolic_memory.hpp"
+#include "checker/checker.hpp"
+#include "checker/expression.hpp"
+#include "checker/layout.hpp"
+#include "checker/race_detector.hpp"
+#include "checker/symbolic_memory.hpp"
 
 namespace mpigdr {
 

@@ -4,7 +4,7 @@
 
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
-#include "transport/mpi/raw_calls.hpp"
+#include "transport/mpi/raw/calls.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {

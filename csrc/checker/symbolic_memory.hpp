@@ -7,8 +7,8 @@
 #include <map>
 #include <vector>
 
-#include "schedule/expression.hpp"
-#include "schedule/layout.hpp"
+#include "checker/expression.hpp"
+#include "checker/layout.hpp"
 
 namespace mpigdr {
 

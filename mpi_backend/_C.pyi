@@ -11,8 +11,6 @@ import torch.distributed.distributed_c10d
 
 import mpi_backend.reports
 
-from . import raw_mpi, schedule
-
 __all__: list[str] = [
     "MpiBackend",
     "Options",
@@ -32,9 +30,7 @@ __all__: list[str] = [
     "mpi_info",
     "node_problems",
     "objection_to_launcher",
-    "raw_mpi",
     "remembered_choices",
-    "schedule",
     "selection_rows",
     "selection_table",
     "use_device_library",

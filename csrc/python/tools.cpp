@@ -1,0 +1,33 @@
+// The extension module mpi_backend._tools: what only commands and tests use. Jobs load mpi_backend._C. Of
+// torch it includes only pybind11, so that one build serves every torch.
+#include <pybind11/pybind11.h>
+
+#include <exception>
+#include <string>
+
+#include "common/error.hpp"
+
+namespace py = pybind11;
+
+namespace mpigdr::python {
+
+void bind_schedules(py::module_& module);  // schedules.cpp
+void bind_raw_mpi(py::module_& module);    // raw_mpi.cpp
+
+}  // namespace mpigdr::python
+
+PYBIND11_MODULE(_tools, m) {
+  using namespace mpigdr;
+  m.doc() = "What commands and tests of mpi_backend use, and no job.";
+  py::register_local_exception_translator([](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& e) {
+      const bool invalid = e.code() == ErrorCode::InvalidUsage;
+      const std::string text = invalid ? e.what() : std::string("mpi-gdr: ") + e.what();
+      PyErr_SetString(invalid ? PyExc_ValueError : PyExc_RuntimeError, text.c_str());
+    }
+  });
+  python::bind_schedules(m);
+  python::bind_raw_mpi(m);
+}
