@@ -26,19 +26,20 @@ namespace mpigdr::python {
 namespace {
 
 using Address = std::uintptr_t;
+using Addresses = std::vector<Address>;
 // As RawCall: collective, in_place, input, output, dtype, count, op, root.
 using PyCall = std::tuple<std::string, bool, Address, Address, std::string, std::uint64_t, std::string, int>;
 using Rewrite = std::tuple<Address, Address, std::size_t>;
 
-// Of the MPI that is loaded. With the GIL.
+// Of the MPI that is loaded.
 mpi::RawMpi& raw() {
-  static mpi::RawMpi* found = nullptr;
-  if (found) return *found;
-  const std::string file = own_folder() + "libmpi_gdr_raw_" + mpi::abi() + ".so";
-  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (!library) fail(ErrorCode::System, "the bare calls of MPI cannot be loaded: ", ::dlerror());
-  found = reinterpret_cast<mpi::RawMpiFunction>(::dlsym(library, mpi::kRawMpiSymbol))();
-  return *found;
+  static mpi::RawMpi& found = []() -> mpi::RawMpi& {
+    const std::string file = own_folder() + "libmpi_gdr_raw_" + mpi::abi() + ".so";
+    void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library) fail(ErrorCode::System, "the bare calls of MPI cannot be loaded: ", ::dlerror());
+    return *reinterpret_cast<mpi::RawMpiFunction>(::dlsym(library, mpi::kRawMpiSymbol))();
+  }();
+  return found;
 }
 
 void* pointer(Address address) { return reinterpret_cast<void*>(address); }
@@ -49,96 +50,60 @@ std::chrono::milliseconds milliseconds(double seconds) {
 
 mpi::RawCall raw_call(const PyCall& from) {
   const auto& [collective, in_place, input, output, dtype, count, op, root] = from;
-  mpi::RawCall call;
-  if (collective != "sendrecv") call.collective = parse_collective(collective);
-  call.in_place = in_place;
-  call.input = pointer(input);
-  call.output = pointer(output);
-  call.count = count;
-  call.dtype = parse_dtype(dtype);
-  call.op = parse_op(op);
-  call.root = root;
-  return call;
+  std::optional<Collective> kind;
+  if (collective != "sendrecv") kind = parse_collective(collective);
+  return {kind, in_place, pointer(input), pointer(output), count, parse_dtype(dtype), parse_op(op), root};
 }
 
-mpi::MessageTurn message_turn(const std::string& pattern, bool first, int peer,
-                              const std::vector<Address>& outgoing, const std::vector<Address>& incoming,
-                              std::size_t bytes) {
+std::vector<double> time_call(const PyCall& from, int warmup, int iterations,
+                              const std::optional<Rewrite>& rewrite, double timeout) {
+  mpi::RawTiming timing{warmup, iterations};
+  timing.timeout = milliseconds(timeout);
+  if (rewrite) {
+    timing.rewrite = true;
+    timing.to = pointer(std::get<0>(*rewrite));
+    timing.fresh = pointer(std::get<1>(*rewrite));
+    timing.bytes = std::get<2>(*rewrite);
+  }
+  const mpi::RawCall call = raw_call(from);
+  const py::gil_scoped_release no_gil;
+  return raw().time_call(call, timing);
+}
+
+double time_messages(const std::string& pattern, bool first, int peer, const Addresses& outgoing,
+                     const Addresses& incoming, std::size_t bytes, int warmup, int iterations,
+                     double timeout) {
   if (pattern != "latency" && pattern != "bw" && pattern != "bibw")
     fail(ErrorCode::InvalidUsage, "pattern='", pattern, "', expected 'latency', 'bw' or 'bibw'");
-  mpi::MessageTurn turn;
-  turn.ping_pong = pattern == "latency";
-  turn.reply = pattern == "bw";
-  turn.first = first;
-  turn.peer = peer;
-  turn.bytes = bytes;
+  mpi::MessageTurn turn{pattern == "latency", pattern == "bw", first, peer, {}, {}, bytes};
   for (const Address address : outgoing) turn.outgoing.push_back(pointer(address));
   for (const Address address : incoming) turn.incoming.push_back(pointer(address));
-  return turn;
+  return raw().time_messages(peer < 0 ? nullptr : &turn, warmup, iterations, milliseconds(timeout));
 }
 
 }  // namespace
 
 void bind_raw_mpi(py::module_& module) {
+  using release = py::call_guard<py::gil_scoped_release>;
   py::module_ m = module.def_submodule("raw_mpi", "MPI's own collectives, bare: for the benchmark.");
   m.def(
       "objection", [](const PyCall& call) { return raw().objection(raw_call(call)); }, py::arg("call"),
       "Why MPI cannot do it, or \"\". A call is (collective, in_place, input, output, dtype, count, op, "
       "root).");
+  m.def("time", &time_call, py::arg("call"), py::arg("warmup"), py::arg("iterations"),
+        py::arg("rewrite") = std::nullopt, py::arg("timeout_seconds") = 300.0,
+        "Microseconds of each timed call on this rank. With `rewrite` = (to, from, bytes), these bytes are "
+        "copied before every call, and all ranks start together; neither is timed. Ends the process if it "
+        "takes longer than the timeout.");
+  m.def("time_messages", &time_messages, py::arg("pattern"), py::arg("first"), py::arg("peer"),
+        py::arg("outgoing"), py::arg("incoming"), py::arg("bytes"), py::arg("warmup"), py::arg("iterations"),
+        py::arg("timeout_seconds") = 300.0, release(),
+        "Seconds of so many turns of \"latency\", \"bw\" or \"bibw\" behind a barrier. `bytes` of each "
+        "message. peer=-1: only the barrier.");
   m.def(
-      "time",
-      [](const PyCall& from, int warmup, int iterations, const std::optional<Rewrite>& rewrite,
-         double timeout) {
-        mpi::RawTiming timing{warmup, iterations};
-        timing.timeout = milliseconds(timeout);
-        if (rewrite) {
-          timing.rewrite = true;
-          timing.to = pointer(std::get<0>(*rewrite));
-          timing.fresh = pointer(std::get<1>(*rewrite));
-          timing.bytes = std::get<2>(*rewrite);
-        }
-        const mpi::RawCall call = raw_call(from);
-        mpi::RawMpi& calls = raw();
-        py::gil_scoped_release no_gil;
-        return calls.time_call(call, timing);
-      },
-      py::arg("call"), py::arg("warmup"), py::arg("iterations"), py::arg("rewrite") = std::nullopt,
-      py::arg("timeout_seconds") = 300.0,
-      "Microseconds of each timed call on this rank. With `rewrite` = (to, from, bytes), these bytes are "
-      "copied before every call, and all ranks start together; neither is timed. Ends the process if it "
-      "takes "
-      "longer than the timeout.");
-  m.def(
-      "time_messages",
-      [](const std::string& pattern, bool first, int peer, const std::vector<Address>& outgoing,
-         const std::vector<Address>& incoming, std::size_t bytes, int warmup, int iterations,
-         double timeout) {
-        const mpi::MessageTurn turn = message_turn(pattern, first, peer, outgoing, incoming, bytes);
-        mpi::RawMpi& calls = raw();
-        py::gil_scoped_release no_gil;
-        return calls.time_messages(peer < 0 ? nullptr : &turn, warmup, iterations, milliseconds(timeout));
-      },
-      py::arg("pattern"), py::arg("first"), py::arg("peer"), py::arg("outgoing"), py::arg("incoming"),
-      py::arg("bytes"), py::arg("warmup"), py::arg("iterations"), py::arg("timeout_seconds") = 300.0,
-      "Seconds of so many turns of \"latency\", \"bw\" or \"bibw\" behind a barrier. `bytes` of each "
-      "message. "
-      "peer=-1: only the barrier.");
-  m.def(
-      "all_gather",
-      [](const std::vector<double>& mine) {
-        mpi::RawMpi& calls = raw();
-        py::gil_scoped_release no_gil;
-        return calls.all_gather(mine);
-      },
-      py::arg("mine"), "The numbers of all ranks, one after another.");
-  m.def(
-      "barrier",
-      [] {
-        mpi::RawMpi& calls = raw();
-        py::gil_scoped_release no_gil;
-        calls.barrier();
-      },
-      "MPI_Barrier over all ranks.");
+      "all_gather", [](const std::vector<double>& mine) { return raw().all_gather(mine); }, py::arg("mine"),
+      release(), "The numbers of all ranks, one after another.");
+  m.def("barrier", [] { raw().barrier(); }, release(), "MPI_Barrier over all ranks.");
   m.def(
       "start_all_reduce",
       [](Address buffer, const std::string& dtype, std::uint64_t count) {

@@ -72,14 +72,11 @@ PyLanes lanes_of(const PySchedule& self) {
 
 // Not through ScheduleWriter: its checks would refuse the mistakes that the checker is to be tested with.
 PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
-  Schedule schedule;
-  schedule.algorithm = self.schedule->algorithm;
-  schedule.scratch_count = self.schedule->scratch_count;
-  schedule.staging_count = self.schedule->staging_count;
-  schedule.shared = self.schedule->shared;
-  schedule.one_way = self.schedule->one_way;
-  schedule.ordered = self.schedule->ordered;
-  schedule.flat = self.schedule->flat;
+  Schedule schedule = *self.schedule;
+  schedule.lanes.clear();
+  schedule.rounds.clear();
+  schedule.steps.clear();
+  schedule.sources.clear();
   const auto size = [](const auto& vector) { return static_cast<std::uint32_t>(vector.size()); };
   for (const auto& rounds : lanes) {
     schedule.lanes.push_back({size(schedule.rounds), size(rounds)});
@@ -164,10 +161,6 @@ void bind_schedules(py::module_& module) {
       });
 
   py::class_<PySchedule>(m, "Schedule")
-      .def_property_readonly("algorithm", [](const PySchedule& s) { return s.schedule->algorithm; })
-      .def_property_readonly("rank", [](const PySchedule& s) { return s.spec.rank; })
-      .def_property_readonly("scratch_count", [](const PySchedule& s) { return s.schedule->scratch_count; })
-      .def_property_readonly("one_way", [](const PySchedule& s) { return s.schedule->one_way; })
       .def("lanes", &lanes_of, "a fresh copy: a list of lanes, each a list of rounds, each a list of Step")
       .def("with_lanes", &with_lanes, py::arg("lanes"), "the same schedule with other lanes");
 
