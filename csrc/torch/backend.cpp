@@ -197,10 +197,11 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
     auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
-    // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
-    // thread.
-    if (!call.async) work->complete();
-    return work;
+    if (call.async) return work;
+    // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as with
+    // NCCL, without a Work that torch would wait for.
+    work->complete();
+    return nullptr;
   });
 }
 
