@@ -198,8 +198,8 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
     if (call.async) return work;
-    // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as with
-    // NCCL, without a Work that torch would wait for.
+    // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as
+    // with NCCL, without a Work that torch would wait for.
     work->complete();
     return nullptr;
   });
