@@ -92,9 +92,8 @@ void ProgressThread::run() {
 void ProgressThread::sleep() {
   std::unique_lock lock(mutex_);
   rest_.store(Rest::Sleep, std::memory_order_seq_cst);
-  changed_.wait(lock, [&] {
-    return stopping_.load(std::memory_order_acquire) || work_.outstanding.background() > 0;
-  });
+  changed_.wait(
+      lock, [&] { return stopping_.load(std::memory_order_acquire) || work_.outstanding.background() > 0; });
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
