@@ -92,6 +92,8 @@ class Group : public GroupState {
   Reach reach() const { return topology() ? Reach::None : programs_.reach(); }
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
+  // Of a group that is not closed.
+  const Transport& library_transport() const { return transport_->library(); }
   // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their
   // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
   // What a failed group had is kept for good, since others may still read it; so is what graphs know.
