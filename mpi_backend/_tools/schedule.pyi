@@ -46,14 +46,6 @@ class Schedule:
         self, lanes: collections.abc.Sequence[collections.abc.Sequence[collections.abc.Sequence[Step]]]
     ) -> Schedule:
         """the same schedule with other lanes"""
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def one_way(self) -> bool: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def scratch_count(self) -> int: ...
 
 class CheckResult:
     @property
