@@ -108,8 +108,8 @@ class Group : public GroupState {
   // With issue_mutex_. `begin_here`: whether its first steps may be made at once, see Engine::carry().
   OperationPtr issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
                             bool& begin_here);
-  Parts make_parts(const std::vector<Call>& calls, std::size_t shown, IssueOptions& options,
-                   OperationInfo& info, Counters& counters);
+  // May add a barrier to the calls, and counts them in `info`.
+  Parts make_parts(std::vector<Call>& calls, IssueOptions& options, OperationInfo& info, Counters& counters);
   OperationPtr make_operation(const std::vector<Call>& calls, Parts& made, IssueOptions& options,
                               OperationInfo& info);
   void tell_observers(Operation& operation, const std::vector<Call>& calls);
