@@ -48,7 +48,7 @@ struct Ranks {
       for (auto& node : nodes) node->refresh(use);
   }
   std::optional<DeviceArena::Location> place(int r, const void* memory) const {
-    return nodes[static_cast<std::size_t>(r)]->locate(memory, use);
+    return nodes[static_cast<std::size_t>(r)]->find(memory, use);
   }
   void leave() {  // each waits for the others
     std::vector<std::thread> threads;
@@ -224,7 +224,7 @@ TEST(ranks_grow_while_others_look) {
         auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
         block[5] = static_cast<std::byte>(17 * i + r);
         std::optional<DeviceArena::Location> place;
-        while (!(place = node.locate(block + 5, 0))) node.refresh(0);
+        while (!(place = node.find(block + 5, 0))) node.refresh(0);
         places[static_cast<std::size_t>(r)] = *place;
         ready.fetch_add(1);
         while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs

@@ -217,7 +217,7 @@ void DeviceArena::add_segment(std::size_t bytes) {
   reserved_ += size;
 }
 
-std::optional<DeviceArena::Location> DeviceArena::locate(const void* memory, std::size_t bytes) const {
+std::optional<DeviceArena::Location> DeviceArena::find(const void* memory, std::size_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   for (int i = segments() - 1; i >= 0; --i) {
     const Segment& known = segment(i);

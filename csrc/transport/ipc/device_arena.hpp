@@ -58,7 +58,7 @@ class DeviceArena {
   void share_with_streams(const void* memory);
   // What allocate() returned.
   void free(void* memory);
-  bool owns(const void* memory) const { return locate(memory, 0).has_value(); }
+  bool owns(const void* memory) const { return find(memory, 0).has_value(); }
 
   struct Segment {
     std::byte* base = nullptr;
@@ -73,7 +73,7 @@ class DeviceArena {
     std::uint64_t offset;
   };
   // Where [memory, memory + bytes) is, if all of it is in one segment. Takes no lock.
-  std::optional<Location> locate(const void* memory, std::size_t bytes) const;
+  std::optional<Location> find(const void* memory, std::size_t bytes) const;
   std::uint64_t limit() const { return limit_; }
   std::size_t reserved() const;  // bytes of all segments
   std::size_t in_use() const;    // bytes of all blocks that are given out
