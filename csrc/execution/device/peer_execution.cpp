@@ -57,7 +57,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   // Others could not read single elements of it, nor say so.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
-  const auto found = node_->place(memory, use);
+  const auto found = node_->find(memory, use);
   return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 

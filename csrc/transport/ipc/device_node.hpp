@@ -16,7 +16,7 @@
 //
 // Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
 // operation is being launched. ticket(), attach(), detach(), take_back() and refresh() are serialised by the
-// caller, place() comes behind them. Everything else is constant.
+// caller, find() comes behind them. Everything else is constant.
 #pragma once
 
 #include <array>
@@ -118,13 +118,13 @@ class DeviceNode {
   void refresh(std::uint64_t use) const { group_memory_->refresh(use); }
   // Where memory is among the segments of this rank, if it is group memory of its device that all ranks have
   // mapped by use `use`. Issuing thread.
-  std::optional<DeviceArena::Place> place(const void* memory, std::uint64_t use) const {
-    return group_memory_->place(memory, use);
+  std::optional<DeviceArena::Location> find(const void* memory, std::uint64_t use) const {
+    return group_memory_->find(memory, use);
   }
   // Whether any rank may have an answer to that. Issuing thread.
   bool any_group_memory() const { return group_memory_->any(); }
   // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
-  // rank's segment, 0 if nowhere. Whatever place() returns on another rank, this one has an address for.
+  // rank's segment, 0 if nowhere. Whatever find() returns on another rank, this one has an address for.
   const std::uint64_t* bases() const { return group_memory_->bases(); }
   // Of this rank's device, for addresses of others' buffers (ResolveArgs::table), by slot.
   std::uint64_t* table(int slot) const {
