@@ -10,8 +10,7 @@
 
 namespace mpigdr {
 
-// What ranks act by without talking: a variable with Env::Ranks::Equal, an option of a group or the built-in
-// table.
+// A variable with Env::Ranks::Equal, an option of a group, or the built-in table.
 struct SharedSetting {
   std::string name;   // "MPI_GDR_LANES"
   std::string value;  // is compared: of a file what its rows say, not where it lies

@@ -43,51 +43,31 @@ struct Integer {
 };
 
 struct Seconds {
-  static std::string allowed() { return "seconds > 0"; }
+  bool or_zero = false;
+  std::string allowed() const { return or_zero ? "seconds >= 0" : "seconds > 0"; }
   template <typename Field>
   std::string operator()(Field& field, const Variable& variable, const std::string& text) const {
     char* end = nullptr;
     const double number = std::strtod(text.c_str(), &end);
-    if (*end || !(number > 0) || number > 1e9) bad(variable, text);
+    if (*end || !(number > 0 || (or_zero && number == 0)) || number > 1e9) bad(variable, text);
     field = number;
     return text;
   }
 };
 
 struct Bytes {
-  static std::string allowed() { return "bytes > 0, suffix K, M or G"; }
-  template <typename Field>
-  std::string operator()(Field& field, const Variable& variable, const std::string& text) const {
-    char* end = nullptr;
-    errno = 0;
-    const unsigned long long number = std::strtoull(text.c_str(), &end, 10);
-    const std::size_t suffix = *end ? std::strcspn("kmg", std::string(1, std::tolower(*end)).c_str()) : 3;
-    const std::uint64_t unit = suffix < 3 ? std::uint64_t{1} << (10 * (suffix + 1)) : 1;
-    if (suffix < 3) ++end;
-    const bool digits = std::isdigit(static_cast<unsigned char>(text[0]));
-    if (!digits || *end || errno || number == 0 || number > (std::uint64_t{1} << 40) / unit)
-      bad(variable, text);
-    field = number * unit;
-    return bytes_text(number * unit);
-  }
-};
-
-// As Reader, or 0.
-template <typename Reader>
-struct OrNone {
-  static std::string allowed() {
-    std::string text = Reader::allowed();
-    return text.replace(text.find('>'), 1, ">=");
+  bool or_zero = false;
+  std::string allowed() const {
+    return std::string("bytes ") + (or_zero ? ">=" : ">") + " 0, suffix K, M or G";
   }
   template <typename Field>
   std::string operator()(Field& field, const Variable& variable, const std::string& text) const {
-    if (text != "0") return Reader{}(field, variable, text);
-    field = 0;
-    return text;
+    const auto number = bytes_of(text);
+    if (!number || (*number == 0 && !or_zero) || *number > std::uint64_t{1} << 40) bad(variable, text);
+    field = *number;
+    return bytes_text(*number);
   }
 };
-using SecondsOrNone = OrNone<Seconds>;
-using BytesOrNone = OrNone<Bytes>;
 
 // Names in any case. The field becomes the name itself if it is a text, else the value there, by default the
 // name's index: an enumerator.
@@ -146,27 +126,25 @@ Setting setting(T Env::* field, const char* name, const char* default_value, Env
           }};
 }
 
-std::vector<Setting> make_settings() {
-  std::vector<Setting> all = {
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> made = [] {
+    std::vector<Setting> all = {
 #define SETTING(type, field, variable, initial, readers, ranks, description, ...) \
   setting(&Env::field, variable, initial, Env::Readers::readers, Env::Ranks::ranks, description, __VA_ARGS__),
 #include "common/settings.inc"
 #undef SETTING
-  };
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    all.push_back(
-        {{Env::algorithm_variable(collective), "", Env::Readers::Experts, Env::Ranks::Equal,
-          "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
-          "a name listed in docs/algorithms.md"},
-         [c](Env& env, const Variable&, const std::string& text) { return env.algorithm[c] = text; }});
-  }
-  return all;
-}
-
-const std::vector<Setting>& settings() {
-  static const std::vector<Setting> table = make_settings();
-  return table;
+    };
+    for (int c = 0; c < kCollectiveCount; ++c) {
+      const auto collective = static_cast<Collective>(c);
+      all.push_back(
+          {{Env::algorithm_variable(collective), "", Env::Readers::Experts, Env::Ranks::Equal,
+            "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
+            "a name listed in docs/algorithms.md"},
+           [c](Env& env, const Variable&, const std::string& text) { return env.algorithm[c] = text; }});
+    }
+    return all;
+  }();
+  return made;
 }
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
@@ -212,11 +190,9 @@ std::vector<std::pair<std::string, std::string>> Env::unknown_variables(const ch
     const std::string variable(*environment, end ? end - *environment : std::strlen(*environment));
     if (variable.rfind("MPI_GDR_", 0) != 0) continue;
     if (variable == "MPI_GDR_BUILD_CUDA" || variable == "MPI_GDR_CUDA_ARCHITECTURES") continue;  // setup.py's
-    const Variable* nearest = nullptr;
-    std::size_t best = SIZE_MAX;
-    for (const auto& [known, read] : settings())
-      if (const std::size_t d = edit_distance(variable, known.name); d < best) best = d, nearest = &known;
-    if (best != 0) unknown.emplace_back(variable, nearest->name);
+    const auto nearest = std::ranges::min_element(
+        settings(), {}, [&](const Setting& s) { return edit_distance(variable, s.variable.name); });
+    if (nearest->variable.name != variable) unknown.emplace_back(variable, nearest->variable.name);
   }
   return unknown;
 }
