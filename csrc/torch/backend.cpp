@@ -25,7 +25,6 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
     : Backend(rank, size),
       group_(std::move(made.group)),
       world_ranks_(std::move(made.members)),
-      transport_(made.transport),
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
@@ -197,10 +196,11 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
     auto work = c10::make_intrusive<MpiWork>(group_->engine(), rank_, call.type, std::move(call.outputs),
                                              observed.span, timed_.load(std::memory_order_relaxed));
     issue(*work, call, options, call.accelerator, stream_result(call));
-    // A synchronous call is waited for at once by c10d: carrying it here costs no hand-off to the progress
-    // thread.
-    if (!call.async) work->complete();
-    return work;
+    if (call.async) return work;
+    // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as
+    // with NCCL, without a Work that torch would wait for.
+    work->complete();
+    return nullptr;
   });
 }
 
@@ -362,7 +362,7 @@ int MpiBackend::mpi4py_handle() {
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
-    return mpi::library().handle(*transport_);
+    return mpi::library().handle(group_->library_transport());
   });
 }
 

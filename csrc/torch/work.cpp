@@ -104,7 +104,6 @@ void MpiWork::settle() {
   epilogues_.clear();
   if (span_) span_->end();
   operation_->settled.store(true, std::memory_order_release);
-  finish(error_);
 }
 
 bool MpiWork::isCompleted() {
@@ -171,7 +170,6 @@ bool MpiWork::wait_on_device(const Operation& op, std::chrono::milliseconds time
 }
 
 bool MpiWork::wait(std::chrono::milliseconds timeout) {
-  // c10d waits for what a synchronous call has waited for already.
   if (!result_ && settled()) {
     throw_error();
     return true;

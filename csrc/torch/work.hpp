@@ -73,7 +73,7 @@ class MpiWork : public c10d::Work {
   bool wait_on_device(const Operation& op, std::chrono::milliseconds timeout);
   // As NCCL's: complete at once, with an event behind what was submitted.
   void complete_on_device(c10::ivalue::Future& future);
-  // The operation is over: epilogues, then the base class's finish(). Idempotent.
+  // The operation is over: epilogues. Idempotent. All that asks the base class for its state is overridden.
   void settle();
   bool settled() const { return operation_ && operation_->settled.load(std::memory_order_acquire); }
   void throw_error() const;  // if there is one; after settle()

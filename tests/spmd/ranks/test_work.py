@@ -24,6 +24,15 @@ def test_wait_twice_and_from_another_thread(size):
     same(tensor, torch.full((1000,), float(size)))
 
 
+def test_a_synchronous_call_has_ended_and_has_no_work(size):
+    """As NCCL's: torch takes None for what need not be waited for."""
+    options = dist.AllreduceOptions()
+    options.asyncOp = False
+    tensor = torch.ones(3)
+    assert dist.group.WORLD.allreduce([tensor], options) is None
+    assert tensor.tolist() == [size] * 3
+
+
 def test_is_completed_becomes_true_without_wait(size):
     """Nobody waits: the background thread must carry the operation."""
     tensor = torch.ones(100_000)
