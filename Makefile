@@ -18,6 +18,7 @@
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
+#   make house      lines and largest file of each folder, and which rooms of csrc include which
 #   make stubs      mpi_backend/_C.pyi and _tools/*.pyi from the extensions, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
 # docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.
@@ -34,7 +35,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -183,6 +184,9 @@ tidy: $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet clang-tidy==23.1.4
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_UNITY=OFF
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -p build/$@ -quiet '/csrc/.*\.cpp$$'
+
+house:
+	@$(PYTHON) tools/house.py
 
 stubs: $(VENV)/.package
 	$(BIN)/python tools/stubs.py

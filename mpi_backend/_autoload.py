@@ -14,7 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import torch.distributed as dist
     from torch._C._distributed_c10d import Backend, _DistributedBackendOptions
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 NAME = "mpi-gdr"
 _warned = False
+
+# By variable, why what it asks for could not be done. `import torch` must not fail, so init_process_group
+# raises it.
+problems: dict[str, str] = {}
 
 
 def autoload() -> None:
@@ -57,12 +61,25 @@ def _prepare() -> None:
     master_address.offer(os.environ)
     _wrap_env_rendezvous()
     _accept_other_spellings()
-    problems = (
-        gpu_share.settle_or_remember(os.environ),
-        stand_in.settle_or_remember(_torch_minor(), _create),
-    )
-    for problem in filter(None, problems):
-        warnings.warn(f"mpi-gdr: {problem}", stacklevel=4)  # init_process_group raises it
+    settlers: dict[str, Callable[[], None]] = {
+        gpu_share.VARIABLE: lambda: gpu_share.settle(os.environ),
+        stand_in.VARIABLE: lambda: stand_in.settle(_torch_minor(), _create),
+    }
+    for variable, settle in settlers.items():
+        if variable in problems:
+            continue
+        try:
+            settle()
+        except ValueError as error:
+            problems[variable] = f"mpi-gdr: {error}"
+            warnings.warn(problems[variable], stacklevel=4)
+
+
+def check(*variables: str) -> None:
+    """Raises RuntimeError if `import torch` could not do what one of these variables asks for."""
+    for variable in variables:
+        if variable in problems:
+            raise RuntimeError(problems[variable])
 
 
 def _warn_once(error: Exception) -> None:
@@ -138,8 +155,7 @@ def _wrap_env_rendezvous() -> None:
         from . import descriptors, gpu_share, stand_in
         from .rendezvous import env_handler
 
-        gpu_share.check()
-        stand_in.check()
+        check(gpu_share.VARIABLE, stand_in.VARIABLE)
         descriptors.prepare(os.environ)
         return env_handler(original, url, *args, **kwargs)
 

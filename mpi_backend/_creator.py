@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from . import gpu_share, stand_in
+from . import _autoload, gpu_share, stand_in
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def create(dist_backend_opts: _DistributedBackendOptions, pg_options: object) ->
     from .extension import _C
 
     options = checked_options(pg_options)
-    gpu_share.check()
+    _autoload.check(gpu_share.VARIABLE)
     select_accelerator(os.environ)
     import torch.distributed as dist
 

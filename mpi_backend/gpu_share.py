@@ -20,9 +20,6 @@ VARIABLE = "MPI_GDR_RANKS_PER_GPU"
 SETTLED = "_MPI_GDR_GPU_SETTLED"
 PROC = Path("/proc/driver/nvidia/gpus")
 
-# Why this rank has no GPU. `import torch` must not fail, so init_process_group says it.
-_problem: str | None = None
-
 
 def visible_gpus(env: launchers.Environment) -> list[str]:
     """The GPUs that a process with this environment sees, as CUDA_VISIBLE_DEVICES would name them."""
@@ -83,21 +80,3 @@ def settle(env: MutableMapping[str, str]) -> None:
     env[SETTLED] = local_rank
     if "LOCAL_RANK" in env:  # not in a job of one rank: it gets its variables later, and they are 0
         env["LOCAL_RANK"] = "0"
-
-
-def settle_or_remember(env: MutableMapping[str, str]) -> str | None:
-    """For `import torch`: returns what went wrong, once, and keeps it for `check`."""
-    global _problem
-    if _problem is None:
-        try:
-            settle(env)
-        except ValueError as error:
-            _problem = str(error)
-            return _problem
-    return None
-
-
-def check() -> None:
-    """Raises RuntimeError where `import torch` could not give this rank its GPU."""
-    if _problem is not None:
-        raise RuntimeError(f"mpi-gdr: {_problem}")

@@ -38,7 +38,8 @@ class CudaInfo(TypedDict):
 
 
 class EnvVariable(TypedDict):
-    """One MPI_GDR_* variable with what is in force. `source`: environment or default."""
+    """One MPI_GDR_* variable with what is in force. `source`: environment or default. `equal`: ranks that
+    differ in it are refused."""
 
     name: str
     default: str
@@ -46,6 +47,8 @@ class EnvVariable(TypedDict):
     description: str
     value: str
     source: str
+    expert: bool
+    equal: bool
 
 
 class EnvProblem(TypedDict):

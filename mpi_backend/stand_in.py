@@ -16,27 +16,20 @@ if TYPE_CHECKING:
 VARIABLE = "MPI_GDR_AS"
 OLDEST_TORCH = (2, 14)
 
-# Why it could not be. `import torch` must not fail, so init_process_group says it.
-_problem: str | None = None
 
-
-def settle_or_remember(torch: tuple[int, int], create: Callable[..., Backend]) -> str | None:
-    """For `import torch`: registers `create` as what VARIABLE names. Returns what is wrong, once, and keeps
-    it for `check`."""
-    global _problem
+def settle(torch: tuple[int, int], create: Callable[..., Backend]) -> None:
+    """Registers `create` as what VARIABLE names. Raises ValueError if it cannot be done."""
     name = os.environ.get(VARIABLE, "").lower()
-    if not name or _problem is not None:
-        return None
+    if not name:
+        return
     if name != "gloo":
-        _problem = f"{VARIABLE}={name}, expected gloo"
-    elif torch < OLDEST_TORCH:
-        _problem = (
+        raise ValueError(f"{VARIABLE}={name}, expected gloo")
+    if torch < OLDEST_TORCH:
+        raise ValueError(
             f"{VARIABLE}=gloo needs torch {'.'.join(map(str, OLDEST_TORCH))} or newer, this is torch "
             f"{'.'.join(map(str, torch))}: let the program name the backend mpi-gdr, or unset the variable"
         )
-    else:
-        _replace_gloo(create)
-    return _problem
+    _replace_gloo(create)
 
 
 def _replace_gloo(create: Callable[..., Backend]) -> None:
@@ -63,9 +56,3 @@ def is_gloos(pg_options: object) -> bool:
     import torch.distributed as dist
 
     return dist.is_gloo_available() and isinstance(pg_options, dist.ProcessGroupGloo._Options)
-
-
-def check() -> None:
-    """Raises RuntimeError where `import torch` could not do what VARIABLE asks for."""
-    if _problem is not None:
-        raise RuntimeError(f"mpi-gdr: {_problem}")

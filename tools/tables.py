@@ -30,15 +30,20 @@ def algorithms() -> str:
     return "\n".join(rows)
 
 
-def variables() -> str:
-    rows = ["| Variable | Default | Allowed | Meaning |", "|---|---|---|---|"]
+def variables(expert: bool) -> str:
+    rows = ["| Variable | Default | Allowed | Equal | Meaning |", "|---|---|---|---|---|"]
     for v in _C.env_table():
-        default = f"`{v['default']}`" if v["default"] else ""
-        rows.append(f"| `{v['name']}` | {default} | {v['allowed']} | {v['description']} |")
+        if v["expert"] == expert:
+            default, equal = f"`{v['default']}`" if v["default"] else "", "yes" if v["equal"] else ""
+            rows.append(f"| `{v['name']}` | {default} | {v['allowed']} | {equal} | {v['description']} |")
     return "\n".join(rows)
 
 
-TABLES = {("algorithms.md", "Algorithms"): algorithms, ("environment.md", "Variables"): variables}
+TABLES = {
+    ("algorithms.md", "Algorithms"): algorithms,
+    ("environment.md", "Variables"): lambda: variables(expert=False),
+    ("environment.md", "Variables for experts"): lambda: variables(expert=True),
+}
 
 
 def updated(page: str, title: str, table: str) -> str:

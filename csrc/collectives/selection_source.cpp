@@ -73,40 +73,41 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   const auto from_options = parse_overrides(group.rows, kGroupRows);
   const auto from_file = rows_of_file(env.tuning_file);
   Selection made;
-  const auto add = [&](std::string name, std::string value, std::string shown) {
-    made.settings.push_back(
-        {std::move(name), std::move(value), shown.empty() ? "not set" : std::move(shown)});
+  // Instead of the text of a variable, or behind them all.
+  const auto compare = [&](const std::string& name, std::string value, const std::string& shown) {
+    auto at = std::ranges::find(made.settings, name, &SharedSetting::name);
+    if (at == made.settings.end()) at = made.settings.insert(at, SharedSetting{name, "", ""});
+    at->value = std::move(value);
+    at->shown = shown.empty() ? "not set" : shown;
   };
-  add("MPI_GDR_CHUNK_BYTES", std::to_string(env.chunk_bytes), std::to_string(env.chunk_bytes));
-  add("MPI_GDR_LANES", std::to_string(env.lanes), std::to_string(env.lanes));
-  add("MPI_GDR_RANKS_PER_NODE", std::to_string(env.ranks_per_node), std::to_string(env.ranks_per_node));
+  for (const Env::Variable& variable : env.table())
+    if (variable.ranks == Env::Ranks::Equal) compare(variable.name, variable.value, variable.value);
+  const bool detail = env.debug == LogLevel::Detail;
+  compare("MPI_GDR_DEBUG", detail ? "DETAIL" : "", detail ? "DETAIL" : "not DETAIL");
   const Bits bits = group.bits.empty() ? env.bits : parse_bits("Options.bits", group.bits);
   made.table.keep(bits);
   check_bits(from_variable, bits);
   check_bits(from_options, bits);
-  const std::string shown(bits == Bits::Any ? "" : name(bits));
-  add("MPI_GDR_BITS", shown, shown);
-  add("MPI_GDR_ADAPT", env.adapt ? "on" : "off", env.adapt ? "on" : "off");
-  add("MPI_GDR_DEBUG=DETAIL", env.check_calls ? "1" : "", env.check_calls ? "set" : "");
+  const std::string kept(bits == Bits::Any ? "" : name(bits));
+  compare("MPI_GDR_BITS", kept, kept);
   for (int c = 0; c < kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
-    const auto forced = forced_row(env, collective);
+    const auto forced = forced_row(env, static_cast<Collective>(c));
     check_bits(forced, bits);
     made.table.append(forced);
-    add(Env::algorithm_variable(collective), env.algorithm[c], env.algorithm[c]);
   }
   made.table.append(from_variable);
-  add(kSelect, digest(from_variable), env.select);
+  compare(kSelect, digest(from_variable), env.select);
   made.table.append(from_options);
-  add(kGroupRows, digest(from_options), group.rows);
+  compare(kGroupRows, digest(from_options), group.rows);
   made.table.append(from_file);
   const std::string rows = std::to_string(from_file.size()) + (from_file.size() == 1 ? " row" : " rows");
-  add("MPI_GDR_TUNING", digest(from_file),
+  compare(
+      "MPI_GDR_TUNING", digest(from_file),
       env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
   for (int c = 0; c < kCollectiveCount; ++c)
     made.table.append(default_table().rows(static_cast<Collective>(c)));
   made.named = !from_variable.empty() || !from_options.empty() || !from_file.empty();
-  add("the built-in selection table", default_digest(), "digest " + default_digest());
+  compare("the built-in selection table", default_digest(), "digest " + default_digest());
   return made;
 }
 

@@ -10,7 +10,7 @@
 
 namespace mpigdr {
 
-// A setting that ranks act by without talking, because it chooses algorithms or how they cut their data.
+// A variable with Env::Ranks::Equal, an option of a group, or the built-in table.
 struct SharedSetting {
   std::string name;   // "MPI_GDR_LANES"
   std::string value;  // is compared: of a file what its rows say, not where it lies

@@ -187,20 +187,8 @@ class RowParser {
   // With a suffix where it counts bytes; "inf" is kUnlimited.
   static std::optional<std::uint64_t> number(std::string_view text, bool suffix) {
     if (text == "inf") return kUnlimited;
-    std::uint64_t value = 0;
-    std::size_t i = 0;
-    for (; i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])); ++i) {
-      if (value > (std::uint64_t{1} << 50)) return std::nullopt;
-      value = 10 * value + static_cast<std::uint64_t>(text[i] - '0');
-    }
-    if (i == 0) return std::nullopt;
-    if (i == text.size()) return value;
-    const std::size_t unit =
-        std::string_view("kmg").find(static_cast<char>(std::tolower(static_cast<unsigned char>(text[i]))));
-    if (!suffix || i + 1 != text.size() || unit == std::string_view::npos) return std::nullopt;
-    const int shift = 10 * (static_cast<int>(unit) + 1);
-    if (value >> (60 - shift)) return std::nullopt;
-    return value << shift;
+    const bool plain = text.find_first_not_of("0123456789") == std::string_view::npos;
+    return plain || suffix ? bytes_of(text) : std::nullopt;
   }
 
   void bytes(std::string_view text) {

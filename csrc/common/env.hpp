@@ -8,13 +8,14 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/types.hpp"
 
 namespace mpigdr {
 
-enum class LogLevel : std::uint8_t { Warn, Info, Trace };
+enum class LogLevel : std::uint8_t { Warn, Info, Detail, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
 
@@ -24,53 +25,25 @@ class Env {
 
   static const Env& get();
 
-  // One field a variable; env.cpp has what each allows and means. Equal on all ranks: what `=` marks.
-  LogLevel debug = LogLevel::Warn;                   // MPI_GDR_DEBUG
-  bool check_calls = false;                          // = MPI_GDR_DEBUG=DETAIL
-  std::string debug_file;                            // MPI_GDR_DEBUG_FILE; "": standard error
-  std::optional<double> timeout_seconds;             // MPI_GDR_TIMEOUT; overrides the timeout of every group
-  double heartbeat_seconds = 300;                    // MPI_GDR_HEARTBEAT; 0: no rank is given up
-  double orphan_seconds = 60;                        // MPI_GDR_ORPHAN_GRACE; 0: no limit
-  BootstrapMode bootstrap = BootstrapMode::Auto;     // = MPI_GDR_BOOTSTRAP
-  std::string secret;                                // = MPI_GDR_SECRET: 32 bytes, or ""; never shown
-  std::string mpi_library;                           // MPI_GDR_MPI_LIBRARY; read by the Python side
-  std::string master_addr;                           // MPI_GDR_MASTER_ADDR; read by the Python side
-  bool as_gloo = false;                              // MPI_GDR_AS; read by the Python side
-  int ranks_per_gpu = 0;                             // MPI_GDR_RANKS_PER_GPU; read by the Python side
-  Bits bits = Bits::Any;                             // = MPI_GDR_BITS
-  std::string algorithm[kCollectiveCount];           // = MPI_GDR_<COLLECTIVE>_ALGO
-  std::string select;                                // = MPI_GDR_SELECT
-  std::string tuning_file;                           // = MPI_GDR_TUNING
-  bool adapt = true;                                 // = MPI_GDR_ADAPT
-  std::uint64_t chunk_bytes = 256 * 1024;            // = MPI_GDR_CHUNK_BYTES
-  int lanes = 4;                                     // = MPI_GDR_LANES
-  int ranks_per_node = 0;                            // = MPI_GDR_RANKS_PER_NODE
-  int max_in_flight = 32;                            // MPI_GDR_MAX_IN_FLIGHT
-  int nap_us = 200;                                  // MPI_GDR_NAP_US
-  Choice idle_progress = Choice::Auto;               // MPI_GDR_IDLE_PROGRESS
-  bool node_memory = true;                           // MPI_GDR_SHM; off anywhere: off
-  MessagePath messages = MessagePath::Auto;          // MPI_GDR_P2P; Mpi anywhere, or no shared memory: Mpi
-  std::optional<std::uint64_t> group_memory;         // MPI_GDR_GROUP_MEMORY
-  std::optional<std::uint64_t> device_group_memory;  // MPI_GDR_DEVICE_GROUP_MEMORY
-  bool blocking_wait = false;                        // MPI_GDR_BLOCKING_WAIT
-  bool end_on_device_failure = true;                 // MPI_GDR_ASYNC_ERROR=exit
-  Choice gpu_aware = Choice::Off;                    // MPI_GDR_GPU_AWARE; off anywhere: off
-  bool device_sharing = true;                        // MPI_GDR_IPC; off anywhere: off
-  std::string simd = "auto";                         // MPI_GDR_SIMD
-  Choice cuda = Choice::Auto;                        // MPI_GDR_CUDA
-  int flight_log = 2000;                             // MPI_GDR_FLIGHT_LOG
-  std::string flight_dir;       // MPI_GDR_FLIGHT_DIR; "": a folder per job under $TMPDIR or /tmp
-  int flight_signal = SIGUSR2;  // MPI_GDR_FLIGHT_SIGNAL; 0: off
-  std::string trace;            // MPI_GDR_TRACE; "": none
-  int trace_events = 32768;     // MPI_GDR_TRACE_EVENTS
+#define SETTING(type, field, ...) type field{};  // its default is parsed, too
+#include "common/settings.inc"
+#undef SETTING
+  std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
+  enum class Readers : std::uint8_t { Users, Experts };
+  // What ranks may have. Equal: compared where a group's members first meet (selection_source.hpp).
+  // EqualAtStart: compared before MPI starts (launch_mode.hpp, rendezvous.hpp).
+  enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
-    std::string name, default_value, allowed, description;
-    std::string value;  // in force; of a secret "(set)"
+    std::string name, default_value;
+    Readers readers;
+    Ranks ranks;
+    std::string description, allowed;
+    std::string value;  // in force, in one spelling; of a secret "(set)"
     bool from_environment = false;
   };
-  // All known variables with what is in force, for `mpi-gdr info` and docs/environment.md.
-  std::vector<Variable> table() const;
+  // All variables with what is in force.
+  const std::vector<Variable>& table() const { return table_; }
 
   // Reads from `lookup` (name -> value or nullptr) instead of the process environment: for tests.
   using Lookup = std::function<const char*(const char*)>;
@@ -84,7 +57,7 @@ class Env {
   static std::string algorithm_variable(Collective collective);
 
  private:
-  Lookup lookup_;
+  std::vector<Variable> table_;
 };
 
 }  // namespace mpigdr

@@ -53,7 +53,7 @@ void set_log_rank(int rank, int size) {
 bool log_enabled(LogLevel level) { return level <= Env::get().debug; }
 
 void log_line(LogLevel level, const char* subsystem, const std::string& text) {
-  static constexpr const char* names[] = {"WARN", "INFO", "TRACE"};
+  static constexpr const char* names[] = {"WARN", "INFO", "DETAIL", "TRACE"};
   write_all(log_fd(), format(names[static_cast<int>(level)], subsystem, text));
 }
 

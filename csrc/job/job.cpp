@@ -168,7 +168,7 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   flight_ = make_flight_writer(members[0].job, rank, size, options_.version);
   if (flight_) options.observers.push_back(flight_);
   if (trace_) options.observers.push_back(trace_);
-  if (Env::get().check_calls) options.observers.push_back(std::make_shared<CallChecker>());
+  if (Env::get().debug == LogLevel::Detail) options.observers.push_back(std::make_shared<CallChecker>());
   options.explain = [this](const GroupState& group) { return liveness_.explain(group); };
   options.quiet = [this](const GroupState& group) { return liveness_.quiet(group); };
   options.on_slow = [this](const Operation& operation) { liveness_.slow_calls().note(operation); };

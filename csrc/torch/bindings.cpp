@@ -129,7 +129,9 @@ Reports<"EnvVariable"> env_table() {
   for (const Env::Variable& v : Env::get().table())
     table.append(py::dict("name"_a = v.name, "default"_a = v.default_value, "allowed"_a = v.allowed,
                           "description"_a = v.description, "value"_a = v.value,
-                          "source"_a = v.from_environment ? "environment" : "default"));
+                          "source"_a = v.from_environment ? "environment" : "default",
+                          "expert"_a = v.readers == Env::Readers::Experts,
+                          "equal"_a = v.ranks != Env::Ranks::Any));
   return table;
 }
 
@@ -140,7 +142,8 @@ Reports<"EnvProblem"> env_problems() {
     problems.append(py::dict(
         "name"_a = name, "message"_a = py::bytes(message).attr("decode")("utf-8", "replace"), "bad"_a = bad));
   };
-  for (const Env::Variable& known : Env([](const char*) { return nullptr; }).table()) try {
+  const Env defaults([](const char*) { return nullptr; });
+  for (const Env::Variable& known : defaults.table()) try {
       (void)Env([&](const char* name) { return known.name == name ? std::getenv(name) : nullptr; });
     } catch (const Error& error) {
       add(known.name, error.what(), true);

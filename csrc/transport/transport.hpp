@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/error.hpp"
 #include "common/types.hpp"
 #include "transport/doorbell.hpp"
 
@@ -97,6 +98,18 @@ class Transport {
   // any rank.
   virtual void close() noexcept {}
 };
+
+// For isend() and irecv(), whose library may not show the values. `limit`: of tags, behind the largest one.
+inline void check_message(const Transport& transport, const char* operation, std::size_t bytes, int peer,
+                          int tag, const char* limit = "") {
+  if (bytes > kMaxMessageBytes)
+    fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
+         kMaxMessageBytes);
+  if (peer < 0 || peer >= transport.size())
+    fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not in 0..", transport.size() - 1);
+  if (tag < 0 || tag > transport.max_tag())
+    fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", transport.max_tag(), limit);
+}
 
 // abandon() for an operation that has failed already: a library that refuses to cancel changes nothing.
 inline void abandon_quietly(Transport& transport, Request& request) noexcept {

@@ -217,12 +217,8 @@ def refused_calls() -> dict[str, str]:
 
 def gpus(extension: object) -> GpuFacts:
     """What torch and our CUDA library see, without starting a device."""
-    shortage = problem = None
-    try:
-        gpu_share.check()
-    except RuntimeError as error:
-        shortage = str(error)
+    problem = None
     found = info.accelerator(bool(build_info().get("cuda")))
     if extension is not None and found["type"] == "cuda" and build_info().get("cuda"):
         problem = extension.cuda_info()["problem"]  # type: ignore[attr-defined]
-    return GpuFacts(found, shortage, problem)
+    return GpuFacts(found, _autoload.problems.get(gpu_share.VARIABLE), problem)

@@ -1,49 +1,16 @@
-"""The command `mpi-gdr`: command lines, placement, exit status and signals, with launchers that are shell
-scripts."""
+"""The command `mpi-gdr`: its commands, and what it says to a wrong one."""
 
 import os
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
-from support.processes import clean_environment
+from support.command import mpi_gdr
 
-from mpi_backend import cli, mpi_library, run
+from mpi_backend import cli
 from mpi_backend._version import __version__
 from mpi_backend.bench import options
-
-MPI_GDR = [sys.executable, "-m", "mpi_backend"]
-
-
-@pytest.fixture
-def shell():
-    """The environment of a login shell on a machine without a batch system."""
-    unwanted = (*run.ALLOCATIONS, "OMP_NUM_THREADS", "MPIR_CVAR")
-    return {k: v for k, v in clean_environment().items() if not k.startswith(unwanted)}
-
-
-@pytest.fixture
-def launcher(tmp_path):
-    """Makes a launcher that answers --version with a text and otherwise runs a shell line."""
-
-    def make(version, body='printf "%s\\n" "$@"'):
-        path = tmp_path / "mpiexec"
-        path.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo "{version}"; exit 0; fi\n{body}\n')
-        path.chmod(0o755)
-        return str(path)
-
-    return make
-
-
-def mpi_gdr(*arguments, env=None, cwd=None):
-    return subprocess.run(
-        [*MPI_GDR, *arguments], capture_output=True, text=True, timeout=120, env=env, cwd=cwd, check=False
-    )
-
-
-# ---- the command ------------------------------------------------------------------------------------------
 
 
 def test_help_names_every_command(capsys):
@@ -106,8 +73,8 @@ def test_near_misses_are_named(argv, message, capsys):
         (["bench", "-n", "2", "bw", "--backend", "cpu:gloo,cuda:glo"], "'glo': did you mean gloo?"),
     ],
 )
-def test_what_torch_does_not_have_is_refused_before_ranks_start(argv, message, shell):
-    result = mpi_gdr(*argv, env=shell)
+def test_what_torch_does_not_have_is_refused_before_ranks_start(argv, message):
+    result = mpi_gdr(*argv)
     assert result.returncode == 2 and result.stdout == ""
     assert message in result.stderr and result.stderr.count("\n") == 1, result.stderr
 
@@ -122,7 +89,7 @@ def test_no_command_is_an_error(capsys):
 
 
 def test_a_reader_that_leaves_early_is_no_error():
-    command = [*MPI_GDR, "info", "--all"]
+    command = [sys.executable, "-m", "mpi_backend", "info", "--all"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert process.wait(timeout=120) == 1
@@ -133,302 +100,3 @@ def test_run_does_not_wait_for_torch():
     code = "import sys, mpi_backend.cli, mpi_backend.run; sys.exit('torch' in sys.modules)"
     env = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
     assert subprocess.run([sys.executable, "-c", code], env=env, timeout=120).returncode == 0
-
-
-# ---- run: command line ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("argv", "n", "launcher_options", "program"),
-    [
-        (["-n", "2", "x.py"], 2, [], ["x.py"]),
-        (["-n2", "x.py"], 2, [], ["x.py"]),
-        (["-np", "3", "x.py", "-n", "9", "--hostfile"], 3, [], ["x.py", "-n", "9", "--hostfile"]),
-        (["-n", "2", "--", "x.py", "--", "a"], 2, [], ["x.py", "--", "a"]),
-        (["-n", "2", "-m", "pkg.mod", "-n", "1"], 2, [], ["-m", "pkg.mod", "-n", "1"]),
-        (
-            ["-n", "2", "-genv", "A", "1", "--", "x.py", "--", "b"],
-            2,
-            ["-genv", "A", "1"],
-            ["x.py", "--", "b"],
-        ),
-    ],
-)
-def test_where_our_options_end(argv, n, launcher_options, program):
-    options, for_launcher, rest = run.parse(argv)
-    assert (options.n, for_launcher, rest) == (n, launcher_options, program)
-
-
-@pytest.mark.parametrize("name", ["--np", "-np", "-n"])
-@pytest.mark.parametrize("per_node", ["--ppn", "-ppn", "--nproc-per-node", "--nproc_per_node", "-npernode"])
-def test_names_that_other_launchers_have(name, per_node):
-    options, for_launcher, rest = run.parse([name, "4", per_node, "2", "x.py", "--np", "7"])
-    assert (options.n, options.ranks_per_node) == (4, 2)
-    assert (for_launcher, rest) == ([], ["x.py", "--np", "7"])
-    assert run.parse([f"{per_node}=2", "x.py"])[0].ranks_per_node == 2
-
-
-@pytest.mark.parametrize(
-    ("hosts", "allocation", "ranks"),
-    [
-        ("", {}, "3"),
-        ("a\nb\n", {}, "6"),
-        ("", {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "4"}, "12"),
-        ("", {"PBS_JOBID": "7"}, None),
-    ],
-)
-def test_ranks_per_node_alone_are_those_of_all_nodes(launcher, shell, tmp_path, hosts, allocation, ranks):
-    (tmp_path / "hosts").write_text(hosts)
-    arguments = ["--hostfile", str(tmp_path / "hosts")] if hosts else []
-    arguments += ["--nproc-per-node", "3", "--mpiexec", launcher("HYDRA"), "/bin/true"]
-    result = mpi_gdr("run", *arguments, env={**shell, **allocation})
-    if ranks is None:
-        assert result.returncode == 2 and "-n is missing, and nothing tells how many nodes" in result.stderr
-    else:
-        assert result.stdout.split()[:2] == ["-n", ranks]
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["x.py"], "-n is missing"),
-        (["-n", "2"], "a program is missing"),
-        (["-n", "2", "-m"], "a program is missing"),
-        (["-n", "0", "x.py"], "'0' is not a number from 1 to 1000000000"),
-        (["-n", "two", "x.py"], "'two' is not a number"),
-        (["-n", "2", "-genv", "A", "1", "x.py"], "-genv is none of its options"),
-        (["-N", "2", "x.py"], "-N means nodes to srun and ranks per node to Open MPI: say --ranks-per-node"),
-        (["-n", "4", "-N2", "x.py"], "-N2 means nodes to srun"),
-        (["--nnodes=2", "x.py"], "--nnodes=2 is given by --hostfile"),
-        (["-n", "2", "--mpiexec", "/nowhere/mpiexec", "x.py"], "'/nowhere/mpiexec' is not an executable"),
-    ],
-)
-def test_wrong_command_lines(argv, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        run.parse(argv)
-    assert stop.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-def test_run_help(capsys):
-    with pytest.raises(SystemExit) as stop:
-        run.main(["--help"])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    assert all(option in text for option in ("-n N", "--hostfile", "--ranks-per-node", "--mpiexec"))
-
-
-def test_scripts_modules_and_executables(tmp_path):
-    plain = tmp_path / "script_without_suffix"
-    plain.write_text("print(1)\n")
-    python = [sys.executable, "-u"]
-    assert run.program_command(["x.py", "a"]) == [*python, "x.py", "a"]
-    assert run.program_command([str(plain)]) == [*python, str(plain)]
-    assert run.program_command(["-m", "mod", "a"]) == [*python, "-m", "mod", "a"]
-    assert run.program_command(["/bin/echo", "a"]) == ["/bin/echo", "a"]
-    assert run.program_command(["python", "x.py"]) == ["python", "x.py"]
-
-
-# ---- run: launcher ----------------------------------------------------------------------------------------
-
-
-def test_hydra_spelling(launcher, shell, tmp_path):
-    (tmp_path / "hosts").write_text("a:2\nb:2\n")
-    mpiexec = launcher("HYDRA build details:\n    Version: 5.0.2")
-    arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", mpiexec)
-    result = mpi_gdr("run", *arguments, "-genv", "A", "1", "--", "/bin/true", "-x", env=shell, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    expected = ["-n", "4", "-f", "hosts", "-ppn", "2", "-genv", "A", "1", "/bin/true", "-x"]
-    assert result.stdout.split("\n")[:-1] == expected
-    assert result.stderr == "mpi-gdr run: a: 2 of 4 ranks\nmpi-gdr run: b: 2 of 4 ranks\n"
-
-
-@pytest.mark.parametrize(
-    ("hosts", "options", "env", "expected"),
-    [
-        ("192.0.2.1\n192.0.2.2\n", (), {}, "192.0.2.1"),
-        ("192.0.2.1:2\n", (), {}, ""),  # one host
-        ("localhost\n192.0.2.2\n", (), {}, ""),
-        ("no-such-host.invalid\n192.0.2.2\n", (), {}, ""),  # an alias of ssh's
-        ("192.0.2.1\n192.0.2.2\n", ("-hosts", "192.0.2.2,192.0.2.1", "--"), {}, ""),
-        ("192.0.2.1\n192.0.2.2\n", (), {"MASTER_ADDR": "x"}, ""),
-        ("192.0.2.1\n192.0.2.2\n", (), {"MPI_GDR_MASTER_ADDR": "x"}, "x"),
-    ],
-)
-def test_the_first_host_is_where_ranks_meet(launcher, shell, tmp_path, hosts, options, env, expected):
-    (tmp_path / "hosts").write_text(hosts)
-    mpiexec = launcher("HYDRA build details:", 'echo "${MPI_GDR_MASTER_ADDR-}"')
-    arguments = ("-n", "2", "--hostfile", "hosts", "--mpiexec", mpiexec, *options, "/bin/true")
-    result = mpi_gdr("run", *arguments, env={**shell, **env}, cwd=tmp_path)
-    assert result.stdout == f"{expected}\n", result.stderr
-
-
-@pytest.mark.parametrize(
-    ("squeue", "started"),
-    [
-        ("echo RUNNING", True),
-        ("true", False),
-        ("echo slurm_load_jobs error: Invalid job id specified >&2; exit 1", False),
-        ("echo squeue: error: no connection to the controller >&2; exit 1", True),
-    ],
-)
-def test_a_job_that_has_ended_starts_nothing(launcher, shell, tmp_path, squeue, started):
-    path = tmp_path / "squeue"
-    path.write_text(f"#!/bin/sh\n{squeue}\n")
-    path.chmod(0o755)
-    env = {**shell, "PATH": f"{tmp_path}:{shell['PATH']}", "SLURM_JOB_ID": "7"}
-    mpiexec = launcher("HYDRA build details:", "echo started")
-    result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
-    assert (result.returncode == 0) == started == ("started" in result.stdout), result.stderr
-    assert started or "SLURM_JOB_ID=7 is left from a job that has ended" in result.stderr
-
-
-@pytest.mark.parametrize("version", ["mpirun (Open MPI) 5.0.11", "mpiexec (OpenRTE) 4.1.4"])
-def test_open_mpi_spelling(launcher, shell, tmp_path, version):
-    (tmp_path / "hosts").write_text("a slots=2\nb slots=2\n")
-    arguments = ("-n", "4", "--hostfile", "hosts", "--ranks-per-node", "2", "--mpiexec", launcher(version))
-    env = {**shell, "MPI_GDR_DEBUG": "INFO"}
-    result = mpi_gdr("run", *arguments, "/bin/true", env=env, cwd=tmp_path)
-    words = result.stdout.split()
-    assert words[:7] == ["-n", "4", "--hostfile", "hosts", "--map-by", "ppr:2:node", "--oversubscribe"]
-    assert words[-1] == "/bin/true"
-    assert sorted(words[7:-1]) == ["-x", "-x", "-x", "MPI_GDR_DEBUG", "MPI_GDR_SECRET", "OMP_NUM_THREADS"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "env", "expected"),
-    [
-        ((), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
-        (("--ranks-per-node", "2"), {}, ["localhost", "localhost", "PYTHONUNBUFFERED=1"]),
-        (
-            ("--hostfile", "hosts", "--ranks-per-node", "1"),
-            {},
-            ["-hostfile", "hosts", "-ppn", "1", "PYTHONUNBUFFERED=1"],
-        ),
-        (
-            ("-launcher", "srun", "--"),
-            {"SLURM_JOB_ID": "7"},
-            ["-launcher", "srun", "PYTHONUNBUFFERED=1"],
-        ),
-    ],
-)
-def test_spelling_of_mpirun_rsh(tmp_path, shell, arguments, env, expected):
-    """Words that could be hosts are left only where hosts are meant."""
-    (tmp_path / "hosts").write_text("a\nb\n")
-    path = tmp_path / "mpirun_rsh"
-    path.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    path.chmod(0o755)
-    command = ("-n", "2", "--mpiexec", str(path), *arguments, "/bin/true", "x")
-    result = mpi_gdr("run", *command, env={**shell, **env}, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == ["-export-all", "-np", "2", *expected, "/bin/true", "x"]
-
-
-def test_a_secret_of_the_launch_in_the_environment_alone(launcher, shell):
-    """The launcher shows its command line and its environment."""
-    mpiexec = launcher("mpirun (Open MPI) 5.0.11", 'printf "%s\n" "$MPI_GDR_SECRET" "$*"')
-    found = []
-    for env in (shell, shell, {**shell, "MPI_GDR_SECRET": "the user's"}):
-        result = mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true", env=env)
-        secret, words = result.stdout.splitlines()
-        assert "-x MPI_GDR_SECRET" in words and secret not in words + result.stderr
-        found.append(secret)
-    assert all(re.fullmatch("[0-9a-f]{64}", secret) for secret in found[:2])
-    assert found[0] != found[1] and found[2] == "the user's"
-
-
-@pytest.mark.parametrize(
-    ("env", "size", "added"),
-    [({}, 2, {"OMP_NUM_THREADS": "1"}), ({}, 1, {}), ({"OMP_NUM_THREADS": "8"}, 2, {})],
-)
-def test_what_is_set_for_the_ranks(env, size, added):
-    assert run.added_variables(env, size) == added
-
-
-def test_the_launcher_of_the_mpi_that_ranks_find_comes_first(tmp_path, monkeypatch):
-    for folder in ("site/bin", "site/lib64", "path"):
-        (tmp_path / folder).mkdir(parents=True)
-    for file in ("site/lib64/libmpi.so.12", "site/bin/mpiexec", "path/mpiexec"):
-        (tmp_path / file).touch(mode=0o755)
-    monkeypatch.setattr(mpi_library, "loaded_libraries", list)  # by other tests in this process
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{tmp_path}/site/lib64")
-    assert run.find_mpiexec() == str(tmp_path / "site" / "bin" / "mpiexec")
-    (tmp_path / "site" / "bin" / "mpiexec").unlink()
-    assert run.find_mpiexec() == str(tmp_path / "path" / "mpiexec")
-
-
-@pytest.mark.parametrize(
-    ("size", "hosts", "per_node", "expected"),
-    [
-        (4, [("a", 2), ("b", 2)], None, {"a": 2, "b": 2}),
-        (3, [("a", 2), ("b", 2)], None, {"a": 2, "b": 1}),
-        (2, [("a", 2), ("b", 2)], None, {"a": 2}),
-        (5, [("a", 1), ("b", 1)], None, {"a": 3, "b": 2}),
-        (4, [("a", 8), ("b", 8)], 2, {"a": 2, "b": 2}),
-    ],
-)
-def test_placement(size, hosts, per_node, expected):
-    assert run.place(size, [run.Host(*host) for host in hosts], per_node) == expected
-
-
-def test_hostfile_in_both_spellings():
-    text = "# nodes\na:4\n\nb slots=2 max_slots=4  # comment\nc\n"
-    assert run.read_hostfile(text) == [("a", 4), ("b", 2), ("c", 1)]
-
-
-def test_missing_hostfile(launcher):
-    result = mpi_gdr("run", "-n", "2", "--hostfile", "/nowhere", "--mpiexec", launcher("HYDRA"), "x.py")
-    assert result.returncode == 2
-    assert result.stderr == "mpi-gdr run: --hostfile /nowhere: No such file or directory\n"
-
-
-def test_inside_an_allocation_the_launcher_places(launcher, shell):
-    env = {**shell, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
-    result = mpi_gdr("run", "-n", "4", "--mpiexec", launcher("HYDRA"), "/bin/true", env=env)
-    assert result.stderr == "mpi-gdr run: 4 ranks, placed by the launcher in this allocation\n"
-    assert run.average_per_node(5, env) == 3
-    assert run.average_per_node(5, {}) == 1
-
-
-# ---- run: exit status and signals -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("status", [0, 1, 7, 255])
-def test_the_exit_status_of_the_launcher(launcher, status):
-    mpiexec = launcher("HYDRA", f"exit {status}")
-    assert mpi_gdr("run", "-n", "2", "--mpiexec", mpiexec, "/bin/true").returncode == status
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_signals_reach_the_launcher(launcher, signum):
-    mpiexec = launcher("HYDRA", "echo ready; exec sleep 60")
-    command = [*MPI_GDR, "run", "-n", "2", "--mpiexec", mpiexec, "/bin/true"]
-    # A shell starts what runs in its background with SIGINT ignored, and so these tests, if they do.
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        assert process.stdout.readline() == b"ready\n"
-        process.send_signal(signum)
-        assert process.wait(timeout=60) == -signum
-
-
-def test_ranks_of_the_real_launcher(shell, tmp_path):
-    """The launcher of this environment: every rank runs, and the exit status of a rank comes through."""
-    script = tmp_path / "x.py"
-    script.write_text(
-        "import os, sys\nfrom mpi_backend import launchers\n"
-        "p = launchers.detect(os.environ)\n"
-        "threads = os.environ['OMP_NUM_THREADS']\n"
-        # One write: Python is told not to buffer, and what print() writes piece by piece would mix.
-        "place = f'{p.rank}/{p.size} {p.local_rank}/{p.local_size}'\n"
-        "sys.stdout.write(f'{place} {threads} {sys.argv[1:]}\\n')\n"
-        "sys.exit(5)\n"
-    )
-    result = mpi_gdr("run", "-n", "2", str(script), "--lr", "1", env=shell)
-    assert result.returncode == 5, result.stderr
-    lines = sorted(line for line in result.stdout.splitlines() if "--lr" in line)
-    assert lines == ["0/2 0/2 1 ['--lr', '1']", "1/2 1/2 1 ['--lr', '1']"]

@@ -269,13 +269,13 @@ class LoopbackTransport : public Transport {
 
   Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     count_call("isend");
-    check("isend", bytes, peer, tag, false);
+    check_message(*this, "isend", bytes, peer, tag);
     return {world_->send(channel, data, bytes, rank_, peer, tag, dead()), true};
   }
 
   Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
     count_call("irecv");
-    check("irecv", bytes, peer, tag, true);
+    check_message(*this, "irecv", bytes, peer == kAnySource ? rank_ : peer, tag);
     return {world_->receive(channel, data, bytes, peer, rank_, tag), true};
   }
 
@@ -331,15 +331,6 @@ class LoopbackTransport : public Transport {
            !faults_->calls_before_error.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel)) {
     }
     if (left == 0) fail(ErrorCode::System, "injected error in ", call, " on rank ", rank_);
-  }
-
-  void check(const char* call, std::size_t bytes, int peer, int tag, bool any) const {
-    if ((peer < 0 || peer >= size_) && !(any && peer == kAnySource))
-      fail(ErrorCode::InvalidUsage, call, ": peer=", peer, " is not in 0..", size_ - 1);
-    if (tag < 0 || tag > max_tag_)
-      fail(ErrorCode::InvalidUsage, call, ": tag=", tag, " is not in 0..", max_tag_);
-    if (bytes > kMaxMessageBytes)
-      fail(ErrorCode::InvalidUsage, call, ": bytes=", bytes, " is more than ", kMaxMessageBytes);
   }
 
   const std::shared_ptr<World> world_;

@@ -11,6 +11,21 @@
 
 namespace unit {
 
+// All operations that are defined on the type, with the scaling that the engine asks for: PreMulSum has its
+// factor, Avg is run with several divisors.
+template <typename Body>  // (op, factor, divisor)
+void for_each_operation(mpigdr::DataType dtype, Body body) {
+  using mpigdr::ReduceOp;
+  for (int o = 0; o < mpigdr::kReduceOpCount; ++o) {
+    const auto op = static_cast<ReduceOp>(o);
+    if (!supports(op, dtype)) continue;
+    if (op == ReduceOp::Avg)
+      for (const std::uint32_t divisor : {1u, 3u, 1000u}) body(op, 1.0, divisor);
+    else
+      body(op, op == ReduceOp::PreMulSum ? 0.3 : 1.0, 1u);
+  }
+}
+
 // ---- short floats ----
 
 // A sign, an exponent of this bias, a mantissa; patterns below `first_special` are the finite magnitudes in

@@ -2,7 +2,6 @@
 // another make.
 #include <algorithm>
 #include <bit>
-#include <cfenv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,9 +9,6 @@
 #include <string>
 #include <type_traits>
 #include <vector>
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 #include "common/error.hpp"
 #include "device/device.hpp"
@@ -24,20 +20,6 @@ using namespace mpigdr;
 using namespace unit;
 
 namespace {
-
-// All operations that are defined on the type, with the scaling that the engine asks for: PreMulSum has its
-// factor, Avg is run with several divisors.
-template <typename Body>  // (op, factor, divisor)
-void for_each_operation(DataType dtype, Body body) {
-  for (int o = 0; o < kReduceOpCount; ++o) {
-    const auto op = static_cast<ReduceOp>(o);
-    if (!supports(op, dtype)) continue;
-    if (op == ReduceOp::Avg)
-      for (const std::uint32_t divisor : {1u, 3u, 1000u}) body(op, 1.0, divisor);
-    else
-      body(op, op == ReduceOp::PreMulSum ? 0.3 : 1.0, 1u);
-  }
-}
 
 template <typename T>
 T guard_value() {
@@ -313,67 +295,6 @@ TEST(short_floats_round_once_and_ties_go_to_even) {
   const void* under[] = {&largest, &less};
   host::reduce({DataType::Float16, ReduceOp::Sum, &result, under, 2, 1});
   CHECK(result == 0x7bff);
-}
-
-// `flush`: subnormals are zero, as after torch.set_flush_denormal(True).
-void use_mode(int rounding, bool flush) {
-  std::fesetround(rounding);
-#if defined(__x86_64__)
-  _mm_setcsr((_mm_getcsr() & ~0x8040u) | (flush ? 0x8040u : 0u));
-#elif defined(__aarch64__)
-  std::uint64_t fpcr;
-  asm volatile("mrs %0, fpcr" : "=r"(fpcr));
-  fpcr = flush ? fpcr | (1u << 24) : fpcr & ~(std::uint64_t{1} << 24);
-  asm volatile("msr fpcr, %0" ::"r"(fpcr));
-#endif
-}
-
-// A product that is subnormal and inexact.
-float product_in_this_mode() {
-  volatile float a = 0x1.8p-100f, b = 0x1.555556p-30f;
-  return a * b;
-}
-
-TEST(the_callers_floating_point_mode_is_without_effect_and_restored) {
-  std::mt19937_64 random(17);
-  constexpr std::size_t kCount = 1027;
-  int compared = 0;
-  for (int d = 0; d < kDataTypeCount; ++d) {
-    const auto dtype = static_cast<DataType>(d);
-    if (is_integral(dtype)) continue;
-    const std::size_t bytes = kCount * item_size(dtype);
-    // A third of the words has a small exponent, whichever type they are of.
-    std::vector<std::vector<std::uint64_t>> sources(3, std::vector<std::uint64_t>(bytes / 8 + 1));
-    for (auto& source : sources)
-      for (auto& word : source) word = random() & (random() % 3 ? ~std::uint64_t{0} : 0x800f007f800f007fu);
-    const void* const addresses[] = {sources[0].data(), sources[1].data(), sources[2].data()};
-    for_each_operation(dtype, [&](ReduceOp op, double factor, std::uint32_t divisor) {
-      for (const host::Isa isa : host::available_isas()) {
-        const auto reduced = [&](int rounding, bool flush) {
-          std::vector<std::byte> result(bytes);
-          use_mode(rounding, flush);
-          const float before = product_in_this_mode();
-          host::reduce({dtype, op, result.data(), addresses, 3, kCount, factor, divisor}, isa);
-          const float after = product_in_this_mode();
-          use_mode(FE_TONEAREST, false);
-          CHECK(std::memcmp(&before, &after, sizeof before) == 0);
-          return result;
-        };
-        const auto expected = reduced(FE_TONEAREST, false);
-        CHECK(reduced(FE_TONEAREST, true) == expected);
-        CHECK(reduced(FE_UPWARD, false) == expected);
-        CHECK(reduced(FE_TOWARDZERO, true) == expected);
-        ++compared;
-      }
-    });
-  }
-  CHECK(compared >= 12 * 5);
-  use_mode(FE_UPWARD, false);
-  const float upward = product_in_this_mode();
-  use_mode(FE_TONEAREST, true);
-  const float flushed = product_in_this_mode();
-  use_mode(FE_TONEAREST, false);
-  CHECK(upward > product_in_this_mode() && flushed == 0);  // the modes do differ
 }
 
 TEST(reduce_refuses_what_is_undefined) {

@@ -56,9 +56,6 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
-// Buffers of operations that failed are in use for ever.
-std::vector<float>& unfreed(std::size_t count) { return *new std::vector<float>(count, 1.0f); }
-
 struct Seen {
   bool refused = false;  // issue() threw
   std::string text;      // of the error; "" if all went well

@@ -1,33 +1,14 @@
-// The selection table: its text, the order in which rows are tried, and what the ranks of a group compare.
-#include <unistd.h>
-
-#include <cstdio>
-#include <fstream>
+// The selection table: its text, and the order in which its rows are tried.
 #include <limits>
 
-#include "collectives/selection_source.hpp"
 #include "common/error.hpp"
 #include "engine_world.hpp"
+#include "selected.hpp"
 
 using namespace mpigdr;
 using engine_tests::env_of;
 
 namespace {
-
-CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
-                    DataType dtype = DataType::Float32) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.size = size;
-  spec.dtype = reduces(collective) ? dtype : DataType::UInt8;
-  spec.count = collective == Collective::Barrier ? 0 : bytes / item_size(spec.dtype);
-  return spec;
-}
-
-std::string chosen(const SelectionTable& table, const CollectiveSpec& spec, bool native = false,
-                   Reach reach = Reach::None) {
-  return select_row(spec, native, reach, table).algorithm->name;
-}
 
 // The rows of a text, then the built-in ones.
 SelectionTable table_of(const std::string& text) {
@@ -36,15 +17,6 @@ SelectionTable table_of(const std::string& text) {
   for (int c = 0; c < kCollectiveCount; ++c) table.append(default_table().rows(static_cast<Collective>(c)));
   return table;
 }
-
-// A file that is gone at the end of the test.
-struct File {
-  static inline int made = 0;
-  std::string path =
-      "/tmp/mpi-gdr-test-selection-" + std::to_string(::getpid()) + "-" + std::to_string(made++);
-  explicit File(const std::string& text) { std::ofstream(path) << text; }
-  ~File() { std::remove(path.c_str()); }
-};
 
 }  // namespace
 
@@ -250,97 +222,6 @@ TEST(a_plan_has_the_leaders_of_its_row) {
       const SelectionRow& choice = planner.choice(spec, true, Reach::None, topology);
       CHECK(choice.algorithm->two_level && choice.leaders == leaders);
     }
-}
-
-TEST(order_of_the_sources) {
-  const File file("barrier native\nall_reduce 0-1M ring\nbroadcast chain\nscatter binomial\n");
-  const Env env = env_of({{"MPI_GDR_BARRIER_ALGO", "dissemination"},
-                          {"MPI_GDR_SELECT", "barrier:native#allreduce:0-4k:rabenseifner"},
-                          {"MPI_GDR_TUNING", file.path}});
-  const auto [table, settings, named] =
-      load_selection(env, {"all_reduce:0-64K:recursive_doubling#bcast:binomial", ""});
-  using C = Collective;
-  CHECK(chosen(table, call(C::Barrier, 4, 0), true) == "dissemination");
-  CHECK(chosen(table, call(C::AllReduce, 4, 4092)) == "rabenseifner");
-  CHECK(chosen(table, call(C::AllReduce, 4, 4096)) == "recursive_doubling");
-  CHECK(chosen(table, call(C::AllReduce, 4, 65536)) == "ring");
-  CHECK(chosen(table, call(C::AllReduce, 128, 1 << 20)) == "rabenseifner");  // built-in
-  CHECK(chosen(table, call(C::Broadcast, 2, 8)) == "binomial");
-  CHECK(chosen(table, call(C::Scatter, 2, 8)) == "binomial");
-  CHECK(table.rows(C::Scatter)[0].origin == file.path + ":4");
-  CHECK(table.rows(C::Barrier)[0].origin == "MPI_GDR_BARRIER_ALGO");
-  CHECK(table.rows(C::Barrier)[1].origin == "MPI_GDR_SELECT");
-  CHECK(to_text(parse_table(to_text(table.rows(C::Barrier)[0]), "t").at(0)) ==
-        to_text(table.rows(C::Barrier)[0]));
-  CHECK(table.rows(C::Broadcast)[0].origin == "Options.selection");
-  // One algorithm for everything may be native; it holds where the library is exact.
-  const SelectionTable forced = load_selection(env_of({{"MPI_GDR_ALLREDUCE_ALGO", "native"}})).table;
-  CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 20), true) == "native");
-  CHECK(chosen(forced, call(C::AllReduce, 4, 1 << 26), false) == "ring");
-}
-
-TEST(a_table_of_the_user_is_not_measured) {
-  const File file("broadcast binomial\n");
-  CHECK(Planner(env_of({})).adapts() && !Planner(env_of({{"MPI_GDR_ADAPT", "off"}})).adapts());
-  CHECK(!Planner(env_of({{"MPI_GDR_TUNING", file.path}})).adapts());
-  CHECK(!Planner(env_of({{"MPI_GDR_SELECT", "broadcast:binomial"}})).adapts());
-  CHECK(!Planner(env_of({}), {"broadcast:binomial", ""}).adapts());
-  // The others still are; the algorithm itself has nothing to choose.
-  CHECK(Planner(env_of({{"MPI_GDR_BROADCAST_ALGO", "binomial"}})).adapts());
-}
-
-TEST(sources_that_are_wrong) {
-  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", "/nowhere/tuning.txt"}})), Error,
-               "MPI_GDR_TUNING=/nowhere/tuning.txt cannot be read: No such file");
-  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", "/tmp"}})), Error,
-               "MPI_GDR_TUNING=/tmp cannot be read");
-  const File file("barrier native\n\nbarrier flog\n");
-  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_TUNING", file.path}})), Error,
-               (file.path + ":3: 'flog' is not").c_str());
-  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_SELECT", "barrier"}})), Error,
-               "MPI_GDR_SELECT: in 'barrier': no ");
-  CHECK_THROWS(load_selection(env_of({}), {"gahter:linear", ""}), Error,
-               "Options.selection: in 'gahter:linear': ");
-  CHECK_THROWS(load_selection(env_of({{"MPI_GDR_REDUCE_ALGO", "ring"}})), Error,
-               "MPI_GDR_REDUCE_ALGO=ring is not an algorithm of reduce: expected one of binomial");
-  const File empty("");
-  CHECK(load_selection(env_of({{"MPI_GDR_TUNING", empty.path}})).table.rows(Collective::Barrier)[0].origin ==
-        "built-in");
-}
-
-TEST(ranks_compare_what_chooses) {
-  const File file("barrier native\n");
-  const auto settings = [](std::vector<std::pair<std::string, std::string>> variables,
-                           const char* rows = "") {
-    return load_selection(env_of(std::move(variables)), {rows, ""}).settings;
-  };
-  const auto plain = settings({});
-  CHECK(disagreement({plain}) == "");
-  CHECK(disagreement({plain, plain, {}}) == "rank 2 has another release of mpi-gdr than rank 0");
-  CHECK(disagreement({plain, plain, plain}) == "");
-  CHECK(disagreement({plain, settings({{"MPI_GDR_LANES", "8"}}), plain}) ==
-        "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1");
-  CHECK(disagreement({plain, settings({{"MPI_GDR_DEBUG", "DETAIL"}})}) ==
-        "MPI_GDR_DEBUG=DETAIL is not set on rank 0 and set on rank 1");
-  CHECK(disagreement({settings({{"MPI_GDR_GATHER_ALGO", "linear"}}), plain,
-                      settings({{"MPI_GDR_GATHER_ALGO", "native"}, {"MPI_GDR_CHUNK_BYTES", "1K"}})}) ==
-        "MPI_GDR_CHUNK_BYTES is 262144 on ranks 0, 1 and 1024 on rank 2; "
-        "MPI_GDR_GATHER_ALGO is linear on rank 0, not set on rank 1 and native on rank 2");
-  // What the rows say counts, not how they are written or where the file lies.
-  CHECK(disagreement({settings({{"MPI_GDR_SELECT", "bcast:0-4k:chain"}}),
-                      settings({{"MPI_GDR_SELECT", "broadcast:chain:0-4096"}})}) == "");
-  CHECK(disagreement({settings({{"MPI_GDR_SELECT", "allreduce:leaders=1:two_level"}}),
-                      settings({{"MPI_GDR_SELECT", "allreduce:two_level"}})}) != "");
-  CHECK(disagreement({settings({}, "barrier:native"), plain}) ==
-        "Options.selection is barrier:native on rank 0 and not set on rank 1");
-  const File other("# comment\n barrier   native\n");
-  const auto ours = settings({{"MPI_GDR_TUNING", file.path}});
-  CHECK(disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}})}) == "");
-  std::ofstream(other.path) << "barrier flag\n";
-  const std::string text = disagreement({ours, settings({{"MPI_GDR_TUNING", other.path}}), plain});
-  CHECK(text.find("MPI_GDR_TUNING is " + file.path + " (1 row, digest ") == 0);
-  CHECK(text.find(") on rank 0, " + other.path) != std::string::npos);
-  CHECK(text.find(" and not set on rank 2") != std::string::npos);
 }
 
 TEST(a_group_tells_what_it_would_run) {

@@ -187,16 +187,8 @@ class MpiTransport final : public Transport {
     return comm;
   }
 
-  // MPI checks the same, but its messages do not show the values.
   MPI_Comm checked(Channel channel, const char* operation, std::size_t bytes, int peer, int tag) const {
-    if (bytes > kMaxMessageBytes)
-      fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
-           kMaxMessageBytes);
-    if (peer < 0 || peer >= size_)
-      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not in 0..", size_ - 1);
-    if (tag < 0 || tag > max_tag_)
-      fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag_,
-           ", the largest tag of this MPI library (MPI_TAG_UB)");
+    check_message(*this, operation, bytes, peer, tag, ", the largest tag of this MPI library (MPI_TAG_UB)");
     return communicator(channel);
   }
 

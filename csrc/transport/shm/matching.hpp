@@ -34,6 +34,10 @@ struct Transfer {
 };
 
 void move(Transfer& transfer, Transfers& to);  // to its end
+inline void end(Transfer& transfer, Transfers& done) {
+  transfer.done = true;
+  move(transfer, done);
+}
 // Of this id, the front one, as a rule; null: it has been abandoned.
 Transfer* find(Transfers& transfers, std::uint64_t id);
 

@@ -1,6 +1,5 @@
 #include "transport/shm/node_transport.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "common/error.hpp"
 #include "transport/shm/matching.hpp"
 #include "transport/shm/message_records.hpp"
+#include "transport/shm/outgoing.hpp"
 #include "transport/shm/ring.hpp"
 #include "transport/shm/two_ended_copy.hpp"
 
@@ -16,12 +16,6 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// Messages up to this length are copied twice, one end being ahead of the other, and once more without a
-// waiting receive; longer ones cost another way to the receiver and back before their first byte.
-constexpr std::size_t kMostEager = 128 * 1024;
-// A receiver that has so many bytes for which no receive was there gets no more of them but in short
-// messages.
-constexpr std::size_t kMostBacklog = std::size_t{1} << 20, kShort = std::size_t{16} << 10;
 // That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
 // want to progress, too, and deadlines to be looked at.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
@@ -41,17 +35,15 @@ class NodeTransport final : public Transport {
       std::byte* const theirs = node_->messages(r);
       Peer& peer = peers_[static_cast<std::size_t>(r)];
       peer.out =
-          RingWriter(area_.ring(own, r), area_.ring_bytes(), &area_.tail(theirs, self), &area_.sleepers(own));
+          Outgoing({area_.ring(own, r), area_.ring_bytes(), &area_.tail(theirs, self), &area_.sleepers(own)},
+                   area_.backlog(theirs, self), done_);
       peer.in =
           RingReader(area_.ring(theirs, self), area_.ring_bytes(), &area_.tail(own, r), &area_.sleepers(own));
-      peer.backlog_there = &area_.backlog(theirs, self);
       peer.backlog_here = &area_.backlog(own, r);
       peer.copy =
           TwoEndedCopy(*node_, r, kernel_copies, reinterpret_cast<CopyCell*>(area_.copy_lines(own, r)),
                        reinterpret_cast<CopyCell*>(area_.copy_lines(theirs, self)));
     }
-    piece_ = area_.ring_bytes() / 8;
-    most_eager_ = std::min(kMostEager, piece_);
   }
 
   int rank() const override { return inner_->rank(); }
@@ -60,12 +52,11 @@ class NodeTransport final : public Transport {
 
   Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) override {
     if (channel != Channel::PointToPoint) return inner_->isend(channel, data, bytes, peer, tag);
-    check("isend", bytes, peer, tag);
+    check_message(*this, "isend", bytes, peer, tag);
     sends_to_itself_ |= peer == rank();
     Transfer& send = begin(peer, tag, const_cast<void*>(data), bytes);
     send.send = true;
-    move(send, at(peer).queued);
-    push_queued(at(peer));
+    at(peer).out.send(send);
     if (!send.done) return request(send);
     move(send, spare_);
     return {};
@@ -73,7 +64,7 @@ class NodeTransport final : public Transport {
 
   Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) override {
     if (channel != Channel::PointToPoint) return inner_->irecv(channel, data, bytes, peer, tag);
-    check("irecv", bytes, peer == kAnySource ? rank() : peer, tag);
+    check_message(*this, "irecv", bytes, peer == kAnySource ? rank() : peer, tag);
     Transfer& receive = begin(peer, tag, data, bytes);
     Unexpected message;
     if (!matching_.take(receive, message)) {
@@ -122,11 +113,7 @@ class NodeTransport final : public Transport {
     const Peer& peer = at(who);
     std::atomic<std::uint32_t>* const sleepers = &area_.sleepers(node_->messages(who));
     if (peer.copy.may_help()) return false;
-    const bool for_room =
-        transfer.list == &peer.queued || transfer.list == &peer.answers || transfer.list == &peer.streams;
-    if (!for_room) return peer.in.bell(bell, sleepers);
-    bell = peer.out.bell(sleepers);
-    return true;
+    return peer.out.bell(transfer, bell, sleepers) || peer.in.bell(bell, sleepers);
   }
 
   std::uint64_t bytes_moved(const Request& request) const override {
@@ -147,18 +134,12 @@ class NodeTransport final : public Transport {
 
  private:
   struct Peer {
-    RingWriter out;
+    Outgoing out;
     RingReader in;
     TwoEndedCopy copy;
-    Transfers answers;  // receives whose Go or Done is to be written
-    Transfers queued;   // sends of which nothing is written yet
-    Transfers offered;  // sends whose offer is
-    Transfers streams;  // sends that go through the ring, one after the other
-    Transfers taking;   // receives of such
-    Transfers copies;   // receives that both ends copy
-    // Bytes that wait for their receives: of ours, and from there. For its sender's choice only.
-    std::atomic<std::uint64_t>*backlog_there = nullptr, *backlog_here = nullptr;
-    std::uint64_t last_id = 0;     // of the sends that were offered
+    Transfers copies;  // receives that both ends copy
+    // Bytes from there that wait for their receives. For its sender's choice only.
+    std::atomic<std::uint64_t>* backlog_here = nullptr;
     std::uint64_t last_offer = 0;  // id, of what came in
   };
 
@@ -167,17 +148,6 @@ class NodeTransport final : public Transport {
   static Transfer& of(const Request& request) { return *reinterpret_cast<Transfer*>(request.handle); }
   static Request request(Transfer& transfer) {
     return {reinterpret_cast<std::uintptr_t>(&transfer), true, kCarrier};
-  }
-
-  // As MPI's transport does.
-  void check(const char* operation, std::size_t bytes, int peer, int tag) const {
-    if (bytes > kMaxMessageBytes)
-      fail(ErrorCode::InvalidUsage, operation, ": ", bytes, " bytes in one message, at most ",
-           kMaxMessageBytes);
-    if (peer < 0 || peer >= size())
-      fail(ErrorCode::InvalidUsage, operation, ": peer=", peer, " is not in 0..", size() - 1);
-    if (tag < 0 || tag > max_tag())
-      fail(ErrorCode::InvalidUsage, operation, ": tag=", tag, " is not in 0..", max_tag());
   }
 
   static void add_backlog(Peer& peer, std::uint64_t bytes) {  // its only writer is this rank
@@ -199,23 +169,16 @@ class NodeTransport final : public Transport {
     return *place;
   }
 
-  void end(Transfer& transfer) {
-    transfer.done = true;
-    move(transfer, done_);
-  }
-
   void poll() {
     for (int r = 0; r < size(); ++r) {
       if (r == rank() && !sends_to_itself_) continue;
       Peer& peer = at(r);
       read(r, peer);
-      push_answers(peer);
-      push_queued(peer);
-      push_streams(peer);
+      peer.out.push();
       copy_in(peer);
       // Where both have something to copy, each its own: one system call a message, and no wait for the
       // other's.
-      if (peer.copies.empty()) peer.copy.help(peer.offered, kMostCopied);
+      if (peer.copies.empty()) peer.copy.help(peer.out.offered, kMostCopied);
     }
   }
 
@@ -248,20 +211,17 @@ class NodeTransport final : public Transport {
         peer.last_offer = header.id;
         return;
       case kGo:
-        if (Transfer* const send = find(peer.offered, header.id)) {
-          send->moved = 0;  // all of it, though it may have helped to copy some
-          move(*send, peer.streams);
-        }
+        if (Transfer* const send = find(peer.out.offered, header.id)) peer.out.stream(*send);
         return;
       case kOpened:
         expect(header.payload == sizeof(Where) && header.tag >= 0 && header.tag < kCopyCells, header);
         peer.copy.opened(header.tag, header.id, where(payload));
         return;
       case kDone:
-        if (Transfer* const send = find(peer.offered, header.id)) end(*send);
+        if (Transfer* const send = find(peer.out.offered, header.id)) end(*send, done_);
         return;
       case kPiece:
-        if (Transfer* const receive = find(peer.taking, header.id)) take_piece(*receive, header, payload);
+        if (Transfer* const receive = find(peer.out.taking, header.id)) take_piece(*receive, header, payload);
         return;
       default:
         expect(false, header);
@@ -292,7 +252,7 @@ class NodeTransport final : public Transport {
     receive.arrived = bytes;
     receive.too_long = bytes > receive.bytes;
     if (!receive.too_long && bytes > 0) std::memcpy(receive.data, data, bytes);
-    end(receive);
+    end(receive, done_);
   }
 
   void accept(Transfer& receive, int source, std::size_t bytes, std::uint64_t id, std::uint64_t address) {
@@ -308,20 +268,14 @@ class NodeTransport final : public Transport {
       return;
     }
     receive.wants_none = receive.too_long;  // its sender need not wait: no receive takes it
-    answer(receive);
-  }
-
-  void answer(Transfer& receive) {
-    Peer& peer = at(receive.peer);
-    move(receive, peer.answers);
-    push_answers(peer);
+    at(source).out.answer(receive);
   }
 
   void take_piece(Transfer& receive, const RecordHeader& header, const std::byte* payload) {
     expect(header.payload <= receive.arrived - receive.moved, header);
     std::memcpy(receive.data + receive.moved, payload, header.payload);
     receive.moved += header.payload;
-    if (receive.moved == receive.arrived) end(receive);
+    if (receive.moved == receive.arrived) end(receive, done_);
   }
 
   void copy_in(Peer& peer) {
@@ -331,7 +285,10 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          receive.told = peer.copy.open(receive) && tell_opened(peer, receive);
+          // One that sleeps would be woken for what is likely over by then.
+          const auto& sleepers = area_.sleepers(node_->messages(rank()));
+          receive.told = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
+                         peer.out.tell_opened(receive);
         }
         const TwoEndedCopy::Taken taken = peer.copy.take(receive, receive.told ? share : Share::Any, budget);
         if (taken == TwoEndedCopy::Taken::Some) continue;
@@ -339,63 +296,8 @@ class NodeTransport final : public Transport {
         receive.wants_none = taken == TwoEndedCopy::Taken::All;
         // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
         if (!receive.wants_none) receive.moved = 0;
-        answer(receive);
+        peer.out.answer(receive);
       }
-  }
-
-  // One that sleeps would be woken for what is likely over by then; one that finds no room is not needed.
-  bool tell_opened(Peer& peer, const Transfer& receive) {
-    const bool asleep = area_.sleepers(node_->messages(rank())).load(std::memory_order_relaxed) > 0;
-    return !asleep &&
-           publish_where(peer.out, receive.data, {.id = receive.id, .tag = receive.cell, .kind = kOpened});
-  }
-
-  // --- what goes out ---
-
-  void push_answers(Peer& peer) {
-    while (!peer.answers.empty() && peer.out.reserve(0)) {
-      Transfer& receive = peer.answers.front();
-      peer.out.publish({.id = receive.id, .kind = receive.wants_none ? kDone : kGo});
-      receive.wants_none ? end(receive) : move(receive, peer.taking);
-    }
-  }
-
-  void push_queued(Peer& peer) {
-    while (!peer.queued.empty()) {
-      Transfer& send = peer.queued.front();
-      RecordHeader header{.bytes = send.bytes, .tag = send.tag};
-      if (send.bytes <= most_eager_ &&
-          (send.bytes <= kShort || peer.backlog_there->load(std::memory_order_relaxed) < kMostBacklog)) {
-        std::byte* const payload = peer.out.reserve(send.bytes);
-        if (!payload) return;
-        if (send.bytes > 0) std::memcpy(payload, send.data, send.bytes);
-        header.kind = kEager;
-        header.payload = static_cast<std::uint32_t>(send.bytes);
-        peer.out.publish(header);
-        end(send);
-      } else {
-        header.kind = kOffer;
-        header.id = peer.last_id + 1;
-        if (!publish_where(peer.out, send.data, header)) return;
-        send.id = ++peer.last_id;
-        move(send, peer.offered);
-      }
-    }
-  }
-
-  void push_streams(Peer& peer) {
-    for (std::size_t work = 0; !peer.streams.empty() && work < area_.ring_bytes();) {
-      Transfer& send = peer.streams.front();
-      const std::size_t bytes = std::min(send.bytes - send.moved, piece_);
-      std::byte* const payload = peer.out.reserve(bytes);
-      if (!payload) return;
-      std::memcpy(payload, send.data + send.moved, bytes);
-      peer.out.publish(
-          {.id = send.id, .bytes = send.bytes, .payload = static_cast<std::uint32_t>(bytes), .kind = kPiece});
-      send.moved += bytes;
-      work += bytes;
-      if (send.moved == send.bytes) end(send);
-    }
   }
 
   const std::unique_ptr<Transport> inner_;
@@ -404,7 +306,6 @@ class NodeTransport final : public Transport {
   std::vector<Peer> peers_;  // by rank; this rank's own is for messages to itself
   Matching matching_;
   Transfers done_, spare_;
-  std::size_t most_eager_, piece_;
   bool sends_to_itself_ = false;  // has done so: its own ring is read then
 };
 

@@ -53,6 +53,7 @@ class RingWriter {
   // The record that was reserved; `header.payload` is at most what was reserved.
   void publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
   std::size_t max_payload() const { return bytes_ / 4; }
+  std::size_t bytes() const { return bytes_; }
   // Of the flag that changes when there is room again, after reserve() found none.
   Doorbell bell(std::atomic<std::uint32_t>* sleepers) const { return {tail_, seen_, sleepers}; }
 

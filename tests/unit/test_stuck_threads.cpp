@@ -1,0 +1,152 @@
+// What the engine does while a thread is stuck inside the transport.
+#include "engine_world.hpp"
+
+using namespace engine_tests;
+
+TEST(a_thread_stuck_in_the_library_is_reported) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::promise<std::string> told;
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 100ms, 32}};
+  options.engine.stuck_grace = 200ms;
+  std::atomic<int> reports{0};
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  auto& data = unfreed(10);
+  faults->stick();
+  auto op = start(world, 0, data);
+  auto text = told.get_future().get();
+  CHECK(text.find("stuck inside the MPI library") != std::string::npos);
+  CHECK(text.find("all_reduce seq=0") != std::string::npos);
+  // A waiter that cannot have the role still gets its error.
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "another thread has been busy or stuck");
+  faults->release();
+}
+
+TEST(an_overdue_operation_is_reported_though_the_thread_is_stuck_in_another) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::promise<std::string> told;
+  std::atomic<int> reports{0};
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 200ms;
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  auto &first = unfreed(10), &second = unfreed(10);
+  faults->stick();
+  auto patient = start(world, 0, first);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  IssueOptions hurried;
+  hurried.timeout = 100ms;
+  auto op = start(world, 0, second, hurried);
+  CHECK(told.get_future().get().find("stuck inside the MPI library") != std::string::npos);
+  faults->release();
+}
+
+TEST(closing_a_group_under_a_stuck_thread_leaks_its_transport) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 100ms;
+  options.engine.on_stuck = [](const std::string&) {};
+  World world(2, options);
+  auto& data = unfreed(10);
+  faults->stick();
+  auto op = start(world, 0, data);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  auto releaser = std::async(std::launch::async, [&] {
+    std::this_thread::sleep_for(600ms);
+    faults->release();
+  });
+  world.ranks[0].engine->close(*world.ranks[0].group);
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "destroyed while a thread was stuck");
+}
+
+TEST(waiting_for_all_ends_with_an_abort_though_a_thread_is_stuck) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.on_stuck = [](const std::string&) {};
+  World world(2, options);
+  Engine& engine = *world.ranks[0].engine;
+  faults->stick();
+  auto op = start(world, 0, unfreed(10));
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  auto waiter = std::async(std::launch::async, [&] { engine.wait_all(*world.ranks[0].group); });
+  CHECK(waiter.wait_for(100ms) == std::future_status::timeout);
+  engine.abort(*world.ranks[0].group, "aborted by the user");
+  waiter.get();
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
+  CHECK(faults->held());
+  faults->release();
+}
+
+// The engine goes while a thread is inside the transport, and the thread comes back to an engine that is
+// still there.
+TEST(a_thread_that_is_left_behind_keeps_its_engine) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::weak_ptr<Engine> engine;
+  {
+    WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+    options.engine.on_stuck = [](const std::string&) {};
+    World world(2, options);
+    engine = world.ranks[0].engine->weak_from_this();
+    faults->stick();
+    for (int i = 0; i < 3; ++i) start(world, 0, unfreed(10));
+    while (!faults->held()) std::this_thread::sleep_for(1ms);
+  }
+  CHECK(!engine.expired());
+  faults->release();
+  for (int i = 0; i < 6000 && !engine.expired(); ++i) std::this_thread::sleep_for(5ms);
+  CHECK(engine.expired());
+}
+
+TEST(abort_does_not_need_a_thread_that_is_stuck) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 100ms;
+  options.engine.on_stuck = [](const std::string&) {};
+  World world(2, options);
+  auto& data = unfreed(10);
+  faults->stick();
+  std::promise<void> finished;
+  auto op = start(world, 0, data);
+  op->on_finished([&] { finished.set_value(); });
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  world.ranks[0].engine->abort(*world.ranks[0].group, "aborted by the user");
+  finished.get_future().get();
+  CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
+  CHECK(faults->held());  // all the while
+  CHECK(!world.ranks[0].engine->shutdown());
+  CHECK(world.ranks[0].engine->left_behind());
+  faults->release();
+}
+
+TEST(a_thread_that_a_lost_peer_holds_is_reported_before_any_deadline) {
+  auto faults = std::make_shared<LoopbackFaults>();
+  std::promise<std::string> told;
+  std::atomic<int> reports{0};
+  WorldOptions options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", 60s, 32}};
+  options.engine.stuck_grace = 200ms;
+  options.engine.on_stuck = [&](const std::string& text) {
+    if (reports++ == 0) told.set_value(text);
+  };
+  World world(2, options);
+  auto& data = unfreed(10);
+  faults->stick();
+  auto op = start(world, 0, data);
+  while (!faults->held()) std::this_thread::sleep_for(1ms);
+  world.ranks[0].engine->lose({world.ranks[0].group.get()}, "rank 1 is gone");
+  CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "rank 1 is gone");
+  const std::string text = told.get_future().get();
+  CHECK(text.find("stuck inside the MPI library, working on all_reduce") != std::string::npos);
+  CHECK(text.find("rank 1 is gone. Ending this process") != std::string::npos);
+  faults->release();
+}
+
+// Failed operations are leaked on purpose: a peer may still write to their buffers.
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_options() {
+  return "detect_leaks=0";
+}
+
+UNIT_MAIN()
