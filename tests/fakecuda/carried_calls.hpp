@@ -2,9 +2,11 @@
 // memory: device programs and host programs joined by flags (execution/device/stream_execution.hpp).
 #pragma once
 
+#include "collective_data.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "peer_runs.hpp"
-#include "stream_harness.hpp"
+#include "schedule/through_host.hpp"
+#include "transport/loopback/loopback.hpp"
 
 namespace fakecuda_test {
 

@@ -1,5 +1,5 @@
-// Device programs and host programs joined by flags: every algorithm on simulated devices, all ranks in one
-// process.
+// Device programs and host programs joined by flags: every algorithm on devices of the software CUDA, all
+// ranks in one process.
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -310,7 +310,7 @@ TEST(a_peer_that_sends_less_is_an_error) {
 }
 
 TEST(flag_counters_start_over_before_they_wrap) {
-  SimDevice device;
+  SoftwareDevice device;
   StreamFlagPool pool(device, 1);
   const StreamFlags first = pool.acquire(INT32_MAX - 10);
   first.start()->store(first.base + 1, std::memory_order_release);
