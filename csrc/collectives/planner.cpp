@@ -50,16 +50,25 @@ Planner::Planner(const Env& env, const GroupSelection& group)
 
 Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
                    const std::shared_ptr<const Topology>& topology, bool by_host) {
-  // Counts per rank may differ at every call: caching those would only push out what repeats.
-  const bool cached = spec.collective != Collective::AllToAll;
+  const auto made = [&] {
+    return build(choice(spec, native, reach, topology), spec, reach, topology, by_host);
+  };
+  if (spec.collective == Collective::AllToAll) return made();
   std::string& key = key_of(spec, native, reach, by_host, topology ? topology->id() : 0);
-  if (cached) {
+  {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  CollectiveSpec room;
-  const CollectiveSpec& placed = place(spec, topology, room);
-  const SelectionRow& chosen = choice(placed, native, reach, nullptr);
+  Plan plan = made();
+  std::lock_guard lock(mutex_);
+  std::size_t steps = 0;
+  for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
+  make_room(steps);
+  return cache_.emplace(key, std::move(plan)).first->second;
+}
+
+Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
+                    const std::shared_ptr<const Topology>& topology, bool by_host) const {
   Plan plan{chosen.algorithm, nullptr};
   const bool devices = reach == Reach::Devices;
   Tuning tuning = devices ? device_tuning_ : tuning_;
@@ -68,14 +77,10 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
   // Devices do not reach each other's tensors, only what they share.
   if (devices && plan.algorithm->name == std::string_view("adaptive"))
     plan.algorithm = find_algorithm(spec.collective, "staged");
-  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(placed, tuning);
+  CollectiveSpec room;
+  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(place(spec, topology, room), tuning);
   if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
-  if (!cached) return plan;
-  std::lock_guard lock(mutex_);
-  std::size_t steps = 0;
-  for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
-  make_room(steps);
-  return cache_.emplace(key, plan).first->second;
+  return plan;
 }
 
 SchedulePtr Planner::counts(const Topology& topology, int rank, Reach reach) {

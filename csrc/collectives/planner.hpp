@@ -29,6 +29,10 @@ class Planner {
   // spec's. `by_host`: for memory that the transport does not reach, see through_host().
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
+  // The same by this row, which is what choice() says, built anew. Of an all_to_all nothing is cached: the
+  // counts may differ at every call, and would only push out what repeats.
+  Plan build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
+             const std::shared_ptr<const Topology>& topology, bool by_host = false) const;
   // counts_of_node(), which is not cached.
   SchedulePtr counts(const Topology& topology, int rank, Reach reach);
   // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.

@@ -67,12 +67,17 @@ std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec
 
 void ProgramFactory::make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
                                    std::string& algorithm, DeviceWork& work) {
-  if (const SelectionRow& chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
-    algorithm = chosen.algorithm->name;
-    return make_phases(call, chosen.leaders, place, target, work);
+  Plan plan;
+  if (call.spec.collective == Collective::AllToAll) {
+    plan = options_.planner->build(choose_all_to_all(call.spec, true, place.counters), call.spec, reach(true),
+                                   nullptr, target.through_host);
+  } else {
+    if (const SelectionRow& chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
+      algorithm = chosen.algorithm->name;
+      return make_phases(call, chosen.leaders, place, target, work);
+    }
+    plan = options_.planner->plan(call.spec, false, reach(true), options_.topology, target.through_host);
   }
-  const Plan plan =
-      options_.planner->plan(call.spec, false, reach(true), topology(call.spec, true), target.through_host);
   algorithm = plan.algorithm->name;
   Binding binding = bind(call, place.channel, place.call,
                          is_acknowledged(plan.schedule->one_way, call.spec, place.counters));

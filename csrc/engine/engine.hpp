@@ -99,7 +99,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   const Observers& observers() const { return endings_.observers(); }
 
-  // --- for Group and the progress thread ---
+  // --- for Group ---
   // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here`, its
   // first steps are made on the calling thread, unless another one is inside, with no lock of a group held,
   // and the progress thread may end its nap before it takes the rest over.
@@ -113,18 +113,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
-  const Outstanding& outstanding() const { return outstanding_; }
   const Traffic& traffic() const { return progress_.traffic(); }
-  Crowding& crowding() { return crowding_; }
-  // A device may wait for the progress thread: it shall not nap, unless the cores are shared.
-  bool keeps_polling(Clock::time_point now) const {
-    return outstanding_.on_device() > 0 && !crowding_.counted() && !crowding_.slices(now);
-  }
-  // And if they are, it shall nap soon: those that share its core have to get on.
-  bool naps_soon(Clock::time_point now) const {
-    return crowding_.slices(now) || (crowding_.counted() && outstanding_.on_device() > 0);
-  }
-  int callers_waiting() const { return callers_.load(std::memory_order_acquire); }
 
  private:
   explicit Engine(EngineOptions options);
@@ -142,7 +131,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Crowding crowding_{options_.oversubscribed};
   std::atomic<int> callers_{0};
   bool left_behind_ = false, ended_well_ = false;  // what shutdown() found
-  ProgressThread progress_thread_{*this, options_.longest_nap};
+  ProgressThread progress_thread_{
+      {outstanding_, callers_, crowding_,
+       [this](auto& bell, auto& memory) { return try_pass(Releases::Completer, nullptr, &bell, &memory); }},
+      options_.longest_nap};
   StuckWatch watch_{options_, progress_, outstanding_, endings_.observers()};
 };
 

@@ -125,20 +125,15 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
 
 OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
                                  bool& begin_here) {
-  const std::size_t asked_for = calls.size();
   Counters counters = counters_[static_cast<int>(options.channel)];
-  programs_.bound_all_to_all(calls, counters, options.stream);
-  for (const Call& call : calls) {
-    info.sequences += sequences_of(call);
-    info.bytes += bytes_of(call);
-  }
-  info.channel = info.sequences ? options.channel : Channel::PointToPoint;
-  info.messages = info.sequences ? 0 : static_cast<std::uint32_t>(calls.size());
+  const bool messages = calls.empty() || std::holds_alternative<MessageCall>(calls.front());
+  info.channel = messages ? Channel::PointToPoint : options.channel;
+  info.messages = messages ? static_cast<std::uint32_t>(calls.size()) : 0;
   info.issued = Clock::now();
   info.deadline = info.issued + options.timeout.value_or(timeout());
   info.sequence = next_sequence_[static_cast<int>(info.channel)];
 
-  Parts made = make_parts(calls, asked_for, options, info, counters);
+  Parts made = make_parts(calls, options, info, counters);
   const OperationPtr operation = make_operation(calls, made, options, info);
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
@@ -173,20 +168,26 @@ OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options,
   return operation;
 }
 
-Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown, IssueOptions& options,
-                               OperationInfo& info, Counters& counters) {
+Group::Parts Group::make_parts(std::vector<Call>& calls, IssueOptions& options, OperationInfo& info,
+                               Counters& counters) {
   Parts made;
-  made.parts.reserve(calls.size() + (options.join ? 1 : 0));
+  const std::size_t asked_for = calls.size();
+  const Counters counted = counters;
+  made.parts.reserve(asked_for + (options.join ? 1 : 0));
   std::vector<std::shared_ptr<const bool>> done;  // by program of the device
   ProgramFactory::Place place{info.channel, {}, counters};
   std::uint64_t sequence = info.sequence;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];
-    if (sequences_of(call)) {
+    const std::uint64_t sequences = sequences_of(call);
+    if (sequences) {
       info.call = place.call = record_of(collective_of(call), sequence, counters.history);
       counters.history = place.call.history;
       record(info.channel, sequence) = place.call;
     }
+    info.sequences += sequences;
+    info.bytes += bytes_of(call);
+    sequence += sequences;
     std::string algorithm;
     if (options.stream) {
       programs_.make_programs(std::get<CollectiveCall>(call), place, *options.stream, algorithm, made.device);
@@ -208,8 +209,12 @@ Group::Parts Group::make_parts(const std::vector<Call>& calls, std::size_t shown
         made.parts.back().execution = std::make_unique<GatedExecution>(std::move(made.parts.back().execution),
                                                                        options.gate, turns_.take(*message));
     }
-    if (i < shown) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
-    sequence += sequences_of(call);
+    if (i < asked_for) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
+    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, counters)) {
+      CollectiveCall barrier;
+      barrier.spec = {Collective::Barrier, rank_, size_};
+      calls.emplace_back(std::move(barrier));  // `call` is no more
+    }
   }
   if (options.join) made.parts.push_back({std::make_unique<JoinExecution>(std::move(options.join))});
   return made;

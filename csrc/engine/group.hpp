@@ -92,6 +92,8 @@ class Group : public GroupState {
   Reach reach() const { return topology() ? Reach::None : programs_.reach(); }
   // How messages travel: "shm" or "mpi"; "" where there is only one way.
   const char* message_path() const { return message_path_; }
+  // Of a group that is not closed.
+  const Transport& library_transport() const { return transport_->library(); }
   // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their
   // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
   // What a failed group had is kept for good, since others may still read it; so is what graphs know.
@@ -106,8 +108,8 @@ class Group : public GroupState {
   // With issue_mutex_. `begin_here`: whether its first steps may be made at once, see Engine::carry().
   OperationPtr issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
                             bool& begin_here);
-  Parts make_parts(const std::vector<Call>& calls, std::size_t shown, IssueOptions& options,
-                   OperationInfo& info, Counters& counters);
+  // May add a barrier to the calls, and counts them in `info`.
+  Parts make_parts(std::vector<Call>& calls, IssueOptions& options, OperationInfo& info, Counters& counters);
   OperationPtr make_operation(const std::vector<Call>& calls, Parts& made, IssueOptions& options,
                               OperationInfo& info);
   void tell_observers(Operation& operation, const std::vector<Call>& calls);

@@ -69,9 +69,14 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Pla
 
 std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Place& place,
                                                            std::string& algorithm) {
-  if (counts_ && c.spec.collective == Collective::AllToAll && choose(c.spec).algorithm->two_level)
-    return make_by_nodes(c, place, algorithm);
-  const Plan plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
+  Plan plan;
+  if (c.spec.collective == Collective::AllToAll) {
+    const SelectionRow& chosen = choose_all_to_all(c.spec, false, place.counters);
+    if (counts_ && chosen.algorithm->two_level) return make_by_nodes(c, chosen, place, algorithm);
+    plan = options_.planner->build(chosen, c.spec, reach(), options_.topology);
+  } else {
+    plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
+  }
   algorithm = plan.algorithm->name;
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
@@ -95,8 +100,8 @@ std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
 }
 
 // The ranks of a node tell each other what they send, and the schedule is made of that.
-std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Place& place,
-                                                         std::string& algorithm) {
+std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const SelectionRow& chosen,
+                                                         const Place& place, std::string& algorithm) {
   algorithm = counts_->algorithm;
   // Held by `next`. This rank's own counts are the Input of the first stage.
   auto call = std::make_shared<CollectiveCall>(c);
@@ -111,8 +116,8 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
   counts.spec.dtype = DataType::Int64;
   const std::uint64_t slot_use = place.counters.slots;
   if (counts_->shared) place.counters.slots += 2;
-  auto next = [this, call, channel = place.channel, record = place.call, slot_use] {
-    const Plan plan = options_.planner->plan(call->spec, false, reach(), options_.topology);
+  auto next = [this, call, &chosen, channel = place.channel, record = place.call, slot_use] {
+    const Plan plan = options_.planner->build(chosen, call->spec, reach(), options_.topology);
     return run_schedule(plan, *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
@@ -162,16 +167,17 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
 }
 
-void ProgramFactory::bound_all_to_all(std::vector<Call>& calls, Counters& counters, bool on_device) const {
-  // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
-  // ranks together; in shared memory the slots do.
-  const std::uint64_t before = counters.all_to_alls;
-  for (const Call& call : calls)
-    if (is_all_to_all(call) && !choose(spec_of(call), on_device).algorithm->shared) ++counters.all_to_alls;
-  if (before / kAcknowledgedEvery == counters.all_to_alls / kAcknowledgedEvery) return;
-  CollectiveCall barrier;
-  barrier.spec = {Collective::Barrier, rank_, size_};
-  calls.emplace_back(std::move(barrier));
+const SelectionRow& ProgramFactory::choose_all_to_all(const CollectiveSpec& spec, bool on_device,
+                                                      Counters& counters) const {
+  const SelectionRow& chosen = choose(spec, on_device);
+  if (!chosen.algorithm->shared) ++counters.all_to_alls;
+  return chosen;
+}
+
+// Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
+// ranks together; in shared memory the slots do.
+bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now) {
+  return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }
 
 }  // namespace mpigdr

@@ -66,8 +66,9 @@ class ProgramFactory {
   // Adds the programs of the call.
   void make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
-  // For every kAcknowledgedEvery-th all_to_all by messages: appends a barrier to the calls.
-  void bound_all_to_all(std::vector<Call>& calls, Counters& counters, bool on_device) const;
+  // Whether a barrier is to follow the calls that have been counted since `before`: there is one for every
+  // kAcknowledgedEvery-th all_to_all by messages.
+  static bool barrier_is_due(const Counters& before, const Counters& now);
 
   // What can be recorded into a graph, see Group::capture().
   struct Captured {
@@ -95,9 +96,11 @@ class ProgramFactory {
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
                                              std::string& algorithm);
-  // An all_to_all in two levels, of a rank that is not alone on its node.
-  std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Place& place,
-                                           std::string& algorithm);
+  // Of an all_to_all, counted: its row of the table.
+  const SelectionRow& choose_all_to_all(const CollectiveSpec& spec, bool on_device, Counters& counters) const;
+  // One in two levels, of a rank that is not alone on its node.
+  std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const SelectionRow& chosen,
+                                           const Place& place, std::string& algorithm);
   // The second stage of a ChainedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
                                          const CallRecord& first);

@@ -11,7 +11,7 @@
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"
 #include "device/device.hpp"
-#include "engine/engine.hpp"
+#include "engine/backoff.hpp"
 
 namespace mpigdr {
 namespace {
@@ -49,11 +49,11 @@ clockid_t clock_of_this_thread() {
 
 }  // namespace
 
-ProgressThread::ProgressThread(Engine& engine, microseconds longest_nap)
-    : engine_(engine), longest_nap_(longest_nap), beside_callers_(longest_nap) {}
+ProgressThread::ProgressThread(Work work, microseconds longest_nap)
+    : work_(std::move(work)), longest_nap_(longest_nap), beside_callers_(longest_nap) {}
 
-void ProgressThread::begin(std::shared_ptr<Engine> self) {
-  thread_ = quiet_thread("mpigdr-progress", [this, self = std::move(self)] { run(); });
+void ProgressThread::begin(std::shared_ptr<void> engine) {
+  thread_ = quiet_thread("mpigdr-progress", [this, held = std::move(engine)] { run(); });
 }
 
 void ProgressThread::wake(When when) {
@@ -62,7 +62,7 @@ void ProgressThread::wake(When when) {
   if (when == When::Later) {
     // A caller that issues more does not compute yet: each of a window of messages puts it off, for a time.
     const nanoseconds now = read(CLOCK_MONOTONIC);
-    if (engine_.outstanding().background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
+    if (work_.outstanding.background() == 1) first_left_.store(now.count(), std::memory_order_relaxed);
     const nanoseconds most =
         nanoseconds(first_left_.load(std::memory_order_relaxed)) + kNapsLeft * longest_nap_;
     left_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
@@ -92,9 +92,8 @@ void ProgressThread::run() {
 void ProgressThread::sleep() {
   std::unique_lock lock(mutex_);
   rest_.store(Rest::Sleep, std::memory_order_seq_cst);
-  changed_.wait(lock, [&] {
-    return stopping_.load(std::memory_order_acquire) || engine_.outstanding().background() > 0;
-  });
+  changed_.wait(
+      lock, [&] { return stopping_.load(std::memory_order_acquire) || work_.outstanding.background() > 0; });
   rest_.store(Rest::None, std::memory_order_seq_cst);
 }
 
@@ -103,7 +102,7 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
   rest_.store(rest, std::memory_order_seq_cst);
   changed_.wait_for(lock, duration, [&] {
     return stopping_.load(std::memory_order_acquire) || at_once_.load(std::memory_order_seq_cst) ||
-           (rest == Rest::Left && engine_.outstanding().urgent() > 0);
+           (rest == Rest::Left && work_.outstanding.urgent() > 0);
   });
   at_once_.exchange(false, std::memory_order_seq_cst);  // what comes after it is for the next nap
   rest_.store(Rest::None, std::memory_order_seq_cst);
@@ -112,12 +111,12 @@ void ProgressThread::nap(nanoseconds duration, Rest rest) {
 void ProgressThread::poll_until_idle() {
   microseconds pause = kShortestNap;
   nanoseconds last_move = read(CLOCK_MONOTONIC) - kHandOver;
-  while (engine_.outstanding().background() > 0 && !stopping_.load(std::memory_order_acquire)) {
-    const bool urgent = engine_.outstanding().urgent() > 0;
+  while (work_.outstanding.background() > 0 && !stopping_.load(std::memory_order_acquire)) {
+    const bool urgent = work_.outstanding.urgent() > 0;
     const bool left = !urgent && read(CLOCK_MONOTONIC).count() < left_until_.load(std::memory_order_relaxed);
-    if (engine_.callers_waiting() > 0 || left) {
+    if (work_.callers.load(std::memory_order_acquire) > 0 || left) {
       nap(beside_callers_, urgent ? Rest::Nap : Rest::Left);
-      beside_callers_ = urgent || engine_.outstanding().urgent() > 0
+      beside_callers_ = urgent || work_.outstanding.urgent() > 0
                             ? longest_nap_
                             : std::min(2 * beside_callers_, kNapsBesideCallers * longest_nap_);
       continue;
@@ -126,10 +125,10 @@ void ProgressThread::poll_until_idle() {
     enter_device();
     Doorbell bell;
     std::shared_ptr<const shm::NodeMemory> memory;  // a caller may end and destroy the group meanwhile
-    const bool moved = engine_.try_pass(Engine::Releases::Completer, nullptr, &bell, &memory);
+    const bool moved = work_.pass(bell, memory);
     const nanoseconds now = read(CLOCK_MONOTONIC);
     if (moved) last_move = now;
-    if (issuer_computes() && !engine_.keeps_polling(Clock::now())) {
+    if (issuer_computes() && !keeps_polling(Clock::now())) {
       if (moved) pause = kShortestNap;
       if (now - last_move < kHandOver) continue;  // what it waits for is likely near
       pause = std::min(pause, longest_nap_);
@@ -138,11 +137,11 @@ void ProgressThread::poll_until_idle() {
     } else if (!moved) {
       // The core goes to the issuer at once if it became ready; its clock then shows it.
       const auto begin = Clock::now();
-      if (now - last_move > (engine_.naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
+      if (now - last_move > (naps_soon(begin) ? kCrowdedQuiet : kQuiet)) {
         rest(bell, kShortestNap);
       } else {
         sched_yield();
-        engine_.crowding().yielded(begin, Clock::now());
+        work_.crowding.yielded(begin, Clock::now());
       }
     }
   }
@@ -157,6 +156,14 @@ void ProgressThread::enter_device() {
   } catch (const Error& e) {  // the operations will say so
     log(LogLevel::Warn, "COLL", "the progress thread cannot use the device: ", e.what());
   }
+}
+
+bool ProgressThread::keeps_polling(Clock::time_point now) const {
+  return work_.outstanding.on_device() > 0 && !work_.crowding.counted() && !work_.crowding.slices(now);
+}
+
+bool ProgressThread::naps_soon(Clock::time_point now) const {
+  return work_.crowding.slices(now) || (work_.crowding.counted() && work_.outstanding.on_device() > 0);
 }
 
 bool ProgressThread::issuer_computes() {

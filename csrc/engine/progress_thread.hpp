@@ -12,22 +12,35 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "engine/crowding.hpp"
+#include "engine/outstanding.hpp"
+#include "transport/doorbell.hpp"
+#include "transport/shm/node_memory.hpp"
+
 namespace mpigdr {
 
 class Device;
-class Engine;
 
 class ProgressThread {
  public:
-  ProgressThread(Engine& engine, std::chrono::microseconds longest_nap);
+  // What it has of the engine, which outlives the thread.
+  struct Work {
+    const Outstanding& outstanding;
+    const std::atomic<int>& callers;  // that wait in the engine
+    Crowding& crowding;
+    // Progress::try_pass(); completer threads let go of what ended.
+    std::function<bool(Doorbell&, std::shared_ptr<const shm::NodeMemory>&)> pass;
+  };
+  ProgressThread(Work work, std::chrono::microseconds longest_nap);
   ~ProgressThread() { stop(std::chrono::seconds(2)); }
 
-  // Starts the thread, which holds `self`, the engine that this is a part of, to its own end. Once.
-  void begin(std::shared_ptr<Engine> self);
+  // Starts the thread, which holds `engine` to its own end. Once.
+  void begin(std::shared_ptr<void> engine);
 
   // When the thread shall look after what the calling thread has submitted.
   enum class When {
@@ -52,9 +65,13 @@ class ProgressThread {
   void nap(std::chrono::nanoseconds duration, Rest rest);  // ended early by When::Now
   void poll_until_idle();
   bool issuer_computes();
+  // A device may wait for this thread: it shall not nap, unless the cores are shared.
+  bool keeps_polling(Clock::time_point now) const;
+  // And if they are, it shall nap soon: those that share its core have to get on.
+  bool naps_soon(Clock::time_point now) const;
   void enter_device();
 
-  Engine& engine_;
+  const Work work_;
   const std::chrono::microseconds longest_nap_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -56,10 +56,9 @@ class Job {
  public:
   struct NewGroup {
     std::shared_ptr<Group> group;
-    std::vector<int> members;        // ranks of the job
-    Transport* transport = nullptr;  // the network's, owned by the group, valid until it is closed
-    bool served = false;             // tensors of a device stay there, on all members
-    bool gpu_aware = false;          // its transport takes addresses of a device, on all members
+    std::vector<int> members;  // ranks of the job
+    bool served = false;       // tensors of a device stay there, on all members
+    bool gpu_aware = false;    // its transport takes addresses of a device, on all members
   };
 
   // Of a network that outlives it.

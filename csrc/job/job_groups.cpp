@@ -116,7 +116,6 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
 
   NewGroup made;
   made.members = request.members;
-  made.transport = transport.get();
   // Devices have no exact sums: their tensors go through the host then.
   made.served = planner->bits() != Bits::Exact && std::ranges::all_of(meeting.members, &Member::served);
   made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);

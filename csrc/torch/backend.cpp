@@ -25,7 +25,6 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
     : Backend(rank, size),
       group_(std::move(made.group)),
       world_ranks_(std::move(made.members)),
-      transport_(made.transport),
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
@@ -363,7 +362,7 @@ int MpiBackend::mpi4py_handle() {
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
-    return mpi::library().handle(*transport_);
+    return mpi::library().handle(group_->library_transport());
   });
 }
 

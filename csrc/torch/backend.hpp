@@ -202,7 +202,6 @@ class MpiBackend : public c10d::Backend {
 
   const std::shared_ptr<Group> group_;
   const std::vector<int> world_ranks_;  // of the members
-  Transport* const transport_;          // the group's; with mutex_ held, and not closed_
   const c10::intrusive_ptr<Options> options_;
 
   // An open coalescing block. Asynchronous operations and messages join it; a synchronous collective runs at

@@ -89,6 +89,9 @@ class Transport {
   // The user's messages reach no library.
   virtual bool messages_in_memory() const { return false; }
 
+  // The one of the library, on which others may stand.
+  virtual const Transport& library() const { return *this; }
+
   // Frees what the library holds for the group. All members call it, with no request outstanding; nothing
   // else is called after it. A transport that is dropped without it leaks that: it may happen at any time on
   // any rank.

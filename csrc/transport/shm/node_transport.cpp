@@ -141,6 +141,7 @@ class NodeTransport final : public Transport {
   }
 
   const char* message_path() const override { return "shm"; }
+  const Transport& library() const override { return inner_->library(); }
   bool messages_in_memory() const override { return true; }
   void close() noexcept override { inner_->close(); }
 
