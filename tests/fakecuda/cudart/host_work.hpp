@@ -1,5 +1,5 @@
-// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu) and for unit tests: kernels that
-// are functions of the host, devices that come and go, and one that is told to refuse or to stop.
+// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu) and for unit tests: kernels
+// that are functions of the host, devices that come and go, and one that is told to refuse or to stop.
 //
 // Thread-safe.
 #pragma once
