@@ -156,7 +156,7 @@ TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       CHECK(!rank.device.idle(caller));
       node->release_replays();
-      caller.synchronize();  // throws if a flag is never reached
+      caller.synchronize();  // a flag that is never reached ends the process
       // What stood before the first wait was told, and no more.
       CHECK(node->ended(1, ipc::kGraphSlot, 0).load() >> 32 == graph.parts.size());
     }

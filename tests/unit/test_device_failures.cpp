@@ -159,7 +159,7 @@ TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
   for (int lane = 0; lane < ipc::kLanes; ++lane)
     nodes[0]->notices(0, 0, lane, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
   late.store(1);
-  gpu.device.synchronize();  // throws if a flag is never reached
+  gpu.device.synchronize();  // a flag that is never reached ends the process
   world.close();
 }
 

@@ -140,7 +140,7 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       CHECK(!execution->advance());
       CHECK(execution->pending_peers() == std::vector<int>{1});
       execution->abandon();
-      rank.caller->synchronize();  // throws if a flag is never reached
+      rank.caller->synchronize();  // a flag that is never reached ends the process
       // What the other one has come to in the end is worth nothing, since it gave up as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
       bool told = false;

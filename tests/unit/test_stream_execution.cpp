@@ -102,14 +102,10 @@ TEST(memory_is_allocated_and_released_meanwhile) {
       std::atomic<bool> stop{false};
       std::atomic<int> rounds{0};
       std::thread other([&] {
-        try {
-          while (!stop.load(std::memory_order_acquire)) {
-            rank.device.release(rank.device.allocate(1000));
-            rounds.fetch_add(1, std::memory_order_relaxed);
-            std::this_thread::sleep_for(std::chrono::microseconds(100));
-          }
-        } catch (const Error&) {
-          // The device has failed; drain() reports it.
+        while (!stop.load(std::memory_order_acquire)) {
+          rank.device.release(rank.device.allocate(1000));
+          rounds.fetch_add(1, std::memory_order_relaxed);
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
       });
       std::exception_ptr error;
@@ -239,7 +235,7 @@ TEST(abandoning_lets_the_device_drain) {
                      while (rank.pending_peers().empty()) std::this_thread::yield();
                    if (rank.rank() == 0) CHECK(rank.pending_peers() == std::vector<int>{1});
                    const auto abandoned = rank.abandon();
-                   rank.caller->synchronize();  // throws if a flag is never reached
+                   rank.caller->synchronize();  // a flag that is never reached ends the process
                    CHECK(rank.rank() == 1 || abandoned.size() == 1);
                  },
                  {.faults = {nullptr, faults}});

@@ -1,7 +1,9 @@
 // Lets the host's compiler compile the kernels of csrc/device/cuda, which include this before anything else
 // (CMakeLists.txt beside it): a kernel is a function that host/launch.cpp calls once for each thread, one
 // after the other. So the sanitizers see what kernels do. What a kernel reads of others' words, and its
-// fences, are atomic operations as strong as the kernel's own: ThreadSanitizer finds a fence that is missing.
+// fences, are atomic operations as strong as the kernel's own: ThreadSanitizer finds a missing fence between
+// the host and a device. Between devices it does not, because each has an address of its own for the same
+// memory; gpu/weak_memory.hpp is for those.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,6 +29,9 @@ inline thread_local uint3 threadIdx{}, blockIdx{}, gridDim{};
 
 namespace fakecuda {
 
+// Some 20 s of naps.
+inline constexpr int kMostPolls = 250'000;
+
 // Of the thread of a kernel that runs.
 struct Fences {
   struct Read {
@@ -35,16 +40,21 @@ struct Fences {
   };
   std::array<Read, 4> reads;  // since the last fence
   std::size_t count = 0;
+  int polls = 0;
   bool released = false;  // there was one
 
   template <typename Word>
   void read(const Word* word) {
     for (std::size_t i = 0; i < count; ++i)
-      if (reads[i].word == word) return std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (reads[i].word == word) return poll();
     if (count == reads.size()) fault("not modelled: a kernel that reads many words of others");
     reads[count++] = {word, [](const void* it) {
                         static_cast<void>(__atomic_load_n(static_cast<const Word*>(it), __ATOMIC_ACQUIRE));
                       }};
+  }
+  void poll() {
+    if (++polls == kMostPolls) fault("a kernel that polled too long");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   void fence() {
     for (std::size_t i = 0; i < count; ++i) reads[i].acquire(reads[i].word);
