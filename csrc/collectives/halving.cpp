@@ -10,10 +10,10 @@ Butterfly hypercube(int virtual_rank, int power) {
 }
 
 std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Butterfly& steps, const Slice& range,
-                         const Place& from, const Place& to, const Slice& incoming, Scale last) {
+                         const SliceOf& from, const SliceOf& to, const Slice& incoming, Scale last) {
   std::vector<Slice> ranges{range};
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const Place& current = i == 0 ? from : to;
+    const SliceOf& current = i == 0 ? from : to;
     const int peer = fold.actual(steps[i].peer);
     const Slice kept = kept_half(ranges.back(), steps[i]);
     const Slice arrived{incoming.buffer, incoming.offset, kept.count};
@@ -36,10 +36,10 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   const Fold fold(spec.size, spec.rank);
   const Butterfly steps = butterfly(fold.virtual_rank, fold.power);
   const Contribution contribution(writer, spec);
-  const Place own = [&](const Slice& range) {
+  const SliceOf own = [&](const Slice& range) {
     return contribution.at({Buffer::Input, range.offset, range.count});
   };
-  const Place output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
+  const SliceOf output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
   // The smallest message is what one rank reduces.
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
 

@@ -26,7 +26,7 @@ using Butterfly = std::vector<Pairing>;
 Butterfly hypercube(int virtual_rank, int power);
 
 // Where a range of elements of the vector stands in memory.
-using Place = std::function<Slice(const Slice& range)>;
+using SliceOf = std::function<Slice(const Slice& range)>;
 
 inline Slice kept_half(const Slice& range, const Pairing& step) {
   return piece(range, 2, step.upper ? 1 : 0);
@@ -39,7 +39,7 @@ inline Slice given_half(const Slice& range, const Pairing& step) {
 // before the first step, `to` where its partial results go; `incoming` is scratch for the first kept half.
 // Returns the range this rank works on before each step, and last the one that it holds complete.
 std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Butterfly& steps, const Slice& range,
-                         const Place& from, const Place& to, const Slice& incoming, Scale last);
+                         const SliceOf& from, const SliceOf& to, const Slice& incoming, Scale last);
 
 // An element is reduced on one rank and then travels as bytes: equal bits everywhere.
 void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,

@@ -26,8 +26,8 @@ std::string& key_of(const CollectiveSpec& spec, How... how) {
 }
 
 // With this topology, if there is one, in `room`; else no copy: every all_to_all comes here.
-const CollectiveSpec& place(const CollectiveSpec& spec, const std::shared_ptr<const Topology>& topology,
-                            CollectiveSpec& room) {
+const CollectiveSpec& with_topology(const CollectiveSpec& spec,
+                                    const std::shared_ptr<const Topology>& topology, CollectiveSpec& room) {
   if (!topology) return spec;
   room = spec;
   room.topology = topology;
@@ -78,7 +78,8 @@ Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reac
   if (devices && plan.algorithm->name == std::string_view("adaptive"))
     plan.algorithm = find_algorithm(spec.collective, "staged");
   CollectiveSpec room;
-  if (!plan.algorithm->native()) plan.schedule = plan.algorithm->build(place(spec, topology, room), tuning);
+  if (!plan.algorithm->native())
+    plan.schedule = plan.algorithm->build(with_topology(spec, topology, room), tuning);
   if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
   return plan;
 }
@@ -122,7 +123,7 @@ void Planner::make_room(std::size_t steps) {
 const SelectionRow& Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,
                                     const std::shared_ptr<const Topology>& topology) const {
   CollectiveSpec room;
-  return select_row(place(spec, topology, room), native, reach, selection_.table);
+  return select_row(with_topology(spec, topology, room), native, reach, selection_.table);
 }
 
 }  // namespace mpigdr

@@ -18,7 +18,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
   const int me = fold.virtual_rank, root = Fold(spec.size, spec.root, spec.root).virtual_rank;
   const Butterfly steps = hypercube(me, fold.power);
   const bool premul = spec.op == ReduceOp::PreMulSum, is_root = spec.rank == spec.root;
-  const Place input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
+  const SliceOf input = [](const Slice& range) { return Slice{Buffer::Input, range.offset, range.count}; };
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
@@ -30,11 +30,11 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
     const bool needs_memory = !is_root && (premul || !fold.sits_out);
     const Slice memory = writer.scratch(needs_memory ? held.count : 0);
-    const Place work = [=](const Slice& part) {
+    const SliceOf work = [=](const Slice& part) {
       return is_root ? Slice{Buffer::Output, part.offset, part.count}
                      : Slice{Buffer::Scratch, memory.offset + (part.offset - held.offset), part.count};
     };
-    const Place& own = premul ? work : input;
+    const SliceOf& own = premul ? work : input;
     if (premul) {
       writer.round();
       writer.copy(work(range), input(range), Scale::PreMul);

@@ -61,7 +61,7 @@ class Object {
 // Puts spans that come by their begin into as few rows as can hold them without overlap.
 class Rows {
  public:
-  int place(std::int64_t begin, std::int64_t end) {
+  int row_of(std::int64_t begin, std::int64_t end) {
     std::size_t row = 0;
     while (row < ends_.size() && ends_[row] > begin) ++row;
     if (row == ends_.size()) ends_.push_back(end);
@@ -139,7 +139,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
   for (const TracedOperation& o : shot.operations) by_issue.push_back(&o);
   std::ranges::sort(by_issue, {}, &TracedOperation::issued);
   for (const TracedOperation* o : by_issue)
-    events.push_back({{0, queue.place(o->issued, o->started), -1, -1},
+    events.push_back({{0, queue.row_of(o->issued, o->started), -1, -1},
                       o->issued,
                       o->started,
                       std::string(o->name.view()),
@@ -149,7 +149,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     const std::int64_t end = o.ended ? o.ended : shot.now;
     const int channel = static_cast<int>(o.channel);
     operations[o.id] = events.size();
-    events.push_back({{channel + 1, rows[channel].place(o.started, end), -1, -1},
+    events.push_back({{channel + 1, rows[channel].row_of(o.started, end), -1, -1},
                       o.started,
                       end,
                       std::string(o.name.view()),
@@ -182,7 +182,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
     const std::int64_t end = events[operations[id]].end;
     Rows parts;
     for (const Span* span : spans) {
-      const int part = parts.place(span->begin, span->end);
+      const int part = parts.row_of(span->begin, span->end);
       for (const TracedRound* r : span->rounds)
         // A waiter may have given the operation up while a round was going on.
         events.push_back({{kind, row, part, r->lane},

@@ -121,7 +121,7 @@ std::uint64_t sequences_of(const Call& call) {
 }
 
 const CollectiveCall& collective_of(const Call& call) {
-  if (const auto* staged = std::get_if<ChainedCall>(&call)) return staged->first;
+  if (const auto* chained = std::get_if<ChainedCall>(&call)) return chained->first;
   return std::get<CollectiveCall>(call);
 }
 

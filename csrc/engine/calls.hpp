@@ -45,7 +45,7 @@ using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 bool is_all_to_all(const Call& call);
 // How many sequence numbers, and with them tags, a call takes.
 std::uint64_t sequences_of(const Call& call);
-// What the ranks agree on; of a staged call, what it begins with. Not of messages.
+// What the ranks agree on; of a chained call, what it begins with. Not of messages.
 const CollectiveCall& collective_of(const Call& call);
 inline const CollectiveSpec& spec_of(const Call& call) { return collective_of(call).spec; }
 // Throws InvalidUsage unless a group of this shape may run these calls, all collectives or all messages, as

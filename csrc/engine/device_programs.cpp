@@ -35,7 +35,7 @@ std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
   return std::exchange(device_node_, std::move(node));
 }
 
-void ProgramFactory::check_place(const CollectiveSpec& spec, const StreamTarget& target) const {
+void ProgramFactory::check_device(const CollectiveSpec& spec, const StreamTarget& target) const {
   if (&device_node_->device() != &target.device)
     fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": group ", options_.group,
          " shares the memory of another device of this rank: expected tensors on the device of its first "
@@ -52,45 +52,45 @@ bool ProgramFactory::in_phases(const CollectiveSpec& spec, const Algorithm& algo
 
 std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec& spec,
                                                             const SchedulePtr& schedule, Binding binding,
-                                                            const Place& place, const StreamTarget& target,
-                                                            DeviceWork& work) {
+                                                            const Numbered& numbered,
+                                                            const StreamTarget& target, DeviceWork& work) {
   binding.scratch = keep(work, schedule->scratch_count * item_size(spec.dtype), target.device_memory);
   binding.bounce = keep(work, schedule->bounce_count * item_size(spec.dtype), target.host_memory);
   if (!schedule->shared)
     return std::make_shared<StreamExecution>(schedule, binding, transport_, target.flags);
-  check_place(spec, target);
+  check_device(spec, target);
   // To map what others have may wait for the device.
-  if (!Gate::any_holds_a_stream()) device_node_->refresh(place.counters.device_slots);
-  return std::make_shared<PeerExecution>(schedule, binding, device_node_, place.counters.device_slots++,
-                                         static_cast<std::uint32_t>(place.call.history), target.flags);
+  if (!Gate::any_holds_a_stream()) device_node_->refresh(numbered.counters.device_slots);
+  return std::make_shared<PeerExecution>(schedule, binding, device_node_, numbered.counters.device_slots++,
+                                         static_cast<std::uint32_t>(numbered.call.history), target.flags);
 }
 
-void ProgramFactory::make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
-                                   std::string& algorithm, DeviceWork& work) {
+void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& numbered,
+                                   const StreamTarget& target, std::string& algorithm, DeviceWork& work) {
   Plan plan;
   if (call.spec.collective == Collective::AllToAll) {
-    plan = options_.planner->build(choose_all_to_all(call.spec, true, place.counters), call.spec, reach(true),
-                                   nullptr, target.through_host);
+    plan = options_.planner->build(choose_all_to_all(call.spec, true, numbered.counters), call.spec,
+                                   reach(true), nullptr, target.through_host);
   } else {
     if (const SelectionRow& chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
       algorithm = chosen.algorithm->name;
-      return make_phases(call, chosen.leaders, place, target, work);
+      return make_phases(call, chosen.leaders, numbered, target, work);
     }
     plan = options_.planner->plan(call.spec, false, reach(true), options_.topology, target.through_host);
   }
   algorithm = plan.algorithm->name;
-  Binding binding = bind(call, place.channel, place.call,
-                         is_acknowledged(plan.schedule->one_way, call.spec, place.counters));
+  Binding binding = bind(call, numbered.channel, numbered.call,
+                         is_acknowledged(plan.schedule->one_way, call.spec, numbered.counters));
   binding.send_counts = call.spec.send_counts;
   binding.recv_counts = call.spec.recv_counts;
-  work.programs.push_back({make_program(call.spec, plan.schedule, binding, place, target, work)});
+  work.programs.push_back({make_program(call.spec, plan.schedule, binding, numbered, target, work)});
 }
 
-void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const Place& place,
+void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const Numbered& numbered,
                                  const StreamTarget& target, DeviceWork& work) {
   const auto made = options_.planner->phases(call.spec, *options_.topology, leaders, target.through_host);
   // Counted on all ranks, also on those that send nothing between the nodes.
-  const bool acknowledged = is_acknowledged(made->one_way, call.spec, place.counters);
+  const bool acknowledged = is_acknowledged(made->one_way, call.spec, numbered.counters);
   void* const common = keep(work, made->scratch_count * item_size(call.spec.dtype), target.device_memory);
   std::vector<int> numbers;  // by phase: its program
   int last_inside = -1, last_between = -1;
@@ -100,7 +100,7 @@ void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const 
              : buffer == Buffer::Output ? call.output
                                         : common;
     };
-    Binding binding = bind(call, place.channel, place.call, acknowledged && !phase.inside);
+    Binding binding = bind(call, numbered.channel, numbered.call, acknowledged && !phase.inside);
     binding.input = memory(phase.input);
     binding.output = memory(phase.output);
     binding.op = phase.spec.op;
@@ -110,7 +110,7 @@ void ProgramFactory::make_phases(const CollectiveCall& call, int leaders, const 
     const int behind = phase.depends_on < 0 ? -1 : numbers[static_cast<std::size_t>(phase.depends_on)];
     const auto on = phase.inside ? DevicePart::On::First : DevicePart::On::Others;
     work.programs.push_back(
-        {make_program(phase.spec, phase.schedule, binding, place, target, work), on, last, behind});
+        {make_program(phase.spec, phase.schedule, binding, numbered, target, work), on, last, behind});
     last = static_cast<int>(work.programs.size()) - 1;
     numbers.push_back(last);
   }
@@ -129,7 +129,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
       if (size_ > 1 && is_all_to_all(any) && !plan.schedule->shared)
         why = "it goes by messages, which the host carries";
       if (why.empty() && can_be_captured(*plan.schedule, why)) {
-        if (plan.schedule->shared) check_place(call->spec, target);
+        if (plan.schedule->shared) check_device(call->spec, target);
         captured.waits |= plan.schedule->shared;
         captured.programs.emplace_back(plan, bind(*call, Channel::Accelerator, {}, false));
         continue;

@@ -175,22 +175,23 @@ Group::Parts Group::make_parts(std::vector<Call>& calls, IssueOptions& options, 
   const Counters counted = counters;
   made.parts.reserve(asked_for + (options.join ? 1 : 0));
   std::vector<std::shared_ptr<const bool>> done;  // by program of the device
-  ProgramFactory::Place place{info.channel, {}, counters};
+  ProgramFactory::Numbered numbered{info.channel, {}, counters};
   std::uint64_t sequence = info.sequence;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const Call& call = calls[i];
     const std::uint64_t sequences = sequences_of(call);
     if (sequences) {
-      info.call = place.call = record_of(collective_of(call), sequence, counters.history);
-      counters.history = place.call.history;
-      record(info.channel, sequence) = place.call;
+      info.call = numbered.call = record_of(collective_of(call), sequence, counters.history);
+      counters.history = numbered.call.history;
+      record(info.channel, sequence) = numbered.call;
     }
     info.sequences += sequences;
     info.bytes += bytes_of(call);
     sequence += sequences;
     std::string algorithm;
     if (options.stream) {
-      programs_.make_programs(std::get<CollectiveCall>(call), place, *options.stream, algorithm, made.device);
+      programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, algorithm,
+                              made.device);
       while (done.size() < made.device.programs.size()) {
         const DevicePart& program = made.device.programs[done.size()];
         std::vector<std::shared_ptr<const bool>> before;
@@ -201,7 +202,7 @@ Group::Parts Group::make_parts(std::vector<Call>& calls, IssueOptions& options, 
         made.parts.push_back({std::move(part)});
       }
     } else {
-      made.parts.push_back({programs_.make_part(call, place, algorithm)});
+      made.parts.push_back({programs_.make_part(call, numbered, algorithm)});
     }
     if (const auto* message = std::get_if<MessageCall>(&call)) {
       turns_taken_ = turns_taken_ || options.gate;

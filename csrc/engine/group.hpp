@@ -28,7 +28,7 @@ struct IssueOptions : Description {
   std::shared_ptr<void> keepalive;
   // True: the progress thread carries the operation. False: the caller waits for it at once.
   bool background = true;
-  // Of collectives on a device's memory, all calls on the same; null: on host memory. Borrowed. No staged
+  // Of collectives on a device's memory, all calls on the same; null: on host memory. Borrowed. No chained
   // calls.
   const StreamTarget* stream = nullptr;
   // Of messages beside a device: they begin when it has been entered; null: at once.

@@ -49,30 +49,30 @@ Reach ProgramFactory::reach(bool on_device) const {
   return options_.topology ? Reach::Nodes : options_.node->reach();
 }
 
-std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Place& place,
+std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered,
                                                      std::string& algorithm) {
   if (const auto* message = std::get_if<MessageCall>(&call)) {
     algorithm = transport_.message_path();
     return std::make_unique<MessageExecution>(*message, transport_);
   }
-  if (const auto* staged = std::get_if<ChainedCall>(&call)) {
-    auto next = [this, channel = place.channel, first = place.call,
-                 next = staged->next]() -> std::unique_ptr<Execution> {
+  if (const auto* chained = std::get_if<ChainedCall>(&call)) {
+    auto next = [this, channel = numbered.channel, first = numbered.call,
+                 next = chained->next]() -> std::unique_ptr<Execution> {
       const std::optional<CollectiveCall> second = next();
       return second ? make_second(*second, channel, first) : nullptr;
     };
-    return std::make_unique<ChainedExecution>(make_collective(staged->first, place, algorithm),
+    return std::make_unique<ChainedExecution>(make_collective(chained->first, numbered, algorithm),
                                               std::move(next));
   }
-  return make_collective(std::get<CollectiveCall>(call), place, algorithm);
+  return make_collective(std::get<CollectiveCall>(call), numbered, algorithm);
 }
 
-std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Place& place,
+std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Numbered& numbered,
                                                            std::string& algorithm) {
   Plan plan;
   if (c.spec.collective == Collective::AllToAll) {
-    const SelectionRow& chosen = choose_all_to_all(c.spec, false, place.counters);
-    if (counts_ && chosen.algorithm->two_level) return make_by_nodes(c, chosen, place, algorithm);
+    const SelectionRow& chosen = choose_all_to_all(c.spec, false, numbered.counters);
+    if (counts_ && chosen.algorithm->two_level) return make_by_nodes(c, chosen, numbered, algorithm);
     plan = options_.planner->build(chosen, c.spec, reach(), options_.topology);
   } else {
     plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
@@ -81,12 +81,12 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
                                   c.spec.dtype,      c.spec.op, c.spec.root};
-    return std::make_unique<NativeExecution>(native, place.channel, transport_);
+    return std::make_unique<NativeExecution>(native, numbered.channel, transport_);
   }
-  const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, place.counters);
-  return run_schedule(plan, c, place.channel, place.call, acknowledged,
-                      plan.schedule->shared ? place.counters.slots++ : 0,
-                      rivals_of(plan, c.spec, place.counters));
+  const bool acknowledged = is_acknowledged(plan.schedule->one_way, c.spec, numbered.counters);
+  return run_schedule(plan, c, numbered.channel, numbered.call, acknowledged,
+                      plan.schedule->shared ? numbered.counters.slots++ : 0,
+                      rivals_of(plan, c.spec, numbered.counters));
 }
 
 RivalChoices::Call ProgramFactory::rivals_of(const Plan& plan, const CollectiveSpec& spec,
@@ -101,7 +101,7 @@ std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
 
 // The ranks of a node tell each other what they send, and the schedule is made of that.
 std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const SelectionRow& chosen,
-                                                         const Place& place, std::string& algorithm) {
+                                                         const Numbered& numbered, std::string& algorithm) {
   algorithm = counts_->algorithm;
   // Held by `next`. This rank's own counts are the Input of the first stage.
   auto call = std::make_shared<CollectiveCall>(c);
@@ -114,14 +114,15 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
   CollectiveCall counts{
       .spec = {Collective::AllToAll, rank_, size_}, .input = &all[own], .output = all.data()};
   counts.spec.dtype = DataType::Int64;
-  const std::uint64_t slot_use = place.counters.slots;
-  if (counts_->shared) place.counters.slots += 2;
-  auto next = [this, call, &chosen, channel = place.channel, record = place.call, slot_use] {
+  const std::uint64_t slot_use = numbered.counters.slots;
+  if (counts_->shared) numbered.counters.slots += 2;
+  auto next = [this, call, &chosen, channel = numbered.channel, record = numbered.call, slot_use] {
     const Plan plan = options_.planner->build(chosen, call->spec, reach(), options_.topology);
     return run_schedule(plan, *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
-      run_schedule({nullptr, counts_}, counts, place.channel, place.call, false, slot_use), std::move(next));
+      run_schedule({nullptr, counts_}, counts, numbered.channel, numbered.call, false, slot_use),
+      std::move(next));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,

@@ -57,14 +57,14 @@ class ProgramFactory {
   Reach reach(bool on_device = false) const;
 
   // Numbers of one call. All of them count on what they add to `counters`, and say which algorithm.
-  struct Place {
+  struct Numbered {
     Channel channel;
     CallRecord call;  // of a message: nothing
     Counters& counters;
   };
-  std::unique_ptr<Execution> make_part(const Call& call, const Place& place, std::string& algorithm);
+  std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered, std::string& algorithm);
   // Adds the programs of the call.
-  void make_programs(const CollectiveCall& call, const Place& place, const StreamTarget& target,
+  void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
   // Whether a barrier is to follow the calls that have been counted since `before`: there is one for every
   // kAcknowledgedEvery-th all_to_all by messages.
@@ -94,13 +94,13 @@ class ProgramFactory {
   // Of the group. None for an all_to_all of devices, whose programs are made before any of them runs: it goes
   // from rank to rank.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
-  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Place& place,
+  std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered,
                                              std::string& algorithm);
   // Of an all_to_all, counted: its row of the table.
   const SelectionRow& choose_all_to_all(const CollectiveSpec& spec, bool on_device, Counters& counters) const;
   // One in two levels, of a rank that is not alone on its node.
   std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const SelectionRow& chosen,
-                                           const Place& place, std::string& algorithm);
+                                           const Numbered& numbered, std::string& algorithm);
   // The second stage of a ChainedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
                                          const CallRecord& first);
@@ -112,16 +112,16 @@ class ProgramFactory {
   // Whether the sends of a call, one way or not, wait for their receivers; counts on.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
   Binding bind(const CollectiveCall& c, Channel channel, const CallRecord& call, bool acknowledged) const;
-  void make_phases(const CollectiveCall& call, int leaders, const Place& place, const StreamTarget& target,
-                   DeviceWork& work);
+  void make_phases(const CollectiveCall& call, int leaders, const Numbered& numbered,
+                   const StreamTarget& target, DeviceWork& work);
   std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
-                                              Binding binding, const Place& place, const StreamTarget& target,
-                                              DeviceWork& work);
+                                              Binding binding, const Numbered& numbered,
+                                              const StreamTarget& target, DeviceWork& work);
   // Whether the call runs in phases: its ranks share memory of their devices with those of their own node
   // only.
   bool in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const;
   // Throws unless the group shares the memory of the device that the call is for.
-  void check_place(const CollectiveSpec& spec, const StreamTarget& target) const;
+  void check_device(const CollectiveSpec& spec, const StreamTarget& target) const;
 
   const Options options_;
   Transport& transport_;

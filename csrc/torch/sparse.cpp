@@ -162,14 +162,14 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   call.outputs = {tensor};  // not among the inputs: the profiler takes dense ones
   call.held = {tensor, x->packed};
   call.kept.push_back(x);
-  ChainedCall staged;
-  staged.first.spec = {Collective::AllGather, rank, size};
-  staged.first.spec.count = sizeof(Header);
-  staged.first.input = &x->own;
-  staged.first.output = x->headers.data();
+  ChainedCall chained;
+  chained.first.spec = {Collective::AllGather, rank, size};
+  chained.first.spec.count = sizeof(Header);
+  chained.first.input = &x->own;
+  chained.first.output = x->headers.data();
   // Not the owner: the engine drops this on the progress thread, which must not destroy the tensor in it.
-  staged.next = [x = x.get()] { return x->exchange_elements(); };
-  call.calls.emplace_back(std::move(staged));
+  chained.next = [x = x.get()] { return x->exchange_elements(); };
+  call.calls.emplace_back(std::move(chained));
   call.epilogues.push_back([tensor, x] {
     try {
       copy_data(tensor, x->sum(tensor._values().options().device(at::kCPU)));

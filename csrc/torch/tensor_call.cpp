@@ -37,7 +37,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& flat, const std::vector<at::T
 
 }  // namespace
 
-void TensorCall::place(const at::Tensor& tensor) {
+void TensorCall::note_device(const at::Tensor& tensor) {
   accelerator |= !tensor.is_cpu();
   const std::shared_ptr<DeviceStreams> found = devices ? devices->find(tensor.device()) : nullptr;
   if (where_ && found != streams)
@@ -87,7 +87,7 @@ std::optional<c10::Stream> TensorCall::epilogue_stream(const at::Tensor& tensor)
 }
 
 void TensorCall::keep(at::TensorList tensors) {
-  for (const at::Tensor& t : tensors) place(t);
+  for (const at::Tensor& t : tensors) note_device(t);
   held.insert(held.end(), tensors.begin(), tensors.end());
 }
 
@@ -127,7 +127,7 @@ void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output
 }
 
 void TensorCall::add_message(MessageCall call, const at::Tensor& tensor) {
-  place(tensor);
+  note_device(tensor);
   call.bytes = tensor.nbytes();
   show(detail, tensor);
   detail.message = true;

@@ -80,7 +80,7 @@ struct TensorCall {
   bool usable(const at::Tensor& tensor) const;
   bool adjacent(at::TensorList tensors) const;  // the same, and one behind the other
   // Notes where the tensors of this call are; throws if that is not one device.
-  void place(const at::Tensor& tensor);
+  void note_device(const at::Tensor& tensor);
   at::Tensor stand_in(at::IntArrayRef sizes, const at::Tensor& like) const;
   void keep(at::TensorList tensors);
   std::optional<c10::Stream> epilogue_stream(const at::Tensor& tensor) const;

@@ -35,10 +35,10 @@ TEN = (
     "fence 0 of write_replay_kernel",
     "barrier 8 of fold_resolved_kernel of reduce_floats",
     "volatile 0 of wait_kernel<32>",
-    "stream_wait peer_execution.cpp: queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), "
+    "stream_wait peer_execution.cpp: queue.wait_flag64(&node_->notices(rank, slot_, peer), "
     "stamp(generation_, n));",
-    "flag_write peer_execution.cpp: first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);",
-    "event peer_execution.cpp: device.order(caller, first);",
+    "flag_write peer_execution.cpp: queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);",
+    "event peer_execution.cpp: device.order(caller, queue);",
     "event stream_execution.cpp: for (std::size_t q = 0; q < used; ++q) device.order(caller, *queues[q]);",
 )
 

@@ -1,7 +1,7 @@
 // Which algorithms the tests of devices run. Included by peer_meeting.hpp and tests/fakecuda/peer_runs.hpp.
 #pragma once
 
-#include <cstring>
+#include <string_view>
 
 #include "collectives/collectives.hpp"
 
@@ -9,7 +9,8 @@ namespace mpigdr {
 
 // On memory that the devices of a node's ranks share.
 inline bool runs_on_devices(const Algorithm& algorithm) {
-  return !algorithm.native() && algorithm.shared && std::strcmp(algorithm.name, "zero_copy") != 0;
+  const std::string_view name = algorithm.name;
+  return !algorithm.native() && algorithm.shared && name != "zero_copy" && name != "adaptive";
 }
 
 }  // namespace mpigdr

@@ -156,8 +156,7 @@ TEST(what_a_device_took_before_it_refused_is_let_go_until_it_is_through) {
   CHECK_THROWS(Reduction(world, 0, gpu, 1000, 1, true, {}, conclude), Error, "has had enough");
   while (world.ranks[0].group->outstanding() > 0) std::this_thread::yield();
   // The peer's device has been slow, and overwrites what the host of rank 0 has set for its own.
-  for (int lane = 0; lane < ipc::kLanes; ++lane)
-    nodes[0]->notices(0, 0, lane, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
+  nodes[0]->notices(0, 0, 1).store(std::uint64_t{1} << 32, std::memory_order_release);
   late.store(1);
   gpu.device.synchronize();  // a flag that is never reached ends the process
   world.close();

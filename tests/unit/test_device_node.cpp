@@ -47,8 +47,8 @@ struct Ranks {
     for (int turn = 0; turn < 2; ++turn, ++use)
       for (auto& node : nodes) node->refresh(use);
   }
-  std::optional<DeviceArena::Place> place(int r, const void* memory) const {
-    return nodes[static_cast<std::size_t>(r)]->place(memory, use);
+  std::optional<DeviceArena::Location> place(int r, const void* memory) const {
+    return nodes[static_cast<std::size_t>(r)]->find(memory, use);
   }
   void leave() {  // each waits for the others
     std::vector<std::thread> threads;
@@ -58,7 +58,7 @@ struct Ranks {
   }
   DeviceArena& arena(int r) { return DeviceArena::of(*devices[static_cast<std::size_t>(r)]); }
   // What rank `reader` sees at a place of rank `owner`.
-  std::byte* seen(int reader, int owner, const DeviceArena::Place& place) {
+  std::byte* seen(int reader, int owner, const DeviceArena::Location& place) {
     const std::uint64_t base =
         nodes[static_cast<std::size_t>(reader)]->bases()[owner * DeviceArena::kMaxSegments + place.segment];
     return base ? reinterpret_cast<std::byte*>(base) + place.offset : nullptr;
@@ -79,7 +79,7 @@ TEST(ranks_find_what_there_is_and_what_comes_later) {
       for (int owner = 0; owner < size; ++owner) {
         std::byte* const block = blocks[static_cast<std::size_t>(owner)];
         CHECK(ranks.place(owner, block + 100));
-        const DeviceArena::Place place = *ranks.place(owner, block + 100);
+        const DeviceArena::Location place = *ranks.place(owner, block + 100);
         CHECK(place.segment == segment);
         CHECK(ranks.seen(owner, owner, place) == block + 100);
         for (int reader = 0; reader < size; ++reader) {
@@ -215,7 +215,7 @@ TEST(ranks_grow_while_others_look) {
   ranks.meet();
   std::barrier turn(kSize);
   std::atomic<int> ready{0};
-  std::vector<DeviceArena::Place> places(kSize);
+  std::vector<DeviceArena::Location> places(kSize);
   std::vector<std::thread> threads;
   for (int r = 0; r < kSize; ++r)
     threads.emplace_back([&, r] {
@@ -223,8 +223,8 @@ TEST(ranks_grow_while_others_look) {
       for (int i = 0; i < kTurns; ++i) {
         auto* const block = static_cast<std::byte*>(ranks.arena(r).allocate(DeviceArena::kLeastSegment));
         block[5] = static_cast<std::byte>(17 * i + r);
-        std::optional<DeviceArena::Place> place;
-        while (!(place = node.place(block + 5, 0))) node.refresh(0);
+        std::optional<DeviceArena::Location> place;
+        while (!(place = node.find(block + 5, 0))) node.refresh(0);
         places[static_cast<std::size_t>(r)] = *place;
         ready.fetch_add(1);
         while (ready.load() < kSize * (i + 1)) node.refresh(0);  // the others wait for this one to map theirs

@@ -28,21 +28,19 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
     for (int lane = 0; lane < lanes; ++lane) submit_peer_lane(schedule, lane, 1, none, local, none);
     return;
   }
-  MPIGDR_CHECK(node && schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
+  MPIGDR_CHECK(node && lanes <= 1 && schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   const int rank = node->rank(), size = node->size();
   const Replays replays = node->replays();
   queue.count_replay(replays);
   // The slot is free when all have ended the replay before.
   node->each_peer([&](int r) { queue.wait_replay(&node->ended(rank, kSlot, r), replays, 1, 0); });
-  for (int lane = 0; lane < lanes; ++lane) {
-    const auto signal = [&](std::uint32_t n) {
-      node->each_peer([&](int r) { queue.write_replay(&node->notices(r, kSlot, lane, rank), replays, n); });
-    };
-    const auto wait = [&](int peer, std::uint32_t n) {
-      queue.wait_replay(&node->notices(rank, kSlot, lane, peer), replays, 0, n);
-    };
-    submit_peer_lane(schedule, lane, size, signal, local, wait);
-  }
+  const auto signal = [&](std::uint32_t n) {
+    node->each_peer([&](int r) { queue.write_replay(&node->notices(r, kSlot, rank), replays, n); });
+  };
+  const auto wait = [&](int peer, std::uint32_t n) {
+    queue.wait_replay(&node->notices(rank, kSlot, peer), replays, 0, n);
+  };
+  if (lanes > 0) submit_peer_lane(schedule, 0, size, signal, local, wait);
   node->each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
 }
 

@@ -43,10 +43,8 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       flags_(std::move(flags)),
       places_(!schedule_->places.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
-  static_assert(kMaxLanes <= ipc::kLanes);
-  MPIGDR_CHECK(!schedule_->messages &&
-               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes &&
-               (schedule_->places.empty() || schedule_->lanes.size() == 1));
+  MPIGDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
+               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   shown_input_ = shown(binding_.input, Buffer::Input, use);
   shown_output_ = shown(binding_.output, Buffer::Output, use);
   flags_.acquire(1);
@@ -59,7 +57,7 @@ std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint6
   // Others could not read single elements of it, nor say so.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
     return 0;
-  const auto found = node_->place(memory, use);
+  const auto found = node_->find(memory, use);
   return found ? shown_word(call_, found->segment, found->offset) : 0;
 }
 
@@ -86,37 +84,33 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   for (int r = 0; r < size; ++r)
     node_->called(r, slot_, rank)
         .store(called(r, binding_.send_counts, binding_.recv_counts), std::memory_order_release);
-  const std::size_t lanes = schedule_->lanes.size();
-  const std::size_t used = std::clamp<std::size_t>(lanes, 1, queues.size());
-  DeviceQueue& first = *queues[0];
-  device.order(caller, first);
+  DeviceQueue& queue = *queues[0];
+  device.order(caller, queue);
   // The slot is free when all have ended what they had there before.
   if (generation_ > 1)
-    node_->each_peer([&](int r) { first.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1); });
+    node_->each_peer([&](int r) { queue.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1); });
   if (places_) {
-    first.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
-    first.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
+    queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
+    queue.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
   }
-  for (std::size_t q = 1; q < used; ++q) device.order(first, *queues[q]);
-  for (std::size_t lane = 0; lane < lanes; ++lane) submit_lane(static_cast<int>(lane), *queues[lane % used]);
-  for (std::size_t q = 1; q < used; ++q) device.order(*queues[q], first);
-  node_->each_peer([&](int r) { first.write_flag64(&node_->ended(r, slot_, rank), generation_); });
+  if (!schedule_->lanes.empty()) submit_all(queue);
+  node_->each_peer([&](int r) { queue.write_flag64(&node_->ended(r, slot_, rank), generation_); });
   if (conclude) conclude();
-  first.write_flag(flags_->end(), flags_->base + 1);
+  queue.write_flag(flags_->end(), flags_->base + 1);
 }
 
-void PeerExecution::submit_lane(int lane, DeviceQueue& queue) {
+void PeerExecution::submit_all(DeviceQueue& queue) {
   const int rank = node_->rank();
   const auto signal = [&](std::uint32_t n) {
     node_->each_peer(
-        [&](int r) { queue.write_flag64(&node_->notices(r, slot_, lane, rank), stamp(generation_, n)); });
+        [&](int r) { queue.write_flag64(&node_->notices(r, slot_, rank), stamp(generation_, n)); });
   };
   const auto wait = [&](int peer, std::uint32_t n) {
     looked_ = false;  // by now a rank may have given up
-    queue.wait_flag64(&node_->notices(rank, slot_, lane, peer), stamp(generation_, n));
+    queue.wait_flag64(&node_->notices(rank, slot_, peer), stamp(generation_, n));
   };
   submit_peer_lane(
-      *schedule_, lane, node_->size(), signal, [&](const Step& step) { submit(step, queue); }, wait);
+      *schedule_, 0, node_->size(), signal, [&](const Step& step) { submit(step, queue); }, wait);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -231,8 +225,7 @@ bool PeerExecution::release_device() noexcept {
   node_->tell_failed();  // first: who sees what this device does then sees this, too
   node_->each_peer([&](int r) {
     raise(node_->ended(rank, slot_, r), generation_ - 1);
-    for (int lane = 0; lane < static_cast<int>(schedule_->lanes.size()); ++lane)
-      raise(node_->notices(rank, slot_, lane, r), stamp(generation_, UINT32_MAX));
+    raise(node_->notices(rank, slot_, r), stamp(generation_, UINT32_MAX));
   });
   return flags_->through();
 }

@@ -30,7 +30,7 @@ class PeerExecution : public DeviceProgram {
  public:
   // `use`: of the node's slots so far, `call`: what tells this call from others; both equal on all its ranks.
   // What an all_to_all exchanges stands in `binding`, and is compared in pairs.
-  // The schedule touches no other rank's Input or Output.
+  // The schedule touches no other rank's Input or Output, and has one lane.
   PeerExecution(SchedulePtr schedule, const Binding& binding, std::shared_ptr<const ipc::DeviceNode> node,
                 std::uint64_t use, std::uint32_t call, std::shared_ptr<StreamFlagPool> flags);
 
@@ -51,7 +51,7 @@ class PeerExecution : public DeviceProgram {
                        const std::vector<std::uint64_t>& received) const;
   void compare_calls();
   void look_for_failures(bool ended) const;
-  void submit_lane(int lane, DeviceQueue& queue);
+  void submit_all(DeviceQueue& queue);
   void submit(const Step& step, DeviceQueue& queue);
   // If it is a step whose addresses the device takes from what the others have shown; else false.
   bool submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue);

@@ -265,27 +265,27 @@ bool SharedSteps::doorbell(Doorbell& bell) const {
   return true;
 }
 
-SharedSteps::Place SharedSteps::resolve(const Slice& slice) const {
+SharedSteps::Address SharedSteps::resolve(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
   MPIGDR_CHECK(agrees(owner));
-  Place place;
-  place.owner = owner;
+  Address address;
+  address.owner = owner;
   if (slice.buffer == Buffer::Staging) {
-    place.here = node_.staging(owner, channel_, number_) + offset;
+    address.here = node_.staging(owner, channel_, number_) + offset;
   } else if (owner == node_.rank()) {
-    place.here = const_cast<std::byte*>(source_address(slice, binding_));
+    address.here = const_cast<std::byte*>(source_address(slice, binding_));
   } else {
     const shm::Slot& theirs = slot(owner);
-    place.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
+    address.there = (slice.buffer == Buffer::Input ? theirs.input : theirs.output) + offset;
     if (!binding_.send_counts.empty())
-      place.there += block_start(owner, slice.buffer) * item_size(binding_.dtype);
-    place.here = node_.mapped(owner, place.there, byte_count(slice, binding_));
+      address.there += block_start(owner, slice.buffer) * item_size(binding_.dtype);
+    address.here = node_.mapped(owner, address.there, byte_count(slice, binding_));
   }
-  return place;
+  return address;
 }
 
-void SharedSteps::copy(const Place& to, const Place& from, std::size_t bytes) const {
+void SharedSteps::copy(const Address& to, const Address& from, std::size_t bytes) const {
   if (to.here && from.here) {
     if (to.here != from.here) std::memcpy(to.here, from.here, bytes);
   } else if (to.here) {
@@ -306,16 +306,16 @@ void SharedSteps::run(const Step& step) {
 
 void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   const std::size_t item = item_size(binding_.dtype);
-  const Place dst = resolve(step.dst);
+  const Address dst = resolve(step.dst);
   // Of the thread: they keep their memory from one operation to the next.
-  thread_local std::vector<Place> places;
+  thread_local std::vector<Address> addresses;
   thread_local std::vector<const void*> sources;
-  places.clear();
-  places.reserve(step.source_count);
+  addresses.clear();
+  addresses.reserve(step.source_count);
   std::size_t apart = dst.here ? 0 : 1;  // that pass through the bounce buffer
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
-    places.push_back(resolve(schedule_->source(step, k)));
-    apart += places.back().here ? 0 : 1;
+    addresses.push_back(resolve(schedule_->source(step, k)));
+    apart += addresses.back().here ? 0 : 1;
   }
   const std::size_t count = static_cast<std::size_t>(step.dst.count);
   std::size_t each = count;
@@ -323,19 +323,19 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
     each = std::min(count, std::max(kBounceBytes / apart, kLeastPiece) / item);
     if (!bounce_.get()) bounce_ = pool_.take(std::max(kBounceBytes, kLeastPiece * (ranks_ + 1)));
   }
-  sources.resize(places.size());
+  sources.resize(addresses.size());
   args.sources = sources.data();
   args.source_count = static_cast<int>(sources.size());
   for (std::size_t at = 0; at < count; at += each) {
     args.count = std::min(each, count - at);
     const std::size_t bytes = args.count * item, offset = at * item;
     auto* room = static_cast<std::byte*>(bounce_.get());
-    for (std::size_t k = 0; k < places.size(); ++k) {
-      if (places[k].here) {
-        sources[k] = places[k].here + offset;
+    for (std::size_t k = 0; k < addresses.size(); ++k) {
+      if (addresses[k].here) {
+        sources[k] = addresses[k].here + offset;
         continue;
       }
-      node_.read(places[k].owner, room, places[k].there + offset, bytes);
+      node_.read(addresses[k].owner, room, addresses[k].there + offset, bytes);
       sources[k] = room;
       room += each * item;
     }

@@ -40,12 +40,12 @@ class SharedSteps {
   void leak() noexcept { bounce_.leak(); }
 
  private:
-  struct Place {
+  struct Address {
     std::byte* here = nullptr;  // null: not mapped
     std::uint64_t there = 0;    // address in the owner's process
     int owner = -1;
   };
-  Place resolve(const Slice& slice) const;
+  Address resolve(const Slice& slice) const;
   bool slot_is_free();
   bool is_open() const;
   bool chooses_by_reach() const;
@@ -69,7 +69,7 @@ class SharedSteps {
   shm::Slot& slot(int rank) const;
   const shm::Slot& use_slot(int rank, std::uint64_t use) const;
   static std::uint64_t generation_of(std::uint64_t use) { return use / shm::kSlots + 1; }
-  void copy(const Place& to, const Place& from, std::size_t bytes) const;
+  void copy(const Address& to, const Address& from, std::size_t bytes) const;
   void reduce(const Step& step, ReduceArgs args);
 
   const Schedule* schedule_;

@@ -217,14 +217,14 @@ void DeviceArena::add_segment(std::size_t bytes) {
   reserved_ += size;
 }
 
-std::optional<DeviceArena::Place> DeviceArena::find_place(const void* memory, std::size_t bytes) const {
+std::optional<DeviceArena::Location> DeviceArena::find(const void* memory, std::size_t bytes) const {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   for (int i = segments() - 1; i >= 0; --i) {
     const Segment& known = segment(i);
     const auto base = reinterpret_cast<std::uintptr_t>(known.base);
     if (address < base || address - base >= known.bytes) continue;
     if (bytes > known.bytes - (address - base)) return std::nullopt;
-    return Place{i, address - base};
+    return Location{i, address - base};
   }
   return std::nullopt;
 }

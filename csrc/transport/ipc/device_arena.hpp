@@ -58,7 +58,7 @@ class DeviceArena {
   void share_with_streams(const void* memory);
   // What allocate() returned.
   void free(void* memory);
-  bool owns(const void* memory) const { return find_place(memory, 0).has_value(); }
+  bool owns(const void* memory) const { return find(memory, 0).has_value(); }
 
   struct Segment {
     std::byte* base = nullptr;
@@ -68,12 +68,12 @@ class DeviceArena {
   // Only grows. What is below it is constant.
   int segments() const { return count_.load(std::memory_order_acquire); }
   const Segment& segment(int i) const { return segments_[static_cast<std::size_t>(i)]; }
-  struct Place {
+  struct Location {
     int segment;
     std::uint64_t offset;
   };
   // Where [memory, memory + bytes) is, if all of it is in one segment. Takes no lock.
-  std::optional<Place> find_place(const void* memory, std::size_t bytes) const;
+  std::optional<Location> find(const void* memory, std::size_t bytes) const;
   std::uint64_t limit() const { return limit_; }
   std::size_t reserved() const;  // bytes of all segments
   std::size_t in_use() const;    // bytes of all blocks that are given out

@@ -16,7 +16,7 @@
 //
 // Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
 // operation is being launched. ticket(), attach(), detach(), take_back() and refresh() are serialised by the
-// caller, place() comes behind them. Everything else is constant.
+// caller, find() comes behind them. Everything else is constant.
 #pragma once
 
 #include <array>
@@ -38,7 +38,6 @@ namespace mpigdr::ipc {
 inline constexpr std::size_t kStagingBytes = kDeviceStagingBytes;  // per slot
 inline constexpr int kSlots = 2;
 inline constexpr int kGraphSlot = kSlots;  // behind them, of the same size
-inline constexpr int kLanes = 16;
 
 // What the others need to find this rank's; plain bytes, for an all_gather.
 struct Ticket {
@@ -82,21 +81,19 @@ class DeviceNode {
     return staging_[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(slot) * kStagingBytes;
   }
   // Flags in `owner`'s segment, written by `writer`.
-  Flag64& notices(int owner, int slot, int lane, int writer) const {
-    return flag(owner, slot, 2 + lane, writer);
-  }
+  Flag64& notices(int owner, int slot, int writer) const { return flag(owner, slot, 2, writer); }
   Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
   // By the host of `writer`, before it lets its device go on with operations that failed: which uses of the
   // slots are worth nothing from then on, see concerns().
-  Flag64& failed(int owner, int writer) const { return flag(owner, 0, 2 + kLanes, writer); }
+  Flag64& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
   // By the host of `writer`, when it could not launch an operation, or not all of it: the same, and its
   // device will never come to what others' devices wait for.
-  Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4 + kLanes, writer); }
+  Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
   // That this rank has failed, or could not. What it has ended well by now is none of that. Any thread.
-  void tell_failed() const noexcept { tell(2 + kLanes); }
-  void tell_refused() const noexcept { tell(4 + kLanes); }
+  void tell_failed() const noexcept { tell(3); }
+  void tell_refused() const noexcept { tell(4); }
   // Uses of the slots end in their order: this one and those before it have ended well. Progress role.
   void note_end(std::uint64_t use) const noexcept {
     if (use >= ended_well_.load(std::memory_order_relaxed))
@@ -121,13 +118,13 @@ class DeviceNode {
   void refresh(std::uint64_t use) const { group_memory_->refresh(use); }
   // Where memory is among the segments of this rank, if it is group memory of its device that all ranks have
   // mapped by use `use`. Issuing thread.
-  std::optional<DeviceArena::Place> place(const void* memory, std::uint64_t use) const {
-    return group_memory_->place(memory, use);
+  std::optional<DeviceArena::Location> find(const void* memory, std::uint64_t use) const {
+    return group_memory_->find(memory, use);
   }
   // Whether any rank may have an answer to that. Issuing thread.
   bool any_group_memory() const { return group_memory_->any(); }
   // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
-  // rank's segment, 0 if nowhere. Whatever place() returns on another rank, this one has an address for.
+  // rank's segment, 0 if nowhere. Whatever find() returns on another rank, this one has an address for.
   const std::uint64_t* bases() const { return group_memory_->bases(); }
   // Of this rank's device, for addresses of others' buffers (ResolveArgs::table), by slot.
   std::uint64_t* table(int slot) const {
@@ -138,7 +135,7 @@ class DeviceNode {
 
  private:
   // By the host of `writer`, when it has unmapped what `owner` shares.
-  Flag64& detached(int owner, int writer) const { return flag(owner, 0, 3 + kLanes, writer); }
+  Flag64& detached(int owner, int writer) const { return flag(owner, 0, 5, writer); }
 
   void tell(int kind) const noexcept {
     const std::uint64_t from = ended_well_.load(std::memory_order_acquire) + 1;
@@ -165,7 +162,7 @@ class DeviceNode {
   }
   bool arrives(int owner, std::uint64_t nonce) const;
 
-  static constexpr int kKinds = 5 + kLanes;
+  static constexpr int kKinds = 6;
   static constexpr int kTableWords = 2 * kMostResolved;
   std::size_t flag_bytes() const {
     return std::size_t{(kGraphSlot + 1)} * kKinds * static_cast<std::size_t>(size_) * sizeof(Line);

@@ -112,8 +112,8 @@ void DeviceSegments::release(int r) {
   }
 }
 
-std::optional<DeviceArena::Place> DeviceSegments::place(const void* memory, std::uint64_t use) const {
-  const auto found = arena_.find_place(memory, 0);
+std::optional<DeviceArena::Location> DeviceSegments::find(const void* memory, std::uint64_t use) const {
+  const auto found = arena_.find(memory, 0);
   if (!found || found->segment >= published_) return std::nullopt;
   const std::uint64_t wanted = bit(found->segment);
   if (!(everywhere_ & wanted)) {

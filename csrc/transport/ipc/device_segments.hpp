@@ -45,8 +45,8 @@ class DeviceSegments {
   void release(int r);
 
   // Where `memory` is, if it is group memory which all ranks find in use `use`.
-  std::optional<DeviceArena::Place> place(const void* memory, std::uint64_t use) const;
-  // Whether place() can have an answer on any rank, as of the last refresh().
+  std::optional<DeviceArena::Location> find(const void* memory, std::uint64_t use) const;
+  // Whether find() can have an answer on any rank, as of the last refresh().
   bool any() const { return published_ > 0 || mapped_any_; }
   const std::uint64_t* bases() const { return own_bases_; }
   Flag64& shown(int owner, int slot, int kind) const {

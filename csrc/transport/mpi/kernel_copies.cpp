@@ -17,17 +17,17 @@
 namespace mpigdr::mpi {
 namespace {
 
-struct Place {
+struct Sample {
   std::int64_t pid;
   std::uint64_t address, value;
 };
 
 // In another PID namespace the pid is that of another process, or of none.
-bool can_read(const Place& place) {
+bool can_read(const Sample& sample) {
   std::uint64_t value = 0;
-  const iovec local{&value, sizeof value}, remote{reinterpret_cast<void*>(place.address), sizeof value};
-  return ::process_vm_readv(static_cast<pid_t>(place.pid), &local, 1, &remote, 1, 0) == sizeof value &&
-         value == place.value;
+  const iovec local{&value, sizeof value}, remote{reinterpret_cast<void*>(sample.address), sizeof value};
+  return ::process_vm_readv(static_cast<pid_t>(sample.pid), &local, 1, &remote, 1, 0) == sizeof value &&
+         value == sample.value;
 }
 
 // False: the library has no such variable, or it cannot be set any more.
@@ -49,8 +49,8 @@ void settle_kernel_copies(MPI_Comm node) {
   int size = 0;
   check(MPI_Comm_size(node, &size), "MPI_Comm_size");
   static const std::uint64_t value = draw_nonce();
-  const Place mine{::getpid(), reinterpret_cast<std::uintptr_t>(&value), value};
-  std::vector<Place> all(static_cast<std::size_t>(size));
+  const Sample mine{::getpid(), reinterpret_cast<std::uintptr_t>(&value), value};
+  std::vector<Sample> all(static_cast<std::size_t>(size));
   check(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, node),
         "MPI_Allgather");
   // Equal on all ranks of the node: MPICH loses a message whose receiver copies and whose sender does not.
