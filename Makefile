@@ -152,7 +152,8 @@ unit: $(VENV)/.package
 test-tsan: SANITIZER = thread
 test-asan: SANITIZER = address
 test-tsan test-asan: $(VENV)/.tools
-	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER)
+	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_SANITIZE=$(SANITIZER) \
+	  -DMPI_GDR_PYTHON_PACKAGES='$(abspath $(VENV))/lib/python3*/site-packages'
 	$(BIN)/cmake --build build/$@
 	$(CTEST) --test-dir build/$@
 

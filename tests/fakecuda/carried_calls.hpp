@@ -2,9 +2,11 @@
 // memory: device programs and host programs joined by flags (execution/device/stream_execution.hpp).
 #pragma once
 
+#include "collective_data.hpp"
+#include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "peer_runs.hpp"
-#include "stream_harness.hpp"
+#include "schedule/through_host.hpp"
 
 namespace fakecuda_test {
 

@@ -85,6 +85,12 @@ TEST(what_is_forbidden_of_streams_and_captures) {
     ok(cudaStreamDestroy(stream));
     ok(cudaStreamSynchronize(stream));
   });
+  expect_fault("waited too long", [] {
+    ::setenv("FAKECUDA_DEADLINE_MS", "30", 1);
+    const auto stream = make_stream();
+    wait(stream, make_words()[0], 1);
+    ok(cudaStreamSynchronize(stream));
+  });
   expect_fault("stream of another device", [] {
     ::setenv("FAKECUDA_DEVICES", "2", 1);
     const auto stream = make_stream();
@@ -115,6 +121,23 @@ TEST(what_is_forbidden_of_streams_and_captures) {
     ok(cudaStreamBeginCapture(second, cudaStreamCaptureModeGlobal));
     ok(cudaStreamWaitEvent(second, event, 0));
   });
+  expect_fault("recorded in a capture that is over", [] {
+    const auto first = make_stream(), second = make_stream();
+    const auto event = make_event();
+    ok(cudaStreamBeginCapture(first, cudaStreamCaptureModeGlobal));
+    ok(cudaEventRecord(event, first));
+    end_capture(first);
+    ok(cudaStreamWaitEvent(second, event, 0));
+  });
+  expect_fault("another stream began the capture", in_capture([](cudaStream_t stream) {
+                 const auto event = make_event();
+                 const auto other = make_stream();
+                 ok(cudaEventRecord(event, stream));
+                 ok(cudaStreamWaitEvent(other, event, 0));
+                 end_capture(other);
+               }));
+  expect_fault("cudaStreamQuery: not of what is captured",
+               in_capture([](cudaStream_t stream) { ok(cudaStreamQuery(stream)); }));
   expect_fault("cudaEventSynchronize: not of what is captured", in_capture([](cudaStream_t stream) {
                  const auto event = make_event();
                  ok(cudaEventRecord(event, stream));

@@ -172,7 +172,7 @@ TEST(a_device_refuses_one_call_that_puts_work_on_a_stream_when_told_to) {
   run([] {
     auto* const words = make_words();
     const auto stream = make_stream();
-    fakecuda::refuse_after(1);
+    fakecuda::refuse_after(0, 1);
     ok(cudaStreamQuery(stream));
     write(stream, words[0], 1);
     CHECK(fakecuda::launch(stream, [&] { words[1] = 1; }) == cudaErrorUnknown);

@@ -8,47 +8,47 @@
 #include <string>
 
 #include "common/error.hpp"
-#include "device/sim/sim_device.hpp"
+#include "software_device.hpp"
 #include "transport/ipc/device_arena.hpp"
 
 namespace mpigdr {
 
 constexpr std::size_t kMiB = 1 << 20;
 
-class CountingDevice : public SimDevice {
+class CountingDevice : public SoftwareDevice {
  public:
   ~CountingDevice() override { ipc::DeviceArena::forget(*this); }
   void* allocate(std::size_t bytes) override {
     if (bytes > most) throw NoMemory(bytes, "the test's device");
     ++allocations;
-    return SimDevice::allocate(bytes);
+    return SoftwareDevice::allocate(bytes);
   }
   void release(void* memory) override {
     ++releases;
-    SimDevice::release(memory);
+    SoftwareDevice::release(memory);
   }
   std::unique_ptr<DeviceQueue> make_queue() override {
     if (!queues) fail(ErrorCode::System, "no queues here");
-    return SimDevice::make_queue();
+    return SoftwareDevice::make_queue();
   }
   void synchronize() override {
     ++synchronizations;
     if (meanwhile) meanwhile();
     if (broken) fail(ErrorCode::System, "the device is broken");
-    SimDevice::synchronize();
+    SoftwareDevice::synchronize();
   }
   std::string export_memory(void* memory) override {
     if (!exports) fail(ErrorCode::System, "no handles here");
-    return SimDevice::export_memory(memory);
+    return SoftwareDevice::export_memory(memory);
   }
   void* import_memory(const std::string& ticket) override {
     if (!imports) fail(ErrorCode::System, "out of reach");
     ++mapped;
-    return SimDevice::import_memory(ticket);
+    return SoftwareDevice::import_memory(ticket);
   }
   void release_imported(void* memory) override {
     --mapped;
-    SimDevice::release_imported(memory);
+    SoftwareDevice::release_imported(memory);
   }
   std::atomic<int> allocations{0}, releases{0}, synchronizations{0}, mapped{0};
   std::atomic<std::size_t> most{~std::size_t{0}};

@@ -4,22 +4,25 @@
 
 #include <algorithm>
 
-#include "device/sim/sim_device.hpp"
 #include "engine_world.hpp"
 #include "execution/device/gate.hpp"
 #include "execution/device/stream_target.hpp"
+#include "software_device.hpp"
 
 namespace engine_tests {
 
 // Tells who has entered it, and may have no more flags.
-class FickleDevice : public SimDevice {
+class FickleDevice : public SoftwareDevice {
  public:
-  using SimDevice::SimDevice;
+  using SoftwareDevice::SoftwareDevice;
   std::shared_ptr<Flag[]> make_flags(std::size_t count) override {
     if (out_of_flags) fail(ErrorCode::System, "no more flags");
-    return SimDevice::make_flags(count);
+    return SoftwareDevice::make_flags(count);
   }
-  void enter_thread() override { entered.push_back(std::this_thread::get_id()); }
+  void enter_thread() override {
+    entered.push_back(std::this_thread::get_id());
+    SoftwareDevice::enter_thread();
+  }
   std::atomic<bool> out_of_flags{false};
   std::vector<std::thread::id> entered;  // by one thread
 };
@@ -28,10 +31,7 @@ class FickleDevice : public SimDevice {
 struct Gpu {
   // More flags than any test has operations in flight: to make others waits for the device.
   explicit Gpu(int hardware_queues, std::uint64_t seed, std::size_t flag_blocks = 64, int streams = 2)
-      : device(SimOptions{.hardware_queues = hardware_queues,
-                          .max_delay = std::chrono::microseconds(30),
-                          .seed = seed,
-                          .deadline = 20s}),
+      : device({.queues = static_cast<std::uint64_t>(hardware_queues), .delay_us = 30, .seed = seed}),
         caller(device.make_queue()),
         side(device.make_queue()) {
     for (int q = 0; q < streams; ++q) owned.push_back(device.make_queue());

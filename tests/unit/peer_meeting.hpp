@@ -1,4 +1,4 @@
-// What ranks on simulated devices need to run schedules on memory that they share. Included by
+// What ranks on devices of the software CUDA need to run schedules on memory that they share. Included by
 // test_peer_execution.cpp and test_captured_program.cpp.
 #pragma once
 

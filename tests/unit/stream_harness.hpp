@@ -1,5 +1,5 @@
-// All ranks of a group in one process, each with a simulated device, an issuing thread and a progress thread,
-// and operations with known results to run on them.
+// All ranks of a group in one process, each with a device of the software CUDA, an issuing thread and a
+// progress thread, and operations with known results to run on them.
 #pragma once
 
 #include <algorithm>
@@ -14,25 +14,23 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/collectives.hpp"
-#include "device/sim/sim_device.hpp"
+#include "collective_data.hpp"
 #include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "schedule/through_host.hpp"
+#include "software_device.hpp"
 #include "transport/ipc/device_arena.hpp"
 
 namespace stream_test {
 
 using namespace mpigdr;
 
-using Element = std::int32_t;
-
 // One rank: device, transport, and a progress thread that advances what is posted, as the engine would.
 class Rank {
  public:
-  Rank(std::unique_ptr<Transport> transport, const SimOptions& options, int queue_count,
+  Rank(std::unique_ptr<Transport> transport, const fakecuda::DeviceSettings& settings, int queue_count,
        std::size_t flag_blocks = 2)
-      : transport_(std::move(transport)), device(options), caller(device.make_queue()) {
+      : transport_(std::move(transport)), device(settings), caller(device.make_queue()) {
     for (int q = 0; q < queue_count; ++q) owned_.push_back(device.make_queue());
     for (const auto& queue : owned_) queues.push_back(queue.get());
     flags = std::make_shared<StreamFlagPool>(device, flag_blocks);
@@ -62,7 +60,6 @@ class Rank {
   // Waits until at most `count` operations are in flight. Throws what failed on the device or the transport.
   void drain(std::size_t count = 0) {
     while (true) {
-      device.check();
       {
         std::lock_guard lock(mutex_);
         if (error_) std::rethrow_exception(error_);
@@ -102,7 +99,7 @@ class Rank {
   const std::unique_ptr<Transport> transport_;
 
  public:
-  SimDevice device;
+  SoftwareDevice device;
   const std::unique_ptr<DeviceQueue> caller;
   std::vector<DeviceQueue*> queues;
   std::shared_ptr<StreamFlagPool> flags;
@@ -129,12 +126,10 @@ inline void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>&
   auto transports = make_loopback(layout.size, options);
   std::vector<std::unique_ptr<Rank>> ranks;
   for (int r = 0; r < layout.size; ++r) {
-    SimOptions sim;
-    sim.hardware_queues = layout.hardware_queues;
-    sim.max_delay = std::chrono::microseconds(layout.max_delay_us);
-    sim.seed = static_cast<std::uint64_t>(r) + 1;
-    sim.deadline = std::chrono::milliseconds(15000);
-    ranks.push_back(std::make_unique<Rank>(std::move(transports[r]), sim, layout.queues));
+    const fakecuda::DeviceSettings settings{.queues = static_cast<std::uint64_t>(layout.hardware_queues),
+                                            .delay_us = static_cast<std::uint64_t>(layout.max_delay_us),
+                                            .seed = static_cast<std::uint64_t>(r) + 1};
+    ranks.push_back(std::make_unique<Rank>(std::move(transports[r]), settings, layout.queues));
   }
   std::vector<std::exception_ptr> errors(layout.size);
   std::vector<std::thread> threads;
@@ -149,108 +144,6 @@ inline void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>&
   for (auto& thread : threads) thread.join();
   for (const auto& error : errors)
     if (error) std::rethrow_exception(error);
-}
-
-// ---- what a collective should give ----
-
-inline Element value(int rank, std::uint64_t i, int salt) {
-  return static_cast<Element>((rank + 2) * 1000 + static_cast<int>(i % 911) + 7 * salt);
-}
-
-inline std::uint64_t pair_count(int from, int to, std::uint64_t count) {
-  return count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
-}
-
-inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::uint64_t count, int root) {
-  CollectiveSpec spec;
-  spec.collective = collective;
-  spec.rank = rank;
-  spec.size = size;
-  spec.root = has_root(collective) ? root : 0;
-  spec.count = collective == Collective::Barrier || collective == Collective::AllToAll ? 0 : count;
-  spec.dtype = DataType::Int32;
-  if (collective == Collective::AllToAll)
-    for (int r = 0; r < size; ++r) {
-      spec.send_counts.push_back(pair_count(rank, r, count));
-      spec.recv_counts.push_back(pair_count(r, rank, count));
-    }
-  return spec;
-}
-
-// On these nodes. `count`: as of make_spec().
-inline void place_on(const std::vector<int>& nodes, std::uint64_t count, CollectiveSpec& spec) {
-  spec.topology = std::make_shared<const Topology>(nodes);
-  const auto& neighbours = spec.topology->members(spec.topology->node(spec.rank));
-  if (spec.collective != Collective::AllToAll || neighbours.size() == 1) return;
-  for (const int from : neighbours)
-    for (int to = 0; to < spec.size; ++to) spec.node_counts.push_back(pair_count(from, to, count));
-}
-
-struct Data {
-  std::vector<Element> input, expected;
-  bool in_place = false;  // the collective works on the output alone (broadcast)
-};
-
-inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt) {
-  const int p = spec.size, rank = spec.rank;
-  const auto size = static_cast<std::uint64_t>(p);
-  Data data;
-  const auto fill = [&](std::uint64_t n) {
-    for (std::uint64_t i = 0; i < n; ++i) data.input.push_back(value(rank, i, salt));
-  };
-  const auto sum = [&](std::uint64_t i) {
-    Element total = 0;
-    for (int r = 0; r < p; ++r) total += value(r, i, salt);
-    return total;
-  };
-  switch (spec.collective) {
-    case Collective::AllReduce:
-      fill(count);
-      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(sum(i));
-      break;
-    case Collective::Broadcast:
-      fill(count);
-      data.in_place = true;
-      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(spec.root, i, salt));
-      break;
-    case Collective::Reduce:
-      fill(count);
-      for (std::uint64_t i = 0; rank == spec.root && i < count; ++i) data.expected.push_back(sum(i));
-      break;
-    case Collective::AllGather:
-      fill(count);
-      for (int r = 0; r < p; ++r)
-        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
-      break;
-    case Collective::ReduceScatter:
-      fill(size * count);
-      for (std::uint64_t i = 0; i < count; ++i)
-        data.expected.push_back(sum(static_cast<std::uint64_t>(rank) * count + i));
-      break;
-    case Collective::AllToAll:
-      for (int r = 0; r < p; ++r) fill(spec.send_counts[r]);
-      for (std::uint64_t i = 0; i < data.input.size(); ++i) data.input[i] = value(rank, i, salt);
-      for (int r = 0; r < p; ++r) {
-        std::uint64_t first = 0;  // where rank r's block for us begins in its input
-        for (int to = 0; to < rank; ++to) first += pair_count(r, to, count);
-        for (std::uint64_t i = 0; i < spec.recv_counts[r]; ++i)
-          data.expected.push_back(value(r, first + i, salt));
-      }
-      break;
-    case Collective::Gather:
-      fill(count);
-      for (int r = 0; rank == spec.root && r < p; ++r)
-        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
-      break;
-    case Collective::Scatter:
-      if (rank == spec.root) fill(size * count);
-      for (std::uint64_t i = 0; i < count; ++i)
-        data.expected.push_back(value(spec.root, static_cast<std::uint64_t>(rank) * count + i, salt));
-      break;
-    case Collective::Barrier:
-      break;
-  }
-  return data;
 }
 
 // One operation with memory of its own. The input is produced by an item just before it on the caller's
@@ -309,16 +202,5 @@ struct Operation {
   Binding binding;
   std::shared_ptr<StreamExecution> execution;
 };
-
-// But for bruck's all_to_all: the blocks here are of different sizes.
-inline std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {
-  std::vector<Algorithm> found;
-  for (const Algorithm& algorithm : algorithms())
-    if (!algorithm.native() && !algorithm.shared &&
-        !(algorithm.collective == Collective::AllToAll && std::string(algorithm.name) == "bruck") &&
-        (!only || std::strcmp(name(algorithm.collective).data(), only) == 0))
-      found.push_back(algorithm);
-  return found;
-}
 
 }  // namespace stream_test

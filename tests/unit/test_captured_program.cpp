@@ -1,6 +1,6 @@
-// Collectives that are recorded once and replayed: every shared-memory algorithm in graphs of simulated
-// devices, all ranks in one process, among collectives that are not recorded, and what becomes of a replay
-// when a rank does not come.
+// Collectives that are recorded once and replayed: every shared-memory algorithm in graphs of devices
+// of the software CUDA, all ranks in one process, among collectives that are not recorded, and what becomes
+// of a replay when a rank does not come.
 #include <random>
 
 #include "common/error.hpp"
@@ -53,15 +53,15 @@ struct Captured {
 
 struct Graph {
   std::vector<std::unique_ptr<Captured>> parts;
-  std::shared_ptr<SimGraph> graph;
+  std::shared_ptr<SoftwareGraph> graph;
 };
 
 // Every `step`-th of the shared algorithms, from number `first` on.
 Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& queue, int first, int step,
               std::uint64_t count) {
   Graph made;
-  auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
-  caller.begin_capture();
+  DeviceQueue& caller = *rank.caller;
+  rank.device.begin_capture(caller);
   int index = 0;
   for (const Algorithm& algorithm : algorithms()) {
     if (!runs_on_devices(algorithm) || algorithm.collective == Collective::Barrier || index++ % step != first)
@@ -69,9 +69,9 @@ Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& qu
     made.parts.push_back(std::make_unique<Captured>(algorithm, rank, size, count, index));
     made.parts.back()->record(rank, node, queue, *rank.caller);
   }
-  CHECK(rank.device.capturing(rank.caller.get()) && rank.device.capturing(&queue));
-  made.graph = caller.end_capture();
-  CHECK(!rank.device.capturing(rank.caller.get()) && !rank.device.capturing(&queue));
+  CHECK(rank.device.capturing(rank.caller->native()) && rank.device.capturing(queue.native()));
+  made.graph = rank.device.end_capture(caller);
+  CHECK(!rank.device.capturing(rank.caller->native()) && !rank.device.capturing(queue.native()));
   CHECK(made.parts.size() > 1);
   return made;
 }
@@ -83,7 +83,7 @@ void replay_everything(const Layout& layout) {
   on_all_ranks(layout, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
     const auto queue = rank.device.make_queue();
-    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    DeviceQueue& caller = *rank.caller;
     Graph graphs[2] = {capture(rank, layout.size, *node, *queue, 0, 2, 7),
                        capture(rank, layout.size, *node, *queue, 1, 2, 700)};
     std::mt19937 common(5);  // alike on all ranks
@@ -99,9 +99,9 @@ void replay_everything(const Layout& layout) {
       Graph& graph = graphs[common() % 2];
       for (auto& part : graph.parts) part->change(replay);
       if (how == 1) issue_one();
-      caller.replay(*graph.graph);
+      rank.device.replay(*graph.graph, caller);
       if (how == 2) issue_one();
-      if (how == 3) caller.replay(*graph.graph);  // the same once more, at once
+      if (how == 3) rank.device.replay(*graph.graph, caller);  // the same once more, at once
       caller.synchronize();
       for (auto& part : graph.parts) part->check(("in replay " + std::to_string(replay)).c_str());
       if (!operation) continue;
@@ -128,10 +128,10 @@ TEST(replays_without_delays_in_a_row) {
   on_all_ranks({size, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
     const auto queue = rank.device.make_queue();
-    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    DeviceQueue& caller = *rank.caller;
     Graph graph = capture(rank, size, *node, *queue, 0, 1, 50);
     for (auto& part : graph.parts) part->change(1);
-    for (int replay = 0; replay < 300; ++replay) caller.replay(*graph.graph);
+    for (int replay = 0; replay < 300; ++replay) rank.device.replay(*graph.graph, caller);
     caller.synchronize();
     for (auto& part : graph.parts) part->check("in the end");
     meeting.wait();
@@ -143,58 +143,25 @@ TEST(a_replay_without_its_peers_can_be_released_and_tells_nobody_anything) {
   on_all_ranks({2, 2, 1, 0}, [&](Rank& rank) {
     const auto node = meeting.meet(rank);
     const auto queue = rank.device.make_queue();
-    auto& caller = dynamic_cast<SimQueue&>(*rank.caller);
+    DeviceQueue& caller = *rank.caller;
     Graph graph = capture(rank, 2, *node, *queue, 0, 1, 50);
     for (auto& part : graph.parts) part->change(1);
-    caller.replay(*graph.graph);
+    rank.device.replay(*graph.graph, caller);
     caller.synchronize();
     for (auto& part : graph.parts) part->check("with all of its ranks");
     meeting.wait();
     if (rank.rank() == 0) {
-      caller.replay(*graph.graph);
-      caller.replay(*graph.graph);
+      rank.device.replay(*graph.graph, caller);
+      rank.device.replay(*graph.graph, caller);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      CHECK(!caller.idle());
+      CHECK(!rank.device.idle(caller));
       node->release_replays();
-      caller.synchronize();  // throws if a flag is never reached
+      caller.synchronize();  // a flag that is never reached ends the process
       // What stood before the first wait was told, and no more.
       CHECK(node->ended(1, ipc::kGraphSlot, 0).load() >> 32 == graph.parts.size());
     }
     meeting.wait();
   });
-}
-
-TEST(what_a_capture_refuses) {
-  SimDevice device({.hardware_queues = 2});
-  const auto first = device.make_queue(), second = device.make_queue(), third = device.make_queue();
-  auto& caller = dynamic_cast<SimQueue&>(*first);
-  auto& other = dynamic_cast<SimQueue&>(*second);
-  auto& outside = dynamic_cast<SimQueue&>(*third);
-  int runs = 0;
-  const SimMark earlier = outside.mark();
-  caller.begin_capture();
-  CHECK_THROWS(caller.synchronize(), Error, "being captured");
-  CHECK_THROWS(caller.idle(), Error, "being captured");
-  CHECK_THROWS(caller.wait(earlier), Error, "outside of the capture");
-  const SimMark mark = caller.mark();
-  CHECK_THROWS(mark.reached(), Error, "event of a capture");
-  CHECK_THROWS(mark.synchronize(), Error, "event of a capture");
-  device.order(caller, other);
-  other.enqueue([&] { ++runs; });
-  CHECK_THROWS(other.end_capture(), Error, "began no capture");
-  CHECK_THROWS(caller.end_capture(), Error, "not been joined");
-  CHECK(!caller.capturing() && !other.capturing());
-  CHECK_THROWS(outside.wait(mark), Error, "after the end");
-  caller.begin_capture();
-  device.order(caller, other);
-  other.enqueue([&] { ++runs; });
-  device.order(other, caller);
-  const auto graph = caller.end_capture();
-  caller.synchronize();
-  CHECK(runs == 0);
-  for (int k = 0; k < 3; ++k) outside.replay(*graph);
-  outside.synchronize();
-  CHECK(runs == 3);
 }
 
 TEST(what_needs_the_host_is_not_captured) {

@@ -138,7 +138,7 @@ TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
   const std::size_t bytes = ipc::DeviceArena::kLeastSegment;
   const char streams[2] = {};
   auto* const memory = static_cast<unsigned char*>(arena.allocate(bytes, &streams[0]));
-  CHECK(!arena.segment(0).handle.empty() && arena.find_place(memory + 5, bytes - 5)->offset == 5);
+  CHECK(!arena.segment(0).handle.empty() && arena.find(memory + 5, bytes - 5)->offset == 5);
   const auto flags = device->make_flags(1);
   const auto queue = device->make_queue();
   queue->wait_flag(&flags[0], 1);

@@ -1,19 +1,17 @@
-// The semantics of the simulated device. Kernels: test_kernels.cpp.
+// Devices of the software CUDA in one process, through csrc/device/cuda. Kernels: test_kernels.cpp.
 #include <atomic>
 #include <chrono>
-#include <stdexcept>
 #include <thread>
 
 #include "common/error.hpp"
 #include "device/device.hpp"
-#include "device/sim/sim_device.hpp"
-#include "device/sim/sim_queue.hpp"
+#include "software_device.hpp"
 #include "test.hpp"
 
 using namespace mpigdr;
 
-TEST(sim_queue_runs_in_order) {
-  SimDevice device({.hardware_queues = 1, .max_delay = std::chrono::microseconds(100)});
+TEST(queue_runs_in_order) {
+  SoftwareDevice device({.queues = 1, .delay_us = 100});
   const auto queue = device.make_queue();
   int a = 1, b = 0, c = 0;
   queue->copy(&b, &a, sizeof a);
@@ -25,8 +23,8 @@ TEST(sim_queue_runs_in_order) {
   CHECK(a == 2 && b == 1 && c == 2);
 }
 
-TEST(sim_flags_join_host_and_device) {
-  SimDevice device;
+TEST(flags_join_host_and_device) {
+  SoftwareDevice device;
   const auto queue = device.make_queue();
   const auto flags = device.make_flags(2);
   int source = 0, dst = 0;
@@ -42,9 +40,9 @@ TEST(sim_flags_join_host_and_device) {
   CHECK(dst == 42);
 }
 
-TEST(sim_order_joins_queues) {
-  for (const int hardware_queues : {1, 2}) {
-    SimDevice device({.hardware_queues = hardware_queues});
+TEST(order_joins_queues) {
+  for (const std::uint64_t hardware_queues : {1, 2}) {
+    SoftwareDevice device({.queues = hardware_queues});
     const auto before = device.make_queue(), after = device.make_queue();
     const auto flags = device.make_flags(1);
     int source = 7, middle = 0, dst = 0;
@@ -58,9 +56,9 @@ TEST(sim_order_joins_queues) {
   }
 }
 
-TEST(sim_queues_block_each_other_only_if_they_share_hardware) {
-  for (const int hardware_queues : {1, 2}) {
-    SimDevice device({.hardware_queues = hardware_queues});
+TEST(queues_block_each_other_only_if_they_share_hardware) {
+  for (const std::uint64_t hardware_queues : {1, 2}) {
+    SoftwareDevice device({.queues = hardware_queues});
     const auto first = device.make_queue(), second = device.make_queue();
     const auto flags = device.make_flags(2);
     first->wait_flag(&flags[0], 1);
@@ -74,8 +72,8 @@ TEST(sim_queues_block_each_other_only_if_they_share_hardware) {
   }
 }
 
-TEST(sim_allocation_waits_for_the_device) {
-  SimDevice device({.hardware_queues = 2});
+TEST(allocation_waits_for_the_device) {
+  SoftwareDevice device({.queues = 2});
   const auto queue = device.make_queue();
   const auto flags = device.make_flags(1);
   queue->wait_flag(&flags[0], 1);
@@ -90,70 +88,48 @@ TEST(sim_allocation_waits_for_the_device) {
   flags[0].store(1, std::memory_order_release);
   other.join();
   CHECK(!too_early && allocated.load(std::memory_order_acquire));
-  int stranger = 0;
-  CHECK_THROWS(device.release(&stranger), Error, "not from allocate()");
 }
 
-TEST(sim_names_the_flag_of_a_hang) {
-  SimDevice device({.deadline = std::chrono::milliseconds(30)});
-  const auto queue = device.make_queue();
-  const auto flags = device.make_flags(4);
-  flags[2].store(1, std::memory_order_release);
-  int a = 1, b = 0;
-  queue->wait_flag(&flags[2], 3);
-  queue->copy(&b, &a, sizeof a);
-  CHECK_THROWS(queue->synchronize(), Error, "flag 2 of a block of 4 to reach 3, it is 1");
-  CHECK_THROWS(device.check(), Error, "flag 2");
-  CHECK(b == 0);
-}
-
-TEST(sim_reports_a_kernel_that_throws) {
-  SimDevice device;
+TEST(what_a_device_refuses_is_refused_at_the_call) {
+  SoftwareDevice device;
   const auto queue = device.make_queue();
   std::uint8_t v = 0;
   const void* source = &v;
-  queue->reduce({DataType::Bool, ReduceOp::Avg, &v, &source, 1, 1});
-  CHECK_THROWS(queue->synchronize(), Error, "op=avg is not defined on dtype=bool");
+  CHECK_THROWS(queue->reduce({DataType::Bool, ReduceOp::Avg, &v, &source, 1, 1}), Error,
+               "op=avg is not defined on dtype=bool");
 }
 
-TEST(sim_reports_work_that_throws) {
-  SimDevice device;
-  SimQueue queue(device, 0);
-  bool ran = false;
-  queue.enqueue([] { throw std::runtime_error("no such thing"); });
-  queue.enqueue([&ran] { ran = true; });
-  CHECK_THROWS(queue.synchronize(), Error, "no such thing");
-  CHECK(!ran);
-}
-
-TEST(sim_marks_are_places_in_a_line) {
-  SimDevice device({.hardware_queues = 2});
-  SimQueue first(device, 0), second(device, 1), beside_first(device, 0);
+TEST(a_queue_is_synchronized_alone_and_adopted_is_the_same) {
+  SoftwareDevice device({.queues = 2});
+  const auto first = device.make_queue(), second = device.make_queue(), beside_first = device.make_queue();
   const auto flags = device.make_flags(2);
-  CHECK(SimMark().reached() && first.idle());
-  const SimMark early = first.mark();
-  first.wait_flag(&flags[0], 1);
-  const SimMark late = first.mark();
-  int value = 0;
-  second.wait(early);
-  second.enqueue([&value] { value = 1; });
-  second.synchronize();
-  CHECK(value == 1 && early.reached() && !late.reached() && !first.idle());
-  second.wait(late);
-  second.enqueue([&value] { value = 2; });
-  CHECK(value == 1 && !second.idle());
+  first->wait_flag(&flags[0], 1);
+  CHECK(!device.idle(*first) && device.idle(*second));
   flags[0].store(1, std::memory_order_release);
-  beside_first.wait_flag(&flags[1], 1);
-  first.synchronize();  // not what is behind it in the same hardware queue
-  second.synchronize();
-  CHECK(value == 2 && first.idle() && !beside_first.idle());
-  // What was adopted is the same stream.
-  const auto adopted = device.adopt(static_cast<DeviceQueue*>(&second));
+  beside_first->wait_flag(&flags[1], 1);
+  first->synchronize();  // not what is behind it in the same hardware queue
+  CHECK(device.idle(*first) && !device.idle(*beside_first));
+  const auto adopted = device.adopt(second->native());
   adopted->wait_flag(&flags[1], 1);
-  CHECK(!second.idle());
+  CHECK(!device.idle(*second));
   flags[1].store(1, std::memory_order_release);
-  beside_first.synchronize();
-  second.synchronize();
+  beside_first->synchronize();
+  second->synchronize();
+}
+
+// As of processes, which two devices stand for.
+TEST(devices_see_each_others_memory_at_addresses_of_their_own) {
+  SoftwareDevice owner, other;
+  CHECK(owner.identity() != other.identity());
+  auto* const memory = static_cast<int*>(owner.allocate(sizeof(int)));
+  const std::string ticket = owner.export_memory(memory);
+  auto* const seen = static_cast<int*>(other.import_memory(ticket));
+  CHECK(seen != memory);
+  *memory = 5;
+  CHECK(*seen == 5);
+  other.release_imported(seen);
+  owner.release(memory);
+  CHECK_THROWS(other.import_memory(ticket), Error, "cudaIpcOpenMemHandle");
 }
 
 UNIT_MAIN()

@@ -71,7 +71,7 @@ TEST(freed_memory_is_used_again_in_the_order_of_its_stream) {
   flag[0].store(1);
   arena.free(first);
   void* const other = arena.allocate(kMiB, &streams[1]);
-  CHECK(arena.find_place(other, 1)->segment == 1 && device.synchronizations == 0);
+  CHECK(arena.find(other, 1)->segment == 1 && device.synchronizations == 0);
   // What is clean is for all, also in one piece with what was freed.
   arena.free(other);
   void* const most = arena.allocate(2 * kHalf - kMiB, &streams[1]);
@@ -173,11 +173,11 @@ TEST(segments_grow_with_what_there_is) {
   for (int i = 1; i < arena.segments(); ++i) {
     const DeviceArena::Segment& segment = arena.segment(i);
     CHECK(segment.bytes >= arena.segment(i - 1).bytes);
-    const auto end = arena.find_place(segment.base + segment.bytes - 8, 8);
+    const auto end = arena.find(segment.base + segment.bytes - 8, 8);
     CHECK(end && end->segment == i && end->offset == segment.bytes - 8);
-    CHECK(!arena.find_place(segment.base + segment.bytes - 8, 9));
+    CHECK(!arena.find(segment.base + segment.bytes - 8, 9));
   }
-  CHECK(!arena.find_place(&device, 1));
+  CHECK(!arena.find(&device, 1));
 }
 
 TEST(the_arena_of_a_device_is_found) {
@@ -200,7 +200,7 @@ TEST(threads_share_it) {
             static_cast<int*>(arena.allocate(5 * kMiB + static_cast<unsigned>(turn), &streams[turn % 3]));
         *memory = t;
         std::this_thread::yield();
-        CHECK(*memory == t && arena.find_place(memory, 5 * kMiB));
+        CHECK(*memory == t && arena.find(memory, 5 * kMiB));
         if (turn % 7 == 0) arena.share_with_streams(memory);
         arena.free(memory);
       }

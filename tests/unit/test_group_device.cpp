@@ -161,7 +161,7 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
   world.run([&](int r) {
     Gpu& gpu = *gpus[r];
     Group& group = *world.ranks[r].group;
-    auto& caller = dynamic_cast<SimQueue&>(*gpu.caller);
+    DeviceQueue& caller = *gpu.caller;
     std::vector<float>&source = unfreed(100, 1), &data = unfreed(100, -1);
     int told = 0;
     const auto record = [&](std::vector<Call> calls) {
@@ -172,28 +172,28 @@ TEST(a_group_records_what_it_can_replay_and_lets_replays_go_on_when_it_fails) {
         group.release_replays();
       });
     };
-    caller.begin_capture();
+    gpu.device.begin_capture(caller);
     CHECK_THROWS(record({all_reduce(world, r, data)}), Error, "by the algorithm");
     CHECK_THROWS(record({MessageCall{r == 0, data.data(), 4, 1 - r, 0}}), Error, "messages");
-    CHECK(caller.end_capture()->size() == 0);
+    CHECK(gpu.device.end_capture(caller)->size() == 0);
 
     meet.arrive_and_wait();
     if (r == 0) share_staging(world, gpus);
     meet.arrive_and_wait();
-    caller.begin_capture();
+    gpu.device.begin_capture(caller);
     caller.copy(data.data(), source.data(), 400);
     record({all_reduce(world, r, data), all_reduce(world, r, data)});
-    const auto graph = caller.end_capture();
+    const auto graph = gpu.device.end_capture(caller);
     for (int i = 1; i <= 5; ++i) {
       source.assign(100, static_cast<float>(i));
-      caller.replay(*graph);
+      gpu.device.replay(*graph, caller);
       caller.synchronize();
       CHECK(data == std::vector<float>(100, static_cast<float>(4 * i)));
     }
     CHECK(group.sequence(Channel::Accelerator) == 0 && group.outstanding() == 0);
 
     meet.arrive_and_wait();
-    if (r == 0) caller.replay(*graph);  // alone
+    if (r == 0) gpu.device.replay(*graph, caller);  // alone
     world.ranks[r].engine->abort(group, "enough");
     caller.synchronize();
     CHECK(told == 1);

@@ -1,5 +1,5 @@
 // Schedules that devices of a node run by themselves, on memory that they share: every such algorithm on
-// simulated devices, all ranks in one process, and what becomes of them when a rank does not come.
+// devices of the software CUDA, all ranks in one process, and what becomes of them when a rank does not come.
 #include "common/error.hpp"
 #include "peer_meeting.hpp"
 #include "test.hpp"
@@ -140,7 +140,7 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       CHECK(!execution->advance());
       CHECK(execution->pending_peers() == std::vector<int>{1});
       execution->abandon();
-      rank.caller->synchronize();  // throws if a flag is never reached
+      rank.caller->synchronize();  // a flag that is never reached ends the process
       // What the other one has come to in the end is worth nothing, since it gave up as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
       bool told = false;
@@ -207,7 +207,7 @@ TEST(an_all_to_all_whose_counts_differ_is_told) {
 }
 
 TEST(a_rank_without_memory_to_share_is_refused) {
-  SimDevice device;
+  SoftwareDevice device;
   ipc::DeviceNode node(device, 0, 2);
   std::string why;
   CHECK(!node.attach({node.ticket(), ipc::Ticket{}}, why) && why.find("rank 1") != std::string::npos);

@@ -8,7 +8,7 @@ inline namespace flags {  // nvcc derives the name of an unnamed namespace from 
 
 // Volatile: read again each time, and past the caches, for others write it.
 template <typename Word>
-__global__ void wait_kernel(const volatile Word* word, Word at_least) {
+__global__ void wait_kernel(const GPU_VOLATILE(Word) * word, Word at_least) {
   using Signed = std::make_signed_t<Word>;
   while (static_cast<Signed>(*word - at_least) < 0) {
   }
@@ -16,7 +16,7 @@ __global__ void wait_kernel(const volatile Word* word, Word at_least) {
 }
 
 template <typename Word>
-__global__ void write_kernel(volatile Word* word, Word value) {
+__global__ void write_kernel(GPU_VOLATILE(Word) * word, Word value) {
   __threadfence_system();  // what was written before is seen first
   *word = value;
 }
@@ -26,7 +26,7 @@ __global__ void resolve_kernel(const GPU_GRID_CONSTANT ResolveArgs args) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= 2 * args.ranks) return;
   const auto load = [](const auto& flags, int k) {
-    return *reinterpret_cast<const volatile std::uint64_t* const*>(&flags)[k];
+    return *reinterpret_cast<const GPU_VOLATILE(std::uint64_t)* const*>(&flags)[k];
   };
   const std::uint64_t word = load(args.shown, i), theirs = load(args.given_up, i % args.ranks),
                       own = load(args.given_up, args.rank);
@@ -36,8 +36,8 @@ __global__ void resolve_kernel(const GPU_GRID_CONSTANT ResolveArgs args) {
 // Of Replays: `count` and `poisoned` are written by kernels of one stream only, `released` by the host.
 __global__ void count_replay_kernel(std::uint64_t* count) { ++*count; }
 
-__global__ void wait_replay_kernel(const volatile std::uint64_t* word, const std::uint64_t* count,
-                                   std::uint64_t* poisoned, const volatile std::uint64_t* released,
+__global__ void wait_replay_kernel(const GPU_VOLATILE(std::uint64_t) * word, const std::uint64_t* count,
+                                   std::uint64_t* poisoned, const GPU_VOLATILE(std::uint64_t) * released,
                                    std::uint32_t ago, std::uint32_t number) {
   const std::uint64_t at_least = (*count - ago) << 32 | number;
   while (true) {
@@ -50,7 +50,7 @@ __global__ void wait_replay_kernel(const volatile std::uint64_t* word, const std
   __threadfence_system();  // nothing that follows is read before
 }
 
-__global__ void write_replay_kernel(volatile std::uint64_t* word, const std::uint64_t* count,
+__global__ void write_replay_kernel(GPU_VOLATILE(std::uint64_t) * word, const std::uint64_t* count,
                                     const std::uint64_t* poisoned, std::uint32_t number) {
   if (*poisoned != 0) return;
   __threadfence_system();  // what was written before is seen first
@@ -61,14 +61,14 @@ std::uint64_t* plain(const Flag64* flag) {
   return const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(flag));
 }
 
-const void* const kResolve = reinterpret_cast<const void*>(&resolve_kernel);
-const void* const kWait = reinterpret_cast<const void*>(&wait_kernel<std::uint32_t>);
-const void* const kWrite = reinterpret_cast<const void*>(&write_kernel<std::uint32_t>);
-const void* const kWait64 = reinterpret_cast<const void*>(&wait_kernel<std::uint64_t>);
-const void* const kWrite64 = reinterpret_cast<const void*>(&write_kernel<std::uint64_t>);
-const void* const kCountReplay = reinterpret_cast<const void*>(&count_replay_kernel);
-const void* const kWaitReplay = reinterpret_cast<const void*>(&wait_replay_kernel);
-const void* const kWriteReplay = reinterpret_cast<const void*>(&write_replay_kernel);
+const void* const kResolve = GPU_KERNEL(resolve_kernel);
+const void* const kWait = GPU_KERNEL(wait_kernel<std::uint32_t>);
+const void* const kWrite = GPU_KERNEL(write_kernel<std::uint32_t>);
+const void* const kWait64 = GPU_KERNEL(wait_kernel<std::uint64_t>);
+const void* const kWrite64 = GPU_KERNEL(write_kernel<std::uint64_t>);
+const void* const kCountReplay = GPU_KERNEL(count_replay_kernel);
+const void* const kWaitReplay = GPU_KERNEL(wait_replay_kernel);
+const void* const kWriteReplay = GPU_KERNEL(write_replay_kernel);
 [[maybe_unused]] const bool kEntered[] = {enter_kernel(kWait),        enter_kernel(kWrite),
                                           enter_kernel(kWait64),      enter_kernel(kWrite64),
                                           enter_kernel(kCountReplay), enter_kernel(kWaitReplay),

@@ -19,9 +19,7 @@ __global__ void __launch_bounds__(gpu::kThreads)
 
 template <typename Codec, typename Op, bool kScaled, int kCapacity>
 struct FoldKernel {
-  static const void* address() {
-    return reinterpret_cast<const void*>(&fold_kernel<Codec, Op, kScaled, kCapacity>);
-  }
+  static const void* address() { return GPU_KERNEL(fold_kernel<Codec, Op, kScaled, kCapacity>); }
   static inline const bool entered = gpu::enter_kernel(address());
   static void launch(FoldArgs<kCapacity> parameters, const Args& args) {
     static_cast<void>(entered);  // named, so that it exists
@@ -41,9 +39,7 @@ __global__ void __launch_bounds__(gpu::kThreads)
 
 template <typename Codec, typename Op, bool kScaled>
 struct FoldResolvedKernel {
-  static const void* address() {
-    return reinterpret_cast<const void*>(&fold_resolved_kernel<Codec, Op, kScaled>);
-  }
+  static const void* address() { return GPU_KERNEL(fold_resolved_kernel<Codec, Op, kScaled>); }
   static inline const bool entered = gpu::enter_kernel(address());
   static void launch(const Args& args) {
     static_cast<void>(entered);

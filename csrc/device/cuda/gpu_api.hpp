@@ -16,6 +16,13 @@
 #define GPU_GRID_CONSTANT __grid_constant__  // the kernel reads its arguments where the launch has put them
 #endif
 
+// What a launch calls a kernel, and a word that others write while a kernel reads it. The host compiles
+// kernels, too, for tests, and defines both otherwise.
+#ifndef GPU_KERNEL
+#define GPU_KERNEL(...) reinterpret_cast<const void*>(&__VA_ARGS__)
+#define GPU_VOLATILE(Word) volatile Word
+#endif
+
 namespace mpigdr::gpu {
 
 using Stream = GPU(Stream_t);

@@ -9,6 +9,7 @@
 #include "cudart/api.hpp"
 #include "cudart/handles.hpp"
 #include "cudart/memory.hpp"
+#include "cudart/settings.hpp"
 #include "cudart/work.hpp"
 
 using namespace fakecuda;
@@ -18,6 +19,7 @@ namespace {
 
 void access(const void* memory, std::size_t bytes, bool write) {
   const auto range = Memory::get().find(memory, bytes);
+  if (!range && Settings::get().pageable) return;
   if (!range) fault("copy of host memory that is not registered any more", memory);
   count_access(where(*range, executing_device()), bytes, write);
 }
@@ -86,7 +88,7 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
   const bool to_known = Memory::get().find(dst, bytes).has_value();
   Lock lock = lock_machine();
   const StreamPtr stream = use_stream(handle, "cudaMemcpyAsync");
-  if (from_known && to_known) {
+  if ((from_known && to_known) || Settings::get().pageable) {
     submit(lock, stream, copy_step(dst, src, bytes));
     return cudaSuccess;
   }
@@ -112,7 +114,8 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
 FAKECUDA_API cudaError_t cudaMemsetAsync(void* dst, int value, std::size_t bytes, cudaStream_t handle) {
   FAKECUDA_ENTER();
   if (bytes == 0) return cudaSuccess;
-  if (!Memory::get().find(dst, bytes)) fault("cudaMemsetAsync: foreign pointer", dst);
+  if (!Settings::get().pageable && !Memory::get().find(dst, bytes))
+    fault("cudaMemsetAsync: foreign pointer", dst);
   Lock lock = lock_machine();
   submit(lock, use_stream(handle, "cudaMemsetAsync"), fill_step(dst, value, bytes));
   return cudaSuccess;

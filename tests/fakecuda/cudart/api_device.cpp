@@ -150,7 +150,8 @@ FAKECUDA_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int
   if (!exists(device)) return report(cudaErrorInvalidDevice);
   std::memset(properties, 0, sizeof *properties);
   std::snprintf(properties->name, sizeof properties->name, "software GPU");
-  std::memset(properties->uuid.bytes, 1 + device, sizeof properties->uuid.bytes);
+  std::memset(properties->uuid.bytes, 1 + device % 255, sizeof properties->uuid.bytes);
+  std::memcpy(properties->uuid.bytes, &device, sizeof device);
   properties->major = 9;
   properties->totalGlobalMem = Settings::get().memory;
   properties->multiProcessorCount = static_cast<int>(Machine::get().gpu(device).room.count());

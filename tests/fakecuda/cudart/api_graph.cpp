@@ -46,6 +46,14 @@ FAKECUDA_API cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stre
   return cudaSuccess;
 }
 
+FAKECUDA_API cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  FAKECUDA_ENTER();
+  if (nodes) fault("not modelled: the nodes of a graph");
+  const Lock lock = lock_machine();
+  *count = graphs().find(graph)->nodes.size();
+  return cudaSuccess;
+}
+
 FAKECUDA_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   FAKECUDA_ENTER();
   const Lock lock = lock_machine();

@@ -88,6 +88,11 @@ FAKECUDA_API void __cudaRegisterFunction(void**, const char* function, char*, co
   registered()[function].name = name;
 }
 
+bool fakecuda::enter_host_kernel(const void* function, const Kernel& kernel) {
+  registered()[function] = {std::string(kernel.name), new Kernel(kernel)};
+  return true;
+}
+
 FAKECUDA_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared,
                                                   cudaStream_t stream) {
   configurations().push_back({grid, block, shared, stream});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
 
 namespace fakecuda {
@@ -49,6 +50,7 @@ void begin_capture(const StreamPtr& stream, cudaStreamCaptureMode mode) {
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
   capture->origin = stream.get();
+  capture->gpu = &stream->gpu;
   capture->streams.push_back(stream);
   stream->capture = capture;
   captures().push_back(std::move(capture));
@@ -109,6 +111,7 @@ void expect_no_capture(const char* call) {
   const cudaStreamCaptureMode mine = thread_capture_mode();
   if (mine == cudaStreamCaptureModeRelaxed) return;
   for (const auto& capture : captures()) {
+    if (kOneProcess && capture->gpu != &current_gpu()) continue;
     const bool own = capture->thread == std::this_thread::get_id();
     const bool consumed = own || mine == cudaStreamCaptureModeGlobal;
     const bool strict =

@@ -27,6 +27,7 @@ struct Capture {
   cudaStreamCaptureMode mode;
   std::thread::id thread;
   const Stream* origin;
+  const Gpu* gpu;
   std::vector<std::weak_ptr<Stream>> streams;
 };
 

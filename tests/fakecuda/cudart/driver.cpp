@@ -26,7 +26,8 @@ template <typename Word>
 Word* word_at(CUdeviceptr address, const char* call) {
   auto* const word = reinterpret_cast<Word*>(address);
   if (address % sizeof(Word) != 0) fault("misaligned word of a stream memory operation", word);
-  if (!Memory::get().find(word, sizeof(Word))) fault((std::string(call) + ": foreign pointer").c_str(), word);
+  if (!Settings::get().pageable && !Memory::get().find(word, sizeof(Word)))
+    fault((std::string(call) + ": foreign pointer").c_str(), word);
   return word;
 }
 

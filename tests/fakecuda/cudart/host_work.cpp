@@ -7,12 +7,11 @@
 #include "cudart/api.hpp"
 #include "cudart/counters.hpp"
 #include "cudart/handles.hpp"
+#include "cudart/memory.hpp"
 #include "cudart/work.hpp"
 
 namespace fakecuda {
 namespace {
-
-std::atomic<int> accepts{-1};  // calls before one is refused; < 0: no end of them
 
 std::atomic<const char*> failing{nullptr};
 
@@ -21,13 +20,29 @@ std::atomic<const char*> failing{nullptr};
 bool refuses(const char* call) {
   const char* const fails = failing.load(std::memory_order_relaxed);
   if (fails && std::string_view(fails) == call) return true;
-  if (accepts.load(std::memory_order_relaxed) < 0 || !puts_work_on_a_stream(call)) return false;
+  if (!current_context() || !puts_work_on_a_stream(call)) return false;
+  std::atomic<int>& accepts = current_context()->accepts;
+  if (accepts.load(std::memory_order_relaxed) < 0) return false;
   return accepts.fetch_sub(1, std::memory_order_relaxed) == 0;
 }
 
 void let_fail(const char* function) { failing.store(function, std::memory_order_relaxed); }
 
-void refuse_after(int calls) { accepts.store(calls, std::memory_order_relaxed); }
+void refuse_after(int device, int calls) {
+  Machine::get().gpu(device).accepts.store(calls, std::memory_order_relaxed);
+}
+
+int add_device(const DeviceSettings& settings) { return Machine::get().add(settings); }
+
+void remove_device(int device) {
+  Gpu& gpu = Machine::get().gpu(device);
+  {
+    Lock lock(Machine::get().mutex);
+    wait_all(lock, gpu);
+    for (const auto& queue : gpu.queues) queue->end(lock);
+  }
+  Memory::get().forget(device);
+}
 
 int kernels_under_way(int device) { return Machine::get().gpu(device).turns.kernels(); }
 

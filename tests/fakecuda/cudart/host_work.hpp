@@ -1,5 +1,5 @@
-// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu): kernels that are functions of
-// the host, and a device that is told to refuse or to stop.
+// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu) and for unit tests: kernels
+// that are functions of the host, devices that come and go, and one that is told to refuse or to stop.
 //
 // Thread-safe.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 
 namespace fakecuda {
@@ -16,9 +17,18 @@ __attribute__((visibility("default"))) cudaError_t launch(cudaStream_t stream, s
 // The same of what is no call of CUDA: nobody who waits for the device holds it up, and it is not refused.
 __attribute__((visibility("default"))) void slip_in(cudaStream_t stream, std::function<void()> work);
 
-// So many more calls put work on a stream, whichever it is, then one returns cudaErrorUnknown and does
-// nothing, and those behind it are as before; < 0: none does.
-__attribute__((visibility("default"))) void refuse_after(int calls);
+struct DeviceSettings {
+  std::uint64_t queues = 1, delay_us = 0, seed = 1;  // as Settings
+};
+// One more device; its index.
+__attribute__((visibility("default"))) int add_device(const DeviceSettings& settings);
+// Waits for its work, and takes back its memory and what it has opened. Pinned memory stays. It is used no
+// more.
+__attribute__((visibility("default"))) void remove_device(int device);
+
+// So many more calls put work on a stream of the device, whichever it is, then one returns cudaErrorUnknown
+// and does nothing, and those behind it are as before; < 0: none does.
+__attribute__((visibility("default"))) void refuse_after(int device, int calls);
 
 // Each call of this function returns cudaErrorUnknown and does nothing, from now on; null: none does. The
 // name is a constant of the program.

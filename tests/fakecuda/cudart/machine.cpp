@@ -5,15 +5,15 @@
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
 #include "cudart/stream.hpp"
+#include "gpu/fault.hpp"
 #include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
 
-Gpu::Gpu(int index)
+Gpu::Gpu(int index, const DeviceSettings& settings)
     : index(index), room(static_cast<unsigned>(Settings::get().multiprocessors)), turns(index) {
-  const Settings& settings = Settings::get();
   for (std::uint64_t q = 0; q < settings.queues; ++q) {
-    const bool late = q >= 64 || settings.late >> q & 1;
+    const bool late = q >= 64 || Settings::get().late >> q & 1;
     queues.push_back(std::make_unique<HardwareQueue>(index, late ? settings.delay_us : 0, settings.seed + q));
   }
   legacy = std::make_shared<Stream>(*this, Stream::Kind::Legacy);
@@ -23,10 +23,21 @@ Gpu::Gpu(int index)
 HardwareQueue& Gpu::next_queue() { return *queues[streams_made++ % queues.size()]; }
 
 Machine::Machine() : owner_(::getpid()) {
-  if (Settings::get().weak) weaken_memory();
+  const Settings& settings = Settings::get();
+  if (settings.weak && kOneProcess) fault("not modelled: weak memory with kernels of the host");
+  if (settings.weak) weaken_memory();
   Memory::get();  // its rules hold before anything is launched
-  for (std::uint64_t device = 0; device < Settings::get().devices; ++device)
-    gpus_.push_back(std::make_unique<Gpu>(static_cast<int>(device)));
+  for (std::uint64_t device = 0; device < settings.devices; ++device)
+    add({settings.queues, settings.delay_us, settings.seed});
+}
+
+int Machine::add(const DeviceSettings& settings) {
+  const std::lock_guard lock(mutex);
+  const int device = devices();
+  if (static_cast<std::size_t>(device) == gpus_.size()) fault("too many devices");
+  gpus_[static_cast<std::size_t>(device)] = std::make_unique<Gpu>(device, settings);
+  devices_.store(device + 1, std::memory_order_release);
+  return device;
 }
 
 Machine& Machine::get() {

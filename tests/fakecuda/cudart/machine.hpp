@@ -1,6 +1,7 @@
 // The devices of the machine as this process sees them, and which of them a thread uses.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "cudart/host_work.hpp"
 #include "cudart/turns.hpp"
 #include "gpu/multiprocessors.hpp"
 
@@ -17,9 +19,9 @@ namespace fakecuda {
 class HardwareQueue;
 class Stream;
 
-// Everything but `room` and `turns`: under the machine's mutex.
+// Everything but `room`, `turns` and `accepts`: under the machine's mutex.
 struct Gpu {
-  explicit Gpu(int index);
+  Gpu(int index, const DeviceSettings& settings);
   HardwareQueue& next_queue();
 
   const int index;
@@ -31,6 +33,7 @@ struct Gpu {
   std::shared_ptr<Stream> legacy;  // the default stream of whoever names none
   std::set<const void*> loaded;    // kernels, by what the host calls
   std::set<int> peers;             // whose memory may be accessed
+  std::atomic<int> accepts = -1;   // calls before one is refused; < 0: no end of them
   bool shut = false;               // somebody waits for the device and lets nobody else in
 };
 
@@ -40,7 +43,9 @@ class Machine {
   static Machine& get();
 
   Gpu& gpu(int device) { return *gpus_[static_cast<std::size_t>(device)]; }
-  int devices() const { return static_cast<int>(gpus_.size()); }
+  int devices() const { return devices_.load(std::memory_order_acquire); }
+  // Its index. Thread-safe.
+  int add(const DeviceSettings& settings);
   // Whether kernels of `device` may access memory of device `owner`. Takes the mutex.
   bool reaches(int device, int owner);
   bool forked() const;  // this is a child of the process that uses CUDA
@@ -53,8 +58,9 @@ class Machine {
 
  private:
   Machine();
-  std::vector<std::unique_ptr<Gpu>> gpus_;
-  const int owner_;  // pid
+  std::array<std::unique_ptr<Gpu>, 4096> gpus_;
+  std::atomic<int> devices_{0};  // of these that there are
+  const int owner_;              // pid
 };
 
 // The context of the calling thread; null: it has none yet.

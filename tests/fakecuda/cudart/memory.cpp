@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -16,7 +17,7 @@
 namespace fakecuda {
 namespace {
 
-constexpr std::size_t kPage = 4096, kAddresses = std::size_t{1} << 40;
+constexpr std::size_t kPage = 4096, kMostPoison = std::size_t{1} << 20;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
@@ -66,12 +67,13 @@ Memory& Memory::get() {
 
 // Other addresses in each process: a pointer of one of them means nothing in another.
 Memory::Memory() {
-  void* const all =
-      ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const std::size_t addresses = Settings::get().addresses;
+  void* const all = ::mmap(nullptr, addresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) fault("no room for the addresses of devices");
   begin_ = static_cast<std::byte*>(all);
-  end_ = begin_ + kAddresses;
-  next_ = begin_ + static_cast<std::size_t>(::getpid()) % 4096 * (std::size_t{2} << 20);
+  end_ = begin_ + addresses;
+  next_ = begin_;
+  if (!kOneProcess) next_ += static_cast<std::size_t>(::getpid()) % 4096 * (std::size_t{2} << 20);
   set_memory_rules(this);
 }
 
@@ -96,7 +98,8 @@ void* Memory::allocate(int device, std::size_t bytes) {
     if (file >= 0) ::close(file);
     return nullptr;
   }
-  std::memset(memory, kPoison, bytes);
+  // Tests of one process allocate more than the machine has, and touch little of it.
+  std::memset(memory, kPoison, kOneProcess ? std::min(bytes, kMostPoison) : bytes);
   ranges_.emplace(memory, Range{memory, bytes, Range::Kind::Device, device, false, file});
   return memory;
 }
@@ -157,6 +160,16 @@ void Memory::free(void* memory, Range::Kind kind) {
   withdraw(range);
 }
 
+void Memory::forget(int device) {
+  const std::lock_guard lock(mutex_);
+  for (auto range = ranges_.begin(); range != ranges_.end();) {
+    const auto it = range++;
+    const Range::Kind kind = it->second.kind;
+    if (it->second.device == device && (kind == Range::Kind::Device || kind == Range::Kind::Imported))
+      withdraw(it);
+  }
+}
+
 bool Memory::register_host(void* memory, std::size_t bytes, int device, bool everywhere) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   if (address % kPage != 0 || bytes == 0 || bytes % kPage != 0)
@@ -214,6 +227,7 @@ bool Memory::check(const void* address, std::size_t bytes, bool write, bool) con
       }
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
+  if (!range && Settings::get().pageable) return true;
   if (!range) fault("foreign pointer", address);
   if (range->seen) fault("address of the host: the device sees this memory elsewhere", address);
   if (!reaches(device, *range)) fault("memory of a device without peer access", address);

@@ -55,6 +55,9 @@ class Memory : public MemoryRules {
   bool register_host(void* memory, std::size_t bytes, int device, bool everywhere);
   void unregister_host(void* memory);
 
+  // Takes back all memory of the device, and closes what it has open.
+  void forget(int device);
+
   IpcHandle share(void* memory);
   // Null: the other process does not have it any more.
   void* open(const IpcHandle& handle, int device);

@@ -40,7 +40,8 @@ IpcHandle Memory::share(void* memory) {
 }
 
 void* Memory::open(const IpcHandle& handle, int device) {
-  if (handle.pid == ::getpid()) fault("IPC handle opened in its own process");
+  if (handle.pid == ::getpid() && (!kOneProcess || handle.device == device))
+    fault("IPC handle opened in its own process");
   const std::lock_guard lock(mutex_);
   for (auto& [begin, range] : ranges_)
     if (range.kind == Range::Kind::Imported && range.inode == handle.inode && range.device == device) {

@@ -39,16 +39,19 @@ std::uint64_t connections() {
 }  // namespace
 
 const Settings& Settings::get() {
-  static const Settings settings{.devices = number("DEVICES", 1),
+  static const Settings settings{.devices = number("DEVICES", kOneProcess ? 0 : 1),
                                  .queues = number("QUEUES", connections()),
                                  .depth = number("DEPTH", 1024),
-                                 .memory = number("MEMORY_MIB", 4096) << 20,
+                                 .memory = number("MEMORY_MIB", kOneProcess ? 1 << 20 : 4096) << 20,
                                  .weak = weak_memory_wanted(),
+                                 .addresses = number("ADDRESSES_GIB", kOneProcess ? 128 : 1024) << 30,
+                                 .pageable = number("PAGEABLE", kOneProcess),
+                                 .deadline_ms = number("DEADLINE_MS", kOneProcess ? 20000 : 0),
                                  .peers = number("PEERS", 1),
                                  .stream_words = number("STREAM_WORDS", 1),
-                                 .flush = number("FLUSH", 0),
+                                 .flush = number("FLUSH", kOneProcess),
                                  .elsewhere = number("ELSEWHERE", 0),
-                                 .waits = number("WAITS", 0),
+                                 .waits = number("WAITS", kOneProcess),
                                  .driver = number("DRIVER", CUDART_VERSION),
                                  .other_bytes = number("OTHER_BYTES", 0),
                                  .multiprocessors = number("MULTIPROCESSORS", 4),

@@ -6,6 +6,15 @@
 
 namespace fakecuda {
 
+// One process, whose devices stand for processes of their own: each opens the handles of the others, finds
+// their memory at other addresses, and its captures are no concern of theirs. Devices are made when a test
+// asks for them (host_work.hpp).
+#ifdef FAKECUDA_ONE_PROCESS
+inline constexpr bool kOneProcess = true;
+#else
+inline constexpr bool kOneProcess = false;
+#endif
+
 struct Settings {
   std::uint64_t devices;  // DEVICES, of the machine: all its processes see the same ones
   // QUEUES, hardware queues of a device: streams are dealt round robin. As many as
@@ -14,6 +23,9 @@ struct Settings {
   std::uint64_t depth;         // DEPTH, items in a hardware queue: who submits more waits
   std::uint64_t memory;        // MEMORY_MIB; here in bytes, of a device and for each process
   bool weak;                   // MEMORY=weak: its order is (gpu/weak_memory.hpp); strong
+  std::uint64_t addresses;     // ADDRESSES_GIB, reserved for all devices of a process; here in bytes
+  std::uint64_t pageable;      // PAGEABLE, 1: devices reach all memory of the host, as with HMM
+  std::uint64_t deadline_ms;   // DEADLINE_MS, who waits longer in a stream is a fault. 0: nobody is
   std::uint64_t peers;         // PEERS, 0: devices cannot reach each other's memory
   std::uint64_t stream_words;  // STREAM_WORDS, 0: the driver has no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush what came over the network before

@@ -8,6 +8,7 @@
 #include "cudart/counters.hpp"
 #include "cudart/memory.hpp"
 #include "cudart/settings.hpp"
+#include "gpu/fault.hpp"
 #include "gpu/weak_memory.hpp"
 
 namespace fakecuda {
@@ -31,14 +32,19 @@ class Patience {
 // False: the process ends before it has ended.
 bool run(const Step& step) {
   Patience patience;
+  const std::chrono::milliseconds most(Settings::get().deadline_ms);
+  auto since = std::chrono::steady_clock::now();
   while (!Machine::get().over) switch (step()) {
       case Progress::Ended:
         return true;
       case Progress::Waiting:
         patience.wait();
+        if (most.count() != 0 && std::chrono::steady_clock::now() - since > most)
+          fault("work of a stream that waited too long");
         break;
       case Progress::Running:
         patience.reset();
+        since = std::chrono::steady_clock::now();
     }
   return false;
 }
@@ -82,7 +88,8 @@ void HardwareQueue::work() {
   Machine& machine = Machine::get();
   Lock lock(machine.mutex);
   while (true) {
-    filled_.wait(lock, [&] { return !items_.empty(); });
+    filled_.wait(lock, [&] { return !items_.empty() || over_; });
+    if (items_.empty()) return;
     Item& item = items_.front();
     for (const Mark& mark : item.after) wait(lock, mark);
     ++machine.executing;
@@ -106,6 +113,11 @@ void HardwareQueue::work() {
     done = {};
     lock.lock();
   }
+}
+
+void HardwareQueue::end(Lock&) {
+  over_ = true;
+  filled_.notify_one();
 }
 
 Mark enqueue(Lock& lock, const StreamPtr& stream, std::vector<Mark> after, Step step) {

@@ -54,6 +54,8 @@ class HardwareQueue {
   HardwareQueue(int device, std::uint64_t most_delay, std::uint64_t seed)
       : device_(device), most_delay_(most_delay), random_(seed) {}
   HardwareQueue(const HardwareQueue&) = delete;
+  // Of a queue without work, which gets none any more: the thread ends.
+  void end(Lock& lock);
 
  private:
   friend Mark enqueue(Lock&, const StreamPtr&, std::vector<Mark>, Step);
@@ -71,7 +73,7 @@ class HardwareQueue {
   // All below: under the machine's mutex.
   std::deque<Item> items_;
   std::condition_variable filled_;
-  bool started_ = false;
+  bool started_ = false, over_ = false;
 };
 
 // Work that is done when the marks are reached, too, and then `step`, if any. Waits while the queue is full.

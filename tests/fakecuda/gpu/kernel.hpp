@@ -33,6 +33,11 @@ std::span<const Kernel> all_kernels();
 // compared.
 const Kernel* find_kernel(std::string_view mangled);
 
+// For static initialisers. Their names stay.
+bool enter_kernels(std::span<const Kernel> kernels);
+// One that is a function of the host (host/kernels.hpp).
+bool enter_host_kernel(const void* function, const Kernel& kernel);
+
 // A launch that is being executed. Its blocks come on multiprocessors that have room, and take turns with
 // each other: at every access that may be a poll, and now and then elsewhere. Used by one thread at a time,
 // which need not be the same one each time. A fault (fault.hpp) ends the process.

@@ -1,5 +1,5 @@
 // Which kernels there are.
-#include "gpu/translated.hpp"
+#include "gpu/kernel.hpp"
 
 namespace fakecuda {
 namespace {

@@ -9,7 +9,4 @@ namespace fakecuda {
 // What ptxas gives a thread is not in the PTX: as many as let a multiprocessor be full.
 inline constexpr std::uint32_t kRegisters = kOneMultiprocessor.registers / kOneMultiprocessor.threads;
 
-// For static initialisers. Their names stay.
-bool enter_kernels(std::span<const Kernel> kernels);
-
 }  // namespace fakecuda

@@ -35,7 +35,9 @@ void malloc_free(int64_t bytes) {
   check(cudaFree(memory), "cudaFree");
 }
 
-void refuse_after(int64_t submissions) { fakecuda::refuse_after(static_cast<int>(submissions)); }
+void refuse_after(int64_t submissions) {
+  fakecuda::refuse_after(current_device(), static_cast<int>(submissions));
+}
 
 int64_t device_wide_waits() { return static_cast<int64_t>(fakecuda::device_wide_waits()); }
 

@@ -1,0 +1,44 @@
+// Launch (gpu/kernel.hpp) where kernels are functions of the host (host/kernels.hpp): all threads one after
+// the other, on the thread of the hardware queue. A kernel that polls keeps that until the word has come.
+#include "gpu/thread.hpp"
+
+namespace fakecuda {
+namespace {
+thread_local const Thread* running = nullptr;
+}
+
+const Thread* running_thread() { return running; }
+
+// What kernels access, a sanitizer checks.
+void set_memory_rules(const MemoryRules*) {}
+
+class Launch::Blocks {
+ public:
+  Blocks(const Kernel& kernel, unsigned blocks, unsigned threads, std::vector<std::byte> params)
+      : kernel_(kernel), blocks_(blocks), threads_(threads), params_(std::move(params)) {}
+  void run() const {
+    for (unsigned block = 0; block < blocks_; ++block)
+      for (unsigned i = 0; i < threads_; ++i) {
+        Thread thread(kernel_, params_.data(), nullptr, i, threads_, block, blocks_, nullptr);
+        running = &thread;
+        kernel_.body(thread);
+        running = nullptr;
+      }
+  }
+
+ private:
+  const Kernel& kernel_;
+  const unsigned blocks_, threads_;
+  const std::vector<std::byte> params_;
+};
+
+Launch::Launch(const Kernel& kernel, unsigned blocks, unsigned threads, std::vector<std::byte> params,
+               Multiprocessors&, std::uint64_t)
+    : blocks_(std::make_unique<Blocks>(kernel, blocks, threads, std::move(params))) {}
+Launch::~Launch() = default;
+Launch::State Launch::step() {
+  blocks_->run();
+  return State::Ended;
+}
+
+}  // namespace fakecuda

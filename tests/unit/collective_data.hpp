@@ -1,0 +1,129 @@
+// Collectives with known results. Included by stream_harness.hpp and tests/fakecuda/carried_calls.hpp.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/collectives.hpp"
+
+namespace stream_test {
+
+using namespace mpigdr;
+
+using Element = std::int32_t;
+
+inline Element value(int rank, std::uint64_t i, int salt) {
+  return static_cast<Element>((rank + 2) * 1000 + static_cast<int>(i % 911) + 7 * salt);
+}
+
+inline std::uint64_t pair_count(int from, int to, std::uint64_t count) {
+  return count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
+}
+
+inline CollectiveSpec make_spec(Collective collective, int rank, int size, std::uint64_t count, int root) {
+  CollectiveSpec spec;
+  spec.collective = collective;
+  spec.rank = rank;
+  spec.size = size;
+  spec.root = has_root(collective) ? root : 0;
+  spec.count = collective == Collective::Barrier || collective == Collective::AllToAll ? 0 : count;
+  spec.dtype = DataType::Int32;
+  if (collective == Collective::AllToAll)
+    for (int r = 0; r < size; ++r) {
+      spec.send_counts.push_back(pair_count(rank, r, count));
+      spec.recv_counts.push_back(pair_count(r, rank, count));
+    }
+  return spec;
+}
+
+// On these nodes. `count`: as of make_spec().
+inline void place_on(const std::vector<int>& nodes, std::uint64_t count, CollectiveSpec& spec) {
+  spec.topology = std::make_shared<const Topology>(nodes);
+  const auto& neighbours = spec.topology->members(spec.topology->node(spec.rank));
+  if (spec.collective != Collective::AllToAll || neighbours.size() == 1) return;
+  for (const int from : neighbours)
+    for (int to = 0; to < spec.size; ++to) spec.node_counts.push_back(pair_count(from, to, count));
+}
+
+struct Data {
+  std::vector<Element> input, expected;
+  bool in_place = false;  // the collective works on the output alone (broadcast)
+};
+
+inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt) {
+  const int p = spec.size, rank = spec.rank;
+  const auto size = static_cast<std::uint64_t>(p);
+  Data data;
+  const auto fill = [&](std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) data.input.push_back(value(rank, i, salt));
+  };
+  const auto sum = [&](std::uint64_t i) {
+    Element total = 0;
+    for (int r = 0; r < p; ++r) total += value(r, i, salt);
+    return total;
+  };
+  switch (spec.collective) {
+    case Collective::AllReduce:
+      fill(count);
+      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(sum(i));
+      break;
+    case Collective::Broadcast:
+      fill(count);
+      data.in_place = true;
+      for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(spec.root, i, salt));
+      break;
+    case Collective::Reduce:
+      fill(count);
+      for (std::uint64_t i = 0; rank == spec.root && i < count; ++i) data.expected.push_back(sum(i));
+      break;
+    case Collective::AllGather:
+      fill(count);
+      for (int r = 0; r < p; ++r)
+        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
+      break;
+    case Collective::ReduceScatter:
+      fill(size * count);
+      for (std::uint64_t i = 0; i < count; ++i)
+        data.expected.push_back(sum(static_cast<std::uint64_t>(rank) * count + i));
+      break;
+    case Collective::AllToAll:
+      for (int r = 0; r < p; ++r) fill(spec.send_counts[r]);
+      for (std::uint64_t i = 0; i < data.input.size(); ++i) data.input[i] = value(rank, i, salt);
+      for (int r = 0; r < p; ++r) {
+        std::uint64_t first = 0;  // where rank r's block for us begins in its input
+        for (int to = 0; to < rank; ++to) first += pair_count(r, to, count);
+        for (std::uint64_t i = 0; i < spec.recv_counts[r]; ++i)
+          data.expected.push_back(value(r, first + i, salt));
+      }
+      break;
+    case Collective::Gather:
+      fill(count);
+      for (int r = 0; rank == spec.root && r < p; ++r)
+        for (std::uint64_t i = 0; i < count; ++i) data.expected.push_back(value(r, i, salt));
+      break;
+    case Collective::Scatter:
+      if (rank == spec.root) fill(size * count);
+      for (std::uint64_t i = 0; i < count; ++i)
+        data.expected.push_back(value(spec.root, static_cast<std::uint64_t>(rank) * count + i, salt));
+      break;
+    case Collective::Barrier:
+      break;
+  }
+  return data;
+}
+
+// But for bruck's all_to_all: the blocks here are of different sizes.
+inline std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {
+  std::vector<Algorithm> found;
+  for (const Algorithm& algorithm : algorithms())
+    if (!algorithm.native() && !algorithm.shared &&
+        !(algorithm.collective == Collective::AllToAll && std::string(algorithm.name) == "bruck") &&
+        (!only || std::strcmp(name(algorithm.collective).data(), only) == 0))
+      found.push_back(algorithm);
+  return found;
+}
+
+}  // namespace stream_test
