@@ -34,6 +34,7 @@ def test_no_file_is_too_long():
 
 
 def test_includes_go_the_way_of_the_arrows_on_the_page():
+    """Whose names are those of the rooms."""
     page = (
         (HOUSE["ROOT"] / "docs" / "architecture.md")
         .read_text()
