@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 HERE = Path(__file__).resolve().parent
+REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
 # torch keeps no binary interface across minor versions: there is an extension for each.
 EXTENSION = re.compile(r"_C\.torch(\d+)\.(\d+)" + re.escape(EXTENSION_SUFFIXES[0]))
 

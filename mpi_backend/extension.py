@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING
 import torch  # first: the extension finds the symbols of torch in what this loads
 
 from . import mpi_library
-from .build_info import HERE, extensions
+from .build_info import HERE, REBUILD, extensions
 
 __all__ = ["MPI", "_C"]
-
-REBUILD = "`pip install --no-build-isolation --no-deps --force-reinstall .` in a checkout of mpi-gdr"
 
 
 def extension_for(running: str, found: dict[str, Path]) -> Path:

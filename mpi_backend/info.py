@@ -228,14 +228,13 @@ def show_table(first: bool) -> int:
     built-in table. That table alone is printed as it was written, comments and all."""
     try:
         from .extension import _C
+        from .tools import schedule
 
         rows = _C.selection_rows()
     except (ImportError, ValueError) as error:
         print(f"mpi-gdr info: {error}", file=sys.stderr)
         return 1
     if first and all(origin == "built-in" for _, origin in rows):
-        from ._tools import schedule
-
         print(schedule.default_table(), end="")
     elif first:
         for row, origin in rows:

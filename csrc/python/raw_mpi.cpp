@@ -34,10 +34,12 @@ using Rewrite = std::tuple<Address, Address, std::size_t>;
 // Of the MPI that is loaded.
 mpi::RawMpi& raw() {
   static mpi::RawMpi& found = []() -> mpi::RawMpi& {
+    static_cast<void>(mpi::library());  // throws if none is loaded
     const std::string file = own_folder() + "libmpi_gdr_raw_" + mpi::abi() + ".so";
     void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!library) fail(ErrorCode::System, "the bare calls of MPI cannot be loaded: ", ::dlerror());
-    return *reinterpret_cast<mpi::RawMpiFunction>(::dlsym(library, mpi::kRawMpiSymbol))();
+    void* const function = library ? ::dlsym(library, mpi::kRawMpiSymbol) : nullptr;
+    if (!function) fail(ErrorCode::System, "the bare calls of MPI cannot be loaded: ", ::dlerror());
+    return *reinterpret_cast<mpi::RawMpiFunction>(function)();
   }();
   return found;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "common/error.hpp"
 #include "common/log.hpp"
@@ -172,6 +173,15 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
   return made;
 }
 
+// Of synchronous calls, by torch's flight recorder (2.15) and by its register of what compiled code waits
+// for.
+bool MpiBackend::asked_for_works() const {
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
+  if (ended_hooks_->any()) return true;
+#endif
+  return c10d::allow_inflight_collective_as_graph_input();
+}
+
 MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
   return with_torch_errors([&]() -> WorkPtr {
     if (closed_.load(std::memory_order_acquire))
@@ -200,6 +210,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
     // The caller goes on as if it were done, so it is: without a hand-off to the progress thread, and, as
     // with NCCL, without a Work that torch would wait for.
     work->complete();
+    if (asked_for_works()) return work;
     return nullptr;
   });
 }

@@ -167,6 +167,7 @@ class MpiBackend : public c10d::Backend {
   };
   Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
+  bool asked_for_works() const;
   // Hands what `call` holds to the engine, all but its epilogues; beside a device these, too, and notes in
   // `result` where its results will be.
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,

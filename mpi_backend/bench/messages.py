@@ -252,7 +252,7 @@ def wrong_bytes(ranks: Ranks, name: str, total: int, options: argparse.Namespace
 def run_turns(ranks: Ranks, turn: Turn, warmup: int, iterations: int, timeout: float) -> float:
     """Seconds of the timed turns on this rank."""
     if ranks.backend == "mpi":
-        from .._tools import raw_mpi
+        from ..tools import raw_mpi
         from .raw_mpi import address
 
         outgoing, incoming = [address(t) for t in turn.outgoing], [address(t) for t in turn.incoming]

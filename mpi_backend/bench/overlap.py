@@ -87,7 +87,7 @@ class Mpi:
     """MPI_Iallreduce, and MPI_Test after each chunk."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from .._tools import raw_mpi
+        from ..tools import raw_mpi
         from .raw_mpi import MpiRanks, start_all_reduce
 
         self._ranks = MpiRanks(float(options.timeout))

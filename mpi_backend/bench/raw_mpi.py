@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from .. import launchers, rank_command
-from .._tools import raw_mpi
 from .._version import __version__
 from ..extension import _C
 from ..reports import JobSummary
+from ..tools import raw_mpi
 from .collectives import KINDS, Case, Run
 from .options import Calls
 

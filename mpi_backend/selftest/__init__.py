@@ -167,7 +167,7 @@ def forced(env: Mapping[str, str]) -> dict[str, str]:
 def algorithm_sets(n: int) -> list[dict[str, str]]:
     """Variables of jobs of n ranks that together run every algorithm of every collective: the k-th job forces
     the k-th of each. Those for several nodes come last, if two can be made of the ranks."""
-    from .._tools import schedule
+    from ..tools import schedule
 
     required = {"order": "ordered", "exact": "flat"}.get(os.environ.get("MPI_GDR_BITS", "").lower())
     anywhere: dict[str, list[str]] = {}

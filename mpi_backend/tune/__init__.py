@@ -215,7 +215,7 @@ def run_rank(options: argparse.Namespace, argv: list[str]) -> int:
 
 def finish(options: argparse.Namespace, argv: list[str], results: list[JobResult]) -> int:
     """Writes what was measured, as a table and as JSON; says what it changes."""
-    from .._tools import schedule
+    from ..tools import schedule
     from .report import summary
     from .table import choose, table_text
 

@@ -55,7 +55,7 @@ class Operation(NamedTuple):
 def measure_job(options: argparse.Namespace) -> JobResult:
     """The result of this job; its keys are what --json writes. On all ranks alike."""
     from .. import child_job, rank_command
-    from .._tools import schedule
+    from ..tools import schedule
 
     rank, ranks = dist.get_rank(), dist.get_world_size()
     listed = [a for a in schedule.algorithms() if a["collective"] in options.collectives]

@@ -23,12 +23,10 @@ void set_up(const char* stream_words, int rank, const char* late) {
   if (late) ::setenv("FAKECUDA_LATE", late, 1);
 }
 
-// `late`: hardware queues of both ranks; null: all of the second one.
-void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body,
-               const char* late = nullptr) {
+void run_peers(const char* stream_words, const std::function<void(PeerRank&, Hold&)>& body) {
   constexpr int kSize = 2;
   run_processes<Tickets>(kSize, limit(), [&](int rank, World& world) {
-    set_up(stream_words, rank, late);
+    set_up(stream_words, rank, nullptr);
     PeerRank self(rank, kSize, world);
     Hold hold(self.device);
     body(self, hold);
@@ -49,38 +47,6 @@ void broadcast_often(PeerRank& self, Hold& hold) {
     for (int k = 0; runs_on_devices(algorithm) && algorithm.collective == Collective::Broadcast && k < 12;
          ++k)
       calls.push_back({&algorithm, self.size, 100, DataType::Int32, ReduceOp::Sum, k * self.size});
-  run_calls(self, calls, none, &hold);
-}
-
-// Each half in a lane of its own: of the algorithms that there are, those for devices have one lane each.
-void gather_in_two_lanes(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
-  const Slice all = writer.staging(spec.count);
-  const auto peers = static_cast<std::uint64_t>(spec.size), half = spec.count / 2;
-  for (std::uint64_t lane = 0; lane < 2; ++lane) {
-    const std::uint64_t at = lane * half, count = lane == 0 ? half : spec.count - half;
-    Slice room = all;
-    room.offset += at;
-    room.count = count;
-    writer.lane();
-    writer.round();
-    writer.copy(room, {Buffer::Input, at, count});
-    writer.round();
-    writer.signal();
-    for (int r = 0; r < spec.size; ++r)
-      if (r != spec.rank) writer.wait(r);
-    writer.round();
-    for (std::uint64_t r = 0; r < peers; ++r) {
-      room.owner = static_cast<int>(r);
-      writer.copy({Buffer::Output, r * spec.count + at, count}, room);
-    }
-  }
-}
-
-void gather_often(PeerRank& self, Hold& hold) {
-  static const Algorithm kTwoLanes{Collective::AllGather, "two lanes", "", gather_in_two_lanes, true};
-  std::vector<Call> calls;
-  for (int k = 0; k < 6; ++k)
-    calls.push_back({&kTwoLanes, self.size, 100, DataType::Int32, ReduceOp::Sum, k});
   run_calls(self, calls, none, &hold);
 }
 
@@ -146,8 +112,6 @@ TEST(group_memory_by_kernels) {
 }
 
 TEST(broadcasts_in_a_row) { run_peers("1", broadcast_often); }
-
-TEST(two_lanes) { run_peers("1", gather_often, "8"); }
 
 TEST(graphs) {
   run_peers("1", [](PeerRank& self, Hold& hold) { replay_everything(self, 4, &hold); });

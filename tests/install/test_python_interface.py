@@ -1,8 +1,10 @@
 """The package as a Python prompt shows it: its names, its help, Options."""
 
 import datetime
+import importlib
 import pydoc
 import re
+import sys
 
 import pytest
 import torch
@@ -67,3 +69,11 @@ def test_empty_refuses_what_it_cannot_make(keywords, error, message):
         mpi_backend.empty(3, **keywords)
     assert "allocate_tensor" not in str(refused.value)
     assert mpi_backend.empty(3, dtype=torch.float64).dtype == torch.float64
+
+
+def test_without_their_extension_commands_say_how_to_build_it(monkeypatch):
+    """As a checkout that was updated and not built again."""
+    monkeypatch.setitem(sys.modules, "mpi_backend._tools", None)
+    monkeypatch.delitem(sys.modules, "mpi_backend.tools", raising=False)
+    with pytest.raises(ImportError, match=r"cannot load the extension of its commands.*rebuild it with"):
+        importlib.import_module("mpi_backend.tools")

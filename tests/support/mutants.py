@@ -23,7 +23,6 @@ CASES = (
     "carried_by_kernels",
     "carried_through_the_host",
     "broadcasts_in_a_row",
-    "two_lanes",
     "peers_by_memory_operations",
     "group_memory_by_memory_operations",
     "peers_by_kernels",

@@ -29,8 +29,16 @@ def test_a_synchronous_call_has_ended_and_has_no_work(size):
     options = dist.AllreduceOptions()
     options.asyncOp = False
     tensor = torch.ones(3)
-    assert dist.group.WORLD.allreduce([tensor], options) is None
+    work = dist.group.WORLD.allreduce([tensor], options)
+    assert work is None or (torch.__version__ >= "2.15" and work.is_completed())  # for its flight recorder
     assert tensor.tolist() == [size] * 3
+
+
+def test_a_synchronous_call_whose_tensor_compiled_code_waits_for(size):
+    with fc.allow_inflight_collective_as_graph_input_ctx():
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert fc.wait_tensor(tensor).tolist() == [size] * 3
 
 
 def test_is_completed_becomes_true_without_wait(size):
