@@ -22,7 +22,7 @@ from support import processes
 FOLDER = Path(__file__).parent
 PROGRAM = FOLDER / "program.py"
 GRACE = 5  # seconds after the deadline in which every survivor has ended: what mpi-gdr promises
-BUSY = 10  # and what a machine with more processes than cores is given on top
+BUSY = 20  # and what a machine with more processes than cores is given on top
 PATIENCE = 100  # after so long a job is hung: its stacks are printed and it is killed
 
 
