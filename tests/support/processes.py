@@ -71,9 +71,8 @@ def clean_environment(**extra: str) -> dict[str, str]:
     earlier one has measured.
     """
     # One by one: pytest changes the environment between tests, while threads of a fixture start jobs.
-    foreign = [k for k in list(os.environ) if k.startswith(_FOREIGN) or k in _FOREIGN_NAMES]
-    ours = [k for k in list(os.environ) if k in _KEPT or k not in foreign]
-    env = {k: value for k in ours if (value := os.environ.get(k)) is not None}
+    names = [k for k in list(os.environ) if k in _KEPT or not (k.startswith(_FOREIGN) or k in _FOREIGN_NAMES)]
+    env = {k: value for k in names if (value := os.environ.get(k)) is not None}
     env["RES_OPTIONS"] = "timeout:1 attempts:1"
     env["XDG_CACHE_HOME"] = str(_caches() / str(next(_environments)))
     return {**env, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **extra}
