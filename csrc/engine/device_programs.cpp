@@ -42,12 +42,14 @@ void ProgramFactory::check_device(const CollectiveSpec& spec, const StreamTarget
          "collective");
 }
 
-bool ProgramFactory::in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const {
+const SelectionRow* ProgramFactory::row_in_phases(const CollectiveSpec& spec) const {
   constexpr std::uint64_t kMostBytes = std::uint64_t{32}
                                        << 30;  // of what goes through staging memory in chunks
-  if (!device_node_ || device_node_->size() == size_ || !algorithm.two_level || algorithm.ordered)
-    return false;
-  return has_phases(spec, *options_.topology) && largest_buffer(spec) <= kMostBytes;
+  if (!device_node_ || device_node_->size() == size_ || !has_phases(spec, *options_.topology) ||
+      largest_buffer(spec) > kMostBytes)
+    return nullptr;
+  const SelectionRow& chosen = choose(spec, true);
+  return chosen.algorithm->two_level && !chosen.algorithm->ordered ? &chosen : nullptr;
 }
 
 std::shared_ptr<DeviceProgram> ProgramFactory::make_program(const CollectiveSpec& spec,
@@ -72,9 +74,9 @@ void ProgramFactory::make_programs(const CollectiveCall& call, const Numbered& n
     plan = options_.planner->build(choose_all_to_all(call.spec, true, numbered.counters), call.spec,
                                    reach(true), nullptr, target.through_host);
   } else {
-    if (const SelectionRow& chosen = choose(call.spec, true); in_phases(call.spec, *chosen.algorithm)) {
-      algorithm = chosen.algorithm->name;
-      return make_phases(call, chosen.leaders, numbered, target, work);
+    if (const SelectionRow* const chosen = row_in_phases(call.spec)) {
+      algorithm = chosen->algorithm->name;
+      return make_phases(call, chosen->leaders, numbered, target, work);
     }
     plan = options_.planner->plan(call.spec, false, reach(true), options_.topology, target.through_host);
   }

@@ -117,9 +117,9 @@ class ProgramFactory {
   std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
                                               Binding binding, const Numbered& numbered,
                                               const StreamTarget& target, DeviceWork& work);
-  // Whether the call runs in phases: its ranks share memory of their devices with those of their own node
-  // only.
-  bool in_phases(const CollectiveSpec& spec, const Algorithm& algorithm) const;
+  // The row of a call that runs in phases: its ranks share memory of their devices with those of their own
+  // node only. Null: it does not.
+  const SelectionRow* row_in_phases(const CollectiveSpec& spec) const;
   // Throws unless the group shares the memory of the device that the call is for.
   void check_device(const CollectiveSpec& spec, const StreamTarget& target) const;
 
