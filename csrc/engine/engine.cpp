@@ -104,12 +104,15 @@ void Engine::wait(Operation& operation, std::optional<std::chrono::nanoseconds> 
     Backoff backoff(crowding_);
     Clock::time_point next_question{};  // the epoch: not known yet
     for (unsigned polls = 0; !operation.finished(); ++polls) {
+      const bool looks = polls % 64 == 63;
+      // Before the pass, which ends well what was complete when the group failed.
+      const bool failed = looks && (operation.group().failed() || outstanding_.stopped());
       Doorbell bell;
       try_pass(Releases::ByCaller, &operation, &bell) ? backoff.moved() : backoff.idle(bell);
-      if (polls % 64 != 63 || operation.finished()) continue;
+      if (!looks || operation.finished()) continue;
       const auto now = Clock::now();
       if (next_question == Clock::time_point{}) next_question = now + kAskEvery;
-      if (operation.group().failed() || outstanding_.stopped()) {
+      if (failed) {
         give_up(operation, ErrorCode::Aborted);
       } else if (now > deadline) {
         give_up(operation, ErrorCode::Timeout);

@@ -11,6 +11,13 @@ namespace {
 // A caller that waits for one of many messages after another polls the rest in one of so many passes.
 constexpr int kPollAllEvery = 8;
 
+// In a group that a rank was lost to: all the others, and the lost one, may have done their part before. What
+// a device waits for is set by the failure, too, and says nothing.
+bool complete_without_peers(const Operation& operation) {
+  return operation.started && !operation.on_device() &&
+         operation.group().failure_code() == ErrorCode::Remote;
+}
+
 }  // namespace
 
 bool Progress::try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
@@ -102,10 +109,11 @@ void Progress::start(GroupState& group, Clock::time_point now) {
         endings_.observers().each(operation->numbers, [&](Observer& o, auto& number) {
           number = o.started(*operation, number, start);
         });
-      operation->started = true;
       ++traffic_.started;
       if (operation->queued) queued_.erase({operation->info().deadline, operation});
-      if (advance(operation, now))
+      const bool ended = advance(operation, now);
+      operation->started = true;
+      if (ended)
         ++traffic_.ended;
       else
         active_.push_back(std::move(operation));
@@ -165,13 +173,15 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   try {
     if (operation->finished()) {
       error = operation->error();  // a waiter gave up while the role was elsewhere
-    } else if (group.failed()) {
+    } else if (group.failed() && !complete_without_peers(*operation)) {
       fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
     } else if (advance_parts(*operation)) {
       operation->retire();
       set_current(nullptr);
       endings_.finish(*operation, nullptr);
       return true;
+    } else if (group.failed()) {
+      fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
     } else if (now > operation->info().deadline) {
       const std::vector<int> peers = operation->pending_peers();
       fail(ErrorCode::Timeout, endings_.timeout_text(*operation, Endings::Waiting::ForPeers, peers));

@@ -186,6 +186,21 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   CHECK_THROWS(world.ranks[0].engine->wait(*message), Error, "rank 1 has left");
 }
 
+TEST(what_a_lost_member_had_completed_ends_well) {
+  World world(2, {.group = {"test", 60s, 32}});
+  auto &mine = unfreed(10), &others = unfreed(10), &unmatched = unfreed(10);
+  Engine& engine = *world.ranks[0].engine;
+  Group& group = *world.ranks[0].group;
+  auto complete = start(world, 0, mine, foreground());
+  engine.try_pass(Engine::Releases::Here, complete.get());  // its messages are on their way
+  world.ranks[1].engine->wait(*start(world, 1, others, foreground()));
+  auto incomplete = start(world, 0, unmatched, foreground());
+  engine.lose({&group}, "rank 1 is gone");
+  engine.wait(*complete);
+  CHECK(mine[9] == 2.0f);
+  CHECK_THROWS(engine.wait(*incomplete), Error, "rank 1 is gone");
+}
+
 TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {
   World world(2, {.group = {"test", 60s, 32}});
   Group& group = *world.ranks[0].group;
