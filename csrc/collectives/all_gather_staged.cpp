@@ -13,7 +13,7 @@ void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
     writer.round();
     const auto room = [&](const Slice& block) {  // of the rank that `block` of Input is from
       const Slice there = chunks.room(i, 0, block.count);
-      return tuning.in_place ? writer.placed(there, block) : there;
+      return tuning.in_place ? writer.mirror(there, block) : there;
     };
     writer.copy(room(own), own);
     meet(writer, spec);

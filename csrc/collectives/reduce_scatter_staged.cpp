@@ -13,7 +13,7 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
   const auto room = [&](std::uint64_t i, int r) {  // for rank r's block
     const Slice block = chunks.chunk(blocks.at(Buffer::Input, r), i);
     const Slice here = chunks.room(i, static_cast<std::uint64_t>(r), block.count);
-    return tuning.in_place && !scales ? writer.placed(here, block) : here;
+    return tuning.in_place && !scales ? writer.mirror(here, block) : here;
   };
   for (std::uint64_t i = 0; i < chunks.number(); ++i) {
     writer.round();

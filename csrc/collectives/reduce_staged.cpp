@@ -66,13 +66,13 @@ class StagedReduction {
   Slice filled_room(std::uint64_t i, std::uint64_t owner, std::uint64_t r) {
     const Slice there = room(i, owner, r);
     if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
-    return writer_.placed(there, piece_of(Buffer::Input, i, r));
+    return writer_.mirror(there, piece_of(Buffer::Input, i, r));
   }
   // With the place where the result goes on every rank.
   Slice result_room(std::uint64_t i, std::uint64_t r) {
     const Slice there = room(i, r, r);
     if (!in_place_ || has_root(spec_.collective)) return there;
-    return writer_.placed(there, piece_of(Buffer::Output, i, r));
+    return writer_.mirror(there, piece_of(Buffer::Output, i, r));
   }
   void copy_in(std::uint64_t i) {
     for (std::uint64_t r = 0; r < p_; ++r)

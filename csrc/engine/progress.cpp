@@ -14,8 +14,7 @@ constexpr int kPollAllEvery = 8;
 // In a group that a rank was lost to: all the others, and the lost one, may have done their part before. What
 // a device waits for is set by the failure, too, and says nothing.
 bool complete_without_peers(const Operation& operation) {
-  return operation.started && !operation.on_device() &&
-         operation.group().failure_code() == ErrorCode::Remote;
+  return operation.started && !operation.on_device() && operation.group().failure_code() == ErrorCode::Remote;
 }
 
 }  // namespace

@@ -69,19 +69,19 @@ class PieceWriter {
     std::uint64_t length = slice.count - at;
     if (const Map* const own = map(slice.buffer, slice.owner))
       length = std::min(length, own->run(slice.offset + at));
-    if (const Place* const other = from_.place(slice))
+    if (const Original* const other = from_.original(slice))
       length = std::min(length, map(other->buffer, slice.owner)->run(other->offset + at));
     return length;
   }
   Slice cut(Slice slice, std::uint64_t at, std::uint64_t length) {
-    const Place* const other = from_.place(slice);
+    const Original* const other = from_.original(slice);
     const Map* const own = map(slice.buffer, slice.owner);
     slice.offset = own ? own->moved(slice.offset + at) : slice.offset + at;
     slice.count = length;
-    slice.place = -1;
+    slice.original = -1;
     if (!other) return slice;
     const std::uint64_t moved = map(other->buffer, slice.owner)->moved(other->offset + at);
-    return writer_.placed(slice, {other->buffer, moved, length});
+    return writer_.mirror(slice, {other->buffer, moved, length});
   }
 
   void write(const Step& step, const std::vector<Slice>& sources) {

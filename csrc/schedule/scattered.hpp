@@ -20,9 +20,9 @@ struct Scattered {
   std::vector<Pieces> input, output;
 };
 
-// The same for rank `rank`, where the buffers are in pieces: slices and places are moved, and a step is cut
-// where one of its slices passes from one piece into the next. Both sides of a message must pass from piece
-// to piece at the same elements. Pure, thread-safe.
+// The same for rank `rank`, where the buffers are in pieces: slices and originals are moved, and a step is
+// cut where one of its slices passes from one piece into the next. Both sides of a message must pass from
+// piece to piece at the same elements. Pure, thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
 }  // namespace mpigdr

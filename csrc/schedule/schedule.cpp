@@ -54,10 +54,10 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   ++schedule_.rounds.back().step_count;
 }
 
-Slice ScheduleWriter::placed(Slice slice, const Slice& where) {
-  MPIGDR_CHECK(slice.buffer == Buffer::Staging && slice.count == where.count);
-  slice.place = static_cast<std::int32_t>(schedule_.places.size());
-  schedule_.places.push_back({where.buffer, where.offset});
+Slice ScheduleWriter::mirror(Slice slice, const Slice& of) {
+  MPIGDR_CHECK(slice.buffer == Buffer::Staging && slice.count == of.count);
+  slice.original = static_cast<std::int32_t>(schedule_.originals.size());
+  schedule_.originals.push_back({of.buffer, of.offset});
   return slice;
 }
 

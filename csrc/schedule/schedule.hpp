@@ -17,14 +17,14 @@
 // ordered by Signal and Wait. The k-th Wait of lane L for rank a, on whatever rank, is over once a has come
 // to its k-th Signal of lane L and all earlier rounds of that lane are over on a.
 //
-// A slice of Staging may have a place: where a rank whose buffers the others reach has the same data, so that
-// it need not pass through Staging:
-//   Copy into a placed slice       not made by a rank whose Input the others reach
-//   placed slice of rank r as a    read from r's Input instead, if that is reached
+// A slice of Staging may be the mirror of an original in Input or Output of the same rank. Where the others
+// reach that buffer, the data need not pass through Staging:
+//   Copy into a mirror of Input    not made by a rank whose Input the others reach
+//   mirror of rank r's Input as a  read from r's Input instead, if that is reached
 //   source
-//   Reduce into a slice that is    written to the Outputs of all ranks that are reached, at that place, and
-//   placed in Output               to Staging if there are others
-//   Copy of such a slice           not made by a rank whose Output the others reach
+//   Reduce into a mirror of        written to the Outputs of all ranks that are reached, at that offset, and
+//   Output                         to Staging if there are others
+//   Copy of such a mirror          not made by a rank whose Output the others reach
 // Whose are reached may differ from call to call and from rank to rank, and is known to a device that runs
 // the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is the
 // same.
@@ -53,7 +53,7 @@ struct Slice {
   std::uint64_t count = 0;   // elements
   std::int32_t owner =
       -1;  // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch, Bounce
-  std::int32_t place = -1;  // into Schedule::places; -1: none
+  std::int32_t original = -1;  // into Schedule::originals; -1: none
   bool operator==(const Slice&) const = default;
 };
 
@@ -93,8 +93,9 @@ struct Lane {
   std::uint32_t round_count = 0;
 };
 
-// In the Input, or the Output, of the rank that owns the slice; `offset` in elements, as many as the slice.
-struct Place {
+// What a slice of Staging is the mirror of: in the Input, or the Output, of the rank that owns the slice, and
+// as long; `offset` in elements.
+struct Original {
   Buffer buffer = Buffer::Input;
   std::uint64_t offset = 0;
 };
@@ -107,7 +108,7 @@ struct Schedule {
   std::vector<Round> rounds;
   std::vector<Step> steps;
   std::vector<Slice> sources;
-  std::vector<Place> places;
+  std::vector<Original> originals;
   std::uint64_t scratch_count = 0;  // elements
   std::uint64_t staging_count = 0;  // elements
   std::uint64_t bounce_count = 0;   // elements
@@ -134,8 +135,8 @@ struct Schedule {
   std::span<const Slice> sources_of(const Step& step) const {
     return {sources.data() + step.first_source, step.source_count};
   }
-  const Place* place(const Slice& slice) const {  // null: none
-    return slice.place < 0 ? nullptr : &places[static_cast<std::size_t>(slice.place)];
+  const Original* original(const Slice& slice) const {  // null: none
+    return slice.original < 0 ? nullptr : &originals[static_cast<std::size_t>(slice.original)];
   }
   const Slice& source(const Step& step, std::uint32_t k = 0) const { return sources[step.first_source + k]; }
 };
@@ -148,7 +149,7 @@ using SchedulePtr = std::shared_ptr<const Schedule>;
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }
-  // For a schedule like another one, of which all is here but lanes, their contents, places and `staged`.
+  // For a schedule like another one, of which all is here but lanes, their contents, originals and `staged`.
   explicit ScheduleWriter(const Schedule& like);
   void lane();   // begins a new lane (its number is its position, also when it stays empty)
   void round();  // begins a new round in the current lane
@@ -169,8 +170,8 @@ class ScheduleWriter {
   Slice scratch(std::uint64_t count) { return reserve(Buffer::Scratch, schedule_.scratch_count, count); }
   Slice staging(std::uint64_t count) { return reserve(Buffer::Staging, schedule_.staging_count, count); }
   Slice bounce(std::uint64_t count) { return reserve(Buffer::Bounce, schedule_.bounce_count, count); }
-  // `slice` of Staging, with a place: that of `where`, as long, of Input or Output.
-  Slice placed(Slice slice, const Slice& where);
+  // `slice` of Staging, as the mirror of `of`, as long, of Input or Output.
+  Slice mirror(Slice slice, const Slice& of);
   void one_way() { schedule_.one_way = true; }
   void ordered() { schedule_.ordered = true; }
   void flat() { schedule_.ordered = schedule_.flat = true; }

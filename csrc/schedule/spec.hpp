@@ -76,7 +76,7 @@ struct Tuning {
   std::uint64_t chunk_bytes = 256 * 1024;    // target size of one message of a pipelined algorithm
   int max_lanes = 4;                         // 1..kMaxLanes
   std::uint64_t staging_bytes = 256 * 1024;  // of shared memory that an operation may use on each rank
-  bool in_place = false;     // what goes through Staging has places, if it is large (schedule/schedule.hpp)
+  bool in_place = false;     // what goes through Staging is a mirror, if it is large (schedule/schedule.hpp)
   bool no_messages = false;  // in schedules on shared memory, however long they become
   // In phases: the ranks of this node share memory; else they send messages. Equal inside each node only.
   bool node_shares = false;

@@ -1,5 +1,5 @@
-// What a rank does of a schedule whose slices have places (schedule/schedule.hpp), where the buffers of some
-// ranks are reached, as a schedule without places: for the checker.
+// What a rank does of a schedule with mirrors (schedule/schedule.hpp), where the buffers of some
+// ranks are reached, as a schedule without mirrors: for the checker.
 #pragma once
 
 #include <algorithm>
@@ -36,37 +36,37 @@ class InPlaceWriter {
 
  private:
   int owner(const Slice& slice) const { return slice.owner < 0 ? rank_ : slice.owner; }
-  const Place* place(const Slice& slice) const {
-    return slice.place < 0 ? nullptr : &schedule_.places[static_cast<std::size_t>(slice.place)];
+  const Original* original(const Slice& slice) const {
+    return slice.original < 0 ? nullptr : &schedule_.originals[static_cast<std::size_t>(slice.original)];
   }
-  bool is_placed(const Slice& slice, Buffer buffer) const {
-    return place(slice) && place(slice)->buffer == buffer;
+  bool is_mirror(const Slice& slice, Buffer buffer) const {
+    return original(slice) && original(slice)->buffer == buffer;
   }
   static Slice without(Slice slice) {
-    slice.place = -1;
+    slice.original = -1;
     return slice;
   }
-  Slice at_place(const Slice& slice, int r) const {
-    return {place(slice)->buffer, place(slice)->offset, slice.count, r == rank_ ? -1 : r};
+  Slice at_original(const Slice& slice, int r) const {
+    return {original(slice)->buffer, original(slice)->offset, slice.count, r == rank_ ? -1 : r};
   }
   Slice read(const Slice& slice) const {
     const bool there =
-        is_placed(slice, Buffer::Input) && reached_.input[static_cast<std::size_t>(owner(slice))];
-    return there ? at_place(slice, owner(slice)) : without(slice);
+        is_mirror(slice, Buffer::Input) && reached_.input[static_cast<std::size_t>(owner(slice))];
+    return there ? at_original(slice, owner(slice)) : without(slice);
   }
 
   void write(const Step& step) {
     const auto self = static_cast<std::size_t>(rank_);
     if (step.kind == StepKind::Copy) {
-      if (is_placed(step.dst, Buffer::Input) && reached_.input[self]) return;
-      if (is_placed(schedule_.source(step), Buffer::Output) && reached_.output[self]) return;
+      if (is_mirror(step.dst, Buffer::Input) && reached_.input[self]) return;
+      if (is_mirror(schedule_.source(step), Buffer::Output) && reached_.output[self]) return;
     }
     Step part = step;
     part.dst = without(step.dst);
     std::vector<Slice> sources;
     for (const Slice& source : schedule_.sources_of(step)) sources.push_back(read(source));
-    const bool result = step.kind == StepKind::Reduce && is_placed(step.dst, Buffer::Output);
-    if (result && reached_.output[self]) part.dst = at_place(step.dst, rank_);
+    const bool result = step.kind == StepKind::Reduce && is_mirror(step.dst, Buffer::Output);
+    if (result && reached_.output[self]) part.dst = at_original(step.dst, rank_);
     writer_.step(part, sources);
     if (!result) return;
     const bool all =
@@ -74,7 +74,7 @@ class InPlaceWriter {
     if (reached_.output[self] && !all) later_.emplace_back(without(step.dst), part.dst);
     for (std::size_t r = 0; r < reached_.output.size(); ++r)
       if (r != self && reached_.output[r])
-        later_.emplace_back(at_place(step.dst, static_cast<int>(r)), part.dst);
+        later_.emplace_back(at_original(step.dst, static_cast<int>(r)), part.dst);
   }
 
   const Schedule& schedule_;

@@ -18,7 +18,7 @@ inline SchedulePtr build_shared(const Algorithm& algorithm, const CollectiveSpec
   return built->staged ? built->staged : built;
 }
 
-// The nodes of all ranks of one group, which meet as torch/backend_device.cpp makes them.
+// The nodes of all ranks of one group, which meet as c10d/backend_device.cpp makes them.
 class Meeting {
  public:
   explicit Meeting(int size) : tickets_(static_cast<std::size_t>(size)), barrier_(size) {}

@@ -21,7 +21,7 @@ using ipc::DeviceNode;
 
 namespace {
 
-// Nodes of a group as torch/backend_device.cpp makes them, and their devices.
+// Nodes of a group as c10d/backend_device.cpp makes them, and their devices.
 struct Ranks {
   explicit Ranks(int size) : devices(static_cast<std::size_t>(size)) {
     for (auto& device : devices) device = std::make_unique<CountingDevice>();

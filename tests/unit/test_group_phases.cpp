@@ -25,7 +25,7 @@ class Nodes {
   int size() const { return topology_->size(); }
   const Topology& topology() const { return *topology_; }
   void wait() { meet_.arrive_and_wait(); }
-  // As torch/backend_device.cpp does it.
+  // As c10d/backend_device.cpp does it.
   std::shared_ptr<ipc::DeviceNode> share(int r) {
     const std::vector<int>& members = topology_->members(topology_->node(r));
     const auto node = std::make_shared<ipc::DeviceNode>(gpu(r).device, topology_->place(r),

@@ -41,7 +41,7 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       generation_(use / ipc::kSlots + 1),
       call_(call),
       flags_(std::move(flags)),
-      places_(!schedule_->places.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
+      mirrors_(!schedule_->originals.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
   MPIGDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
                schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
@@ -51,8 +51,9 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
 }
 
 std::uint64_t PeerExecution::shown(const void* memory, Buffer buffer, std::uint64_t use) const {
-  const auto of_buffer = [&](const Place& place) { return place.buffer == buffer; };
-  if (!places_ || !memory || std::none_of(schedule_->places.begin(), schedule_->places.end(), of_buffer))
+  const auto of_buffer = [&](const Original& original) { return original.buffer == buffer; };
+  if (!mirrors_ || !memory ||
+      std::none_of(schedule_->originals.begin(), schedule_->originals.end(), of_buffer))
     return 0;
   // Others could not read single elements of it, nor say so.
   if (reinterpret_cast<std::uintptr_t>(memory) % std::min<std::size_t>(16, item_size(binding_.dtype)) != 0)
@@ -89,7 +90,7 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
   // The slot is free when all have ended what they had there before.
   if (generation_ > 1)
     node_->each_peer([&](int r) { queue.wait_flag64(&node_->ended(rank, slot_, r), generation_ - 1); });
-  if (places_) {
+  if (mirrors_) {
     queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
     queue.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
   }
@@ -115,14 +116,14 @@ void PeerExecution::submit_all(DeviceQueue& queue) {
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   if (step.kind == StepKind::Copy) {
-    const Place* const to = schedule_->place(step.dst);
-    const Place* const from = schedule_->place(schedule_->source(step));
+    const Original* const to = schedule_->original(step.dst);
+    const Original* const from = schedule_->original(schedule_->source(step));
     if (to && to->buffer == Buffer::Input && shown_input_) return;
     if (from && from->buffer == Buffer::Output && shown_output_) return;
   }
   const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
-  if (places_ && submit_resolved(step, local.args, queue)) return;
+  if (mirrors_ && submit_resolved(step, local.args, queue)) return;
   // A kernel is submitted in half the time of cudaMemcpyAsync, and is as fast where it moves whole vectors.
   const auto addresses = reinterpret_cast<std::uintptr_t>(local.args.dst) |
                          reinterpret_cast<std::uintptr_t>(local.args.sources[0]);
@@ -135,7 +136,7 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
   ResolvedReduce out;
   out.table = node_->table(slot_);
   out.ranks = node_->size();
-  if (const Place* const at = schedule_->place(step.dst); at && at->buffer == Buffer::Output) {
+  if (const Original* const at = schedule_->original(step.dst); at && at->buffer == Buffer::Output) {
     out.to_outputs = true;
     out.output_offset = at->offset * item;
   }
@@ -143,7 +144,7 @@ bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQue
   resolved_.clear();
   for (std::uint32_t k = 0; k < step.source_count; ++k) {
     const Slice& source = schedule_->source(step, k);
-    const Place* const at = schedule_->place(source);
+    const Original* const at = schedule_->original(source);
     const bool input = at && at->buffer == Buffer::Input;
     is_resolved |= input;
     const int owner = source.owner < 0 ? node_->rank() : source.owner;

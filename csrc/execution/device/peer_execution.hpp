@@ -1,7 +1,7 @@
 // A schedule on memory that the devices of a node share: Signal, Wait, Copy and Reduce, all of it a device
 // program. The host does nothing but look whether it is over.
 //
-// Of a schedule with places (schedule/schedule.hpp) each device shows the others where its rank's buffers
+// Of a schedule with mirrors (schedule/schedule.hpp) each device shows the others where its rank's buffers
 // are, if these are group memory, and takes those of the others from what they show when it has met them.
 // Ranks that show nothing go through Staging.
 // It cannot deadlock: docs/device.md.
@@ -67,7 +67,7 @@ class PeerExecution : public DeviceProgram {
   const std::uint64_t generation_;
   const std::uint32_t call_;
   ProgramFlags flags_;
-  bool places_;  // some rank may show something
+  bool mirrors_;  // some rank may show something
   std::uint64_t shown_input_ = 0, shown_output_ = 0;
 
   std::vector<const void*> sources_;      // issuing thread

@@ -1,14 +1,14 @@
-#include "torch/device_streams.hpp"
+#include "c10d/device_streams.hpp"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
+#include "c10d/this_job.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "device/load.hpp"
-#include "torch/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

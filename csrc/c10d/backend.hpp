@@ -13,13 +13,13 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "torch/completion_hooks.hpp"
-#include "torch/errors.hpp"
-#include "torch/hooks.hpp"
-#include "torch/profile.hpp"
-#include "torch/tensor_call.hpp"
-#include "torch/this_job.hpp"
-#include "torch/work.hpp"
+#include "c10d/completion_hooks.hpp"
+#include "c10d/errors.hpp"
+#include "c10d/hooks.hpp"
+#include "c10d/profile.hpp"
+#include "c10d/tensor_call.hpp"
+#include "c10d/this_job.hpp"
+#include "c10d/work.hpp"
 
 namespace mpigdr::torch_binding {
 

@@ -1,4 +1,4 @@
-#include "torch/profile.hpp"
+#include "c10d/profile.hpp"
 
 #include <torch/csrc/profiler/orchestration/observer.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "torch/tensors.hpp"
+#include "c10d/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

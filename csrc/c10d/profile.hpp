@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "c10d/tensor_call.hpp"
 #include "engine/group.hpp"
-#include "torch/tensor_call.hpp"
 
 namespace mpigdr::torch_binding {
 

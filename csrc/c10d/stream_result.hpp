@@ -15,8 +15,8 @@
 #include <mutex>
 #include <vector>
 
+#include "c10d/device_streams.hpp"
 #include "execution/device/gate.hpp"
-#include "torch/device_streams.hpp"
 
 namespace mpigdr::torch_binding {
 

@@ -1,4 +1,4 @@
-#include "torch/this_job.hpp"
+#include "c10d/this_job.hpp"
 
 #include <ATen/DeviceAccelerator.h>
 #include <pybind11/pybind11.h>
@@ -7,8 +7,8 @@
 
 #include <numeric>
 
-#include "torch/device_streams.hpp"
-#include "torch/store.hpp"
+#include "c10d/device_streams.hpp"
+#include "c10d/store.hpp"
 #include "transport/mpi_library.hpp"
 
 namespace mpigdr::torch_binding {

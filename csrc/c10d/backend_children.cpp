@@ -1,12 +1,12 @@
 // Groups made from a group: split and merge.
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/signed_store.hpp"
+#include "c10d/backend.hpp"
+#include "c10d/errors.hpp"
+#include "c10d/store.hpp"
+#include "c10d/this_job.hpp"
+#include "c10d/timeouts.hpp"
 #include "common/error.hpp"
-#include "torch/backend.hpp"
-#include "torch/errors.hpp"
-#include "torch/store.hpp"
-#include "torch/this_job.hpp"
-#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 

@@ -1,4 +1,4 @@
-#include "torch/completion_hooks.hpp"
+#include "c10d/completion_hooks.hpp"
 
 #include <utility>
 

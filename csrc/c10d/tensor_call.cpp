@@ -1,10 +1,10 @@
-#include "torch/tensor_call.hpp"
+#include "c10d/tensor_call.hpp"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "c10d/tensors.hpp"
 #include "common/error.hpp"
-#include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

@@ -1,4 +1,4 @@
-#include "torch/memory.hpp"
+#include "c10d/memory.hpp"
 
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/EmptyTensor.h>
@@ -11,11 +11,11 @@
 #include <map>
 #include <mutex>
 
+#include "c10d/device_streams.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "execution/device/gate.hpp"
 #include "job/group_memory.hpp"
-#include "torch/device_streams.hpp"
 #include "transport/ipc/device_arena.hpp"
 
 namespace mpigdr::torch_binding {

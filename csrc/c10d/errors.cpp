@@ -1,4 +1,4 @@
-#include "torch/errors.hpp"
+#include "c10d/errors.hpp"
 
 #include <string>
 

@@ -1,9 +1,9 @@
 // The collectives that move data: what arrives is what was sent, whatever its type. Counts are in bytes.
 #include <algorithm>
 
+#include "c10d/backend.hpp"
+#include "c10d/tensors.hpp"
 #include "common/error.hpp"
-#include "torch/backend.hpp"
-#include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

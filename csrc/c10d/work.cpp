@@ -1,4 +1,4 @@
-#include "torch/work.hpp"
+#include "c10d/work.hpp"
 
 #include <c10/core/StreamGuard.h>
 #include <pybind11/pybind11.h>
@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "c10d/errors.hpp"
+#include "c10d/this_job.hpp"
+#include "c10d/timeouts.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "job/device_failure.hpp"
-#include "torch/errors.hpp"
-#include "torch/this_job.hpp"
-#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

@@ -16,9 +16,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "c10d/device_streams.hpp"
+#include "c10d/timeouts.hpp"
 #include "engine/group.hpp"
-#include "torch/device_streams.hpp"
-#include "torch/timeouts.hpp"
 
 namespace mpigdr::torch_binding {
 

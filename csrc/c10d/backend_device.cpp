@@ -3,13 +3,13 @@
 
 #include <optional>
 
+#include "c10d/backend.hpp"
+#include "c10d/captured_work.hpp"
+#include "c10d/message_trial.hpp"
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
 #include "job/device_failure.hpp"
-#include "torch/backend.hpp"
-#include "torch/captured_work.hpp"
-#include "torch/message_trial.hpp"
 #include "transport/ipc/device_node.hpp"
 
 namespace mpigdr::torch_binding {

@@ -1,12 +1,12 @@
-#include "torch/sparse.hpp"
+#include "c10d/sparse.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "c10d/tensors.hpp"
 #include "common/error.hpp"
 #include "common/float_mode.hpp"
-#include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

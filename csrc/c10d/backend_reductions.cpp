@@ -1,8 +1,8 @@
 // The collectives that reduce.
+#include "c10d/backend.hpp"
+#include "c10d/sparse.hpp"
+#include "c10d/tensors.hpp"
 #include "common/error.hpp"
-#include "torch/backend.hpp"
-#include "torch/sparse.hpp"
-#include "torch/tensors.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

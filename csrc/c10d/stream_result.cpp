@@ -1,4 +1,4 @@
-#include "torch/stream_result.hpp"
+#include "c10d/stream_result.hpp"
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>

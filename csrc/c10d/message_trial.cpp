@@ -1,4 +1,4 @@
-#include "torch/message_trial.hpp"
+#include "c10d/message_trial.hpp"
 
 #include <ATen/ops/full.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "torch/this_job.hpp"
+#include "c10d/this_job.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {

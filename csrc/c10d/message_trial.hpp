@@ -3,8 +3,8 @@
 
 #include <memory>
 
+#include "c10d/device_streams.hpp"
 #include "engine/group.hpp"
-#include "torch/device_streams.hpp"
 
 namespace mpigdr::torch_binding {
 

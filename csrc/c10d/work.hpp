@@ -16,9 +16,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "c10d/profile.hpp"
+#include "c10d/stream_result.hpp"
 #include "engine/engine.hpp"
-#include "torch/profile.hpp"
-#include "torch/stream_result.hpp"
 
 namespace mpigdr::torch_binding {
 

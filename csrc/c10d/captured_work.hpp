@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "c10d/errors.hpp"
+#include "c10d/stream_result.hpp"
 #include "common/error.hpp"
-#include "torch/errors.hpp"
-#include "torch/stream_result.hpp"
 
 namespace mpigdr::torch_binding {
 

@@ -1,4 +1,4 @@
-#include "torch/tensors.hpp"
+#include "c10d/tensors.hpp"
 
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>

@@ -1,15 +1,15 @@
-#include "torch/backend.hpp"
+#include "c10d/backend.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "c10d/errors.hpp"
+#include "c10d/memory.hpp"
+#include "c10d/tensors.hpp"
+#include "c10d/timeouts.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "torch/errors.hpp"
-#include "torch/memory.hpp"
-#include "torch/tensors.hpp"
-#include "torch/timeouts.hpp"
 #include "transport/mpi_library.hpp"
 
 namespace mpigdr::torch_binding {

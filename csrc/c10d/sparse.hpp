@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "torch/tensor_call.hpp"
+#include "c10d/tensor_call.hpp"
 
 namespace mpigdr::torch_binding {
 
