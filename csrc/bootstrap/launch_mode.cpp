@@ -92,23 +92,12 @@ bool containers_divide_a_host(const std::vector<Proposal>& proposals) {
 }
 
 BootstrapMode mode_of(const std::string& text) {
-  for (auto mode : {BootstrapMode::Auto, BootstrapMode::Launcher, BootstrapMode::Store})
-    if (text == name(mode)) return mode;
+  if (const auto mode = named<BootstrapMode>(text)) return *mode;
   fail(ErrorCode::Remote, "a rank's bootstrap record: bootstrap mode is '", shown(text),
        "', expected auto, launcher or store");
 }
 
 }  // namespace
-
-const char* name(BootstrapMode request) {
-  constexpr const char* kNames[] = {"auto", "launcher", "store"};
-  return kNames[static_cast<int>(request)];
-}
-
-const char* name(Bootstrap bootstrap) {
-  constexpr const char* kNames[] = {"launcher", "store", "singleton"};
-  return kNames[static_cast<int>(bootstrap)];
-}
 
 std::optional<Launcher> find_launcher(MpiFamily family) {
   const bool open_mpi_launcher = number("OMPI_COMM_WORLD_RANK") >= 0 && number("OMPI_COMM_WORLD_SIZE") > 0;
@@ -172,7 +161,7 @@ Proposal propose(MpiFamily family, BootstrapMode request) {
 std::string serialise(const Proposal& p) {
   const Launcher none;
   const Launcher& l = p.launcher ? *p.launcher : none;
-  return pack({p.error, name(p.request), l.name, std::to_string(l.rank), std::to_string(l.size),
+  return pack({p.error, std::string(name(p.request)), l.name, std::to_string(l.rank), std::to_string(l.size),
                p.elastic ? "1" : "0", p.initialised ? "1" : "0", p.host, p.namespaces, p.nonce, p.mpi_version,
                p.process.host, std::to_string(p.process.domain), std::to_string(p.process.pid),
                std::to_string(p.process.started), p.shared_memory ? std::to_string(*p.shared_memory) : ""});

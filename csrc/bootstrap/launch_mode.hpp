@@ -25,8 +25,8 @@ enum class Bootstrap {
   Singleton,  // one rank: plain MPI_Init without any launcher's variables
 };
 
-const char* name(BootstrapMode request);
-const char* name(Bootstrap bootstrap);
+template <>
+inline constexpr auto kNames<Bootstrap> = names("launcher", "store", "singleton");
 
 // A launcher whose process-management interface this MPI can use from this process.
 struct Launcher {

@@ -206,9 +206,8 @@ std::pair<std::string, Reports<"ChoiceFile">> remembered_choices() {
 std::vector<std::pair<std::string, std::string>> selection_rows() {
   const SelectionTable table = load_selection(Env::get()).table;
   std::vector<std::pair<std::string, std::string>> rows;
-  for (int c = 0; c < kCollectiveCount; ++c)
-    for (const SelectionRow& row : table.rows(static_cast<Collective>(c)))
-      rows.emplace_back(to_text(row), row.origin);
+  for (const Collective c : every<Collective>())
+    for (const SelectionRow& row : table.rows(c)) rows.emplace_back(to_text(row), row.origin);
   return rows;
 }
 
@@ -256,7 +255,7 @@ PYBIND11_MODULE(_C, m) {
           "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
           "algorithm on the first rank of a node only.")
       .def_property_readonly(
-          "reach", [](const MpiBackend& b) { return kReaches[static_cast<int>(b.reach())]; },
+          "reach", [](const MpiBackend& b) { return std::string(name(b.reach())); },
           "How far its ranks reach into each other's memory: none, segments or all.")
       .def_property_readonly("message_path", &MpiBackend::message_path,
                              "How send and recv travel: shm (shared memory) or mpi.")
@@ -295,8 +294,8 @@ PYBIND11_MODULE(_C, m) {
         "The folder of what groups of earlier jobs have measured, \"\" if there is none, and its files.");
   m.def("kernels", translating(+[] {
           std::vector<std::string> available;
-          for (const host::Isa isa : host::available_isas()) available.emplace_back(host::name(isa));
-          return std::pair(std::string(host::name(host::selected_isa())), available);
+          for (const host::Isa isa : host::available_isas()) available.emplace_back(name(isa));
+          return std::pair(std::string(name(host::selected_isa())), available);
         }),
         "The instruction set of the reduction kernels, and those to choose from with MPI_GDR_SIMD.");
   m.def("node_problems", translating(+[](int ranks) {

@@ -20,7 +20,7 @@ void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector
     if (spec.collective != first.collective || spec.root != first.root || spec.count != first.count ||
         spec.dtype != first.dtype || spec.op != first.op || spec.counts != first.counts)
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] describes another collective than specs[0]");
-    if (spec.collective == Collective::AllToAll &&
+    if (traits(spec.collective).input == Contents::Splits &&
         (spec.send_counts.size() != specs.size() || spec.recv_counts.size() != specs.size()))
       fail(ErrorCode::InvalidUsage, "check: specs[", r, "] has not one count for each of ", specs.size(),
            " ranks");
@@ -98,67 +98,55 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
   }
 }
 
-void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, const Schedule& claims) {
-  for (const CollectiveSpec& spec : specs) {
-    const Slice whole{Buffer::Output, 0, spec.count};
-    switch (spec.collective) {
-      case Collective::AllReduce:
-        expect_reduction(run, spec, whole, 0, claims);
-        if (spec.count > 0 && spec.rank > 0) {
-          const Values first = run.output(0, whole), mine = run.output(spec.rank, whole);
-          std::size_t k = 0;
-          while (k < first.size() && k < mine.size() && first[k].count == mine[k].count &&
-                 first[k].expression == mine[k].expression)
-            ++k;
-          if (k < first.size() || k < mine.size())
-            throw CheckFailure("rank " + std::to_string(spec.rank) + " reduces element " +
-                               std::to_string(first[k].index) + " in another order than rank 0");
-        }
-        break;
-      case Collective::Reduce:
-        if (spec.rank == spec.root) expect_reduction(run, spec, whole, 0, claims);
-        break;
-      case Collective::ReduceScatter:
-        expect_reduction(run, spec, {Buffer::Output, 0, block_count(spec, spec.rank)},
-                         block_offset(spec, spec.rank), claims);
-        break;
-      case Collective::Broadcast:
-        expect_copy(run, spec.rank, whole, spec.root, 0);
-        break;
-      case Collective::AllGather:
-        expect_blocks(run, spec);
-        break;
-      case Collective::Gather:
-        if (spec.rank == spec.root) expect_blocks(run, spec);
-        break;
-      case Collective::Scatter:
-        expect_copy(run, spec.rank, whole, spec.root, block_offset(spec, spec.rank));
-        break;
-      case Collective::AllToAll: {
-        std::uint64_t offset = 0;
-        const auto rank = static_cast<std::size_t>(spec.rank);
-        for (std::size_t source = 0; source < specs.size(); ++source) {
-          const auto& sent = specs[source].send_counts;
-          expect_copy(run, spec.rank, {Buffer::Output, offset, spec.recv_counts[source]},
-                      static_cast<int>(source),
-                      std::accumulate(sent.begin(), sent.begin() + static_cast<std::ptrdiff_t>(rank),
-                                      std::uint64_t{0}));
-          offset += spec.recv_counts[source];
-        }
-        break;
-      }
-      case Collective::Barrier:
-        if (!run.heard(spec.rank).complete(spec.size))
-          throw CheckFailure("rank " + std::to_string(spec.rank) +
-                             " leaves the barrier knowing only of ranks " + run.heard(spec.rank).text());
-        break;
-    }
+// Every element of `whole` must be the same expression as on rank 0.
+void expect_same_order(Simulation& run, int rank, const Slice& whole) {
+  if (whole.count == 0) return;
+  const Values first = run.output(0, whole), mine = run.output(rank, whole);
+  std::size_t k = 0;
+  while (k < first.size() && k < mine.size() && first[k].count == mine[k].count &&
+         first[k].expression == mine[k].expression)
+    ++k;
+  if (k < first.size() || k < mine.size())
+    throw CheckFailure("rank " + std::to_string(rank) + " reduces element " + std::to_string(first[k].index) +
+                       " in another order than rank 0");
+}
+
+// The output must hold what each rank sends to this one, in the order of ranks.
+void expect_splits(Simulation& run, const std::vector<CollectiveSpec>& specs, int rank) {
+  std::uint64_t offset = 0;
+  for (const CollectiveSpec& source : specs) {
+    const auto begin = source.send_counts.begin();
+    const std::uint64_t count =
+        specs[static_cast<std::size_t>(rank)].recv_counts[static_cast<std::size_t>(source.rank)];
+    expect_copy(run, rank, {Buffer::Output, offset, count}, source.rank,
+                std::accumulate(begin, begin + rank, std::uint64_t{0}));
+    offset += count;
   }
 }
 
-bool has_alias(Collective collective) {
-  return collective != Collective::Broadcast && collective != Collective::AllToAll &&
-         collective != Collective::Barrier;
+void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, const Schedule& claims) {
+  for (const CollectiveSpec& spec : specs) {
+    const CollectiveTraits& kind = traits(spec.collective);
+    const Slice whole{Buffer::Output, 0, output_count(spec)};
+    const std::uint64_t index = kind.output == Contents::Block ? block_offset(spec, spec.rank) : 0;
+    if (kind.output == Contents::None) {
+      if (!run.heard(spec.rank).complete(spec.size))
+        throw CheckFailure("rank " + std::to_string(spec.rank) +
+                           " leaves the barrier knowing only of ranks " + run.heard(spec.rank).text());
+    } else if (kind.output == Contents::Splits) {
+      expect_splits(run, specs, spec.rank);
+    } else if (kind.root == Root::Takes && spec.rank != spec.root) {
+      continue;
+    } else if (kind.reduces) {
+      expect_reduction(run, spec, whole, index, claims);
+      if (kind.output == Contents::Whole && spec.rank > 0 && kind.root == Root::None)
+        expect_same_order(run, spec.rank, whole);
+    } else if (kind.output == Contents::Blocks) {
+      expect_blocks(run, spec);
+    } else {
+      expect_copy(run, spec.rank, whole, spec.root, index);
+    }
+  }
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ struct Layout {
   std::string out_of_bounds(const Slice& slice) const;
 };
 
+// Whether it has an in-place variant.
+constexpr bool has_alias(Collective c) { return traits(c).input != Contents::None && has_count(c); }
+
 // "output[3..7)", "input[0..8) of rank 2"
 std::string text(const Slice& slice);
 

@@ -40,9 +40,10 @@ void Simulation::initialise(std::size_t rank) {
       state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
   fill(Buffer::Input, layout.input);
-  if (spec.collective == Collective::Broadcast && spec.rank == spec.root) fill(Buffer::Output, layout.output);
-  if (spec.collective == Collective::Barrier)
-    fill(Buffer::Scratch, layout.scratch);  // the values do not matter
+  // What no rank has in an Input stands in the root's Output.
+  if (traits(spec.collective).input == Contents::None && spec.rank == spec.root)
+    fill(Buffer::Output, layout.output);
+  if (barrier()) fill(Buffer::Scratch, layout.scratch);  // the values do not matter
   if (!mode_.device_queue) return;
 
   const Schedule& schedule = *schedules_[rank];
@@ -106,7 +107,7 @@ void Simulation::check_ends() const {
 Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
   const bool tensor = slice.buffer == Buffer::Input || slice.buffer == Buffer::Output;
-  if (spec.collective != Collective::AllToAll || rank == owner || !tensor) return slice;
+  if (traits(spec.collective).input != Contents::Splits || rank == owner || !tensor) return slice;
   const auto& counts = slice.buffer == Buffer::Input ? spec.send_counts : spec.recv_counts;
   slice.offset += std::accumulate(counts.begin(), counts.begin() + rank, std::uint64_t{0});
   return slice;

@@ -78,7 +78,7 @@ class Simulation {
     std::vector<std::size_t> lanes;
   };
 
-  bool barrier() const { return specs_[0].collective == Collective::Barrier; }
+  bool barrier() const { return traits(specs_[0].collective).output == Contents::None; }
   void initialise(std::size_t rank);
   void begin_round(std::size_t lane);
   void match(Channel& channel);

@@ -136,8 +136,7 @@ class Contribution {
   Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)
       : writer_(writer), scaled_(spec.op == ReduceOp::PreMulSum) {
     if (!scaled_ || spec.collective == Collective::AllReduce) return;
-    const bool blocks = spec.collective == Collective::ReduceScatter;
-    product_ = writer.scratch(blocks ? block_offset(spec, spec.size) : spec.count);
+    product_ = writer.scratch(input_count(spec));
   }
   Slice at(Slice input) const {
     if (scaled_) input = {product_.buffer, product_.offset + input.offset, input.count};

@@ -54,7 +54,7 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
   if (spec.counts.empty() && spec.count > limit)
     fail(ErrorCode::InvalidUsage, collective, ": count=", spec.count, " is too large, expected at most ",
          limit);
-  if (spec.collective == Collective::AllToAll) {
+  if (traits(spec.collective).input == Contents::Splits) {
     check_counts("send_counts", spec.send_counts, spec, limit);
     check_counts("recv_counts", spec.recv_counts, spec, limit);
   }
@@ -68,9 +68,7 @@ void validate(const CollectiveSpec& spec, const Tuning& tuning) {
 
 // Of a group of one the result is the (scaled) input, if the collective has one.
 void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
-  if (spec.collective == Collective::Broadcast || spec.collective == Collective::Barrier) return;
-  const bool to_all = spec.collective == Collective::AllToAll;
-  const std::uint64_t count = to_all ? spec.send_counts[0] : block_count(spec, 0);
+  const std::uint64_t count = input_count(spec);
   Scale scale = Scale::None;
   if (reduces(spec.collective))
     scale = spec.op == ReduceOp::PreMulSum ? Scale::PreMul : collectives::final_scale(spec.op);
@@ -87,29 +85,22 @@ void adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& 
   writer.staged(staged.finish());
 }
 
-// The list spells a collective as its builders do.
-Collective collective_of(std::string_view text) {
-  for (int c = 0; c < kCollectiveCount; ++c)
-    if (name(static_cast<Collective>(c)) == text) return static_cast<Collective>(c);
-  fail(ErrorCode::Internal, "algorithms.inc: no collective ", text);
-}
-
 }  // namespace
 
 const std::vector<Algorithm>& algorithms() {
   static const std::vector<Algorithm> all = {
 #define MESSAGES(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name},
+  {*named<Collective>(#collective), #name, summary, collectives::collective##_##name},
 #define ORDERED(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, false, true},
+  {*named<Collective>(#collective), #name, summary, collectives::collective##_##name, false, false, true},
 #define NODE(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name, true, false, true},
+  {*named<Collective>(#collective), #name, summary, collectives::collective##_##name, true, false, true},
 #define CHAIN(collective, name, summary) \
-  {collective_of(#collective), #name, summary, collectives::collective##_##name, false, true, true},
+  {*named<Collective>(#collective), #name, summary, collectives::collective##_##name, false, true, true},
 #define NODES(collective, summary) \
-  {collective_of(#collective), "two_level", summary, collectives::two_level, false, true},
+  {*named<Collective>(#collective), "two_level", summary, collectives::two_level, false, true},
 #define ADAPTIVE(collective)                                                                         \
-  {collective_of(#collective),                                                                       \
+  {*named<Collective>(#collective),                                                                  \
    "adaptive",                                                                                       \
    "zero_copy if the tensors of all ranks are in group memory, else staged, or whichever is faster " \
    "(MPI_GDR_ADAPT); 1 flag more",                                                                   \
@@ -117,7 +108,7 @@ const std::vector<Algorithm>& algorithms() {
    true,                                                                                             \
    false,                                                                                            \
    true},
-#define NATIVE(collective, summary) {collective_of(#collective), "native", summary, nullptr},
+#define NATIVE(collective, summary) {*named<Collective>(#collective), "native", summary, nullptr},
 #include "collectives/algorithms.inc"
   };
   return all;

@@ -45,7 +45,7 @@ Traits traits_of(const CollectiveSpec& spec, bool native_exact, Reach reach, Bit
   if (reach == Reach::Nodes) reach = Reach::None;  // a rank knows it of its own node only
   Traits t{spec.collective, spec.size,    spec.dtype, spec.op,   0,    0,
            false,           native_exact, reach,      two_level, bits, chain};
-  if (spec.collective == Collective::AllToAll || spec.collective == Collective::Barrier) return t;
+  if (!has_count(spec.collective)) return t;
   const std::uint64_t mean = mean_count(spec);
   std::uint64_t most = spec.count;
   if (!spec.counts.empty()) {
@@ -101,16 +101,14 @@ const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Re
 std::vector<SelectionRange> selection_ranges(int size, Reach reach, const SelectionTable& table,
                                              DataType dtype, bool two_level) {
   std::vector<SelectionRange> ranges;
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    const auto collective = static_cast<Collective>(c);
+  for (const Collective collective : every<Collective>()) {
     std::vector<std::uint64_t> limits = {0, kUnlimited};
     if (size > 1) limits.push_back(staged_limit(size, reach));
     for (const Row& row : table.rows(collective)) limits.insert(limits.end(), {row.from_bytes, row.to_bytes});
     std::sort(limits.begin(), limits.end());
     limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
     for (std::size_t i = 0; i + 1 < limits.size(); ++i) {
-      const bool none = collective == Collective::AllToAll || collective == Collective::Barrier;
-      const std::uint64_t bytes = none ? 0 : limits[i];
+      const std::uint64_t bytes = has_count(collective) ? limits[i] : 0;
       const Row& row =
           choose(table, {collective, size, reduces(collective) ? dtype : DataType::UInt8, ReduceOp::Sum,
                          bytes, bytes, false, true, reach, two_level && size > 2,

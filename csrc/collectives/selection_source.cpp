@@ -90,8 +90,8 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   check_bits(from_options, bits);
   const std::string kept(bits == Bits::Any ? "" : name(bits));
   compare("MPI_GDR_BITS", kept, kept);
-  for (int c = 0; c < kCollectiveCount; ++c) {
-    const auto forced = forced_row(env, static_cast<Collective>(c));
+  for (const Collective c : every<Collective>()) {
+    const auto forced = forced_row(env, c);
     check_bits(forced, bits);
     made.table.append(forced);
   }
@@ -104,16 +104,14 @@ Selection load_selection(const Env& env, const GroupSelection& group) {
   compare(
       "MPI_GDR_TUNING", digest(from_file),
       env.tuning_file.empty() ? "" : env.tuning_file + " (" + rows + ", digest " + digest(from_file) + ")");
-  for (int c = 0; c < kCollectiveCount; ++c)
-    made.table.append(default_table().rows(static_cast<Collective>(c)));
+  for (const Collective c : every<Collective>()) made.table.append(default_table().rows(c));
   made.named = !from_variable.empty() || !from_options.empty() || !from_file.empty();
   compare("the built-in selection table", default_digest(), "digest " + default_digest());
   return made;
 }
 
 Bits parse_bits(const std::string& argument, const std::string& text) {
-  for (int b = 0; b < kBitsCount; ++b)
-    if (text == name(static_cast<Bits>(b))) return static_cast<Bits>(b);
+  if (const auto bits = named<Bits>(text)) return *bits;
   fail(ErrorCode::InvalidUsage, argument, "=", text, ", expected any, order or exact");
 }
 

@@ -18,8 +18,8 @@ constexpr std::uint32_t bit(DataType t) { return std::uint32_t{1} << static_cast
 template <typename Predicate>
 constexpr std::uint32_t types_where(Predicate wanted) {
   std::uint32_t mask = 0;
-  for (int t = 0; t < kDataTypeCount; ++t)
-    if (wanted(static_cast<DataType>(t))) mask |= bit(static_cast<DataType>(t));
+  for (const DataType t : every<DataType>())
+    if (wanted(t)) mask |= bit(t);
   return mask;
 }
 
@@ -90,10 +90,9 @@ class RowParser {
   Collective collective(std::string_view text) const {
     const std::string wanted = plain(text);
     std::string names;
-    for (int c = 0; c < kCollectiveCount; ++c) {
-      const auto candidate = static_cast<Collective>(c);
+    for (const Collective candidate : every<Collective>()) {
       if (plain(name(candidate)) == wanted) return candidate;
-      names += (c ? ", " : "") + std::string(name(candidate));
+      names += (names.empty() ? "" : ", ") + std::string(name(candidate));
     }
     for (const auto& [alias, candidate] : kAliases)
       if (alias == wanted) return candidate;
@@ -178,8 +177,7 @@ class RowParser {
     if (part == "any") return kEveryDataType;
     for (const TypeClass& c : kTypeClasses)
       if (c.name == part) return c.types;
-    for (int t = 0; t < kDataTypeCount; ++t)
-      if (name(static_cast<DataType>(t)) == part) return bit(static_cast<DataType>(t));
+    if (const auto type = named<DataType>(part)) return bit(*type);
     bad("dtype=", value, ": '", part,
         "' is neither integer, float, half, float8 nor a dtype such as float32");
   }
@@ -199,8 +197,7 @@ class RowParser {
     if (!from || !to || *from >= *to)
       bad("'", text,
           "' is not a range of bytes: expected FROM-TO, such as 0-4K or 64K-inf, the end not included");
-    const bool none = row_.collective == Collective::AllToAll || row_.collective == Collective::Barrier;
-    if (none && (*from != 0 || *to != kUnlimited))
+    if (!has_count(row_.collective) && (*from != 0 || *to != kUnlimited))
       bad("'", text, "': ", name(row_.collective),
           " has no bytes that are equal on all ranks, expected no range");
     row_.from_bytes = *from;
@@ -258,7 +255,7 @@ std::string dtypes_text(std::uint32_t types) {
     types &= ~mask;
   };
   for (const TypeClass& c : kTypeClasses) add(c.name, c.types);
-  for (int t = 0; t < kDataTypeCount; ++t) add(name(static_cast<DataType>(t)), bit(static_cast<DataType>(t)));
+  for (const DataType t : every<DataType>()) add(name(t), bit(t));
   return text;
 }
 

@@ -9,7 +9,7 @@ std::string text_of(const CallRecord& call) {
     return "a call that this release of mpi-gdr does not have";
   std::string text(name(call.collective));
   text += " #" + std::to_string(call.sequence);
-  if (call.collective == Collective::Barrier || call.collective == Collective::AllToAll) return text;
+  if (!has_count(call.collective)) return text;
   if (call.uneven)
     text += " of uneven blocks of";
   else

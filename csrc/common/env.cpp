@@ -134,14 +134,13 @@ const std::vector<Setting>& settings() {
 #include "common/settings.inc"
 #undef SETTING
     };
-    for (int c = 0; c < kCollectiveCount; ++c) {
-      const auto collective = static_cast<Collective>(c);
-      all.push_back(
-          {{Env::algorithm_variable(collective), "", Env::Readers::Experts, Env::Ranks::Equal,
-            "algorithm of " + std::string(name(collective)) + " (default: the selection table)",
-            "a name listed in docs/algorithms.md"},
-           [c](Env& env, const Variable&, const std::string& text) { return env.algorithm[c] = text; }});
-    }
+    for (const Collective c : every<Collective>())
+      all.push_back({{Env::algorithm_variable(c), "", Env::Readers::Experts, Env::Ranks::Equal,
+                      "algorithm of " + std::string(name(c)) + " (default: the selection table)",
+                      "a name listed in docs/algorithms.md"},
+                     [c](Env& env, const Variable&, const std::string& text) {
+                       return env.algorithm[static_cast<int>(c)] = text;
+                     }});
     return all;
   }();
   return made;
@@ -162,10 +161,7 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 }  // namespace
 
 std::string Env::algorithm_variable(Collective collective) {
-  static constexpr const char* names[kCollectiveCount] = {"ALLREDUCE", "BROADCAST",      "REDUCE",
-                                                          "ALLGATHER", "REDUCE_SCATTER", "ALLTOALL",
-                                                          "BARRIER",   "GATHER",         "SCATTER"};
-  return std::string("MPI_GDR_") + names[static_cast<int>(collective)] + "_ALGO";
+  return "MPI_GDR_" + std::string(traits(collective).variable) + "_ALGO";
 }
 
 Env::Env(const Lookup& lookup) {

@@ -18,6 +18,10 @@ namespace mpigdr {
 enum class LogLevel : std::uint8_t { Warn, Info, Detail, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
 enum class BootstrapMode : std::uint8_t { Auto, Launcher, Store };
+template <>
+inline constexpr auto kNames<LogLevel> = names("WARN", "INFO", "DETAIL", "TRACE");
+template <>
+inline constexpr auto kNames<BootstrapMode> = names("auto", "launcher", "store");
 
 class Env {
  public:

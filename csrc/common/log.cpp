@@ -28,7 +28,7 @@ int log_fd() {
   return fd;
 }
 
-std::string format(const char* level, const char* subsystem, const std::string& text) {
+std::string format(std::string_view level, const char* subsystem, const std::string& text) {
   static const std::string host = host_name();
   std::ostringstream line;
   line << host << ':' << getpid() << ':' << syscall(SYS_gettid);
@@ -53,8 +53,7 @@ void set_log_rank(int rank, int size) {
 bool log_enabled(LogLevel level) { return level <= Env::get().debug; }
 
 void log_line(LogLevel level, const char* subsystem, const std::string& text) {
-  static constexpr const char* names[] = {"WARN", "INFO", "DETAIL", "TRACE"};
-  write_all(log_fd(), format(names[static_cast<int>(level)], subsystem, text));
+  write_all(log_fd(), format(name(level), subsystem, text));
 }
 
 void log_fatal(const std::string& text) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/names.hpp"
+
 namespace mpigdr {
 
 enum class Reach : std::uint8_t {
@@ -12,5 +14,9 @@ enum class Reach : std::uint8_t {
   Devices,   // memory of their devices that they share
   Nodes      // in a group over several nodes, inside some of them: what they share
 };
+
+// Inside a node.
+template <>
+inline constexpr auto kNames<Reach> = names("none", "segments", "all");
 
 }  // namespace mpigdr

@@ -2,9 +2,12 @@
 // Plain values without state; safe to use from any thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "common/names.hpp"
 
 namespace mpigdr {
 
@@ -34,32 +37,62 @@ enum class DataType : std::uint8_t {
   UInt8,
   Bool,  // one byte, 0 or 1; Sum and Max are OR, Product and Min are AND
 };
-inline constexpr int kDataTypeCount = 21;
+// As torch spells them; names appear in messages, tables and variables of the environment.
+template <>
+inline constexpr auto kNames<DataType> =
+    names("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+          "float8_e5m2fnuz", "float8_e8m0fnu", "complex32", "complex64", "complex128", "int64", "int32",
+          "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool");
+inline constexpr int kDataTypeCount = kNameCount<DataType>;
 
 // The bitwise ones are for integers, and for Bool the logical ones.
 enum class ReduceOp : std::uint8_t { Sum, Avg, PreMulSum, Product, Min, Max, BitAnd, BitOr, BitXor };
-inline constexpr int kReduceOpCount = 9;
+// As torch.distributed spells them, and its collectives.
+template <>
+inline constexpr auto kNames<ReduceOp> =
+    names("sum", "avg", "premul_sum", "product", "min", "max", "band", "bor", "bxor");
+inline constexpr int kReduceOpCount = kNameCount<ReduceOp>;
 
 enum class Collective : std::uint8_t {
-  AllReduce,
-  Broadcast,
-  Reduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Barrier,
-  Gather,
-  Scatter,
+#define COLLECTIVE(enumerator, ...) enumerator,
+#include "common/collectives.inc"
 };
-inline constexpr int kCollectiveCount = 9;
+template <>
+inline constexpr auto kNames<Collective> = std::to_array<std::string_view>({
+#define COLLECTIVE(enumerator, name, ...) #name,
+#include "common/collectives.inc"
+});
+inline constexpr int kCollectiveCount = kNameCount<Collective>;
 
-// Those that have a ReduceOp, and those that have a root.
-constexpr bool reduces(Collective c) {
-  return c == Collective::AllReduce || c == Collective::Reduce || c == Collective::ReduceScatter;
-}
-constexpr bool has_root(Collective c) {
-  return c == Collective::Broadcast || c == Collective::Reduce || c == Collective::Gather ||
-         c == Collective::Scatter;
+// What a rank has in a buffer of a collective, in the terms of CollectiveSpec::count (schedule/spec.hpp).
+enum class Contents : std::uint8_t {
+  None,
+  Whole,   // `count` elements
+  Block,   // its own block
+  Blocks,  // those of all ranks
+  Splits,  // one for each rank, of lengths that only the two of them know
+};
+// Whether one rank alone has an input, or an output.
+enum class Root : std::uint8_t { None, Gives, Takes };
+
+struct CollectiveTraits {
+  std::string_view variable;  // the part "ALLREDUCE" of MPI_GDR_ALLREDUCE_ALGO
+  Contents input, output;
+  Root root;
+  bool reduces;  // it has a ReduceOp
+};
+inline constexpr CollectiveTraits kCollectives[] = {
+#define COLLECTIVE(enumerator, name, variable, input, output, root, reduces) \
+  {#variable, Contents::input, Contents::output, Root::root, reduces},
+#include "common/collectives.inc"
+};
+
+constexpr const CollectiveTraits& traits(Collective c) { return kCollectives[static_cast<int>(c)]; }
+constexpr bool reduces(Collective c) { return traits(c).reduces; }
+constexpr bool has_root(Collective c) { return traits(c).root != Root::None; }
+// It has data whose length is known alike to all ranks.
+constexpr bool has_count(Collective c) {
+  return traits(c).output != Contents::None && traits(c).output != Contents::Splits;
 }
 
 constexpr std::size_t item_size(DataType t) {
@@ -78,7 +111,8 @@ enum class Bits : std::uint8_t {
   Order,  // one left fold in rank order
   Exact,  // sums rounded once; other operations as Order
 };
-inline constexpr int kBitsCount = 3;
+template <>
+inline constexpr auto kNames<Bits> = names("any", "order", "exact");
 
 // Sums of these are kept in the type itself, not in a wider one.
 constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Complex32 : item_size(t) >= 4; }
@@ -86,15 +120,13 @@ constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Co
 // Integers and Bool: no reduction rounds, so that none depends on the order. All others round.
 constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 
-// Names as torch spells them ("float32", "bfloat16", ...) and as torch.distributed spells them
-// ("all_reduce", "sum", ...), and MPI_GDR_BITS: they appear in messages, tables and environment variables.
-std::string_view name(DataType t);
-std::string_view name(ReduceOp op);
-std::string_view name(Collective c);
-std::string_view name(Bits bits);
-
 // True if `op` is defined on `t`: Avg is not on Bool; PreMulSum needs a type that rounds, its factor is real;
 // Min and Max need an order, which complex numbers have not; the bitwise ones need an integer or Bool.
-bool supports(ReduceOp op, DataType t);
+constexpr bool supports(ReduceOp op, DataType t) {
+  if (op == ReduceOp::Avg) return t != DataType::Bool;
+  if (op == ReduceOp::PreMulSum) return !is_integral(t);
+  if (op == ReduceOp::Min || op == ReduceOp::Max) return !is_complex(t);
+  return op == ReduceOp::Sum || op == ReduceOp::Product || is_integral(t);
+}
 
 }  // namespace mpigdr

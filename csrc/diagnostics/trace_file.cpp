@@ -14,7 +14,6 @@
 namespace mpigdr {
 namespace {
 
-constexpr const char* kStepNames[kStepKindCount] = {"send", "recv", "copy", "reduce", "signal", "wait"};
 constexpr const char* kChannelNames[kChannelCount] = {"collectives", "accelerator", "messages"};
 
 std::string quoted(std::string_view text) {
@@ -45,9 +44,9 @@ std::string microseconds(std::int64_t ns) {
 // {"a": 1, "b": "text"}, piece by piece.
 class Object {
  public:
-  Object& number(const char* key, std::uint64_t value) { return raw(key, std::to_string(value)); }
-  Object& text(const char* key, std::string_view value) { return raw(key, quoted(value)); }
-  Object& raw(const char* key, std::string_view value) {
+  Object& number(std::string_view key, std::uint64_t value) { return raw(key, std::to_string(value)); }
+  Object& text(std::string_view key, std::string_view value) { return raw(key, quoted(value)); }
+  Object& raw(std::string_view key, std::string_view value) {
     text_ += text_.size() > 1 ? ", \"" : "\"";
     ((text_ += key) += "\": ") += value;
     return *this;
@@ -96,7 +95,7 @@ struct Event {
 std::string name_of(const TracedRound& round) {
   std::string name;
   for (int k = 0; k < kStepKindCount; ++k)
-    if (round.steps[k]) (name += name.empty() ? "" : "+") += kStepNames[k];
+    if (round.steps[k]) (name += name.empty() ? "" : "+") += mpigdr::name(static_cast<StepKind>(k));
   return name;
 }
 
@@ -116,7 +115,7 @@ std::string arguments_of(const TracedOperation& o, std::int64_t end) {
 std::string arguments_of(const TracedRound& r) {
   Object steps, a;
   for (int k = 0; k < kStepKindCount; ++k)
-    if (r.steps[k]) steps.number(kStepNames[k], r.steps[k]);
+    if (r.steps[k]) steps.number(mpigdr::name(static_cast<StepKind>(k)), r.steps[k]);
   std::string peers = "[";
   for (int i = 0; i < r.peer_count; ++i) (peers += i ? ", " : "") += std::to_string(r.peers[i]);
   peers += ']';

@@ -105,16 +105,15 @@ std::optional<RivalChoices::Report> parse_line(const std::string& line) {
   std::uint64_t from = 0;
   double speedup = 0;
   in >> collective >> from >> memory >> rival >> speedup;
-  int c = 0, r = 0;
-  while (c < kCollectiveCount && name(static_cast<Collective>(c)) != collective) ++c;
+  const auto c = named<Collective>(collective);
+  int r = 0;
   while (r < kRivals && rival_name(r) != rival) ++r;
   const bool whole = !in.fail() && in.peek() == std::istringstream::traits_type::eof();
-  const bool known = c < kCollectiveCount && r < kRivals && (memory == "group" || memory == "ordinary");
+  const bool known = c && r < kRivals && (memory == "group" || memory == "ordinary");
   if (!whole || !known || (from != 0 && !std::has_single_bit(from)) ||
       !(speedup > 0 && speedup <= kMostSpeedup))
     return std::nullopt;
-  return RivalChoices::Report{static_cast<Collective>(c), from, RivalChoices::end_of(from),
-                              memory == "group",          r,    speedup};
+  return RivalChoices::Report{*c, from, RivalChoices::end_of(from), memory == "group", r, speedup};
 }
 
 // Of this process's user, once it is known: where a home is may take long to find out.

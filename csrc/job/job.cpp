@@ -198,7 +198,7 @@ void Job::print_summary() const {
     if (v.from_environment) settings << ' ' << v.name << '=' << v.value;
   log(LogLevel::Info, "INIT", "mpi-gdr ", options_.version, " for ", options_.built_for, "; ", network[0]);
   for (std::size_t i = 1; i < network.size(); ++i) log(LogLevel::Info, "INIT", network[i]);
-  log(LogLevel::Info, "INIT", "kernels: ", host::name(host::selected_isa()));
+  log(LogLevel::Info, "INIT", "kernels: ", name(host::selected_isa()));
   log(LogLevel::Info, "INIT", "variables:", settings.str().empty() ? " none set" : settings.str());
 }
 

@@ -11,31 +11,17 @@
 
 namespace mpigdr::python {
 
-inline constexpr const char* kReaches[] = {"none", "segments", "all"};
-
-// The enumerator whose name is `text`; name(k) is that of the k-th of `count`.
-template <typename Enum, typename Name>
-Enum parse(const char* argument, const std::string& text, int count, Name name) {
+template <typename Enum>
+Enum parse(const char* argument, const std::string& text) {
+  if (const auto found = named<Enum>(text)) return *found;
   std::string known;
-  for (int k = 0; k < count; ++k) {
-    if (text == name(k)) return static_cast<Enum>(k);
-    known += (k ? ", " : "") + std::string(name(k));
-  }
+  for (const Enum e : every<Enum>()) known += (known.empty() ? "" : ", ") + std::string(name(e));
   throw pybind11::value_error(std::string(argument) + "='" + text + "', expected one of: " + known);
 }
 
-inline Collective parse_collective(const std::string& text) {
-  return parse<Collective>("collective", text, kCollectiveCount,
-                           [](int k) { return name(static_cast<Collective>(k)); });
-}
-inline DataType parse_dtype(const std::string& text) {
-  return parse<DataType>("dtype", text, kDataTypeCount, [](int k) { return name(static_cast<DataType>(k)); });
-}
-inline ReduceOp parse_op(const std::string& text) {
-  return parse<ReduceOp>("op", text, kReduceOpCount, [](int k) { return name(static_cast<ReduceOp>(k)); });
-}
-inline Reach parse_reach(const std::string& text) {
-  return parse<Reach>("reach", text, 3, [](int k) { return kReaches[k]; });
-}
+inline Collective parse_collective(const std::string& text) { return parse<Collective>("collective", text); }
+inline DataType parse_dtype(const std::string& text) { return parse<DataType>("dtype", text); }
+inline ReduceOp parse_op(const std::string& text) { return parse<ReduceOp>("op", text); }
+inline Reach parse_reach(const std::string& text) { return parse<Reach>("reach", text); }
 
 }  // namespace mpigdr::python

@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -21,10 +20,6 @@ namespace mpigdr::python {
 namespace {
 
 using namespace pybind11::literals;
-
-constexpr const char* kBuffers[kBufferCount] = {"input", "output", "scratch", "staging", "bounce"};
-constexpr const char* kKinds[] = {"send", "recv", "copy", "reduce", "signal", "wait"};
-constexpr const char* kScales[] = {"none", "premul", "average"};
 
 using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t, int>;  // buffer, offset, count, owner
 
@@ -44,11 +39,11 @@ struct PySchedule {
 };
 
 PySlice to_python(const Slice& slice) {
-  return {kBuffers[static_cast<int>(slice.buffer)], slice.offset, slice.count, slice.owner};
+  return {std::string(name(slice.buffer)), slice.offset, slice.count, slice.owner};
 }
 Slice from_python(const PySlice& slice) {
-  return {parse<Buffer>("buffer", std::get<0>(slice), kBufferCount, [](int k) { return kBuffers[k]; }),
-          std::get<1>(slice), std::get<2>(slice), std::get<3>(slice)};
+  return {parse<Buffer>("buffer", std::get<0>(slice)), std::get<1>(slice), std::get<2>(slice),
+          std::get<3>(slice)};
 }
 
 PyLanes lanes_of(const PySchedule& self) {
@@ -59,8 +54,7 @@ PyLanes lanes_of(const PySchedule& self) {
     for (const Round& round : schedule.rounds_of(lane)) {
       auto& steps = rounds.emplace_back();
       for (const Step& from : schedule.steps_of(round)) {
-        PyStep step{
-            kKinds[static_cast<int>(from.kind)], kScales[static_cast<int>(from.scale)], from.peer, {}, {}};
+        PyStep step{std::string(name(from.kind)), std::string(name(from.scale)), from.peer, {}, {}};
         if (from.dst.count > 0) step.dst = to_python(from.dst);
         for (const Slice& source : schedule.sources_of(from)) step.sources.push_back(to_python(source));
         steps.push_back(std::move(step));
@@ -85,8 +79,8 @@ PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
       if (steps.empty()) throw py::value_error("with_lanes: a round without steps");
       for (const PyStep& from : steps) {
         Step step;
-        step.kind = parse<StepKind>("kind", from.kind, std::size(kKinds), [](int k) { return kKinds[k]; });
-        step.scale = parse<Scale>("scale", from.scale, 3, [](int k) { return kScales[k]; });
+        step.kind = parse<StepKind>("kind", from.kind);
+        step.scale = parse<Scale>("scale", from.scale);
         step.peer = from.peer;
         if (from.dst) step.dst = from_python(*from.dst);
         step.first_source = size(schedule.sources);
@@ -216,8 +210,7 @@ void bind_schedules(py::module_& module) {
       [](int size, const std::string& reach, const std::string& dtype, const std::string& table) {
         SelectionTable all;
         all.append(parse_table(table, "table"));
-        for (int c = 0; c < kCollectiveCount; ++c)
-          all.append(default_table().rows(static_cast<Collective>(c)));
+        for (const Collective c : every<Collective>()) all.append(default_table().rows(c));
         Reports<"SelectionRange"> rows;
         for (const SelectionRange& range :
              selection_ranges(size, parse_reach(reach), all, parse_dtype(dtype)))

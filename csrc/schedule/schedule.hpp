@@ -36,6 +36,8 @@
 #include <string>
 #include <vector>
 
+#include "common/names.hpp"
+
 namespace mpigdr {
 
 enum class Buffer : std::uint8_t {
@@ -45,7 +47,9 @@ enum class Buffer : std::uint8_t {
   Staging,  // the same in memory that the ranks of the node share, Schedule::staging_count elements
   Bounce,   // the same in host memory that a device reaches, too, Schedule::bounce_count elements
 };
-inline constexpr int kBufferCount = 5;
+template <>
+inline constexpr auto kNames<Buffer> = names("input", "output", "scratch", "staging", "bounce");
+inline constexpr int kBufferCount = kNameCount<Buffer>;
 
 struct Slice {
   Buffer buffer = Buffer::Output;
@@ -65,7 +69,9 @@ enum class StepKind : std::uint8_t {
   Signal,  // this rank has come here
   Wait,    // until `peer` has come to its next Signal
 };
-inline constexpr int kStepKindCount = 6;
+template <>
+inline constexpr auto kNames<StepKind> = names("send", "recv", "copy", "reduce", "signal", "wait");
+inline constexpr int kStepKindCount = kNameCount<StepKind>;
 
 // What a Copy or Reduce does to the values on the way, so that AVG and PREMUL_SUM cost no pass of their own.
 enum class Scale : std::uint8_t {
@@ -73,6 +79,8 @@ enum class Scale : std::uint8_t {
   PreMul,   // Copy only: multiply by the operation's factor (ReduceOp::PreMulSum)
   Average,  // Reduce and Copy: divide the result by the number of ranks (ReduceOp::Avg); integers truncate
 };
+template <>
+inline constexpr auto kNames<Scale> = names("none", "premul", "average");
 
 struct Step {
   StepKind kind = StepKind::Copy;

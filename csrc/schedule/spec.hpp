@@ -63,6 +63,10 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
   return std::accumulate(spec.counts.begin(), spec.counts.begin() + r, std::uint64_t{0});
 }
 
+// Elements of this rank's Input and Output; 0: it has none.
+std::uint64_t input_count(const CollectiveSpec& spec);
+std::uint64_t output_count(const CollectiveSpec& spec);
+
 // As `count`; of blocks that differ, what one has on average, but for what is lost by rounding each.
 inline std::uint64_t mean_count(const CollectiveSpec& spec) {
   if (spec.counts.empty()) return spec.count;

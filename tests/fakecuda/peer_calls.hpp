@@ -37,28 +37,13 @@ inline CollectiveSpec spec_of(const Call& call, int rank) {
 }
 
 // Of a rank, in elements.
-inline std::uint64_t input_count(const CollectiveSpec& spec) {
-  const auto size = static_cast<std::uint64_t>(spec.size);
-  switch (spec.collective) {
-    case Collective::Barrier:
-      return 0;
-    case Collective::AllToAll: {
-      std::uint64_t all = 0;
-      for (const std::uint64_t n : spec.send_counts) all += n;
-      return all;
-    }
-    case Collective::ReduceScatter:
-      return size * spec.count;
-    case Collective::Scatter:
-      return spec.rank == spec.root ? size * spec.count : 0;
-    default:
-      return spec.count;
-  }
+inline std::uint64_t given_count(const CollectiveSpec& spec) {
+  return traits(spec.collective).input == Contents::None ? output_count(spec) : input_count(spec);
 }
 
 inline Bytes input_of(const Call& call, int rank) {
   std::mt19937 random(static_cast<unsigned>(call.number * 64 + rank));
-  return unit::random_elements(call.dtype, input_count(spec_of(call, rank)), random);
+  return unit::random_elements(call.dtype, given_count(spec_of(call, rank)), random);
 }
 
 inline Bytes folded(const Call& call) {

@@ -109,7 +109,7 @@ class PeerRank {
     made->schedule = built->staged ? built->staged : built;
     most_staging_ =
         std::max<std::size_t>(most_staging_, made->schedule->staging_count * item_size(call.dtype));
-    made->given_bytes = input_count(spec) * item_size(call.dtype);
+    made->given_bytes = given_count(spec) * item_size(call.dtype);
     made->result_bytes = expected(call, rank).size();
     made->given = host_.take(made->given_bytes);
     made->result = host_.take(made->result_bytes);

@@ -214,7 +214,7 @@ void check_sums(const Format& format, const Encode& encode, const Decode& decode
           for (std::size_t i = 0; i < kCount; ++i) {
             if (!same(decode(result[i]), expected[i]))
               std::printf("%s, %d values of kind %d over %u, element %zu: %a, not %a\n",
-                          std::string(host::name(isa)).c_str(), k, kind, divisor, i, decode(result[i]),
+                          std::string(name(isa)).c_str(), k, kind, divisor, i, decode(result[i]),
                           expected[i]);
             CHECK(same(decode(result[i]), expected[i]));
           }

@@ -23,11 +23,6 @@ bool has_f16c() {
 
 }  // namespace
 
-std::string_view name(Isa isa) {
-  constexpr std::string_view kNames[] = {"baseline", "avx2", "avx512", "avx512_bf16"};
-  return kNames[static_cast<int>(isa)];
-}
-
 std::span<const Isa> available_isas() {
   // Allocates nothing: the first reduction asks.
   struct List {

@@ -8,7 +8,8 @@
 
 #include "device/device.hpp"
 
-namespace mpigdr::host {
+namespace mpigdr {
+namespace host {
 
 enum class Isa {
   Baseline,  // what the compiler assumes: SSE2 on x86-64, NEON on AArch64
@@ -17,7 +18,6 @@ enum class Isa {
   Avx512Bf16,
 };
 
-std::string_view name(Isa isa);
 // That were compiled and that this processor has, the widest last.
 std::span<const Isa> available_isas();
 // The widest, or that of MPI_GDR_SIMD. Throws Error(InvalidUsage) if that is not available.
@@ -25,4 +25,9 @@ Isa selected_isa();
 // As host::reduce, with the kernels of this instruction set. Available ones only.
 void reduce(const ReduceArgs& args, Isa isa);
 
-}  // namespace mpigdr::host
+}  // namespace host
+
+template <>
+inline constexpr auto kNames<host::Isa> = names("baseline", "avx2", "avx512", "avx512_bf16");
+
+}  // namespace mpigdr

@@ -95,10 +95,9 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
                                   root && result == own_block(c.input) ? MPI_IN_PLACE : result, count, type,
                                   c.root, comm, &request),
                      "MPI_Iscatter");
-    case Collective::AllToAll:
-      break;
+    default:
+      fail(ErrorCode::Internal, "native ", name(c.collective), " was refused above");
   }
-  fail(ErrorCode::Internal, "native all_to_all was refused above");
 }
 
 }  // namespace mpigdr::mpi

@@ -1,0 +1,45 @@
+// The names of enumerators, listed once for an enum:
+//
+//   template <>
+//   inline constexpr auto kNames<Bits> = names("any", "order", "exact");
+//
+// Enumerators behind those that are listed have none. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace mpigdr {
+
+template <typename... Text>
+constexpr std::array<std::string_view, sizeof...(Text)> names(const Text&... texts) {
+  return {texts...};
+}
+template <typename Enum>
+inline constexpr std::array<std::string_view, 0> kNames{};
+template <typename Enum>
+inline constexpr int kNameCount = static_cast<int>(kNames<Enum>.size());
+
+template <typename Enum>
+  requires(kNameCount<Enum> > 0)
+constexpr std::string_view name(Enum e) {
+  return kNames<Enum>[static_cast<std::size_t>(e)];
+}
+// Those with names, in their order.
+template <typename Enum>
+constexpr std::array<Enum, kNames<Enum>.size()> every() {
+  std::array<Enum, kNames<Enum>.size()> all{};
+  for (std::size_t k = 0; k < all.size(); ++k) all[k] = static_cast<Enum>(k);
+  return all;
+}
+// That of this name; nothing: there is none.
+template <typename Enum>
+constexpr std::optional<Enum> named(std::string_view text) {
+  for (const Enum e : every<Enum>())
+    if (name(e) == text) return e;
+  return std::nullopt;
+}
+
+}  // namespace mpigdr

@@ -1,0 +1,37 @@
+#include "schedule/spec.hpp"
+
+namespace mpigdr {
+namespace {
+
+std::uint64_t count_of(Contents contents, const CollectiveSpec& spec,
+                       const std::vector<std::uint64_t>& splits) {
+  switch (contents) {
+    case Contents::None:
+      break;
+    case Contents::Whole:
+      return spec.count;
+    case Contents::Block:
+      return block_count(spec, spec.rank);
+    case Contents::Blocks:
+      return block_offset(spec, spec.size);
+    case Contents::Splits:
+      return std::accumulate(splits.begin(), splits.end(), std::uint64_t{0});
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::uint64_t input_count(const CollectiveSpec& spec) {
+  const CollectiveTraits& kind = traits(spec.collective);
+  return kind.root == Root::Gives && spec.rank != spec.root ? 0
+                                                            : count_of(kind.input, spec, spec.send_counts);
+}
+
+std::uint64_t output_count(const CollectiveSpec& spec) {
+  const CollectiveTraits& kind = traits(spec.collective);
+  return kind.root == Root::Takes && spec.rank != spec.root ? 0
+                                                            : count_of(kind.output, spec, spec.recv_counts);
+}
+
+}  // namespace mpigdr
