@@ -10,7 +10,7 @@
 #include "c10d/timeouts.hpp"
 #include "common/error.hpp"
 #include "common/log.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/load.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -373,7 +373,7 @@ int MpiBackend::mpi4py_handle() {
     if (group_->failed()) fail(ErrorCode::Aborted, "mpi4py_comm: ", group_->failure());
     std::lock_guard lock(mutex_);
     if (closed_) fail(ErrorCode::InvalidUsage, "mpi4py_comm: group ", group_->name(), " has been destroyed");
-    return mpi::library().handle(group_->library_transport());
+    return network().handle(group_->library_transport());
   });
 }
 

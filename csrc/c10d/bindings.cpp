@@ -24,7 +24,7 @@
 #include "python/names.hpp"
 #include "python/reports.hpp"
 #include "transport/ipc/device_arena.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/load.hpp"
 
 namespace py = pybind11;
 
@@ -90,9 +90,9 @@ std::string repr_of(const py::object& options) {
 }
 
 Report<"MpiInfo"> mpi_info() {
-  const mpi::Info info = mpi::library().info();
+  const NetworkInfo info = network().info();
   return Report<"MpiInfo">(
-      "library"_a = info.mpi_version, "library_path"_a = info.mpi_path, "abi"_a = info.abi,
+      "library"_a = info.library, "library_path"_a = info.library_path, "abi"_a = info.abi,
       "mpi_version"_a = info.standard, "device"_a = info.device, "thread_level"_a = info.thread_level,
       "processor"_a = info.processor, "initialized_by"_a = info.initialized_by,
       "bootstrap"_a = info.bootstrap, "rank"_a = info.rank, "size"_a = info.size, "node"_a = info.node,
@@ -274,17 +274,14 @@ PYBIND11_MODULE(_C, m) {
         }),
         py::arg("rank"), py::arg("size"), py::arg("timeout_seconds"), release(),
         "Initialises MPI in a process that an MPI launcher started, without a store.");
-  m.def("objection_to_launcher", translating(+[](int size) {
-          return objection_to_launcher(mpi::library().family(), Env::get().bootstrap,
-                                       mpi::library().info().mpi_version, size);
-        }),
+  m.def("objection_to_launcher", translating(+[](int size) { return network().objection_to_launcher(size); }),
         py::arg("size"),
         "Why `size` ranks cannot start MPI with their launcher alone, and the cure; \"\" if they can.");
   m.def("broadcast_bytes", translating(+[](const py::bytes& data, int root) {
           std::string text = data;
           {
             py::gil_scoped_release no_gil;
-            mpi::library().broadcast(text, root);
+            network().broadcast(text, root);
           }
           return py::bytes(text);
         }),
@@ -301,7 +298,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("node_problems", translating(+[](int ranks) {
           const auto count = static_cast<std::size_t>(ranks);
           const auto free = free_shared_memory();
-          const std::string version = mpi::library().info().mpi_version;
+          const std::string version = network().info().library;
           return std::tuple(
               objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
               free ? warning_of_shared_memory(*free, count, false) : "",
@@ -315,7 +312,7 @@ PYBIND11_MODULE(_C, m) {
       release(),
       "For atexit. Idempotent; never raises. `failure`: the uncaught exception that ends the program; then "
       "it waits for no other rank and leaves MPI as it is.");
-  m.def("load_mpi", translating(&mpi::load_library), py::arg("path"),
+  m.def("load_mpi", translating(&load_network), py::arg("path"),
         "Loads this libmpi for the life of the process, and what serves its ABI; starts nothing. Again: "
         "without "
         "effect. Before all else that needs MPI.");

@@ -9,7 +9,7 @@
 
 #include "c10d/device_streams.hpp"
 #include "c10d/store.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/load.hpp"
 
 namespace mpigdr::torch_binding {
 namespace {
@@ -32,7 +32,7 @@ std::exception_ptr pending_interrupt() {
 }
 
 Job& this_job() {
-  static Job* const job = new Job(mpi::library(), {MPI_GDR_VERSION, "torch " TORCH_VERSION, check_interrupt});
+  static Job* const job = new Job(network(), {MPI_GDR_VERSION, "torch " TORCH_VERSION, check_interrupt});
   return *job;
 }
 

@@ -18,7 +18,7 @@
 #include "common/error.hpp"
 #include "common/own_folder.hpp"
 #include "python/names.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/load.hpp"
 
 namespace py = pybind11;
 
@@ -34,8 +34,8 @@ using Rewrite = std::tuple<Address, Address, std::size_t>;
 // Of the MPI that is loaded.
 mpi::RawMpi& raw() {
   static mpi::RawMpi& found = []() -> mpi::RawMpi& {
-    static_cast<void>(mpi::library());  // throws if none is loaded
-    const std::string file = own_folder() + "libmpi_gdr_raw_" + mpi::abi() + ".so";
+    static_cast<void>(network());  // throws if none is loaded
+    const std::string file = own_folder() + "libmpi_gdr_raw_" + network_name() + ".so";
     void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     void* const function = library ? ::dlsym(library, mpi::kRawMpiSymbol) : nullptr;
     if (!function) fail(ErrorCode::System, "the bare calls of MPI cannot be loaded: ", ::dlerror());

@@ -47,6 +47,21 @@ struct Membership {
   const ProcessId& own() const { return processes[static_cast<std::size_t>(rank)]; }
 };
 
+// For `mpi-gdr info` and error messages. Fields that need a network that was started are empty or -1 before.
+struct NetworkInfo {
+  std::string library;       // MPI_Get_library_version, first line
+  std::string library_path;  // file of the loaded libmpi
+  std::string abi;           // "MPICH ABI", "Open MPI", "MPI standard ABI"
+  std::string standard;      // "5.0"
+  std::string device;        // "ch4:ucx ofi", as MPICH names its network modules; empty: unknown
+  std::string thread_level;  // "multiple", ...
+  std::string processor;
+  std::string initialized_by;  // "mpi-gdr", "another library in this process"
+  std::string bootstrap;       // "launcher (mpiexec)", "store", "singleton", "taken over"
+  int rank = -1, size = -1;
+  int node = -1, nodes = -1, rank_on_node = -1, ranks_on_node = -1;
+};
+
 struct GroupTransportOptions {
   std::vector<int> ranks;  // of the job, in the order of their ranks in the group
   // 0..32767, equal on the members and different between groups that are made at the same time.
@@ -90,10 +105,20 @@ class Network {
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
   // The library says that it takes addresses of a device's memory.
   virtual bool gpu_aware() const = 0;
-  // Its name and version, as `mpi-gdr info` shows it.
-  virtual std::string implementation() const = 0;
+  virtual NetworkInfo info() const = 0;
   // For the log: the library, and how it was started.
   virtual std::vector<std::string> summary() const = 0;
+
+  // Why `ranks` ranks cannot start with their launcher alone, and the cure; "" if they can.
+  virtual std::string objection_to_launcher(int ranks) const { return ""; }
+  // How ranks agree on an address before there is a store: collective over all ranks of the job, after
+  // start(); blocks. `text` of `root` replaces everybody's. Ends the process with a message if a rank does
+  // not come within `timeout`.
+  virtual void broadcast(std::string& text, int root,
+                         std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;
+  // Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().
+  // Throws InvalidUsage for a transport of another network.
+  virtual int handle(const Transport& transport) const = 0;
 
   // Collective over the members, who have met before. Blocks; ends the process with a message if the library
   // does not return within the timeout.

@@ -24,7 +24,7 @@
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "file_store.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/load.hpp"
 
 using namespace checks;
 using namespace std::chrono_literals;
@@ -44,20 +44,20 @@ void start(NetworkOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   o.store = store ? store : std::make_shared<FileStore>(store_dir);
   o.key = "run0";
   o.bootstrap = Env::get().bootstrap;
-  mpi::library().start(o);
+  network().start(o);
 }
 
 // The sum over the ranks of this rank's number from 1, if all came in order.
 std::optional<std::uint64_t> finalize() {
   std::optional<std::uint64_t> sum = my_rank + 1;
-  mpi::library().finalize(true, sum, {});
+  network().finalize(true, sum, {});
   return sum;
 }
 
 std::unique_ptr<Transport> world(int tag = 1, bool accelerator = true) {
   std::vector<int> ranks(my_size);
   std::iota(ranks.begin(), ranks.end(), 0);
-  return mpi::library().make_group({ranks, tag, accelerator});
+  return network().make_group({ranks, tag, accelerator});
 }
 
 // Overlapping groups, made by two threads in opposite orders on odd and even ranks, several times over.
@@ -67,7 +67,7 @@ void opposite_orders() {
     std::iota(all.begin(), all.end(), 0);
     for (int r = my_size - 1; r >= 1; --r) tail.push_back(r);  // also: an order of its own
     auto use = [round](const std::vector<int>& ranks, int tag) {
-      auto t = mpi::library().make_group({ranks, tag, false});
+      auto t = network().make_group({ranks, tag, false});
       REQUIRE(t->size() == static_cast<int>(ranks.size()) && ranks[t->rank()] == my_rank);
       std::int64_t sum = my_rank + round, expected = 0;
       for (int r : ranks) expected += r + round;
@@ -87,14 +87,20 @@ void opposite_orders() {
   }
 }
 
+bool is_finalized() {
+  int flag = 0;
+  MPI_Finalized(&flag);
+  return flag != 0;
+}
+
 void basic() {
-  const mpi::Info early = mpi::library().info();
-  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.mpi_version.empty() && !early.abi.empty());
-  REQUIRE(contains(early.mpi_path, "libmpi"));
+  const NetworkInfo early = network().info();
+  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.library.empty() && !early.abi.empty());
+  REQUIRE(contains(early.library_path, "libmpi"));
   start();
   start();  // a second process group: checks only
-  const mpi::Info i = mpi::library().info();
-  REQUIRE(mpi::library().membership()->rank == my_rank && mpi::library().membership()->size() == my_size &&
+  const NetworkInfo i = network().info();
+  REQUIRE(network().membership()->rank == my_rank && network().membership()->size() == my_size &&
           i.thread_level == "multiple");
   const int nodes =
       std::getenv("NODES") ? std::atoi(std::getenv("NODES")) : 1;  // of equal size, in rank order
@@ -105,13 +111,13 @@ void basic() {
   REQUIRE(!expected || i.bootstrap.rfind(expected, 0) == 0);
   if (expected && std::strcmp(expected, "store") == 0)
     REQUIRE(!std::getenv("PMI_RANK") && !std::getenv("PMI_FD"));
-  const bool aware = mpi::library().gpu_aware();
+  const bool aware = network().gpu_aware();
   ::setenv("MVP_ENABLE_GPU", "1", 1);  // MVAPICH 4's default, also of a library without CUDA
-  REQUIRE(mpi::library().gpu_aware() == aware);
+  REQUIRE(network().gpu_aware() == aware);
   auto t = world();
   point_to_point(*t);
   natives(*t);
-  MPI_Comm lent = MPI_Comm_f2c(mpi::library().handle(*t));
+  MPI_Comm lent = MPI_Comm_f2c(network().handle(*t));
   int lent_size = 0, sum = 1;
   MPI_Comm_size(lent, &lent_size);
   MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, lent);
@@ -119,14 +125,13 @@ void basic() {
   opposite_orders();
   t->close();
   REQUIRE(contains(message_of([&] { world(40000); }), "40000"));
-  REQUIRE(
-      contains(message_of([&] { mpi::library().make_group({{my_rank, my_rank}, 3, false}); }), "distinct"));
+  REQUIRE(contains(message_of([&] { network().make_group({{my_rank, my_rank}, 3, false}); }), "distinct"));
   auto last = world(2, false);
   wait(*last, last->istart_native(Channel::PointToPoint, {Collective::Barrier}));
   if (my_rank == 0 && std::getenv("LOSE_STORE")) std::filesystem::remove_all(store_dir);
   const auto total = finalize();
   REQUIRE(total && *total == static_cast<std::uint64_t>(my_size) * (my_size + 1) / 2);
-  REQUIRE(mpi::library().info().finalized);
+  REQUIRE(is_finalized());
 }
 
 // The launcher's order is not torch's: torch's rank is the mirror image.
@@ -134,7 +139,7 @@ void reordered() {
   my_rank = my_size - 1 - my_rank;
   start();
   auto t = world();
-  REQUIRE(t->rank() == my_rank && mpi::library().info().bootstrap.rfind("launcher", 0) == 0);
+  REQUIRE(t->rank() == my_rank && network().info().bootstrap.rfind("launcher", 0) == 0);
   point_to_point(*t);
   t->close();
   finalize();
@@ -154,12 +159,12 @@ void existing() {
     REQUIRE(contains(message_of([] { start(); }), "world_size is " + std::to_string(my_size)));
   } else {
     start();
-    REQUIRE(mpi::library().info().bootstrap == "taken over");
+    REQUIRE(network().info().bootstrap == "taken over");
     auto t = world();
     point_to_point(*t);
     t->close();
     finalize();
-    REQUIRE(!mpi::library().info().finalized);
+    REQUIRE(!is_finalized());
   }
   MPI_Finalize();
 }
@@ -200,9 +205,9 @@ void aborts() {
   start();
   meet("started");
   if (my_rank == 0) MPI_Abort(MPI_COMM_WORLD, 42);
-  mpi::library().mark_failed("as a test");
+  network().mark_failed("as a test");
   finalize();
-  REQUIRE(!mpi::library().info().finalized);
+  REQUIRE(!is_finalized());
 }
 
 // The last rank is killed; the survivors give up their receive, free nothing, and end normally.
@@ -218,7 +223,7 @@ void killed() {
   REQUIRE(t->test(r));
   t->close();
   finalize();
-  REQUIRE(!mpi::library().info().finalized);
+  REQUIRE(!is_finalized());
 }
 
 // Clean, but the last rank leaves without finalize(): the others skip MPI_Finalize at their deadline.
@@ -230,7 +235,7 @@ void leaves_early() {
   meet("started");
   if (my_rank == my_size - 1) return;
   finalize();
-  REQUIRE(!mpi::library().info().finalized);
+  REQUIRE(!is_finalized());
 }
 
 // A forked child runs exit handlers, before and after MPI_Finalize, and harms nobody.
@@ -277,7 +282,7 @@ int main(int argc, char** argv) {
   for (const auto& [label, body] : scenarios) {
     if (std::strcmp(label, argv[1]) != 0) continue;
     try {
-      mpi::load_library(mpi.dli_fname);
+      load_network(mpi.dli_fname);
       body();
     } catch (const std::exception& e) {
       std::fprintf(stderr, "rank %d: %s\n", my_rank, e.what());

@@ -25,11 +25,11 @@ constexpr std::chrono::seconds kStuck(2);
 // MPICH asks every provider of libfabric to leave progress to its calls, unless a user sets this. UCX sends
 // at once; and once it has seen that a peer has closed its connection, the next send crashes.
 bool is_needed() {
-  const Info library = network().info();
+  const NetworkInfo info = network().info();
   const char* const chosen = control("CH4_NETMOD");
   const bool libfabric =
       chosen ? std::string_view(chosen) == "ofi"
-             : library.device.find(":ofi") != library.device.npos || library.mpi_version.starts_with("Intel");
+             : info.device.find(":ofi") != info.device.npos || info.library.starts_with("Intel");
   return libfabric && !control_is_on("ASYNC_PROGRESS") && !control_is_on("CH4_OFI_ENABLE_DATA_AUTO_PROGRESS");
 }
 

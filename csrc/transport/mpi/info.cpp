@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/env.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
@@ -66,7 +67,7 @@ const char* thread_level_name(int level) {
   return level == MPI_THREAD_MULTIPLE ? "multiple" : "unknown";
 }
 
-MpiFamily MpiNetwork::family() const {
+MpiFamily MpiNetwork::family() {
 #ifdef MPI_ABI_VERSION
   return library_version().starts_with("Open MPI") ? MpiFamily::OpenMpi : MpiFamily::Mpich;
 #elif defined(OPEN_MPI)
@@ -76,13 +77,13 @@ MpiFamily MpiNetwork::family() const {
 #endif
 }
 
-Info MpiNetwork::info() const {
+NetworkInfo MpiNetwork::info() const {
   const State& s = state();
-  Info i;
-  i.mpi_version = library_version();
+  NetworkInfo i;
+  i.library = library_version();
   Dl_info where{};
   if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
-    i.mpi_path = where.dli_fname;
+    i.library_path = where.dli_fname;
 #ifdef MPI_ABI_VERSION
   i.abi = "MPI standard ABI";
 #else
@@ -92,8 +93,7 @@ Info MpiNetwork::info() const {
   MPI_Get_version(&major, &minor);
   i.device = line_after(library_text(), " Device:");  // MPICH's, MVAPICH's
   i.standard = std::to_string(major) + "." + std::to_string(minor);
-  i.finalized = mpi_is_finalized();
-  if (mpi_is_initialized() && !i.finalized) {
+  if (mpi_is_initialized() && !mpi_is_finalized()) {
     int level = 0, length = 0;
     char processor[MPI_MAX_PROCESSOR_NAME] = "";
     if (MPI_Query_thread(&level) == MPI_SUCCESS) i.thread_level = thread_level_name(level);
@@ -119,7 +119,7 @@ MpiNetwork& network() {
   return *n;
 }
 
-extern "C" __attribute__((visibility("default"))) Library* mpi_gdr_mpi_library(void* mpi) {
+extern "C" __attribute__((visibility("default"))) Network* mpi_gdr_network(void* mpi) {
   state().handle = mpi;
   return &network();
 }
@@ -139,15 +139,17 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
   if (state().pmi) state().pmi->on_abort(std::move(announce));
 }
 
-std::string MpiNetwork::implementation() const { return library_version(); }
+std::string MpiNetwork::objection_to_launcher(int ranks) const {
+  return mpigdr::objection_to_launcher(family(), Env::get().bootstrap, library_version(), ranks);
+}
 
 std::vector<std::string> MpiNetwork::summary() const {
-  const Info i = info();
+  const NetworkInfo i = info();
   std::ostringstream how;
   how << "started by " << i.initialized_by << ", bootstrap " << i.bootstrap << ", thread level "
       << i.thread_level << ", " << i.nodes << " node(s), rank " << i.rank_on_node << " of " << i.ranks_on_node
       << " on node " << i.node;
-  return {i.mpi_version + " (" + i.mpi_path + ", " + i.abi + ", MPI " + i.standard + ")", how.str()};
+  return {i.library + " (" + i.library_path + ", " + i.abi + ", MPI " + i.standard + ")", how.str()};
 }
 
 void raise(int code, const std::string& operation) {

@@ -130,7 +130,7 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
   check_shared_memory(o, nodes, all, here);
   set_fabric_environment();
   std::vector<const char*> confined;
-  if (here == all.size() && network().family() == MpiFamily::Mpich && share_namespaces(o, all))
+  if (here == all.size() && MpiNetwork::family() == MpiFamily::Mpich && share_namespaces(o, all))
     confined = set_one_host_environment();
   PmiServer* server = nullptr;
   if (how == Bootstrap::Launcher) {
@@ -286,7 +286,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
     fail(ErrorCode::InvalidUsage, "world_size=", o.size,
-         " needs a store: ", objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
+         " needs a store: ", mpigdr::objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
 
   s.pid = ::getpid();
   s.rank = o.rank;

@@ -7,11 +7,12 @@
 #include <memory>
 #include <string>
 
-#include "transport/mpi_library.hpp"
+#include "bootstrap/launch_mode.hpp"
+#include "transport/network.hpp"
 
 namespace mpigdr::mpi {
 
-class MpiNetwork final : public Library {
+class MpiNetwork final : public Network {
  public:
   // Starts MPI, or checks and takes over the one that another library started: thread level, size, order of
   // ranks. What goes wrong inside MPI_Init cannot be thrown: the process then ends with kExitStuck (or MPI's
@@ -30,11 +31,11 @@ class MpiNetwork final : public Library {
   std::shared_ptr<const Membership> membership() const override;
   void on_abort(std::function<void(const std::string&)> announce) override;
   bool gpu_aware() const override;
-  std::string implementation() const override;
   std::vector<std::string> summary() const override;
   std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) override;
-  Info info() const override;
-  MpiFamily family() const override;
+  NetworkInfo info() const override;
+  std::string objection_to_launcher(int ranks) const override;
+  static MpiFamily family();
   int handle(const Transport& transport) const override;
   void broadcast(std::string& text, int root, std::chrono::milliseconds timeout) override;
 };
