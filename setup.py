@@ -215,7 +215,7 @@ class CMakeBuild(build_ext):
         run([*configure, *(f"-DMPI_GDR_{name}={value}" for name, value in settings.items())], folder)
         jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
         parts = ["core", *headers, *(f"raw_{abi}" for abi in headers)]
-        parts += ["cuda"] if cached(folder, "MPI_GDR_NVCC") else []
+        parts += [name for name in cached(folder, "MPI_GDR_LIBRARIES").split(";") if name]
         libraries = {f"mpi_gdr_{part}": f"libmpi_gdr_{part}.so" for part in parts}
         libraries["_tools"] = f"_tools{SUFFIX}"
         # mpi_backend/build_info.py looks for the names of the extensions.

@@ -105,7 +105,7 @@ Report<"CudaInfo"> cuda_info() {
   std::vector<std::string> devices;
   try {
     const py::gil_scoped_release no_gil;
-    const LoadedLibrary& loaded = cuda_library();
+    const LoadedLibrary& loaded = *loaded_library("cuda");
     path = loaded.path;
     problem = loaded.why;
     if (loaded.devices) {

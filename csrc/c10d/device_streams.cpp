@@ -97,14 +97,16 @@ DeviceLibrary* device_library(c10::DeviceType type) {
     const auto found = registered().find(type);
     if (found != registered().end()) return found->second;
   }
-  if (type != c10::DeviceType::CUDA) return nullptr;
-  static std::once_flag told;
-  const LoadedLibrary& cuda = cuda_library();
-  std::call_once(told, [&] {
-    log(LogLevel::Info, "INIT", "CUDA tensors: ",
-        cuda.devices ? "on streams, by " + cuda.path : "copied to the host and back, blocking: " + cuda.why);
-  });
-  return cuda.devices;
+  const LoadedLibrary* const loaded = loaded_library(c10::DeviceTypeName(type, /*lower_case=*/true));
+  if (!loaded) return nullptr;
+  std::unique_lock lock(registry_mutex);
+  const bool first = registered().emplace(type, loaded->devices).second;
+  lock.unlock();
+  if (first)
+    log(LogLevel::Info, "INIT", c10::DeviceTypeName(type), " tensors: ",
+        loaded->devices ? "on streams, by " + loaded->path
+                        : "copied to the host and back, blocking: " + loaded->why);
+  return loaded->devices;
 }
 
 bool serves_devices(c10::DeviceType type) {

@@ -3,6 +3,11 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <mutex>
+
 #include "common/env.hpp"
 #include "common/error.hpp"
 #include "common/own_folder.hpp"
@@ -10,9 +15,19 @@
 namespace mpigdr {
 namespace {
 
-LoadedLibrary load_cuda() {
-  const std::string folder = own_folder(), path = folder + "libmpi_gdr_cuda.so";
-  if (Env::get().cuda == Env::Choice::Off) return {nullptr, "MPI_GDR_CUDA=off", path};
+struct Family {
+  std::string_view type;  // as torch calls it: that of libmpi_gdr_<type>.so
+  const char* name;
+  Env::Choice Env::* choice;  // MPI_GDR_<name>
+};
+// Every family of devices, a line each.
+constexpr Family kFamilies[] = {
+    {"cuda", "CUDA", &Env::cuda},
+};
+
+LoadedLibrary load(const Family& family, Env::Choice choice) {
+  const std::string folder = own_folder(), path = folder + "libmpi_gdr_" + std::string(family.type) + ".so";
+  if (choice == Env::Choice::Off) return {nullptr, std::string("MPI_GDR_") + family.name + "=off", path};
   if (folder.empty()) return {nullptr, "the folder of this program is not known", path};
   return load_device_library(path);
 }
@@ -34,14 +49,21 @@ LoadedLibrary load_device_library(const std::string& path) {
   return {library, "", path};
 }
 
-const LoadedLibrary& cuda_library() {
-  static const LoadedLibrary loaded = load_cuda();
-  if (Env::get().cuda == Env::Choice::On) {
-    std::string why = loaded.why;
-    if (!loaded.devices || loaded.devices->device_count(why) == 0)
-      fail(ErrorCode::System, "MPI_GDR_CUDA=on, but CUDA cannot be used: ", why);
-  }
-  return loaded;
+const LoadedLibrary* loaded_library(std::string_view type) {
+  static std::mutex mutex;
+  static auto& all = *new std::map<std::string_view, LoadedLibrary>;
+  const auto* const family = std::ranges::find(kFamilies, type, &Family::type);
+  if (family == std::end(kFamilies)) return nullptr;
+  const Env::Choice choice = family->choice ? Env::get().*family->choice : Env::Choice::Auto;
+  std::unique_lock lock(mutex);
+  const auto [at, fresh] = all.try_emplace(family->type);
+  const LoadedLibrary& loaded = at->second;
+  if (fresh) at->second = load(*family, choice);
+  lock.unlock();
+  std::string why = loaded.why;
+  if (choice == Env::Choice::On && (!loaded.devices || loaded.devices->device_count(why) == 0))
+    fail(ErrorCode::System, "MPI_GDR_", family->name, "=on, but ", family->name, " cannot be used: ", why);
+  return &loaded;
 }
 
 }  // namespace mpigdr

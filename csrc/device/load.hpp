@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "device/library.hpp"
 
@@ -14,10 +15,11 @@ struct LoadedLibrary {
   std::string path;  // where it is, or would be
 };
 
-// That of CUDA. Loaded by the first call, for the life of the process; thread-safe. With MPI_GDR_CUDA=off it
-// is never loaded. With MPI_GDR_CUDA=on it throws Error(System), each time, where there is no library or no
-// device; otherwise it throws nothing, and a library may well find no device.
-const LoadedLibrary& cuda_library();
+// That of devices of this type, "cuda"; null: no family of ours is called so. Loaded by the first call, for
+// the life of the process; thread-safe. With MPI_GDR_CUDA=off it is never loaded. With MPI_GDR_CUDA=on it
+// throws Error(System), each time, where there is no library or no device; otherwise it throws nothing, and a
+// library may well find no device.
+const LoadedLibrary* loaded_library(std::string_view type);
 
 // For tests: loads this file. Throws nothing.
 LoadedLibrary load_device_library(const std::string& path);

@@ -69,9 +69,10 @@ TEST(errors_of_the_library_beside_this_program) {
 // Once the process has read MPI_GDR_CUDA=off, whether or not a library lies beside this program.
 TEST(off_is_never_loaded) {
   setenv("MPI_GDR_CUDA", "off", 1);
-  const LoadedLibrary& loaded = cuda_library();
+  const LoadedLibrary& loaded = *loaded_library("cuda");
   CHECK(loaded.devices == nullptr && loaded.why == "MPI_GDR_CUDA=off");
-  CHECK(&loaded == &cuda_library());
+  CHECK(&loaded == loaded_library("cuda"));
+  CHECK(loaded_library("cpu") == nullptr);
 }
 
 UNIT_MAIN()
