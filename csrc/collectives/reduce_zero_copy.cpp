@@ -1,21 +1,53 @@
-// Reduce inside a node: each rank reduces one slice of all ranks' inputs into the root's output.
-//   T = 2 barriers + n read and n/p written per rank
+// Reductions inside a node: each rank reduces one part of all ranks' inputs where they stand, and stores it
+// where it is wanted.
+//   all_reduce      T = 2 barriers + 2n/p per rank through each of p buffers: 2pn moved by p ranks at once,
+//   the
+//                   least that an in-place all-reduce can do
+//   reduce          T = 2 barriers + n read and n/p written per rank
+//   reduce_scatter  T = 2 barriers + pn read and n written, for blocks of n
 //   one fold over all ranks in rank order, rounded once
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpigdr::collectives {
+namespace {
 
-void reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const auto p = static_cast<std::uint64_t>(spec.size), rank = static_cast<std::uint64_t>(spec.rank);
-  const Tiles from(piece({Buffer::Input, 0, spec.count}, p, rank), spec, tuning),
-      to(piece({Buffer::Output, 0, spec.count}, p, rank), spec, tuning);
+// The part `from` of all ranks into `to`, and on to there in the memory of all others.
+void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& from,
+                  const Slice& to, bool to_others = false) {
+  const Tiles sources(from, spec, tuning), results(to, spec, tuning);
   meet(writer, spec);
-  for (std::uint64_t i = 0; i < to.number(); ++i) {
+  for (std::uint64_t i = 0; i < results.number(); ++i) {
+    const Slice result = results.at(i);
     writer.round();
-    writer.reduce(of(to.at(i), spec.root), of_all(from.at(i), spec.size), final_scale(spec.op));
+    writer.reduce(result, of_all(sources.at(i), spec.size), final_scale(spec.op));
+    if (!to_others) continue;
+    writer.round();
+    for (int k = 1; k < spec.size; ++k) writer.copy(of(result, wrap(spec.rank + k, spec.size)), result);
   }
   meet(writer, spec);
+}
+
+}  // namespace
+
+void all_reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const EvenPieces pieces(spec.count, spec.size);
+  const Contribution contribution(writer, spec);
+  contribution.scale({Buffer::Input, 0, spec.count});  // before the others read it
+  reduce_tiles(writer, spec, tuning, contribution.at(pieces.at(Buffer::Input, spec.rank)),
+               pieces.at(Buffer::Output, spec.rank), true);
+}
+
+void reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const EvenPieces pieces(spec.count, spec.size);
+  reduce_tiles(writer, spec, tuning, pieces.at(Buffer::Input, spec.rank),
+               of(pieces.at(Buffer::Output, spec.rank), spec.root));
+}
+
+void reduce_scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const Blocks blocks(spec);
+  reduce_tiles(writer, spec, tuning, blocks.at(Buffer::Input, spec.rank),
+               {Buffer::Output, 0, blocks.count(spec.rank)});
 }
 
 }  // namespace mpigdr::collectives

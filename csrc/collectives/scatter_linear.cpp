@@ -1,20 +1,28 @@
-// Scatter in one step: the root sends every rank its block.
+// Gather and scatter in one step: the root exchanges each block with its rank, straight from or into place.
 //   T = (p-1) alpha + (p-1)/p n beta, n = all blocks together; the root's messages overlap
-//   steps 1, messages from the root p-1, bytes sent by the root (p-1)/p n, reductions 0
-// Source: the plain definition, MPI standard, section "Scatter".
+//   steps 1, messages of the root p-1, bytes sent by a rank n/p, in a scatter by the root (p-1)/p n,
+//   reductions 0
+// Source: the plain definition, MPI standard, sections "Gather" and "Scatter".
 #include "collectives/build.hpp"
 
 namespace mpigdr::collectives {
 
+void gather_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  writer.one_way();
+  const Slice mine{Buffer::Input, 0, spec.count};
+  if (spec.rank != spec.root) return writer.send(spec.root, mine);
+  const Blocks blocks(spec);
+  for (int s = 1; s < spec.size; ++s) {
+    const int from = wrap(spec.root + s, spec.size);
+    writer.recv(from, blocks.at(Buffer::Output, from));
+  }
+  writer.copy(blocks.at(Buffer::Output, spec.root), mine);
+}
+
 void scatter_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
-  writer.lane();
-  writer.round();
   const Slice mine{Buffer::Output, 0, spec.count};
-  if (spec.rank != spec.root) {
-    writer.recv(spec.root, mine);
-    return;
-  }
+  if (spec.rank != spec.root) return writer.recv(spec.root, mine);
   const Blocks blocks(spec);
   for (int s = 1; s < spec.size; ++s) {
     const int to = wrap(spec.root + s, spec.size);

@@ -1,25 +1,42 @@
-// Scatter inside a node: each rank reads most of its block from the root's input, the root writes the rest.
+// Gather and scatter inside a node: of the block that another rank and the root exchange, the other copies
+// most, into the root's output or from its input, and the root the rest.
 //   T = 2 barriers + n/p copied per rank
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpigdr::collectives {
+namespace {
 
-void scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const Slice own{Buffer::Output, 0, spec.count};
-  const auto block = [&](int r) { return Slice{Buffer::Input, block_offset(spec, r), spec.count}; };
+void copy_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, bool to_root) {
+  const Slice own{to_root ? Buffer::Input : Buffer::Output, 0, spec.count};
+  const auto block = [&](int r) {
+    return Slice{to_root ? Buffer::Output : Buffer::Input, block_offset(spec, r), spec.count};
+  };
+  const auto copy = [&](const Slice& part, const Slice& of_root) {
+    copy_in_tiles(writer, to_root ? of_root : part, to_root ? part : of_root, spec, tuning);
+  };
   meet_root(writer, spec, Way::Both);
   if (spec.rank == spec.root) {
+    if (to_root) copy(own, block(spec.rank));
     for (int k = 1; k < spec.size; ++k) {
       const int r = wrap(spec.rank + k, spec.size);
-      copy_in_tiles(writer, of(share_of_root(own, spec), r), share_of_root(block(r), spec), spec, tuning);
+      copy(of(share_of_root(own, spec), r), share_of_root(block(r), spec));
     }
-    copy_in_tiles(writer, own, block(spec.rank), spec, tuning);
+    if (!to_root) copy(own, block(spec.rank));
   } else {
-    copy_in_tiles(writer, share_of_other(own, spec), of(share_of_other(block(spec.rank), spec), spec.root),
-                  spec, tuning);
+    copy(share_of_other(own, spec), of(share_of_other(block(spec.rank), spec), spec.root));
   }
   meet_root(writer, spec, Way::Both);
+}
+
+}  // namespace
+
+void gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  copy_blocks(writer, spec, tuning, true);
+}
+
+void scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  copy_blocks(writer, spec, tuning, false);
 }
 
 }  // namespace mpigdr::collectives
