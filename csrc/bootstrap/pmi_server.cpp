@@ -100,39 +100,23 @@ void shield_pmi_from_forks(int fd) {
   if (first) ::pthread_atfork(nullptr, nullptr, shield_in_child);
 }
 
-PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions options) {
-  return start(std::move(store), std::move(options), -1);
-}
-
-PmiServer& PmiServer::relay(int launcher, int rank) {
-  PmiServerOptions options{};
-  options.rank = rank;
-  return start(nullptr, std::move(options), launcher);
-}
-
-PmiServer& PmiServer::start(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher) {
+PmiServer& PmiServer::start(PmiServerOptions options) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     fail(ErrorCode::System, "socketpair for the PMI server: ", std::strerror(errno));
-  auto* server = new PmiServer(std::move(store), std::move(options), launcher, pair[0], pair[1]);  // leaked
+  auto* server = new PmiServer(std::move(options), pair[0], pair[1]);  // leaked
   shield_pmi_from_forks(server->client_);
   exit_server = server;
   std::atexit([] { exit_server->finish_at_exit(); });
   quiet_thread("mpigdr-pmi", [server] {
-    server->launcher_ >= 0 ? server->pass_on() : server->serve();
+    server->options_.launcher >= 0 ? server->pass_on() : server->serve();
     ::shutdown(server->server_, SHUT_RDWR);  // the library must not wait for an answer
   }).detach();
   return *server;
 }
 
-PmiServer::PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher, int client,
-                     int server)
-    : store_(std::move(store)),
-      options_(std::move(options)),
-      launcher_(launcher),
-      client_(client),
-      server_(server),
-      pid_(::getpid()) {
+PmiServer::PmiServer(PmiServerOptions options, int client, int server)
+    : options_(std::move(options)), client_(client), server_(server), pid_(::getpid()) {
   if (options_.process_mapping) values_["PMI_process_mapping"] = *options_.process_mapping;
 }
 
@@ -184,7 +168,7 @@ void PmiServer::serve() {
 }
 
 void PmiServer::pass_on() {
-  const int ends[] = {server_, launcher_};
+  const int ends[] = {server_, options_.launcher};
   const auto pass = [&](int from) {
     const std::lock_guard<std::mutex> busy(busy_);
     char buffer[4096];
@@ -196,7 +180,7 @@ void PmiServer::pass_on() {
            static_cast<ssize_t>(text.size());
   };
   for (bool both = true; both;) {
-    pollfd ready[] = {{server_, POLLIN, 0}, {launcher_, POLLIN, 0}};
+    pollfd ready[] = {{server_, POLLIN, 0}, {options_.launcher, POLLIN, 0}};
     if (::poll(ready, 2, -1) <= 0) continue;
     for (const int from : {0, 1})
       if (both && ready[from].revents) both = pass(from);
@@ -239,7 +223,8 @@ void PmiServer::barrier() {
       init ? options_.init_deadline : std::chrono::steady_clock::now() + options_.later_timeout;
   const std::string key = options_.prefix + "/barrier" + std::to_string(barriers_++);
   try {
-    for (const auto& blob : rendezvous(*store_, key, options_.rank, options_.size, pack(fresh_), deadline)) {
+    for (const auto& blob :
+         rendezvous(*options_.store, key, options_.rank, options_.size, pack(fresh_), deadline)) {
       RecordReader record("a rank's values for MPI", blob);
       while (record.more()) {
         const std::string name = checked(record.text("key"), kMaxKey);
@@ -259,7 +244,7 @@ void PmiServer::barrier() {
 
 void PmiServer::watch_for_abort() {
   try {
-    const auto text = store_->try_get(options_.abort_key);
+    const auto text = options_.store->try_get(options_.abort_key);
     if (!text) return;
     report(options_.rank, "another rank called MPI_Abort during MPI_Init: " + shown(*text));
     unlink_mpich_shared_memory();
@@ -284,7 +269,7 @@ void PmiServer::abort_job(const std::string& line) {
       std::unique_lock lock(announce_mutex_);
       const auto announce = announce_;
       lock.unlock();
-      announce ? announce(text) : store_->set(options_.abort_key, text);
+      announce ? announce(text) : options_.store->set(options_.abort_key, text);
     } catch (const std::exception&) {
     }
     noted->set_value();

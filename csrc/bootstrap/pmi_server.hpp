@@ -31,6 +31,12 @@ namespace mpigdr {
 struct PmiServerOptions {
   int rank = 0;
   int size = 1;
+  // The socket of this MPI's launcher: everything is passed on between the two, but for a smaller limit of
+  // values. Slurm reads at most 1024 bytes of a command, and announces 1024 for the value alone. MPICH cuts
+  // its addresses at what is announced; MPI_Init hangs where a command with such a piece is longer than Slurm
+  // reads. -1: there is none, and the members below are used.
+  int launcher = -1;
+  std::shared_ptr<KvStore> store;
   std::string prefix;     // of all store keys: unique per job and attempt
   std::string kvsname;    // unique per job on its nodes: MPICH names shared memory after it
   std::string abort_key;  // set when MPI_Abort is called inside MPI_Init on some rank
@@ -42,11 +48,7 @@ struct PmiServerOptions {
 class PmiServer {
  public:
   // Starts the thread. Throws System. One per process.
-  static PmiServer& start(std::shared_ptr<KvStore> store, PmiServerOptions options);
-  // Passes everything between the library and the launcher's socket, but for a smaller limit of values: Slurm
-  // reads at most 1024 bytes of a command, and announces 1024 for the value alone. MPICH cuts its addresses
-  // at what is announced; MPI_Init hangs where a command with such a piece is longer than Slurm reads.
-  static PmiServer& relay(int launcher, int rank);
+  static PmiServer& start(PmiServerOptions options);
 
   int client_fd() const { return client_; }
   // MPI_Init has returned: from now on a barrier that a dead peer or a dead store makes impossible is
@@ -56,8 +58,7 @@ class PmiServer {
   void on_abort(std::function<void(const std::string&)> announce);
 
  private:
-  PmiServer(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher, int client, int server);
-  static PmiServer& start(std::shared_ptr<KvStore> store, PmiServerOptions options, int launcher);
+  PmiServer(PmiServerOptions options, int client, int server);
   void serve();
   void pass_on();
   std::string answer(const std::string& line);
@@ -68,9 +69,7 @@ class PmiServer {
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
-  const std::shared_ptr<KvStore> store_;
   const PmiServerOptions options_;
-  const int launcher_;  // -1: none, this serves from the store
   const int client_, server_;
   const pid_t pid_;  // a forked child inherits the exit handler, but not the thread
   std::mutex busy_;  // held while a command is carried out

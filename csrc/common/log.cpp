@@ -14,11 +14,8 @@ namespace {
 std::atomic<int> log_rank{-1}, log_size{0};
 
 int open_log() {
-  std::string path = Env::get().debug_file;
-  if (path.empty()) return STDERR_FILENO;
-  for (const auto& [mark, text] :
-       {std::pair<std::string, std::string>{"%h", host_name()}, {"%p", std::to_string(getpid())}})
-    for (std::size_t at; (at = path.find(mark)) != std::string::npos;) path.replace(at, mark.size(), text);
+  if (Env::get().debug_file.empty()) return STDERR_FILENO;
+  const std::string path = file_name(Env::get().debug_file);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   return fd < 0 ? STDERR_FILENO : fd;
 }

@@ -266,12 +266,7 @@ std::string trace_path(const std::string& pattern, int rank, int size) {
     // Not the dot of a hidden file or of a folder.
     path.insert(dot == std::string::npos || dot <= name ? path.size() : dot, ".rank%r");
   }
-  const std::pair<const char*, std::string> marks[] = {
-      {"%r", std::to_string(rank)}, {"%p", std::to_string(getpid())}, {"%h", host_name()}};
-  for (const auto& [mark, value] : marks)
-    for (std::size_t at = 0; (at = path.find(mark, at)) != std::string::npos; at += value.size())
-      path.replace(at, 2, value);
-  return path;
+  return file_name(std::move(path), std::to_string(rank));
 }
 
 }  // namespace mpigdr

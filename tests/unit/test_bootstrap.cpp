@@ -49,7 +49,8 @@ PmiServer& server(MemoryStore& store, int rank, int size, const std::string& pre
   o.process_mapping = "(vector,(0,1,2))";
   o.init_deadline = in(30s);
   o.later_timeout = 50ms;
-  return PmiServer::start(store.clone(), o);
+  o.store = store.clone();
+  return PmiServer::start(o);
 }
 
 Proposal proposal(std::optional<Launcher> launcher) {
@@ -174,7 +175,8 @@ TEST(pmi_server_answers_and_exchanges_values) {
 TEST(a_command_fits_what_the_launcher_reads) {
   int slurm[2];
   CHECK(::socketpair(AF_UNIX, SOCK_STREAM, 0, slurm) == 0);
-  static PmiServer& relay = PmiServer::relay(slurm[0], 0);  // for the leak checker: its thread ends
+  static PmiServer& relay =
+      PmiServer::start({.launcher = slurm[0]});  // for the leak checker: its thread ends
   const int fd = relay.client_fd();
   std::thread launcher([&] {
     char command[1024];

@@ -22,36 +22,33 @@ CudaQueue::~CudaQueue() {
   }
 }
 
+template <typename Word>
+void CudaQueue::wait(const Word* word, Word at_least) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.wait_word(stream_, word, at_least);
+  else
+    gpu::launch_wait(device_.index_, stream_, word, at_least);
+}
+
+template <typename Word>
+void CudaQueue::write(Word* word, Word value) {
+  const gpu::DeviceGuard guard(device_.driver_);
+  if (device_.driver_.stream_words())
+    device_.driver_.write_word(stream_, word, value);
+  else
+    gpu::launch_write(device_.index_, stream_, word, value);
+}
+
 void CudaQueue::wait_flag(const Flag* flag, std::uint32_t at_least) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.wait_word(stream_, device_.word(flag), at_least);
-  else
-    gpu::launch_wait(device_.index_, stream_, device_.word(flag), at_least);
+  wait<std::uint32_t>(device_.word(flag), at_least);
 }
-
-void CudaQueue::write_flag(Flag* flag, std::uint32_t value) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.write_word(stream_, device_.word(flag), value);
-  else
-    gpu::launch_write(device_.index_, stream_, device_.word(flag), value);
-}
-
+void CudaQueue::write_flag(Flag* flag, std::uint32_t value) { write(device_.word(flag), value); }
 void CudaQueue::wait_flag64(const Flag64* flag, std::uint64_t at_least) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.wait_word64(stream_, flag, at_least);
-  else
-    gpu::launch_wait64(device_.index_, stream_, reinterpret_cast<const std::uint64_t*>(flag), at_least);
+  wait(reinterpret_cast<const std::uint64_t*>(flag), at_least);
 }
-
 void CudaQueue::write_flag64(Flag64* flag, std::uint64_t value) {
-  const gpu::DeviceGuard guard(device_.driver_);
-  if (device_.driver_.stream_words())
-    device_.driver_.write_word64(stream_, flag, value);
-  else
-    gpu::launch_write64(device_.index_, stream_, reinterpret_cast<std::uint64_t*>(flag), value);
+  write(reinterpret_cast<std::uint64_t*>(flag), value);
 }
 
 void CudaQueue::count_replay(const Replays& replays) {

@@ -35,6 +35,12 @@ class CudaQueue : public DeviceQueue {
   gpu::Stream stream() const { return stream_; }
 
  private:
+  // By the driver, or by a kernel where it cannot.
+  template <typename Word>
+  void wait(const Word* word, Word at_least);
+  template <typename Word>
+  void write(Word* word, Word value);
+
   CudaDevice& device_;
   const gpu::Stream stream_;
   const bool owned_;

@@ -114,21 +114,21 @@ DriverDevice::DriverDevice(int index) : index_(index) {
   takes_turns_ = d.device_get_attribute(&shared, kMpsEnabled, device) == CUDA_SUCCESS && shared == 0;
 }
 
-void DriverDevice::wait_word(Stream stream, const void* word, std::uint32_t at_least) const {
+void DriverDevice::wait_word(Stream stream, const std::uint32_t* word, std::uint32_t at_least) const {
   check(driver().stream_wait(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue32", index_);
 }
 
-void DriverDevice::write_word(Stream stream, void* word, std::uint32_t value) const {
+void DriverDevice::write_word(Stream stream, std::uint32_t* word, std::uint32_t value) const {
   // By default with a barrier before it.
   check(driver().stream_write(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue32", index_);
 }
 
-void DriverDevice::wait_word64(Stream stream, const void* word, std::uint64_t at_least) const {
+void DriverDevice::wait_word(Stream stream, const std::uint64_t* word, std::uint64_t at_least) const {
   check(driver().stream_wait64(stream, address(word), at_least, wait_flags_), "cuStreamWaitValue64", index_);
 }
 
-void DriverDevice::write_word64(Stream stream, void* word, std::uint64_t value) const {
+void DriverDevice::write_word(Stream stream, std::uint64_t* word, std::uint64_t value) const {
   check(driver().stream_write64(stream, address(word), value, CU_STREAM_WRITE_VALUE_DEFAULT),
         "cuStreamWriteValue64", index_);
 }

@@ -29,12 +29,12 @@ class DriverDevice {
   bool stream_words() const { return stream_words_; }
   // Later work of the stream waits until the word has reached `at_least`, cyclically: the word may be up to
   // 2^31 - 1 ahead. `word`: an address of the device.
-  void wait_word(Stream stream, const void* word, std::uint32_t at_least) const;
+  void wait_word(Stream stream, const std::uint32_t* word, std::uint32_t at_least) const;
   // After all earlier work of the stream, whose writes everybody sees before this one.
-  void write_word(Stream stream, void* word, std::uint32_t value) const;
-  // The same for words of 64 bits, compared as numbers as long as they stay below 2^63.
-  void wait_word64(Stream stream, const void* word, std::uint64_t at_least) const;
-  void write_word64(Stream stream, void* word, std::uint64_t value) const;
+  void write_word(Stream stream, std::uint32_t* word, std::uint32_t value) const;
+  // Words of 64 bits are compared as numbers as long as they stay below 2^63.
+  void wait_word(Stream stream, const std::uint64_t* word, std::uint64_t at_least) const;
+  void write_word(Stream stream, std::uint64_t* word, std::uint64_t value) const;
 
   // A wait flushes such writes, or the device sees them in order by itself.
   bool orders_remote_writes() const { return orders_remote_writes_; }

@@ -62,66 +62,66 @@ std::uint64_t* plain(const Flag64* flag) {
 }
 
 const void* const kResolve = GPU_KERNEL(resolve_kernel);
-const void* const kWait = GPU_KERNEL(wait_kernel<std::uint32_t>);
-const void* const kWrite = GPU_KERNEL(write_kernel<std::uint32_t>);
-const void* const kWait64 = GPU_KERNEL(wait_kernel<std::uint64_t>);
-const void* const kWrite64 = GPU_KERNEL(write_kernel<std::uint64_t>);
+template <typename Word>
+const void* wait_address() {
+  return GPU_KERNEL(wait_kernel<Word>);
+}
+template <typename Word>
+const void* write_address() {
+  return GPU_KERNEL(write_kernel<Word>);
+}
 const void* const kCountReplay = GPU_KERNEL(count_replay_kernel);
 const void* const kWaitReplay = GPU_KERNEL(wait_replay_kernel);
 const void* const kWriteReplay = GPU_KERNEL(write_replay_kernel);
-[[maybe_unused]] const bool kEntered[] = {enter_kernel(kWait),        enter_kernel(kWrite),
-                                          enter_kernel(kWait64),      enter_kernel(kWrite64),
-                                          enter_kernel(kCountReplay), enter_kernel(kWaitReplay),
-                                          enter_kernel(kWriteReplay), enter_kernel(kResolve)};
+[[maybe_unused]] const bool kEntered[] = {enter_kernel(wait_address<std::uint32_t>()),
+                                          enter_kernel(write_address<std::uint32_t>()),
+                                          enter_kernel(wait_address<std::uint64_t>()),
+                                          enter_kernel(write_address<std::uint64_t>()),
+                                          enter_kernel(kCountReplay),
+                                          enter_kernel(kWaitReplay),
+                                          enter_kernel(kWriteReplay),
+                                          enter_kernel(kResolve)};
+
+template <typename... Arguments>
+void start(int device, Stream stream, const void* kernel, unsigned threads, Arguments... arguments) {
+  void* all[] = {&arguments...};
+  GPU_CALL(device, LaunchKernel, kernel, dim3(1), dim3(threads), all, 0, stream);
+}
 
 }  // namespace flags
 
-void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint32_t at_least) {
-  void* arguments[] = {&word, &at_least};
-  GPU_CALL(device, LaunchKernel, kWait, dim3(1), dim3(1), arguments, 0, stream);
+template <typename Word>
+void launch_wait(int device, Stream stream, const Word* word, Word at_least) {
+  start(device, stream, wait_address<Word>(), 1, word, at_least);
 }
+template void launch_wait(int, Stream, const std::uint32_t*, std::uint32_t);
+template void launch_wait(int, Stream, const std::uint64_t*, std::uint64_t);
 
-void launch_write(int device, Stream stream, std::uint32_t* word, std::uint32_t value) {
-  void* arguments[] = {&word, &value};
-  GPU_CALL(device, LaunchKernel, kWrite, dim3(1), dim3(1), arguments, 0, stream);
+template <typename Word>
+void launch_write(int device, Stream stream, Word* word, Word value) {
+  start(device, stream, write_address<Word>(), 1, word, value);
 }
-
-void launch_wait64(int device, Stream stream, const std::uint64_t* word, std::uint64_t at_least) {
-  void* arguments[] = {&word, &at_least};
-  GPU_CALL(device, LaunchKernel, kWait64, dim3(1), dim3(1), arguments, 0, stream);
-}
-
-void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_t value) {
-  void* arguments[] = {&word, &value};
-  GPU_CALL(device, LaunchKernel, kWrite64, dim3(1), dim3(1), arguments, 0, stream);
-}
+template void launch_write(int, Stream, std::uint32_t*, std::uint32_t);
+template void launch_write(int, Stream, std::uint64_t*, std::uint64_t);
 
 void launch_resolve(int device, Stream stream, const ResolveArgs& args) {
   static_assert(2 * kMostResolved <= 1024 && sizeof(ResolveArgs) <= 4096);
-  ResolveArgs copy = args;
-  void* arguments[] = {&copy};
-  GPU_CALL(device, LaunchKernel, kResolve, dim3(1), dim3(2 * kMostResolved), arguments, 0, stream);
+  start(device, stream, kResolve, 2 * kMostResolved, args);
 }
 
 void launch_count_replay(int device, Stream stream, const Replays& replays) {
-  std::uint64_t* count = plain(replays.count);
-  void* arguments[] = {&count};
-  GPU_CALL(device, LaunchKernel, kCountReplay, dim3(1), dim3(1), arguments, 0, stream);
+  start(device, stream, kCountReplay, 1, plain(replays.count));
 }
 
 void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,
                         std::uint32_t ago, std::uint32_t number) {
-  std::uint64_t *word = plain(flag), *count = plain(replays.count), *poisoned = plain(replays.poisoned),
-                *released = plain(replays.released);
-  void* arguments[] = {&word, &count, &poisoned, &released, &ago, &number};
-  GPU_CALL(device, LaunchKernel, kWaitReplay, dim3(1), dim3(1), arguments, 0, stream);
+  start(device, stream, kWaitReplay, 1, plain(flag), plain(replays.count), plain(replays.poisoned),
+        plain(replays.released), ago, number);
 }
 
 void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays& replays,
                          std::uint32_t number) {
-  std::uint64_t *word = plain(flag), *count = plain(replays.count), *poisoned = plain(replays.poisoned);
-  void* arguments[] = {&word, &count, &poisoned, &number};
-  GPU_CALL(device, LaunchKernel, kWriteReplay, dim3(1), dim3(1), arguments, 0, stream);
+  start(device, stream, kWriteReplay, 1, plain(flag), plain(replays.count), plain(replays.poisoned), number);
 }
 
 }  // namespace mpigdr::gpu

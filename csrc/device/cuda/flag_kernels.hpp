@@ -12,10 +12,10 @@ namespace mpigdr::gpu {
 
 // As DriverDevice::wait_word and write_word. The thread that polls keeps a place on the device until the flag
 // comes.
-void launch_wait(int device, Stream stream, const std::uint32_t* word, std::uint32_t at_least);
-void launch_write(int device, Stream stream, std::uint32_t* word, std::uint32_t value);
-void launch_wait64(int device, Stream stream, const std::uint64_t* word, std::uint64_t at_least);
-void launch_write64(int device, Stream stream, std::uint64_t* word, std::uint64_t value);
+template <typename Word>
+void launch_wait(int device, Stream stream, const Word* word, Word at_least);
+template <typename Word>
+void launch_write(int device, Stream stream, Word* word, Word value);
 // As DeviceQueue's.
 void launch_count_replay(int device, Stream stream, const Replays& replays);
 void launch_wait_replay(int device, Stream stream, const Flag64* flag, const Replays& replays,

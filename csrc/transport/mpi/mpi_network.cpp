@@ -73,21 +73,18 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   PmiServerOptions p;
   p.rank = o.rank;
   p.size = o.size;
+  p.store = o.store;
   p.prefix = o.key + "/" + all[0].nonce;
   p.kvsname = "mpigdr_" + all[0].nonce;
   p.abort_key = p.prefix + "/abort";
   p.process_mapping = process_mapping(nodes);
   p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
   p.later_timeout = std::chrono::seconds(10);
-  PmiServer& server = PmiServer::start(o.store, std::move(p));
+  PmiServer& server = PmiServer::start(std::move(p));
   state().pmi = &server;
   ::setenv("PMI_RANK", std::to_string(o.rank).c_str(), 1);
   ::setenv("PMI_SIZE", std::to_string(o.size).c_str(), 1);
   return server;
-}
-
-void connect_library(const PmiServer& server) {
-  ::setenv("PMI_FD", std::to_string(server.client_fd()).c_str(), 1);
 }
 
 // Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
@@ -137,14 +134,14 @@ void start_mpi(const NetworkOptions& o, Bootstrap how, const std::vector<Proposa
     // A child that runs exit handlers must not tell the launcher that this rank is done.
     const char* const fd = std::getenv("PMI_FD");
     if (fd && std::getenv("SLURM_PROCID") && !std::getenv("MPI_LOCALNRANKS"))
-      server = &PmiServer::relay(std::atoi(fd), o.rank);
+      server = &PmiServer::start({.rank = o.rank, .launcher = std::atoi(fd)});
     else if (fd)
       shield_pmi_from_forks(std::atoi(fd));
   } else {
     scrub_launcher_environment();
     if (how == Bootstrap::Store) server = &start_pmi_server(o, all, nodes, deadline);
   }
-  if (server) connect_library(*server);
+  if (server) ::setenv("PMI_FD", std::to_string(server->client_fd()).c_str(), 1);
 
   auto at_deadline = [store = o.store, processes, rank = o.rank, key = o.key + "/up",
                       size = o.size]() -> std::string {

@@ -1,5 +1,4 @@
-#include "transport/mpi/raw/calls.hpp"
-
+// RawMpi by the calls of mpi.h.
 #include <mpi.h>
 
 #include <chrono>
@@ -9,6 +8,7 @@
 #include "bootstrap/watchdog.hpp"
 #include "common/error.hpp"
 #include "transport/mpi/native.hpp"
+#include "transport/mpi/raw/raw_mpi.hpp"
 #include "transport/mpi/state.hpp"
 
 namespace mpigdr::mpi {
@@ -62,14 +62,26 @@ struct Bound {
         return MPI_Scatter(root ? in : nullptr, count, type, root && call.in_place ? MPI_IN_PLACE : out,
                            count, type, call.root, comm);
       case Collective::Barrier:
-        break;
+        return MPI_Barrier(comm);
+      default:
+        return MPI_ERR_UNSUPPORTED_OPERATION;
     }
-    return MPI_Barrier(comm);
   }
 };
 
+// RawMpi::objection().
+std::string objection_to(const RawCall& call) {
+  if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
+    return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
+  if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
+    return "MPI has no operation for " + std::string(name(call.op));
+  if (call.count > INT_MAX / (typed(call) ? 1 : item_size(call.dtype)))
+    return std::to_string(call.count) + " elements are more than an int of MPI counts";
+  return "";
+}
+
 Bound bind(const RawCall& call) {
-  if (const std::string text = RawCalls().objection(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
+  if (const std::string text = objection_to(call); !text.empty()) fail(ErrorCode::InvalidUsage, text);
   const auto count = static_cast<int>(typed(call) ? call.count : call.count * item_size(call.dtype));
   return {call,
           base_communicator(),
@@ -83,78 +95,135 @@ Bound bind(const RawCall& call) {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::minutes kSetUpTimeout(5);  // of what is not timed
 
-MPI_Request& outstanding() {
-  static MPI_Request request = MPI_REQUEST_NULL;
-  return request;
-}
+constexpr int kTag = 1, kReplyTag = 2;
+
+class Turn {
+ public:
+  explicit Turn(const MessageTurn& t)
+      : t_(t), bytes_(static_cast<int>(t.bytes)), requests_(t.incoming.size() + t.outgoing.size()) {
+    if (t.bytes > INT_MAX)
+      fail(ErrorCode::InvalidUsage, t.bytes, " bytes are more than an int of MPI counts");
+    if (t.peer < 0 || t.peer >= size())
+      fail(ErrorCode::InvalidUsage, "peer=", t.peer, ", expected a rank of 0..", size() - 1);
+    if (t.ping_pong && (t.incoming.empty() || t.outgoing.empty()))
+      fail(ErrorCode::InvalidUsage, "a ping-pong needs an outgoing and an incoming message");
+  }
+
+  void run() {
+    if (!t_.ping_pong) return window();
+    if (t_.first) send(t_.outgoing[0], bytes_, kTag);
+    receive(t_.incoming[0], bytes_, kTag);
+    if (!t_.first) send(t_.outgoing[0], bytes_, kTag);
+  }
+
+ private:
+  void window() {
+    auto next = requests_.begin();
+    for (void* data : t_.incoming)
+      check(MPI_Irecv(data, bytes_, MPI_BYTE, t_.peer, kTag, comm_, &*next++), "MPI_Irecv");
+    for (const void* data : t_.outgoing)
+      check(MPI_Isend(data, bytes_, MPI_BYTE, t_.peer, kTag, comm_, &*next++), "MPI_Isend");
+    check(MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE),
+          "MPI_Waitall");
+    if (!t_.reply) return;
+    t_.first ? receive(answer_, sizeof answer_, kReplyTag) : send(answer_, sizeof answer_, kReplyTag);
+  }
+
+  void send(const void* data, int bytes, int tag) {
+    check(MPI_Send(data, bytes, MPI_BYTE, t_.peer, tag, comm_), "MPI_Send");
+  }
+
+  void receive(void* data, int bytes, int tag) {
+    check(MPI_Recv(data, bytes, MPI_BYTE, t_.peer, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+  }
+
+  const MessageTurn& t_;
+  const int bytes_;
+  MPI_Comm comm_ = base_communicator();
+  std::vector<MPI_Request> requests_;
+  char answer_[4] = {};
+};
 
 }  // namespace
+
+class RawCalls final : public RawMpi {
+ public:
+  std::string objection(const RawCall& call) override { return objection_to(call); }
+
+  std::vector<double> time_call(const RawCall& call, const RawTiming& timing) override {
+    const Bound bound = bind(call);
+    const std::string name = call.collective ? std::string(mpigdr::name(*call.collective)) : "sendrecv";
+    const char* const what = name.c_str();
+    Watchdog guard("MPI's own " + name, Clock::now() + timing.timeout, rank());
+    for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
+    check(MPI_Barrier(bound.comm), "MPI_Barrier");
+    std::vector<double> samples(static_cast<std::size_t>(timing.iterations));
+    auto begin = Clock::now();
+    for (double& sample : samples) {
+      if (timing.rewrite) {
+        if (timing.bytes) std::memcpy(timing.to, timing.fresh, timing.bytes);
+        check(MPI_Barrier(bound.comm), "MPI_Barrier");
+        begin = Clock::now();
+      }
+      check(bound.run(), what);
+      const auto end = Clock::now();
+      sample = std::chrono::duration<double, std::micro>(end - begin).count();
+      begin = end;
+    }
+    return samples;
+  }
+
+  std::vector<double> all_gather(const std::vector<double>& mine) override {
+    std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
+    const auto count = static_cast<int>(mine.size());
+    Watchdog guard("MPI_Allgather of the results", Clock::now() + kSetUpTimeout, rank());
+    check(MPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, base_communicator()),
+          "MPI_Allgather");
+    return all;
+  }
+
+  void barrier() override {
+    Watchdog guard("MPI_Barrier", Clock::now() + kSetUpTimeout, rank());
+    check(MPI_Barrier(base_communicator()), "MPI_Barrier");
+  }
+
+  void start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) override {
+    if (outstanding_ != MPI_REQUEST_NULL)
+      fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
+    const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
+    const Bound bound = bind(call);
+    check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding_),
+          "MPI_Iallreduce");
+  }
+
+  bool test_all_reduce() override {
+    int done = 0;
+    check(MPI_Test(&outstanding_, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    return done != 0;
+  }
+
+  double time_messages(const MessageTurn* turn, int warmup, int iterations,
+                       std::chrono::milliseconds timeout) override {
+    Watchdog guard("MPI's own messages", Clock::now() + timeout, rank());
+    if (turn == nullptr) {
+      check(MPI_Barrier(base_communicator()), "MPI_Barrier");
+      return 0;
+    }
+    Turn runner(*turn);
+    for (int i = 0; i < warmup; ++i) runner.run();
+    check(MPI_Barrier(base_communicator()), "MPI_Barrier");
+    const auto begin = Clock::now();
+    for (int i = 0; i < iterations; ++i) runner.run();
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+ private:
+  MPI_Request outstanding_ = MPI_REQUEST_NULL;
+};
 
 extern "C" __attribute__((visibility("default"))) RawMpi* mpi_gdr_raw_mpi() {
   static RawCalls calls;
   return &calls;
-}
-
-std::string RawCalls::objection(const RawCall& call) {
-  if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
-    return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
-  if (typed(call) && mpi_operation(call.op, call.dtype) == MPI_OP_NULL)
-    return "MPI has no operation for " + std::string(name(call.op));
-  if (call.count > INT_MAX / (typed(call) ? 1 : item_size(call.dtype)))
-    return std::to_string(call.count) + " elements are more than an int of MPI counts";
-  return "";
-}
-
-std::vector<double> RawCalls::time_call(const RawCall& call, const RawTiming& timing) {
-  const Bound bound = bind(call);
-  const std::string name = call.collective ? std::string(mpigdr::name(*call.collective)) : "sendrecv";
-  const char* const what = name.c_str();
-  Watchdog guard("MPI's own " + name, Clock::now() + timing.timeout, rank());
-  for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
-  check(MPI_Barrier(bound.comm), "MPI_Barrier");
-  std::vector<double> samples(static_cast<std::size_t>(timing.iterations));
-  auto begin = Clock::now();
-  for (double& sample : samples) {
-    if (timing.rewrite) {
-      if (timing.bytes) std::memcpy(timing.to, timing.fresh, timing.bytes);
-      check(MPI_Barrier(bound.comm), "MPI_Barrier");
-      begin = Clock::now();
-    }
-    check(bound.run(), what);
-    const auto end = Clock::now();
-    sample = std::chrono::duration<double, std::micro>(end - begin).count();
-    begin = end;
-  }
-  return samples;
-}
-
-std::vector<double> RawCalls::all_gather(const std::vector<double>& mine) {
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(size()));
-  const auto count = static_cast<int>(mine.size());
-  Watchdog guard("MPI_Allgather of the results", Clock::now() + kSetUpTimeout, rank());
-  check(MPI_Allgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, base_communicator()),
-        "MPI_Allgather");
-  return all;
-}
-
-void RawCalls::barrier() {
-  Watchdog guard("MPI_Barrier", Clock::now() + kSetUpTimeout, rank());
-  check(MPI_Barrier(base_communicator()), "MPI_Barrier");
-}
-
-void RawCalls::start_all_reduce(void* buffer, std::uint64_t count, DataType dtype, ReduceOp op) {
-  if (outstanding() != MPI_REQUEST_NULL)
-    fail(ErrorCode::InvalidUsage, "start_all_reduce: the one before has not been tested to its end");
-  const RawCall call{Collective::AllReduce, true, buffer, buffer, count, dtype, op, 0};
-  const Bound bound = bind(call);
-  check(MPI_Iallreduce(MPI_IN_PLACE, buffer, bound.count, bound.type, bound.op, bound.comm, &outstanding()),
-        "MPI_Iallreduce");
-}
-
-bool RawCalls::test_all_reduce() {
-  int done = 0;
-  check(MPI_Test(&outstanding(), &done, MPI_STATUS_IGNORE), "MPI_Test");
-  return done != 0;
 }
 
 }  // namespace mpigdr::mpi
