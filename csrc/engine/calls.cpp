@@ -135,14 +135,4 @@ std::uint64_t largest_buffer(const Call& call) {
   return collective ? largest_buffer(collective->spec) : bytes_of(call);
 }
 
-std::uint64_t largest_buffer(const CollectiveSpec& spec) {
-  std::uint64_t elements = block_offset(spec, spec.size);
-  if (spec.collective == Collective::AllToAll)
-    elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
-  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Reduce ||
-      spec.collective == Collective::Broadcast)
-    elements = spec.count;
-  return elements * item_size(spec.dtype);
-}
-
 }  // namespace mpigdr

@@ -74,8 +74,7 @@ struct CollectiveTags {
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
 // That this rank brings in; of a message, all of it.
 std::uint64_t bytes_of(const Call& call);
-// Bytes of the larger of the two buffers that this rank may touch.
+// As of a CollectiveSpec; of a message, all of it.
 std::uint64_t largest_buffer(const Call& call);
-std::uint64_t largest_buffer(const CollectiveSpec& spec);
 
 }  // namespace mpigdr
