@@ -18,7 +18,8 @@
 #   make package    only builds and installs into .venv
 #   make lint       ruff, clang-format, mypy, and no word that has been replaced (docs/architecture.md has the glossary)
 #   make tidy       clang-tidy on the core, a minute on two cores (.clang-tidy says for what)
-#   make house      lines and largest file of each folder, and which rooms of csrc include which
+#   make house      lines and largest file of each folder, and which rooms of csrc include which; CALLS=1: and through
+#                   which files four calls go (builds the extension once more)
 #   make stubs      mpi_backend/_C.pyi and _tools/*.pyi from the extensions, whose types they tell
 #   make clean      removes what was built; make distclean: .venv too
 # docs/install.md explains the variables (PYTHON, VENV, TORCH, ...), for another torch or another MPI.
@@ -186,8 +187,9 @@ tidy: $(VENV)/.tools
 	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON -DMPI_GDR_UNITY=OFF
 	$(BIN)/run-clang-tidy.py -clang-tidy-binary $(BIN)/clang-tidy -p build/$@ -quiet '/csrc/.*\.cpp$$'
 
-house:
+house: $(if $(CALLS),$(VENV)/.package)
 	@$(PYTHON) tools/house.py
+	$(if $(CALLS),tools/calls/run.sh $(BIN) $(EXTENSION_BUILD))
 
 stubs: $(VENV)/.package
 	$(BIN)/python tools/stubs.py

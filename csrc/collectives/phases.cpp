@@ -31,8 +31,6 @@ std::uint64_t total(const Pieces& pieces) {
   return count;
 }
 
-void append(Pieces& pieces, const Pieces& more) { pieces.insert(pieces.end(), more.begin(), more.end()); }
-
 class PhaseWriter {
  public:
   PhaseWriter(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
@@ -58,31 +56,21 @@ class PhaseWriter {
   }
 
   Phases build() {
-    switch (spec_.collective) {
-      case AllReduce:
-        all_reduce();
-        break;
-      case AllGather:
-        all_gather();
-        break;
-      case ReduceScatter:
-        reduce_scatter();
-        break;
-      case Broadcast:
-        broadcast();
-        break;
-      case Barrier:
-        inside(among_node(Barrier, {0}), {});
-        if (place_ == 0) between(among_nodes(Barrier, {0}), {});
-        inside(among_node(Barrier, {0}), {});
-        break;
-      case AllToAll:
-        cut(1, 0, 1);
-        inside(among_node(AllGather, {static_cast<std::uint64_t>(spec_.size)}), {});
-        break;
-      default:
-        fail(ErrorCode::Internal, name(spec_.collective), " has no phases");
-    }
+    const Collective collective = spec_.collective;
+    if (collective == AllReduce)
+      all_reduce();
+    else if (collective == AllGather)
+      all_gather();
+    else if (collective == ReduceScatter)
+      reduce_scatter();
+    else if (collective == Broadcast)
+      broadcast();
+    else if (collective == Barrier)
+      barrier();
+    else if (collective == AllToAll)
+      counts();
+    else
+      fail(ErrorCode::Internal, name(collective), " has no phases");
     return std::move(made_);
   }
 
@@ -238,7 +226,7 @@ class PhaseWriter {
   }
   static Pieces joined(const std::vector<Pieces>& all) {
     Pieces pieces;
-    for (const Pieces& some : all) append(pieces, some);
+    for (const Pieces& some : all) pieces.insert(pieces.end(), some.begin(), some.end());
     return pieces;
   }
   void cut_blocks() {
@@ -314,11 +302,11 @@ class PhaseWriter {
   // What leaders have of their node's blocks goes to all of its ranks, of which each takes its own.
   void hand_out(const Pieces& blocks, const Counts& counts, const Pieces& own, int depends_on) {
     std::uint64_t all = 0, before = 0;
-    for (int k = 0; k < ranks_; ++k) {
-      if (k < place_ % leaders_) before += counts[index(k)];
-      all += counts[index(k)];
-    }
-    for (int k = place_ % leaders_; k < place_; k += leaders_) before += block(members_[index(k)]).count;
+    for (int k = 0; k < leaders_; ++k)
+      for (int i = k; i < ranks_; i += leaders_) {
+        if (i == place_) before = all;
+        all += block(members_[index(i)]).count;
+      }
     const Pieces gathered = common(all);
     const Pieces mine = {{gathered[0].offset + before, own[0].count}};
     const int done =
@@ -342,6 +330,16 @@ class PhaseWriter {
       tree.root = topology_.place(leader);
       inside(tree, out);
     }
+  }
+
+  void barrier() {
+    inside(among_node(Barrier, {0}), {});
+    if (place_ == 0) between(among_nodes(Barrier, {0}), {});
+    inside(among_node(Barrier, {0}), {});
+  }
+  void counts() {
+    cut(1, 0, 1);
+    inside(among_node(AllGather, {index(spec_.size)}), {});
   }
 
   const CollectiveSpec& spec_;

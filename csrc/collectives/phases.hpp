@@ -67,7 +67,7 @@ struct Phases {
 // `inside`, `between`: what the builders are told. Of all-reduce, between.leaders bounds l.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between);
-// The only phase of a collective that this schedule runs on devices. None of the spec's topology.
+// What one schedule does on devices, as the only phase of its collective.
 Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
 
 // Whether devices that share memory inside the nodes run a call in phases: on nodes of unequal sizes only an

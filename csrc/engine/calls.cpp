@@ -26,6 +26,11 @@ std::uint64_t contribution(const CollectiveSpec& spec) {
   return elements * item_size(spec.dtype);
 }
 
+const CollectiveCall& collective_of(const Call& call) {
+  if (const auto* chained = std::get_if<ChainedCall>(&call)) return chained->first;
+  return std::get<CollectiveCall>(call);
+}
+
 void check(const MessageCall& m, const GroupShape& group) {
   const char* what = m.send ? "send" : "recv";
   const bool any = !m.send && m.peer == kAnySource;
@@ -69,7 +74,7 @@ void check(const std::vector<Call>& calls, const std::string& operation, const G
     } else {
       const CollectiveSpec& spec = spec_of(call);
       check(spec, operation.empty() ? name(spec.collective) : std::string_view(operation), group);
-      collectives += sequences_of(call);
+      collectives += std::holds_alternative<ChainedCall>(call) ? 2 : 1;
     }
   }
   if (collectives != 0 && messages != 0)
@@ -115,24 +120,15 @@ bool is_all_to_all(const Call& call) {
   return collective && collective->spec.collective == Collective::AllToAll;
 }
 
-std::uint64_t sequences_of(const Call& call) {
-  if (std::holds_alternative<MessageCall>(call)) return 0;
-  return std::holds_alternative<ChainedCall>(call) ? 2 : 1;
-}
+const CollectiveSpec& spec_of(const Call& call) { return collective_of(call).spec; }
 
-const CollectiveCall& collective_of(const Call& call) {
-  if (const auto* chained = std::get_if<ChainedCall>(&call)) return chained->first;
-  return std::get<CollectiveCall>(call);
-}
-
-std::uint64_t bytes_of(const Call& call) {
-  const auto* message = std::get_if<MessageCall>(&call);
-  return message ? message->bytes : contribution(spec_of(call));
-}
-
-std::uint64_t largest_buffer(const Call& call) {
-  const auto* collective = std::get_if<CollectiveCall>(&call);
-  return collective ? largest_buffer(collective->spec) : bytes_of(call);
+ResolvedCall resolve(const Call& call, std::uint64_t sequence, std::uint64_t history) {
+  if (const auto* message = std::get_if<MessageCall>(&call)) return {0, message->bytes, message->bytes};
+  const CollectiveCall& collective = collective_of(call);
+  const std::uint64_t bytes = contribution(collective.spec);
+  const CallRecord record = record_of(collective, sequence, history);
+  if (std::holds_alternative<ChainedCall>(call)) return {2, bytes, bytes, record};
+  return {1, bytes, largest_buffer(collective.spec), record};
 }
 
 }  // namespace mpigdr

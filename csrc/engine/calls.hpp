@@ -43,11 +43,8 @@ struct ChainedCall {
 using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 
 bool is_all_to_all(const Call& call);
-// How many sequence numbers, and with them tags, a call takes.
-std::uint64_t sequences_of(const Call& call);
-// What the ranks agree on; of a chained call, what it begins with. Not of messages.
-const CollectiveCall& collective_of(const Call& call);
-inline const CollectiveSpec& spec_of(const Call& call) { return collective_of(call).spec; }
+// Of what the ranks agree on; of a chained call, what it begins with. Not of messages.
+const CollectiveSpec& spec_of(const Call& call);
 // Throws InvalidUsage unless a group of this shape may run these calls, all collectives or all messages, as
 // one operation of this name.
 struct GroupShape {
@@ -72,9 +69,14 @@ struct CollectiveTags {
 };
 // What all ranks must call alike, the rest of it is zero. `history` of the calls before.
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
-// That this rank brings in; of a message, all of it.
-std::uint64_t bytes_of(const Call& call);
-// As of a CollectiveSpec; of a message, all of it.
-std::uint64_t largest_buffer(const Call& call);
+
+// All that issuing needs to know of a call by itself.
+struct ResolvedCall {
+  std::uint64_t sequences = 0;       // numbers, and with them tags, that it takes; 0: a message
+  std::uint64_t bytes = 0;           // that this rank brings in; of a message, all of it
+  std::uint64_t largest_buffer = 0;  // bytes
+  CallRecord record = {};            // of a message: nothing
+};
+ResolvedCall resolve(const Call& call, std::uint64_t sequence = 0, std::uint64_t history = 0);
 
 }  // namespace mpigdr

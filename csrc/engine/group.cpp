@@ -68,8 +68,9 @@ Group::Preview Group::preview(const std::vector<Call>& calls, Channel channel, b
     check(calls, "preview");
     std::set<std::string_view> algorithms;
     for (const Call& call : calls) {
-      preview.bytes += bytes_of(call);
-      algorithms.insert(sequences_of(call) ? programs_.choose(spec_of(call), on_device).algorithm->name
+      const ResolvedCall resolved = resolve(call);
+      preview.bytes += resolved.bytes;
+      algorithms.insert(resolved.sequences ? programs_.choose(spec_of(call), on_device).algorithm->name
                                            : "p2p");
     }
     if (!algorithms.empty()) preview.algorithm.clear();
@@ -91,7 +92,8 @@ void Group::check_open(const std::string& operation) const {
 
 OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   check(calls, options.name);
-  OperationInfo info;
+  Issue issue{std::move(calls), options};
+  OperationInfo& info = issue.info;
   static_cast<Description&>(info) = std::move(static_cast<Description&>(options));
   // The others carry the operation out: a later one of this rank must not be matched with it.
   const auto refusal = [&](const char* why) {
@@ -101,15 +103,14 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
     return text;
   };
   try {
-    bool begin_here = false;
     OperationPtr operation;
     {
       // The order of sequence numbers is the order into the engine, and into a device's queues.
       std::lock_guard lock(issue_mutex_);
       check_open(info.name);  // what follows asks the transport
-      operation = issue_locked(std::move(calls), options, info, begin_here);
+      operation = issue_locked(issue);
     }
-    engine_.carry(operation, begin_here);
+    engine_.carry(operation, issue.begin_here);
     return operation;
   } catch (const NoMemory& e) {
     throw NoMemory(refusal(e.what()));
@@ -123,24 +124,27 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   }
 }
 
-OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
-                                 bool& begin_here) {
-  Counters counters = counters_[static_cast<int>(options.channel)];
-  const bool messages = calls.empty() || std::holds_alternative<MessageCall>(calls.front());
+OperationPtr Group::issue_locked(Issue& issue) {
+  const IssueOptions& options = issue.options;
+  OperationInfo& info = issue.info;
+  const bool messages = issue.calls.empty() || std::holds_alternative<MessageCall>(issue.calls.front());
   info.channel = messages ? Channel::PointToPoint : options.channel;
-  info.messages = messages ? static_cast<std::uint32_t>(calls.size()) : 0;
+  info.messages = messages ? static_cast<std::uint32_t>(issue.calls.size()) : 0;
   info.issued = Clock::now();
   info.deadline = info.issued + options.timeout.value_or(timeout());
-  info.sequence = next_sequence_[static_cast<int>(info.channel)];
+  const auto channel = static_cast<std::size_t>(info.channel);
+  info.sequence = next_sequence_[channel];
+  issue.counters = counters_[channel];
 
-  Parts made = make_parts(calls, options, info, counters);
-  const OperationPtr operation = make_operation(calls, made, options, info);
+  make_parts(issue);
+  const OperationPtr operation = make_operation(issue);
+  const std::uint64_t sequences = operation->info().sequences;
   outstanding_.fetch_add(1, std::memory_order_acq_rel);
   try {
-    tell_observers(*operation, calls);
-    begin_here = operation->background() && operation->keeps_to_memory() &&
-                 (operation->info().sequences ? calls.size() == 1 && largest_buffer(calls[0]) <= kBegunHere
-                                              : !turns_taken_);
+    tell_observers(*operation, issue.calls);
+    issue.begin_here =
+        operation->background() && operation->keeps_to_memory() &&
+        (sequences ? issue.calls.size() == 1 && issue.largest_buffer <= kBegunHere : !turns_taken_);
     engine_.submit(operation);
   } catch (...) {
     engine_.observers().each(operation->numbers,
@@ -155,76 +159,73 @@ OperationPtr Group::issue_locked(std::vector<Call> calls, IssueOptions& options,
     throw;
   }
   // Only now: an operation that was refused has used none of these.
-  const auto channel = static_cast<int>(operation->info().channel);
-  next_sequence_[channel] += operation->info().sequences;
-  counters_[channel] = counters;
-  history_[channel] = counters.history;
+  next_sequence_[channel] += sequences;
+  counters_[channel] = issue.counters;
+  history_[channel] = issue.counters.history;
   if (options.stream) {
     // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
     // messages.
     engine_.carry(operation, false);
-    launch(*operation, made.device, *options.stream);
+    launch(*operation, issue.device, *options.stream);
   }
   return operation;
 }
 
-Group::Parts Group::make_parts(std::vector<Call>& calls, IssueOptions& options, OperationInfo& info,
-                               Counters& counters) {
-  Parts made;
-  const std::size_t asked_for = calls.size();
-  const Counters counted = counters;
-  made.parts.reserve(asked_for + (options.join ? 1 : 0));
-  if (options.stream) made.device.programs = std::make_shared<DeviceParts>();
-  ProgramFactory::Numbered numbered{info.channel, {}, counters};
-  std::uint64_t sequence = info.sequence;
-  for (std::size_t i = 0; i < calls.size(); ++i) {
-    const Call& call = calls[i];
-    const std::uint64_t sequences = sequences_of(call);
-    if (sequences) {
-      info.call = numbered.call = record_of(collective_of(call), sequence, counters.history);
-      counters.history = numbered.call.history;
-      record(info.channel, sequence) = numbered.call;
+void Group::make_parts(Issue& issue) {
+  const IssueOptions& options = issue.options;
+  OperationInfo& info = issue.info;
+  std::vector<Operation::Part>& parts = issue.parts;
+  const std::size_t asked_for = issue.calls.size();
+  const Counters counted = issue.counters;
+  parts.reserve(asked_for + (options.join ? 1 : 0));
+  if (options.stream) issue.device.programs = std::make_shared<DeviceParts>();
+  for (std::size_t i = 0; i < issue.calls.size(); ++i) {
+    const Call& call = issue.calls[i];
+    const ResolvedCall resolved = resolve(call, info.sequence + info.sequences, issue.counters.history);
+    if (resolved.sequences) {
+      info.call = record(info.channel, resolved.record.sequence) = resolved.record;
+      issue.counters.history = resolved.record.history;
     }
-    info.sequences += sequences;
-    info.bytes += bytes_of(call);
-    sequence += sequences;
+    info.sequences += resolved.sequences;
+    info.bytes += resolved.bytes;
+    issue.largest_buffer = std::max(issue.largest_buffer, resolved.largest_buffer);
+    const ProgramFactory::Numbered numbered{info.channel, resolved.record, issue.counters};
     std::string algorithm;
     if (options.stream) {
       programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, algorithm,
-                              made.device);
+                              issue.device);
     } else {
-      made.parts.push_back({programs_.make_part(call, numbered, algorithm)});
+      parts.push_back({programs_.make_part(call, numbered, algorithm)});
     }
     if (const auto* message = std::get_if<MessageCall>(&call)) {
       turns_taken_ = turns_taken_ || options.gate;
       if (turns_taken_)
-        made.parts.back().execution = std::make_unique<GatedExecution>(std::move(made.parts.back().execution),
-                                                                       options.gate, turns_.take(*message));
+        parts.back().execution = std::make_unique<GatedExecution>(std::move(parts.back().execution),
+                                                                  options.gate, turns_.take(*message));
     }
     if (i < asked_for) info.algorithm = std::move(algorithm);  // not that of a barrier that was added
-    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, counters)) {
+    if (i + 1 == asked_for && ProgramFactory::barrier_is_due(counted, issue.counters)) {
       CollectiveCall barrier;
       barrier.spec = {Collective::Barrier, rank_, size_};
-      calls.emplace_back(std::move(barrier));  // `call` is no more
+      issue.calls.emplace_back(std::move(barrier));  // `call` is no more
     }
   }
-  if (options.stream) made.parts.push_back({progress_of(made.device.programs)});
-  if (options.join) made.parts.push_back({std::make_unique<JoinExecution>(std::move(options.join))});
-  return made;
+  if (options.stream) parts.push_back({progress_of(issue.device.programs)});
+  if (options.join) parts.push_back({std::make_unique<JoinExecution>(std::move(issue.options.join))});
 }
 
-OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, IssueOptions& options,
-                                   OperationInfo& info) {
-  if (!made.device.kept.empty())
+OperationPtr Group::make_operation(Issue& issue) {
+  IssueOptions& options = issue.options;
+  if (!issue.device.kept.empty())
     options.keepalive =
         std::make_shared<std::pair<std::shared_ptr<void>, std::vector<std::shared_ptr<void>>>>(
-            std::move(options.keepalive), std::move(made.device.kept));
+            std::move(options.keepalive), std::move(issue.device.kept));
   const bool on_device = options.stream || options.gate;
-  auto operation = std::allocate_shared<Operation>(Recycled<Operation>(), shared_from_this(), std::move(info),
-                                                   std::move(made.parts), std::move(options.keepalive),
-                                                   options.background || on_device, on_device);
+  auto operation = std::allocate_shared<Operation>(
+      Recycled<Operation>(), shared_from_this(), std::move(issue.info), std::move(issue.parts),
+      std::move(options.keepalive), options.background || on_device, on_device);
   if (on_device)  // which keeps neither
-    operation->on_release_device([programs = std::weak_ptr<DeviceParts>(made.device.programs),
+    operation->on_release_device([programs = std::weak_ptr<DeviceParts>(issue.device.programs),
                                   gate = std::weak_ptr<Gate>(options.gate)] {
       const auto held = programs.lock();
       const bool through = !held || held->release_device();
@@ -240,7 +241,7 @@ OperationPtr Group::make_operation(const std::vector<Call>& calls, Parts& made, 
 
 void Group::tell_observers(Operation& operation, const std::vector<Call>& calls) {
   const OperationInfo& info = operation.info();
-  const int tag = CollectiveTags(max_tag_).header(info.sequence);
+  const int tag = programs_.tags().header(info.sequence);
   std::size_t i = 0;
   engine_.observers().each(observed_, [&](Observer& o, auto group) {
     std::unique_ptr<Execution> before;

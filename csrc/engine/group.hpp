@@ -100,18 +100,21 @@ class Group : public GroupState {
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:
-  // What calls become before the engine takes them.
-  struct Parts {
-    std::vector<Operation::Part> parts;
-    DeviceWork device;
+  // Calls on their way to an operation, resolved once. Of the issuing thread.
+  struct Issue {
+    std::vector<Call> calls;  // may get a barrier behind them
+    IssueOptions& options;
+    OperationInfo info = {};  // until the operation has it
+    Counters counters = {};   // what those of the group become, if nothing refuses the operation
+    std::uint64_t largest_buffer = 0;
+    std::vector<Operation::Part> parts = {};
+    DeviceWork device = {};
+    bool begin_here = false;  // whether its first steps may be made at once, see Engine::carry()
   };
-  // With issue_mutex_. `begin_here`: whether its first steps may be made at once, see Engine::carry().
-  OperationPtr issue_locked(std::vector<Call> calls, IssueOptions& options, OperationInfo& info,
-                            bool& begin_here);
-  // May add a barrier to the calls, and counts them in `info`.
-  Parts make_parts(std::vector<Call>& calls, IssueOptions& options, OperationInfo& info, Counters& counters);
-  OperationPtr make_operation(const std::vector<Call>& calls, Parts& made, IssueOptions& options,
-                              OperationInfo& info);
+  // These four with issue_mutex_.
+  OperationPtr issue_locked(Issue& issue);
+  void make_parts(Issue& issue);
+  OperationPtr make_operation(Issue& issue);
   void tell_observers(Operation& operation, const std::vector<Call>& calls);
   // Submits them. If the device refuses, the group has failed: the others carry the operation out.
   void launch(Operation& operation, const DeviceWork& work, const StreamTarget& target);

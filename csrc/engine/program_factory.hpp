@@ -69,6 +69,7 @@ class ProgramFactory {
   // Whether a barrier is to follow the calls that have been counted since `before`: there is one for every
   // kAcknowledgedEvery-th all_to_all by messages.
   static bool barrier_is_due(const Counters& before, const Counters& now);
+  const CollectiveTags& tags() const { return tags_; }
 
   // What can be recorded into a graph, see Group::capture().
   struct Captured {

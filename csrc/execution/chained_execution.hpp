@@ -20,6 +20,7 @@ class ChainedExecution : public Execution {
     while (current_) {
       const bool done = current_->advance();
       rounds_done_ = rounds_before_ + current_->rounds_done();
+      if (current_->chosen()) chosen_ = current_->chosen();
       if (!done) return false;
       rounds_before_ = rounds_done_;
       current_ = next_ ? std::exchange(next_, nullptr)() : nullptr;
@@ -30,6 +31,7 @@ class ChainedExecution : public Execution {
     return current_ ? current_->pending_peers() : std::vector<int>{};
   }
   bool doorbell(Doorbell& bell) const override { return current_ && current_->doorbell(bell); }
+  bool awaits_turn() const override { return current_ && current_->awaits_turn(); }
   void abandon() noexcept override {
     if (current_) current_->abandon();
   }

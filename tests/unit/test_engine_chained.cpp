@@ -1,5 +1,6 @@
 // Staged calls: the second collective follows from what the first brought.
 #include "engine_world.hpp"
+#include "execution/chained_execution.hpp"
 
 using namespace engine_tests;
 
@@ -104,6 +105,25 @@ TEST(an_error_between_the_stages_fails_the_operation) {
     CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, r == 0 ? "bad_alloc" : "timed out");
     CHECK(world.ranks[r].group->failure_code() == (r == 0 ? ErrorCode::System : ErrorCode::Timeout));
   });
+}
+
+TEST(what_is_known_of_a_stage_is_known_of_the_chain) {
+  struct Stage : Execution {
+    bool done = false;
+    explicit Stage(const char* algorithm) { chosen_ = algorithm; }
+    bool advance() override { return done; }
+    std::vector<int> pending_peers() const override { return {3}; }
+    bool awaits_turn() const override { return true; }
+    void abandon() noexcept override {}
+  };
+  auto first = std::make_unique<Stage>("zero_copy");
+  Stage& stage = *first;
+  ChainedExecution chain(std::move(first), [] { return std::make_unique<Stage>(nullptr); });
+  CHECK(!chain.advance());
+  CHECK(chain.awaits_turn());
+  stage.done = true;
+  CHECK(!chain.advance());
+  CHECK(chain.chosen() == std::string_view("zero_copy"));
 }
 
 TEST(times_of_an_operation) {
