@@ -4,6 +4,7 @@
 #   make test-full  and the long ones: full products instead of covering pairs, and what Gloo passes
 #   make gpu-test   what stands in for a GPU (docs/gpu.md): the software CUDA, and torch on it
 #   make gpu-counts what an all_reduce asks of the driver and of memory, as a table
+#   make test-aarch64  csrc/device/cuda and its unit tests for AArch64, in qemu-user (tests/fakecuda/README.md)
 #   make coverage   which lines of the code for GPUs its tests run, as a table; fails below the goals
 #   make labs       the labs of docs/tutorial.md on 2 ranks, compared with that page: out/labs/index.html
 #   make readme     every block of README.md in a fresh environment, with the wheel in dist/, a minute (tools/readme.py)
@@ -36,7 +37,7 @@ CMAKE := $(BIN)/cmake -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 CXX_FILES = $(shell find csrc tests tools -name '*.cpp' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
 PACKAGE_INPUTS := setup.py pyproject.toml CMakeLists.txt mpi_backend/_version.py $(shell find csrc -type f)
 
-.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan lint tidy house stubs package clean distclean
+.PHONY: help train test test-full pytest gpu-test gpu-counts coverage labs readme slurm faults bench soak wheel wheel-check release tools nvcc torch unit test-mpi test-clients test-tsan test-asan test-aarch64 lint tidy house stubs package clean distclean
 
 # Launchers put a pipe between a rank and the terminal, so that only make can see whether there is one.
 train: $(VENV)/.package
@@ -157,6 +158,17 @@ test-tsan test-asan: $(VENV)/.tools
 	  -DMPI_GDR_PYTHON_PACKAGES='$(abspath $(VENV))/lib/python3*/site-packages'
 	$(BIN)/cmake --build build/$@
 	$(CTEST) --test-dir build/$@
+
+# A cross compiler and an emulator: Debian's g++-aarch64-linux-gnu and qemu-user.
+AARCH64 := aarch64-linux-gnu
+test-aarch64: $(VENV)/.tools
+	$(CMAKE) -S . -B build/$@ -DMPI_GDR_EXTENSION=OFF -DMPI_GDR_TESTS=ON \
+	  -DMPI_GDR_PYTHON_PACKAGES='$(abspath $(VENV))/lib/python3*/site-packages' \
+	  -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	  -DCMAKE_C_COMPILER=$(AARCH64)-gcc -DCMAKE_CXX_COMPILER=$(AARCH64)-g++ \
+	  -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;/usr/$(AARCH64)'
+	$(BIN)/cmake --build build/$@ --target device_tests
+	$(CTEST) --test-dir build/$@ -L device
 
 # The smoke set on another MPI, which is put below build/mpi. Those that bring headers also run the C++ driver.
 MPI ?= mpich

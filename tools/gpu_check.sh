@@ -7,7 +7,7 @@
 # messages alone) and of what they need, as far as that machine lacks them (pip download). Without WHEELS the MPI is that of
 # $MPICC or PATH.
 # GPU_CHECK_DEVICE=cpu rehearses all but the probe without a GPU; GPU_CHECK_DEVICE=simgpu the tests, on a GPU made of software
-# (tests/simgpu): GPU_CHECK_TIMES=30 makes all limits so many times longer, for that is slow. GPU_CHECK_ONLY takes the steps whose
+# (tests/fakecuda): GPU_CHECK_TIMES=30 makes all limits so many times longer, for that is slow. GPU_CHECK_ONLY takes the steps whose
 # names match an expression.
 set -uo pipefail
 . "$(dirname "$0")/gpu_common.sh"
@@ -67,7 +67,7 @@ use_software_gpu() {
   local about=$work/lib/simgpu-0.dist-info
   mkdir -p "$about"
   printf 'Metadata-Version: 2.1\nName: simgpu\nVersion: 0\n' > "$about/METADATA"
-  printf '[torch.backends]\nsimgpu = simgpu.rehearsal:load\n' > "$about/entry_points.txt"
+  printf '[torch.backends]\nsimgpu = fakecuda.simgpu.rehearsal:load\n' > "$about/entry_points.txt"
   export PYTHONPATH=$PYTHONPATH:$root/tests FAKECUDA_DEVICES=1
   gpu() { echo "software GPU (tests/fakecuda)"; }
 }

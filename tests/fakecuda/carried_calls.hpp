@@ -6,7 +6,6 @@
 #include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
 #include "peer_runs.hpp"
-#include "schedule/through_host.hpp"
 
 namespace fakecuda_test {
 
@@ -23,31 +22,21 @@ class CarriedRank {
         flags_(std::make_shared<StreamFlagPool>(device, 128)),
         bounce_(host.take(kBounceBytes)) {}
 
-  struct Carried {
-    CollectiveSpec spec;
-    stream_test::Data data;
-    SchedulePtr schedule;
-    Binding binding;
-    Element *given, *result;
+  struct Carried : stream_test::Planned {
+    using Planned::Planned;
+    Element *given = nullptr, *result = nullptr;
     std::shared_ptr<StreamExecution> execution;
   };
 
   std::unique_ptr<Carried> prepare(const Algorithm& algorithm, int size, int index, bool by_host) {
-    auto made = std::make_unique<Carried>();
-    made->spec = stream_test::make_spec(algorithm.collective, transport_->rank(), size, kCount, index % size);
-    if (algorithm.two_level) stream_test::place_on(std::vector<int>(size, 0), kCount, made->spec);
-    made->data = stream_test::make_data(made->spec, kCount, index);
-    made->schedule = algorithm.build(made->spec, {.chunk_bytes = 64, .max_lanes = 3});
-    if (by_host) made->schedule = through_host(*made->schedule);
+    auto made = std::make_unique<Carried>(algorithm, transport_->rank(), std::vector<int>(size, 0), kCount,
+                                          index, by_host);
     const std::size_t in = made->data.input.size() * sizeof(Element),
                       out = made->data.expected.size() * sizeof(Element);
     made->given = reinterpret_cast<Element*>(host.take(in));
     made->result = reinterpret_cast<Element*>(host.take(out));
     std::copy(made->data.input.begin(), made->data.input.end(), made->given);
     Binding& binding = made->binding;
-    binding.dtype = DataType::Int32;
-    binding.channel = Channel::Accelerator;
-    binding.tag_base = (index % 500) * kMaxLanes;
     binding.input = device.allocate(in);
     binding.output = device.allocate(std::max(in, out));
     binding.scratch = device.allocate(made->schedule->scratch_count * sizeof(Element));

@@ -2,8 +2,7 @@
 // software CUDA.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
+#include "cuda_calls.hpp"
 #include "cudart/counters.hpp"
 #include "execution/device/captured_program.hpp"
 #include "peer_rank.hpp"
@@ -62,19 +61,14 @@ inline void count_traffic(Counts& counts, const std::function<void()>& run) {
 inline cudaGraphExec_t capture(PeerRank& self, const InFlight& it, cudaStream_t native, DeviceQueue& caller,
                                Counts& counts) {
   const auto queue = self.device.make_queue();
-  if (cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal) != cudaSuccess) std::abort();
+  ok(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal));
   {
     const Counting counting(counts);
     self.device.order(caller, *queue);
     submit_captured(*it.schedule, it.binding, self.node.get(), *queue);
     self.device.order(*queue, caller);
   }
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  if (cudaStreamEndCapture(native, &graph) != cudaSuccess ||
-      cudaGraphInstantiate(&exec, graph, 0) != cudaSuccess)
-    fail(ErrorCode::Internal, "no graph");
-  return exec;
+  return end_capture(native);
 }
 
 // On every rank. Both slots have been used before, group memory is mapped, results are looked at.
@@ -105,15 +99,14 @@ inline BothCounts count_all_reduce(PeerRank& self, const CountedCall& call) {
     while (!it->execution->advance()) std::this_thread::yield();
   }
   it->check(self.rank);
-  cudaStream_t native;
-  if (cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking) != cudaSuccess) std::abort();
+  const cudaStream_t native = make_stream();
   const auto caller = self.device.adopt(native);
   const cudaGraphExec_t exec = capture(self, *it, native, *caller, both.in_graph);
   for (int i = 0; i < 2; ++i) {
     self.give(*it, *caller);
     caller->synchronize();
     count_traffic(both.in_graph, [&] {
-      if (cudaGraphLaunch(exec, native) != cudaSuccess) fail(ErrorCode::Internal, "no replay");
+      ok(cudaGraphLaunch(exec, native));
       caller->synchronize();
     });
     self.take(*it, *caller);
@@ -130,7 +123,7 @@ inline std::vector<BothCounts> count_on_ranks(int size, const CountedCall& call,
   auto* const counts = static_cast<BothCounts*>(page);
   run_processes<Tickets>(size, limit, [&](int rank, World& world) {
     ::setenv("FAKECUDA_DEVICES", std::to_string(size).c_str(), 1);
-    if (cudaSetDevice(rank) != cudaSuccess) std::abort();
+    ok(cudaSetDevice(rank));
     PeerRank self(rank, size, world, rank);
     counts[rank] = count_all_reduce(self, call);
     self.meet();

@@ -1,4 +1,4 @@
-// Short forms of CUDA's calls for tests of the software CUDA, and processes that must die of one.
+// Short forms of CUDA's calls for tests of the software CUDA, which may be fatal.
 #pragma once
 
 #include <cuda.h>
@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "end_of_process.hpp"
 #include "processes.hpp"
 #include "test.hpp"
 
@@ -98,31 +99,10 @@ inline cudaGraphExec_t end_capture(cudaStream_t stream) {
 
 // Dies by abort() and names the rule.
 inline void expect_fault(const char* rule, const std::function<void()>& body) {
-  int ends[2];
-  CHECK(::pipe(ends) == 0);
-  std::fflush(nullptr);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDERR_FILENO);
-    ::alarm(20);
-    try {
-      body();
-    } catch (const std::exception& e) {
-      std::fprintf(stderr, "exception: %s\n", e.what());
-    }
-    std::_Exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char text[512];
-  for (ssize_t n; (n = ::read(ends[0], text, sizeof text)) > 0;)
-    said.append(text, static_cast<std::size_t>(n));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && said.find(rule) != std::string::npos) return;
-  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + said +
-                           "', status " + std::to_string(status));
+  const unit::End end = unit::end_of(body);
+  if (end.signal == SIGABRT && end.said.find(rule) != std::string::npos) return;
+  throw std::runtime_error(std::string("expected the fault '") + rule + "', but it said '" + end.said +
+                           "', signal " + std::to_string(end.signal));
 }
 
 }  // namespace fakecuda_test

@@ -16,8 +16,6 @@ class FlagMessages {
         counts_(static_cast<unsigned char*>(device.allocate(256))),
         hold_(device) {
     device.register_host(page_, 4096);
-    CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking) == cudaSuccess);
-    CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming) == cudaSuccess);
     queue_ = device.adopt(native_);
     queue_->copy(counts_, page_, 256);
     queue_->count_replay(replays());
@@ -82,8 +80,8 @@ class FlagMessages {
   void* const memory_;
   unsigned char* const counts_;
   Hold hold_;
-  cudaStream_t native_ = nullptr;
-  cudaEvent_t event_ = nullptr;
+  const cudaStream_t native_ = make_stream();
+  const cudaEvent_t event_ = make_event();
   std::unique_ptr<DeviceQueue> queue_;
   std::uint64_t value_ = 0;
 };

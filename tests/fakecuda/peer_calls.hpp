@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "collective_data.hpp"
 #include "collectives/collectives.hpp"
 #include "device/device.hpp"
 #include "device_elements.hpp"
@@ -27,25 +28,11 @@ struct Call {
 
 constexpr double kFactor = 0.375;
 
-inline std::uint64_t pair_count(const Call& call, int from, int to) {
-  return call.count * static_cast<std::uint64_t>((from + 2 * to) % 3);  // uneven, some are empty
-}
-
 inline CollectiveSpec spec_of(const Call& call, int rank) {
-  CollectiveSpec spec;
-  spec.collective = call.algorithm->collective;
-  spec.rank = rank;
-  spec.size = call.size;
-  spec.root = has_root(spec.collective) ? call.number % call.size : 0;
+  CollectiveSpec spec = stream_test::make_spec(call.algorithm->collective, rank, call.size, call.count,
+                                               call.number % call.size);
   spec.dtype = call.dtype;
   spec.op = call.op;
-  if (spec.collective == Collective::AllToAll)
-    for (int r = 0; r < call.size; ++r) {
-      spec.send_counts.push_back(pair_count(call, rank, r));
-      spec.recv_counts.push_back(pair_count(call, r, rank));
-    }
-  else if (spec.collective != Collective::Barrier)
-    spec.count = call.count;
   return spec;
 }
 
@@ -125,8 +112,8 @@ inline Bytes expected(const Call& call, int rank) {
     case Collective::AllToAll:
       return joined([&](int r) {
         std::uint64_t before = 0;
-        for (int to = 0; to < rank; ++to) before += pair_count(call, r, to);
-        return part(input_of(call, r), before * item, pair_count(call, r, rank) * item);
+        for (int to = 0; to < rank; ++to) before += stream_test::pair_count(r, to, call.count);
+        return part(input_of(call, r), before * item, stream_test::pair_count(r, rank, call.count) * item);
       });
   }
   return {};

@@ -2,14 +2,12 @@
 // other types and operations, at once and from graphs.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <iterator>
 
+#include "cuda_calls.hpp"
 #include "device_algorithms.hpp"
 #include "execution/device/captured_program.hpp"
 #include "peer_rank.hpp"
-#include "test.hpp"
 
 namespace fakecuda_test {
 
@@ -93,8 +91,7 @@ inline std::vector<Call> all_calls(int size, std::initializer_list<std::uint64_t
 
 // All that a graph can hold, replayed with other inputs each time.
 inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr) {
-  cudaStream_t native;
-  CHECK(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking) == cudaSuccess);
+  const cudaStream_t native = make_stream();
   const auto caller = self.device.adopt(native), queue = self.device.make_queue();
   std::vector<std::unique_ptr<InFlight>> all;
   for (const Call& call : calls_of(self.size, 700, 0)) {
@@ -113,11 +110,7 @@ inline void replay_everything(PeerRank& self, int replays, Hold* hold = nullptr)
     self.take(*it, *caller);
   }
   CHECK(self.device.capturing(native));
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  CHECK(cudaStreamEndCapture(native, &graph) == cudaSuccess);
-  CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
-  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  const cudaGraphExec_t exec = end_capture(native);
   for (int replay = 0; replay < replays; ++replay) {
     for (const auto& it : all) {
       it->call.number += 12 * 997;  // another input, the same root

@@ -1,23 +1,18 @@
 // What the device library makes of a CUDA whose calls fail, of an old driver, and of devices without a way to
 // each other.
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
 #include <filesystem>
 
+#include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 #include "peer_rank.hpp"
-#include "test.hpp"
 
 using namespace fakecuda_test;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-void run(const std::function<void()>& body) {
-  run_processes<int>(1, std::chrono::seconds(50), [&](int, Common<int>&) { body(); });
-}
 
 // Every call of `function` fails from now on, in this process that has not used CUDA yet.
 void let_fail(const char* function, int with = 999) {

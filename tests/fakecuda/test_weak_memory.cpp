@@ -21,7 +21,7 @@ struct Memory {
 
 // All that lies in `foreign` is the host's.
 struct Rules : MemoryRules {
-  bool check(const void* address, std::size_t, bool, bool) const override {
+  bool check(const void* address, std::size_t, bool) const override {
     return address >= &memory->foreign && address < &memory->foreign + 1;
   }
   Memory* memory = nullptr;

@@ -1,4 +1,4 @@
-"""Runs tests/gpu/ranks: on GPUs made of software (tests/simgpu), with MPI_GDR_TEST_DEVICE=cuda on
+"""Runs tests/gpu/ranks: on GPUs made of software (tests/fakecuda), with MPI_GDR_TEST_DEVICE=cuda on
 GPUs, with MPI_GDR_TEST_DEVICE=cpu on CPU tensors."""
 
 import os

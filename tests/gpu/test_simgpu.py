@@ -25,7 +25,7 @@ BY_ACCIDENT = (
         ({"FAKECUDA_QUEUES": "1"}, BY_ACCIDENT),
         ({"FAKECUDA_DELAY_US": "2000", "FAKECUDA_DEVICES": "2"}, ()),
         (
-            {"FAKECUDA_WAITS": "1", "SIMGPU_DEFERRED": "0"},
+            {"FAKECUDA_WAITS": "1", "FAKECUDA_DEFERRED": "0"},
             ("kernels_run_later_and_in_order", "an_event_stands_for_its_latest_record"),
         ),
     ],
@@ -41,7 +41,8 @@ def test_simgpu(environment, left_out):
 
 def test_work_may_be_under_way_when_a_process_ends():
     program = """
-import simgpu, torch
+import torch
+from fakecuda import simgpu
 tensor = torch.ones(5, device="simgpu")
 simgpu.sleep(1500)
 tensor.add_(1)

@@ -12,7 +12,7 @@ from support.building import ROOT, load_setup
 # Of the repository, not of the package.
 NOT_SHIPPED = (".ci/", ".github/", ".gitignore")
 WRITTEN = {"COMMIT", "PKG-INFO", "setup.cfg"}  # by setup.py and setuptools
-BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/data.pyc", "tests/simgpu/x.so")
+BUILT = ("mpi_backend/_C.so", "mpi_backend/_build_info.json", "tests/support/data.pyc", "tests/fakecuda/x.so")
 
 
 def git(*arguments, cwd):

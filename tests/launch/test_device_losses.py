@@ -1,5 +1,5 @@
 """Ranks that fail others whose streams wait for them: each hears of it and ends, or goes on, in time. On GPUs
-made of software (tests/simgpu), or with MPI_GDR_TEST_DEVICE=cuda on a GPU that the ranks share."""
+made of software (tests/fakecuda), or with MPI_GDR_TEST_DEVICE=cuda on a GPU that the ranks share."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 """What tests/gpu/ranks shares: the device, inputs, a float64 reference by NumPy or CuPy, slow kernels.
 
-SPMD_DEVICE=cpu|cuda|simgpu says on what the tensors are (simgpu: the simulated accelerator, tests/simgpu),
+SPMD_DEVICE=cpu|cuda|simgpu says on what the tensors are (simgpu: the simulated accelerator, tests/fakecuda),
 SPMD_REFERENCE=numpy|cupy who computes what must come out.
 """
 
@@ -14,7 +14,7 @@ import torch
 from .data import op_name, sample
 
 if os.environ.get("SPMD_DEVICE") == "simgpu":
-    import simgpu  # which makes it a device of torch's
+    from fakecuda import simgpu  # which makes it a device of torch's
 
     simgpu.serve()
 

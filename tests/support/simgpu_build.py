@@ -1,4 +1,4 @@
-"""Builds tests/simgpu and the software CUDA (tests/fakecuda) that it stands on: once for all ranks and runs.
+"""Builds tests/fakecuda, the software CUDA and torch's device on it: once for all ranks and runs.
 
 In the folder of the package's own build, with what that took: its object files of the CUDA library are linked
 once more.
@@ -23,7 +23,7 @@ import torch
 CHECKOUT = Path(__file__).resolve().parents[2]
 BUILD = CHECKOUT / "build" / f"{sys.implementation.cache_tag}-ninja"
 FOLDER = BUILD / "fakecuda"
-INPUTS = ("csrc/common", "csrc/device", "tests/fakecuda", "tests/simgpu")
+INPUTS = ("csrc/common", "csrc/device", "tests/fakecuda")
 
 
 def missing() -> str | None:

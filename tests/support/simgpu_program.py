@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import simgpu
 import torch
+from fakecuda import simgpu
 
 from support import simgpu_build, simgpu_streams
 from support.simgpu_streams import DEVICES, SLOW, on_device

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "collectives/collectives.hpp"
+#include "execution/execution.hpp"
+#include "schedule/through_host.hpp"
 
 namespace stream_test {
 
@@ -114,6 +116,29 @@ inline Data make_data(const CollectiveSpec& spec, std::uint64_t count, int salt)
   }
   return data;
 }
+
+// An operation without its memory.
+struct Planned {
+  // Number `index` of a row of them. `nodes`: of the ranks, for two-level algorithms. `by_host`: its messages
+  // go by way of host memory.
+  Planned(const Algorithm& algorithm, int rank, const std::vector<int>& nodes, std::uint64_t count, int index,
+          bool by_host) {
+    const int size = static_cast<int>(nodes.size());
+    spec = make_spec(algorithm.collective, rank, size, count, index % size);
+    if (algorithm.two_level) place_on(nodes, count, spec);
+    data = make_data(spec, count, index);
+    schedule = algorithm.build(spec, {.chunk_bytes = 64, .max_lanes = 3});
+    if (by_host) schedule = through_host(*schedule);
+    binding.dtype = DataType::Int32;
+    binding.channel = Channel::Accelerator;
+    binding.tag_base = (index % 500) * kMaxLanes;
+  }
+
+  CollectiveSpec spec;
+  Data data;
+  SchedulePtr schedule;
+  Binding binding;
+};
 
 // But for bruck's all_to_all: the blocks here are of different sizes.
 inline std::vector<Algorithm> scheduled_algorithms(const char* only = nullptr) {

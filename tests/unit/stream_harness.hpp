@@ -17,7 +17,6 @@
 #include "collective_data.hpp"
 #include "doubles/loopback.hpp"
 #include "execution/device/stream_execution.hpp"
-#include "schedule/through_host.hpp"
 #include "software_device.hpp"
 #include "transport/ipc/device_arena.hpp"
 
@@ -148,20 +147,10 @@ inline void on_all_ranks(const Layout& layout, const std::function<void(Rank&)>&
 
 // One operation with memory of its own. The input is produced by an item just before it on the caller's
 // queue, the output is consumed and poisoned right after.
-struct Operation {
-  // `by_host`: its messages go by way of host memory. Two-level algorithms see two ranks to a node.
+struct Operation : Planned {
   Operation(const Algorithm& algorithm, int rank, int size, std::uint64_t count, int index,
-            bool by_host = false) {
-    const Tuning tuning{.chunk_bytes = 64, .max_lanes = 3};
-    spec = make_spec(algorithm.collective, rank, size, count, index % size);
-    if (algorithm.two_level) {
-      std::vector<int> nodes;
-      for (int r = 0; r < size; ++r) nodes.push_back(r / 2);
-      place_on(nodes, count, spec);
-    }
-    schedule = algorithm.build(spec, tuning);
-    if (by_host) schedule = through_host(*schedule);
-    data = make_data(spec, count, index);
+            bool by_host = false)
+      : Planned(algorithm, rank, in_pairs(size), count, index, by_host) {
     input.assign(data.input.size(), -1);
     output.assign(std::max(data.expected.size(), data.in_place ? data.input.size() : 0), -2);
     result.assign(data.expected.size(), -3);
@@ -173,9 +162,12 @@ struct Operation {
     binding.output = output.data();
     binding.scratch = scratch.data();
     binding.bounce = bounce.data();
-    binding.dtype = DataType::Int32;
-    binding.channel = Channel::Accelerator;
-    binding.tag_base = (index % 500) * kMaxLanes;
+  }
+  // The nodes of the ranks.
+  static std::vector<int> in_pairs(int size) {
+    std::vector<int> nodes;
+    for (int r = 0; r < size; ++r) nodes.push_back(r / 2);
+    return nodes;
   }
 
   void produce(DeviceQueue& caller) {
@@ -195,11 +187,7 @@ struct Operation {
   }
   bool right() const { return result == data.expected; }
 
-  CollectiveSpec spec;
-  SchedulePtr schedule;
-  Data data;
   std::vector<Element> input, output, result, poisoned, poisoned_input, scratch, bounce;
-  Binding binding;
   std::shared_ptr<StreamExecution> execution;
 };
 

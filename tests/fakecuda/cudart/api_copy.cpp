@@ -19,7 +19,7 @@ namespace {
 
 void access(const void* memory, std::size_t bytes, bool write) {
   const auto range = Memory::get().find(memory, bytes);
-  if (!range && Settings::get().pageable) return;
+  if (!range && kPageable) return;
   if (!range) fault("copy of host memory that is not registered any more", memory);
   count_access(where(*range, executing_device()), bytes, write);
 }
@@ -88,7 +88,7 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
   const bool to_known = Memory::get().find(dst, bytes).has_value();
   Lock lock = lock_machine();
   const StreamPtr stream = use_stream(handle, "cudaMemcpyAsync");
-  if ((from_known && to_known) || Settings::get().pageable) {
+  if ((from_known && to_known) || kPageable) {
     submit(lock, stream, copy_step(dst, src, bytes));
     return cudaSuccess;
   }
@@ -114,9 +114,19 @@ FAKECUDA_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t
 FAKECUDA_API cudaError_t cudaMemsetAsync(void* dst, int value, std::size_t bytes, cudaStream_t handle) {
   FAKECUDA_ENTER();
   if (bytes == 0) return cudaSuccess;
-  if (!Settings::get().pageable && !Memory::get().find(dst, bytes))
-    fault("cudaMemsetAsync: foreign pointer", dst);
+  if (!kPageable && !Memory::get().find(dst, bytes)) fault("cudaMemsetAsync: foreign pointer", dst);
   Lock lock = lock_machine();
   submit(lock, use_stream(handle, "cudaMemsetAsync"), fill_step(dst, value, bytes));
   return cudaSuccess;
+}
+
+// Those that wait for their own work, on the legacy stream.
+FAKECUDA_API cudaError_t cudaMemcpy(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind) {
+  const cudaError_t status = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr);
+  return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;
+}
+
+FAKECUDA_API cudaError_t cudaMemset(void* dst, int value, std::size_t bytes) {
+  const cudaError_t status = cudaMemsetAsync(dst, value, bytes, nullptr);
+  return status == cudaSuccess ? cudaStreamSynchronize(nullptr) : status;
 }

@@ -1,5 +1,4 @@
 // Devices, contexts of the runtime, and errors.
-#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -22,10 +21,8 @@ cudaError_t& last_error() {
 int failure_of(const char* call) {
   count_call(call);
   if (refuses(call)) return cudaErrorUnknown;
-  static std::atomic<std::uint64_t> calls{0};
   const Settings& settings = Settings::get();
-  if (settings.fails != call || calls.fetch_add(1) < settings.fails_after) return 0;
-  return static_cast<int>(settings.fails_with);
+  return settings.fails == call ? static_cast<int>(settings.fails_with) : 0;
 }
 
 cudaError_t usable(const char* call) {
@@ -61,7 +58,6 @@ constexpr ErrorText kErrors[] = {
     FAKECUDA_ERROR(cudaErrorMapBufferObjectFailed, "mapping of buffer object failed"),
     FAKECUDA_ERROR(cudaErrorNotReady, "device not ready"),
     FAKECUDA_ERROR(cudaErrorHostMemoryAlreadyRegistered, "part or all of the memory is already mapped"),
-    FAKECUDA_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
     FAKECUDA_ERROR(cudaErrorStreamCaptureUnjoined, "capturing stream has unjoined work"),
     FAKECUDA_ERROR(cudaErrorNotSupported, "operation not supported"),
     FAKECUDA_ERROR(cudaErrorUnknown, "unknown error"),
@@ -86,22 +82,10 @@ FAKECUDA_API const char* cudaGetErrorString(cudaError_t error) {
   return known ? known->text : "unrecognized error code";
 }
 
-FAKECUDA_API cudaError_t cudaPeekAtLastError() { return last_error(); }
-
 FAKECUDA_API cudaError_t cudaGetLastError() {
   const cudaError_t error = last_error();
   last_error() = cudaSuccess;
   return error;
-}
-
-FAKECUDA_API cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-
-FAKECUDA_API cudaError_t cudaDriverGetVersion(int* version) {
-  *version = static_cast<int>(Settings::get().driver);
-  return cudaSuccess;
 }
 
 FAKECUDA_API cudaError_t cudaGetDeviceCount(int* count) {
@@ -153,7 +137,7 @@ FAKECUDA_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int
   std::memset(properties->uuid.bytes, 1 + device % 255, sizeof properties->uuid.bytes);
   std::memcpy(properties->uuid.bytes, &device, sizeof device);
   properties->major = 9;
-  properties->totalGlobalMem = Settings::get().memory;
+  properties->totalGlobalMem = kMemory;
   properties->multiProcessorCount = static_cast<int>(Machine::get().gpu(device).room.count());
   properties->maxThreadsPerMultiProcessor = static_cast<int>(kOneMultiprocessor.threads);
   properties->warpSize = 32;
@@ -173,21 +157,4 @@ FAKECUDA_API cudaError_t cudaDeviceSynchronize() {
   expect_no_capture("cudaDeviceSynchronize");
   wait_all(lock, current_gpu());
   return cudaSuccess;
-}
-
-FAKECUDA_API cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  FAKECUDA_ENTER();
-  if (!exists(device) || !exists(peer)) return report(cudaErrorInvalidDevice);
-  *can = device != peer && Settings::get().peers != 0;
-  return cudaSuccess;
-}
-
-FAKECUDA_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  FAKECUDA_ENTER();
-  Gpu& gpu = current_gpu();
-  if (!exists(peer) || peer == gpu.index) return report(cudaErrorInvalidDevice);
-  if (flags != 0) return report(cudaErrorInvalidValue);
-  if (Settings::get().peers == 0) return report(cudaErrorPeerAccessUnsupported);
-  const Lock lock = lock_machine();
-  return gpu.peers.insert(peer).second ? cudaSuccess : report(cudaErrorPeerAccessAlreadyEnabled);
 }

@@ -44,13 +44,6 @@ FAKECUDA_API cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
-FAKECUDA_API cudaError_t cudaMemGetInfo(std::size_t* available, std::size_t* total) {
-  FAKECUDA_ENTER();
-  *total = Settings::get().memory;
-  *available = *total - Memory::get().in_use(current_gpu().index);
-  return cudaSuccess;
-}
-
 FAKECUDA_API cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned flags) {
   FAKECUDA_ENTER();
   allocating("cudaHostAlloc");

@@ -19,10 +19,6 @@ FAKECUDA_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigne
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-FAKECUDA_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
-}
-
 // Its work is done all the same.
 FAKECUDA_API cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   FAKECUDA_ENTER();
@@ -69,14 +65,6 @@ FAKECUDA_API cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t ev
   const StreamPtr stream = find_stream(handle);
   expect_legacy_allowed(*stream, "cudaStreamWaitEvent");
   if (!call_left_out("event")) wait_event(lock, stream, *events().find(event));
-  return cudaSuccess;
-}
-
-// Runs on the thread of the queue. What it must not do, call CUDA, is not looked for.
-FAKECUDA_API cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* data) {
-  FAKECUDA_ENTER();
-  Lock lock = lock_machine();
-  submit(lock, use_stream(handle, "cudaLaunchHostFunc"), by_host([=] { function(data); }));
   return cudaSuccess;
 }
 

@@ -19,18 +19,10 @@ Counted& counted() {
   return leaked;
 }
 
-constexpr std::string_view kWork[] = {"cudaMemcpyAsync",
-                                      "cudaMemsetAsync",
-                                      "cudaLaunchKernel",
-                                      "cudaLaunchHostFunc",
-                                      "launch",
-                                      "cudaGraphLaunch",
-                                      "cudaEventRecord",
-                                      "cudaStreamWaitEvent",
-                                      "cuStreamWaitValue32",
-                                      "cuStreamWaitValue64",
-                                      "cuStreamWriteValue32",
-                                      "cuStreamWriteValue64"};
+constexpr std::string_view kWork[] = {
+    "cudaMemcpyAsync",     "cudaMemsetAsync",      "cudaLaunchKernel",    "launch",
+    "cudaGraphLaunch",     "cudaEventRecord",      "cudaStreamWaitEvent", "cuStreamWaitValue32",
+    "cuStreamWaitValue64", "cuStreamWriteValue32", "cuStreamWriteValue64"};
 constexpr std::string_view kDeviceWide[] = {
     "cudaDeviceSynchronize", "cudaMalloc",           "cudaFree",           "cudaHostAlloc",
     "cudaFreeHost",          "cudaHostRegister",     "cudaHostUnregister", "cudaIpcOpenMemHandle",

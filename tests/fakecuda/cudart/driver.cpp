@@ -26,7 +26,7 @@ template <typename Word>
 Word* word_at(CUdeviceptr address, const char* call) {
   auto* const word = reinterpret_cast<Word*>(address);
   if (address % sizeof(Word) != 0) fault("misaligned word of a stream memory operation", word);
-  if (!Settings::get().pageable && !Memory::get().find(word, sizeof(Word)))
+  if (!kPageable && !Memory::get().find(word, sizeof(Word)))
     fault((std::string(call) + ": foreign pointer").c_str(), word);
   return word;
 }
@@ -35,7 +35,7 @@ Word* word_at(CUdeviceptr address, const char* call) {
 template <typename Word>
 Step checked(Word* word, bool write, Step step) {
   return [=] {
-    Memory::get().check(word, sizeof(Word), write, true);
+    Memory::get().check(word, sizeof(Word), write);
     return step();
   };
 }
@@ -82,29 +82,16 @@ FAKECUDA_API CUresult cuDriverGetVersion(int* version) {
 }
 
 FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
-  switch (error) {
-    case CUDA_SUCCESS:
-      *name = "CUDA_SUCCESS";
-      return CUDA_SUCCESS;
-    case CUDA_ERROR_INVALID_VALUE:
-      *name = "CUDA_ERROR_INVALID_VALUE";
-      return CUDA_SUCCESS;
-    case CUDA_ERROR_NOT_INITIALIZED:
-      *name = "CUDA_ERROR_NOT_INITIALIZED";
-      return CUDA_SUCCESS;
-    case CUDA_ERROR_INVALID_DEVICE:
-      *name = "CUDA_ERROR_INVALID_DEVICE";
-      return CUDA_SUCCESS;
-    case CUDA_ERROR_UNKNOWN:
-      *name = "CUDA_ERROR_UNKNOWN";
-      return CUDA_SUCCESS;
-    case CUDA_ERROR_NOT_SUPPORTED:
-      *name = "CUDA_ERROR_NOT_SUPPORTED";
-      return CUDA_SUCCESS;
-    default:
-      *name = nullptr;
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+#define FAKECUDA_NAME(known) \
+  if (error == known) return *name = #known, CUDA_SUCCESS
+  FAKECUDA_NAME(CUDA_SUCCESS);
+  FAKECUDA_NAME(CUDA_ERROR_INVALID_VALUE);
+  FAKECUDA_NAME(CUDA_ERROR_NOT_INITIALIZED);
+  FAKECUDA_NAME(CUDA_ERROR_INVALID_DEVICE);
+  FAKECUDA_NAME(CUDA_ERROR_UNKNOWN);
+  FAKECUDA_NAME(CUDA_ERROR_NOT_SUPPORTED);
+  *name = nullptr;
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 // The numbers of the errors are those of the runtime.

@@ -1,4 +1,4 @@
-// What CUDA does not offer, for the accelerator that torch sees (tests/simgpu) and for unit tests: kernels
+// What CUDA does not offer, for the accelerator that torch sees (simgpu/) and for unit tests: kernels
 // that are functions of the host, devices that come and go, and one that is told to refuse or to stop.
 //
 // Thread-safe.

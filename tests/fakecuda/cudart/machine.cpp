@@ -45,11 +45,6 @@ Machine& Machine::get() {
   return leaked;
 }
 
-bool Machine::reaches(int device, int owner) {
-  const std::lock_guard lock(mutex);
-  return gpu(device).peers.contains(owner);
-}
-
 bool Machine::forked() const { return ::getpid() != owner_; }
 
 Gpu*& current_context() {

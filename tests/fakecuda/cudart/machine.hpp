@@ -32,7 +32,6 @@ struct Gpu {
   std::vector<std::weak_ptr<Stream>> streams;
   std::shared_ptr<Stream> legacy;  // the default stream of whoever names none
   std::set<const void*> loaded;    // kernels, by what the host calls
-  std::set<int> peers;             // whose memory may be accessed
   std::atomic<int> accepts = -1;   // calls before one is refused; < 0: no end of them
   bool shut = false;               // somebody waits for the device and lets nobody else in
 };
@@ -46,8 +45,6 @@ class Machine {
   int devices() const { return devices_.load(std::memory_order_acquire); }
   // Its index. Thread-safe.
   int add(const DeviceSettings& settings);
-  // Whether kernels of `device` may access memory of device `owner`. Takes the mutex.
-  bool reaches(int device, int owner);
   bool forked() const;  // this is a child of the process that uses CUDA
 
   std::mutex mutex;

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cudart/machine.hpp"
 #include "cudart/settings.hpp"
 #include "gpu/fault.hpp"
 #include "gpu/weak_memory.hpp"
@@ -23,16 +22,8 @@ std::size_t in_pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * k
 
 const std::byte* as_bytes(const void* address) { return static_cast<const std::byte*>(address); }
 
-bool reaches(int device, const Range& range) {
-  switch (range.kind) {
-    case Range::Kind::Device:
-      return range.device == device || Machine::get().reaches(device, range.device);
-    case Range::Kind::Imported:
-      return range.device == device;
-    default:
-      return range.everywhere || range.device == device;
-  }
-}
+// No program enables peer access within a process.
+bool reaches(int device, const Range& range) { return range.everywhere || range.device == device; }
 
 // Of a thread: ranges that an access was allowed in, until any range goes.
 struct Allowed {
@@ -67,11 +58,11 @@ Memory& Memory::get() {
 
 // Other addresses in each process: a pointer of one of them means nothing in another.
 Memory::Memory() {
-  const std::size_t addresses = Settings::get().addresses;
-  void* const all = ::mmap(nullptr, addresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const all =
+      ::mmap(nullptr, kAddresses, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (all == MAP_FAILED) fault("no room for the addresses of devices");
   begin_ = static_cast<std::byte*>(all);
-  end_ = begin_ + addresses;
+  end_ = begin_ + kAddresses;
   next_ = begin_;
   if (!kOneProcess) next_ += static_cast<std::size_t>(::getpid()) % 4096 * (std::size_t{2} << 20);
   set_memory_rules(this);
@@ -87,10 +78,9 @@ std::byte* Memory::reserve(std::size_t bytes) {
 }
 
 void* Memory::allocate(int device, std::size_t bytes) {
-  const std::size_t limit = Settings::get().memory;
-  if (bytes > limit || in_use(device) > limit - bytes) return nullptr;
-  const int file = ::memfd_create("fakecuda", MFD_CLOEXEC);
   const std::lock_guard lock(mutex_);
+  if (bytes > kMemory || in_use(device) > kMemory - bytes) return nullptr;
+  const int file = ::memfd_create("fakecuda", MFD_CLOEXEC);
   std::byte* const memory = file < 0 ? nullptr : reserve(bytes);
   if (!memory || ::ftruncate(file, static_cast<off_t>(in_pages(bytes))) != 0 ||
       ::mmap(memory, in_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) ==
@@ -212,22 +202,20 @@ std::optional<Range> Memory::find(const void* address, std::size_t bytes) const 
   return find_locked(as_bytes(address), bytes);
 }
 
-bool Memory::check(const void* address, std::size_t bytes, bool write, bool) const {
+bool Memory::check(const void* address, std::size_t bytes, bool write) const {
   thread_local std::array<Allowed, 8> known;
   thread_local std::size_t oldest = 0;
   const std::byte* const begin = as_bytes(address);
   const int device = executing_device();
   const std::uint64_t generation = generation_.load(std::memory_order_acquire);
   for (const Allowed& it : known)
-    if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end)
-      if (it.generation == generation && it.device == device && begin >= it.begin &&
-          begin + bytes <= it.end) {
-        count_access(it.where, bytes, write);
-        return it.where != Where::Own;
-      }
+    if (it.generation == generation && it.device == device && begin >= it.begin && begin + bytes <= it.end) {
+      count_access(it.where, bytes, write);
+      return it.where != Where::Own;
+    }
   const std::lock_guard lock(mutex_);
   const auto range = find_locked(begin, bytes);
-  if (!range && Settings::get().pageable) return true;
+  if (!range && kPageable) return true;
   if (!range) fault("foreign pointer", address);
   if (range->seen) fault("address of the host: the device sees this memory elsewhere", address);
   if (!reaches(device, *range)) fault("memory of a device without peer access", address);
@@ -249,7 +237,6 @@ int Memory::device_of(const void* memory) const {
 }
 
 std::size_t Memory::in_use(int device) const {
-  const std::lock_guard lock(mutex_);
   std::size_t bytes = 0;
   for (const auto& [begin, range] : ranges_)
     if (range.kind == Range::Kind::Device && range.device == device) bytes += range.bytes;

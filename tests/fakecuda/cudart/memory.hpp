@@ -67,12 +67,11 @@ class Memory : public MemoryRules {
   // None: memory that CUDA was never told of.
   std::optional<Range> find(const void* address, std::size_t bytes) const;
   // An access by the device that the calling thread executes for.
-  bool check(const void* address, std::size_t bytes, bool write, bool atomic) const override;
+  bool check(const void* address, std::size_t bytes, bool write) const override;
   // Of the host, or of another device than that.
   bool is_foreign(const void* address) const;
   // The device of an allocation; -1: it is none.
   int device_of(const void* memory) const;
-  std::size_t in_use(int device) const;
 
  private:
   using Ranges = std::map<const std::byte*, Range>;
@@ -82,6 +81,7 @@ class Memory : public MemoryRules {
   void show_elsewhere(Range& range);      // with mutex_
   void withdraw(Ranges::iterator range);  // with mutex_
   std::optional<Range> find_locked(const std::byte* address, std::size_t bytes) const;
+  std::size_t in_use(int device) const;  // with mutex_
   Ranges::iterator expect(void* memory, Range::Kind kind, const char* rule);
 
   mutable std::mutex mutex_;

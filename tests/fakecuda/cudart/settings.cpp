@@ -42,10 +42,7 @@ const Settings& Settings::get() {
   static const Settings settings{.devices = number("DEVICES", kOneProcess ? 0 : 1),
                                  .queues = number("QUEUES", connections()),
                                  .depth = number("DEPTH", 1024),
-                                 .memory = number("MEMORY_MIB", kOneProcess ? 1 << 20 : 4096) << 20,
                                  .weak = weak_memory_wanted(),
-                                 .addresses = number("ADDRESSES_GIB", kOneProcess ? 128 : 1024) << 30,
-                                 .pageable = number("PAGEABLE", kOneProcess),
                                  .deadline_ms = number("DEADLINE_MS", kOneProcess ? 20000 : 0),
                                  .peers = number("PEERS", 1),
                                  .stream_words = number("STREAM_WORDS", 1),
@@ -60,8 +57,8 @@ const Settings& Settings::get() {
                                  .late = number("LATE", ~std::uint64_t{0}),
                                  .seed = number("SEED", 1),
                                  .fails = text("FAILS"),
-                                 .fails_after = number("FAILS_AFTER", 0),
-                                 .fails_with = number("FAILS_WITH", cudaErrorUnknown)};
+                                 .fails_with = number("FAILS_WITH", cudaErrorUnknown),
+                                 .deferred = number("DEFERRED", 1)};
   return settings;
 }
 

@@ -69,7 +69,7 @@ class Launch {
 class MemoryRules {
  public:
   virtual ~MemoryRules() = default;
-  virtual bool check(const void* address, std::size_t bytes, bool write, bool atomic) const = 0;
+  virtual bool check(const void* address, std::size_t bytes, bool write) const = 0;
 };
 // Before the first launch. Null, as in the beginning: every address will do.
 void set_memory_rules(const MemoryRules* rules);

@@ -41,8 +41,7 @@ template <typename T, std::size_t kCount>
 bool begin_access(Thread& thread, u64 address, bool write) {
   check_aligned<T, kCount>(address);
   thread.count_access();
-  return memory_rules &&
-         memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write, false);
+  return memory_rules && memory_rules->check(reinterpret_cast<void*>(address), sizeof(T) * kCount, write);
 }
 
 // What is left of it.

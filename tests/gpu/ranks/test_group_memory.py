@@ -229,7 +229,7 @@ def test_fsdp2_takes_its_memory_from_it(size):
 )
 def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
     """Once all memory has been given out: what is freed is used again in the order of its stream."""
-    import simgpu
+    from fakecuda import simgpu
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512, bias=False) for _ in range(2))).to(DEVICE)

@@ -11,7 +11,7 @@ from support.gpu import DEVICE, ON_SIMGPU, captured, check, new_graph, streams, 
 
 pytestmark = pytest.mark.simulated
 if ON_SIMGPU:
-    import simgpu
+    from fakecuda import simgpu
 
 REFUSED = "unknown error"  # cudaErrorUnknown
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <iterator>
 
-#include "device_memory.hpp"
+#include "cudart/memory.hpp"
 
 namespace simgpu {
 
@@ -79,7 +79,7 @@ void HostMemory::free(void* memory) {
 }
 
 void HostMemory::cache(void* memory, Block& block) {
-  if (settings().poison) std::memset(memory, kPoison, block.bytes);
+  std::memset(memory, fakecuda::kPoison, block.bytes);
   cached_.emplace(block.bytes, memory);
 }
 

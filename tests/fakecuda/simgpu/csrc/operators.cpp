@@ -1,15 +1,17 @@
 // torch.ops.simgpu: what tests do to the device, and ask it.
+#include <dlfcn.h>
 #include <torch/library.h>
 
 #include <chrono>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "alias.hpp"
 #include "cudart/counters.hpp"
 #include "cudart/host_work.hpp"
+#include "device/library.hpp"
 #include "device_memory.hpp"
-#include "library.hpp"
 
 namespace simgpu {
 
@@ -43,15 +45,31 @@ int64_t device_wide_waits() { return static_cast<int64_t>(fakecuda::device_wide_
 
 std::vector<int64_t> allocations(int64_t device) {
   const auto counts = device_memory().counts(static_cast<c10::DeviceIndex>(device));
-  return {counts.allocated,    counts.freed,          counts.reused,    counts.in_use,
-          counts.in_use_bytes, counts.reserved_bytes, counts.peak_bytes};
+  return {counts.allocated, counts.freed, counts.reused};
 }
 
 void wind_up() {
   if (started() && !in_bad_fork()) fakecuda::wind_up(std::chrono::seconds(1));
 }
 
-int64_t address() { return reinterpret_cast<int64_t>(&device_library()); }
+// Of the library of CUDA devices for the backend: the object files that ship, on the software CUDA, beside
+// this library.
+int64_t device_library() {
+  static mpigdr::DeviceLibrary* const library = [] {
+    Dl_info here;
+    TORCH_CHECK(dladdr(reinterpret_cast<void*>(&device_library), &here), "simgpu: where is it?");
+    const std::string file = here.dli_fname,
+                      path = file.substr(0, file.rfind('/') + 1) + "libmpi_gdr_cuda.so";
+    void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    TORCH_CHECK(loaded, dlerror());
+    const auto function =
+        reinterpret_cast<mpigdr::DeviceLibraryFunction>(dlsym(loaded, mpigdr::kDeviceLibrarySymbol));
+    TORCH_CHECK(function, dlerror());
+    return function(mpigdr::kDeviceInterface);
+  }();
+  TORCH_CHECK(library, "simgpu: libmpi_gdr_cuda.so has another interface");
+  return reinterpret_cast<int64_t>(library);
+}
 
 }  // namespace
 
@@ -65,9 +83,9 @@ TORCH_LIBRARY(simgpu, m) {
   m.def("empty_cache() -> ()", [] { device_memory().emptyCache(); });
   m.def("in_bad_fork() -> bool", [] { return in_bad_fork(); });
   m.def("started() -> bool", [] { return started(); });
-  m.def("device_count() -> int", [] { return static_cast<int64_t>(in_bad_fork() ? 0 : settings().devices); });
+  m.def("device_count() -> int", [] { return static_cast<int64_t>(device_count()); });
   m.def("wind_up() -> ()", wind_up);
-  m.def("device_library() -> int", address);
+  m.def("device_library() -> int", device_library);
 }
 
 TORCH_LIBRARY_IMPL(simgpu, PrivateUse1, m) { m.impl("fill_later", fill_later); }

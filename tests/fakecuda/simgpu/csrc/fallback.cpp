@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "alias.hpp"
+#include "cudart/settings.hpp"
 
 namespace simgpu {
 
@@ -81,7 +82,7 @@ void run_now(const c10::OperatorHandle& op, Stack& stack, c10::Stream stream) {
 
 // By the operator alone, not by its arguments. Without a meta kernel nobody can know the shapes.
 bool may_be_deferred(const c10::OperatorHandle& op) {
-  if (!settings().deferred || op.schema().getNamespace() != "aten") return false;
+  if (!fakecuda::Settings::get().deferred || op.schema().getNamespace() != "aten") return false;
   if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
   // Random numbers are drawn in the order of the host.
   for (const at::Tag tag :

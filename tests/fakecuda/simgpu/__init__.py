@@ -1,24 +1,14 @@
-"""An accelerator for torch without hardware: `import simgpu` makes it torch's device "simgpu".
+"""An accelerator for torch without hardware: importing this makes it torch's device "simgpu".
 
-It is a GPU of CUDA, made of software (tests/fakecuda): its streams, events and memory are those of that
+It is a GPU of CUDA, made of software (../README.md): its streams, events and memory are those of that
 runtime, and mpi-gdr serves it by the object files of its CUDA library that ship. torch's own operators are
 kernels of the CPU, put on the streams: they run later, in order, and see memory as it is then. Freed memory
 goes at once to the next tensor of the same stream. So jobs on a machine without a GPU run what serves GPUs,
-and mistakes in the order of streams, or in how long memory is used, show in results. What CUDA forbids ends
-the process, with the name of the rule.
+and mistakes in the order of streams, or in how long memory is used, show in results. What the program may
+not ask while a stream is captured is an error, and what CUDA forbids the backend ends the process.
 
 `torch.simgpu` has what torch.cuda would have, as far as torch.distributed asks for it. The functions below
-are for tests. From the environment, beside what the software CUDA reads (tests/fakecuda/cudart/settings.hpp):
-
-  FAKECUDA_DEVICES     devices of the machine (one for each rank on this host, LOCAL_WORLD_SIZE)
-  SIMGPU_POISON        0: memory used again keeps its values (1: it is first filled with 0xA5, in line with
-                       its stream)
-  SIMGPU_DEFERRED      0: operators wait for the stream and run on the host; copies and fills do not (1)
-
-Where it differs from CUDA: copies from pageable memory never wait for the stream; operators without a meta
-kernel, convolutions and what draws random numbers wait for it, and so cannot be captured into a graph;
-autocast casts nothing; code of the host can read the memory of a device, and gets away with it. What the
-program may not ask while a stream is captured is an error, and what the backend may not ends the process.
+are for tests. There is a device for each rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
 """
 
 from __future__ import annotations
@@ -58,10 +48,10 @@ __all__ = [
     "current_stream",
     "default_stream",
     "device_count",
+    "device_library",
     "device_wide_waits",
     "fill_later",
     "graph",
-    "library",
     "malloc_free",
     "refuse_after",
     "serve",
@@ -74,15 +64,11 @@ __all__ = [
 
 
 class Allocations(NamedTuple):
-    """Of one device since the start. Bytes are those of blocks, which are larger than what is in them."""
+    """Blocks of one device since the start."""
 
     allocated: int
     freed: int
     reused: int
-    in_use: int
-    in_use_bytes: int
-    reserved_bytes: int
-    peak_bytes: int
 
 
 def sleep(ms: int) -> None:

@@ -74,7 +74,6 @@ void drop_graph(int64_t id) {
 TORCH_LIBRARY_FRAGMENT(simgpu, m) {
   m.def("begin_capture() -> int", begin_capture);
   m.def("end_capture() -> ()", end_capture);
-  m.def("capturing() -> bool", [] { return current_queue().capturing(); });
   m.def("replay(int graph) -> ()", replay);
   m.def("drop_graph(int graph) -> ()", drop_graph);
 }

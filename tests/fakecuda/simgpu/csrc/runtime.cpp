@@ -3,42 +3,20 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <string>
+
+#include "cudart/settings.hpp"
 
 namespace simgpu {
 
 namespace {
-
-long number(const char* name, long otherwise) {
-  const char* const text = std::getenv(name);
-  if (!text || !*text) return otherwise;
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  TORCH_CHECK(!*end && value >= 0, name, "=", text, ": not a number");
-  return value;
-}
-
-Settings read_settings() {
-  Settings settings;
-  settings.devices = static_cast<int>(number("FAKECUDA_DEVICES", 1));
-  TORCH_CHECK(settings.devices <= kMostDevices, "FAKECUDA_DEVICES: at most ", kMostDevices);
-  settings.poison = number("SIMGPU_POISON", 1) != 0;
-  settings.deferred = number("SIMGPU_DEFERRED", 1) != 0;
-  return settings;
-}
 
 std::atomic<bool> any_started{false}, bad_fork{false};
 thread_local c10::DeviceIndex thread_device = 0;
 thread_local std::array<c10::StreamId, kMostDevices> thread_streams{};
 
 }  // namespace
-
-const Settings& settings() {
-  static const Settings* const known = new Settings(read_settings());
-  return *known;
-}
 
 Queue Gpu::stream(c10::StreamId id) {
   if (id == 0) return {nullptr, index_};
@@ -57,8 +35,8 @@ c10::StreamId Gpu::next_stream() {
 
 Gpu& gpu(c10::DeviceIndex index) {
   TORCH_CHECK(!bad_fork, "simgpu cannot be used in a process that was forked after its first use");
-  TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
-              settings().devices, " (FAKECUDA_DEVICES)");
+  TORCH_CHECK(index >= 0 && index < device_count(), "simgpu:", static_cast<int>(index), ": there are ",
+              static_cast<int>(device_count()), " (FAKECUDA_DEVICES), and at most ", kMostDevices);
   static std::mutex mutex;
   static std::array<std::atomic<Gpu*>, kMostDevices> gpus{};
   if (Gpu* const known = gpus[index]) return *known;
@@ -73,13 +51,16 @@ Gpu& gpu(c10::DeviceIndex index) {
 bool started() { return any_started; }
 bool in_bad_fork() { return bad_fork; }
 
+c10::DeviceIndex device_count() {
+  const auto devices = std::min<std::uint64_t>(fakecuda::Settings::get().devices, kMostDevices);
+  return bad_fork ? 0 : static_cast<c10::DeviceIndex>(devices);
+}
+
 c10::DeviceIndex resolve(c10::DeviceIndex index) { return index < 0 ? thread_device : index; }
 
 c10::DeviceIndex current_device() { return thread_device; }
 
 void set_current_device(c10::DeviceIndex index) {
-  TORCH_CHECK(index >= 0 && index < settings().devices, "simgpu:", static_cast<int>(index), ": there are ",
-              settings().devices, " (FAKECUDA_DEVICES)");
   if (index == thread_device) return;
   gpu(index);
   check(cudaSetDevice(index), "cudaSetDevice");

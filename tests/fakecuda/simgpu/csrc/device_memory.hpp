@@ -22,14 +22,10 @@
 
 namespace simgpu {
 
-// What freed and fresh memory is full of.
-inline constexpr int kPoison = 0xA5;
-
 class DeviceMemory final : public c10::DeviceAllocator {
  public:
   struct Counts {
     std::int64_t allocated = 0, freed = 0, reused = 0;  // blocks
-    std::int64_t in_use = 0, in_use_bytes = 0, reserved_bytes = 0, peak_bytes = 0;
   };
 
   c10::DataPtr allocate(std::size_t bytes) override;
@@ -39,10 +35,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
   // Waits for the whole device, and shuts others out meanwhile, as cudaFree does.
   void emptyCache(c10::MempoolId_t pool = {0, 0}) override;
   void recordStream(const c10::DataPtr& memory, c10::Stream stream) override;
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return {}; }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
-  void resetPeakStats(c10::DeviceIndex device) override;
-  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex device);
+  void resetPeakStats(c10::DeviceIndex) override {}
 
   void free(void* memory);
   // The numbers of pools are never used twice.

@@ -56,9 +56,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (device.index() >= 0 && device.index() < deviceCount()) set_current_device(device.index());
   }
 
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return in_bad_fork() ? 0 : static_cast<c10::DeviceIndex>(settings().devices);
-  }
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
   c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
 
@@ -115,10 +113,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (!event) return true;
     expect_not_captured(event, "query");
     const BesideCapture beside;
-    const cudaError_t status = cudaEventQuery(event_of(event).native);
-    if (status != cudaErrorNotReady) check(status, "cudaEventQuery");
-    static_cast<void>(cudaGetLastError());
-    return status == cudaSuccess;
+    return is_over(cudaEventQuery(event_of(event).native), "cudaEventQuery");
   }
 
   void synchronizeEvent(void* event) const override {

@@ -16,9 +16,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool hasPrimaryContext(c10::DeviceIndex) const override { return started(); }
   void init() const override {}
 
-  c10::DeviceIndex deviceCount() const override {
-    return in_bad_fork() ? 0 : static_cast<c10::DeviceIndex>(settings().devices);
-  }
+  c10::DeviceIndex deviceCount() const override { return device_count(); }
   c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
   void setCurrentDevice(c10::DeviceIndex device) const override { set_current_device(device); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {

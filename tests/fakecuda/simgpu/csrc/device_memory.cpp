@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "cudart/memory.hpp"
+
 namespace simgpu {
 
 namespace {
@@ -43,20 +45,15 @@ c10::DataPtr DeviceMemory::allocate(std::size_t bytes) {
     ++counts.reused;
   } else {
     memory = fresh(rounded, stream.device_index());
-    counts.reserved_bytes += static_cast<std::int64_t>(rounded);
   }
   if (reused || pool) {
     // Now, and not when it was freed: between the two the stream may have been made to wait for others that
     // still use the memory, as FSDP2 does. Nor is it a call of the device's runtime: whoever makes it must
     // not be held up.
-    if (settings().poison)
-      queue(stream).slip_in([memory, rounded] { std::memset(memory, kPoison, rounded); });
+    queue(stream).slip_in([memory, rounded] { std::memset(memory, fakecuda::kPoison, rounded); });
   }
   used_.emplace(memory, Block{memory, rounded, stream, pool, {}, {}});
   ++counts.allocated;
-  ++counts.in_use;
-  counts.in_use_bytes += static_cast<std::int64_t>(rounded);
-  counts.peak_bytes = std::max(counts.peak_bytes, counts.in_use_bytes);
   return {memory, memory, &free_block, stream.device()};
 }
 
@@ -91,10 +88,7 @@ void DeviceMemory::free(void* memory) {
   TORCH_INTERNAL_ASSERT(found != used_.end(), "not from the allocator of simgpu");
   Block block = std::move(found->second);
   used_.erase(found);
-  Counts& counts = counts_[block.stream.device_index()];
-  ++counts.freed;
-  --counts.in_use;
-  counts.in_use_bytes -= static_cast<std::int64_t>(block.bytes);
+  ++counts_[block.stream.device_index()].freed;
   if (in_bad_fork()) return;
   // An event that is recorded now would be one of the capture.
   if (capture_ && !block.used_by.empty())
@@ -154,11 +148,7 @@ void DeviceMemory::emptyCache(c10::MempoolId_t) {
   collect();
   for (auto& [key, blocks] : cached_) {
     if (key.pool || key.bytes <= kSmall) continue;
-    const c10::DeviceIndex device = key.stream.device_index();
-    for (void* memory : blocks) {
-      check(cudaFree(memory), "cudaFree");
-      counts_[device].reserved_bytes -= static_cast<std::int64_t>(key.bytes);
-    }
+    for (void* memory : blocks) check(cudaFree(memory), "cudaFree");
     blocks.clear();
   }
 }
@@ -180,30 +170,6 @@ void DeviceMemory::copy_data(void* dst, const void* src, std::size_t bytes) cons
 DeviceMemory::Counts DeviceMemory::counts(c10::DeviceIndex device) {
   std::lock_guard lock(mutex_);
   return counts_[resolve(device)];
-}
-
-c10::CachingDeviceAllocator::DeviceStats DeviceMemory::getDeviceStats(c10::DeviceIndex device) {
-  const Counts known = counts(device);
-  c10::CachingDeviceAllocator::DeviceStats stats;
-  stats.allocated_bytes[0].current = stats.active_bytes[0].current = known.in_use_bytes;
-  stats.allocated_bytes[0].peak = stats.active_bytes[0].peak = known.peak_bytes;
-  stats.reserved_bytes[0].current = stats.reserved_bytes[0].peak = known.reserved_bytes;
-  stats.allocation[0].current = stats.active[0].current = known.in_use;
-  stats.allocation[0].allocated = known.allocated;
-  stats.allocation[0].freed = known.freed;
-  return stats;
-}
-
-void DeviceMemory::resetPeakStats(c10::DeviceIndex device) {
-  std::lock_guard lock(mutex_);
-  counts_[resolve(device)].peak_bytes = counts_[resolve(device)].in_use_bytes;
-}
-
-std::pair<std::size_t, std::size_t> DeviceMemory::getMemoryInfo(c10::DeviceIndex device) {
-  const DeviceScope scope(resolve(device));
-  std::size_t available = 0, total = 0;
-  check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
-  return {available, total};
 }
 
 namespace {

@@ -46,6 +46,12 @@ void check(cudaError_t status, const char* call) {
   TORCH_CHECK(false, "simgpu: ", call, ": ", cudaGetErrorString(status));
 }
 
+bool is_over(cudaError_t status, const char* call) {
+  if (status != cudaErrorNotReady) check(status, call);
+  static_cast<void>(cudaGetLastError());
+  return status == cudaSuccess;
+}
+
 DeviceScope::DeviceScope(c10::DeviceIndex device) {
   check(cudaGetDevice(&before_), "cudaGetDevice");
   if (device != before_) check(cudaSetDevice(device), "cudaSetDevice");
@@ -58,13 +64,7 @@ BesideCapture::~BesideCapture() { static_cast<void>(cudaThreadExchangeStreamCapt
 
 bool Mark::reached() const {
   const BesideCapture scope;
-  const cudaError_t status = event_ ? cudaEventQuery(event_.get()) : cudaSuccess;
-  if (status == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  check(status, "cudaEventQuery");
-  return true;
+  return !event_ || is_over(cudaEventQuery(event_.get()), "cudaEventQuery");
 }
 
 void Queue::enqueue(std::function<void()> work) const {
@@ -107,10 +107,7 @@ void Queue::synchronize() const {
 bool Queue::idle() const {
   expect_not_captured("query");
   const DeviceScope scope(device_);
-  const cudaError_t status = cudaStreamQuery(native_);
-  if (status != cudaErrorNotReady) check(status, "cudaStreamQuery");
-  static_cast<void>(cudaGetLastError());
-  return status == cudaSuccess;
+  return is_over(cudaStreamQuery(native_), "cudaStreamQuery");
 }
 
 bool Queue::capturing() const {

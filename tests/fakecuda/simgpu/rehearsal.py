@@ -5,8 +5,8 @@ nothing of it, as an entry point of the group torch.backends."""
 def load() -> None:
     """At the end of `import torch`."""
     import torch.distributed as dist
+    from fakecuda import simgpu
 
-    import simgpu
     from mpi_backend import _autoload
 
     _autoload.register()  # this may be called before its own entry point

@@ -1,4 +1,4 @@
-// The accelerators of this process and their streams: those of the software CUDA (tests/fakecuda), for
+// The accelerators of this process and their streams: those of the software CUDA (cudart/), for
 // torch's device guard, allocators and kernels.
 //
 // Thread-safe. Nothing is ever destroyed: tensors may outlive every static object.
@@ -21,16 +21,10 @@ inline constexpr int kMostDevices = 64;
 // round robin; larger numbers are handles of streams that others have made.
 inline constexpr int kPool = 32;
 
-// From the environment: tests/simgpu/__init__.py tells of it.
-struct Settings {
-  int devices;
-  bool poison;
-  bool deferred;
-};
-const Settings& settings();
-
 // Throws c10::Error if `status` is an error.
 void check(cudaError_t status, const char* call);
+// The same; false where it says that work is not over.
+bool is_over(cudaError_t status, const char* call);
 
 // CUDA's current device, until the end of the block.
 class DeviceScope {
@@ -108,6 +102,8 @@ class Gpu {
 Gpu& gpu(c10::DeviceIndex index);
 bool started();
 bool in_bad_fork();
+// FAKECUDA_DEVICES; 0 in a bad fork.
+c10::DeviceIndex device_count();
 
 // -1: the current one.
 c10::DeviceIndex resolve(c10::DeviceIndex index);
