@@ -206,23 +206,4 @@ void all_to_all_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, co
 }
 
 }  // namespace collectives
-
-SchedulePtr counts_of_node(const Topology& topology, int rank, const Tuning& tuning) {
-  const auto places = static_cast<int>(topology.members(topology.node(rank)).size());
-  if (places == 1) return nullptr;
-  CollectiveSpec among{Collective::AllGather, topology.place(rank), places};
-  among.count = static_cast<std::uint64_t>(topology.size());
-  among.dtype = DataType::Int64;
-  Tuning inside = tuning;
-  inside.staging_bytes /= 2;  // join() keeps two rooms
-  const char* const by = tuning.node_shares ? "staged" : "recursive_doubling";
-  Phases made;
-  made.phases.push_back({.inside = true, .spec = among});
-  made.phases[0].schedule = find_algorithm(Collective::AllGather, by)->build(among, inside);
-  CollectiveSpec spec{Collective::AllToAll, rank, topology.size()};
-  ScheduleWriter writer("two_level");
-  join(writer, spec, topology, made);
-  return writer.finish();
-}
-
 }  // namespace mpigdr

@@ -17,20 +17,26 @@
 namespace mpigdr {
 
 struct Phase {
-  bool inside = false;  // among the ranks of this node; else by messages
+  // What carries it. join() runs the first two together on the host; what runs one on a device is a line of
+  // engine/device_programs.cpp.
+  enum class Kind : std::uint8_t {
+    Messages,  // between ranks of the group, as its schedule names them
+    Shared,    // memory that the ranks of this node share; its schedule names them by their places
+    Devices,   // the same, of the memory of their devices
+  };
   CollectiveSpec spec;  // among its ranks
   // The collective's buffers that are the Input and the Output of the schedule. Scratch: memory that all
   // phases have in common; the Scratch that the schedule names is its own.
   Buffer input = Buffer::Input, output = Buffer::Output;
-  // Inside a node ranks are numbered by their places; messages name ranks of the whole group.
-  SchedulePtr schedule;
   int part = 0;         // of the call
   int depends_on = -1;  // the phase whose end it needs, of the same part; -1: none
+  Kind kind = Kind::Messages;
+  SchedulePtr schedule;
 };
 
 struct Phases {
-  // In an order in which they may run one after the other. Those inside form one sequence, equal on all ranks
-  // of a node, and those between the nodes another; the two run side by side, but for Phase::depends_on.
+  // In an order in which they may run one after the other. Those on Devices form one sequence, equal on all
+  // ranks of a node, and those by Messages another; the two run side by side, but for Phase::depends_on.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements that all phases have in common
   bool one_way = false;             // as Schedule::one_way
@@ -55,29 +61,26 @@ struct Phases {
 // blocks of ranks beyond the places that all nodes have: they are gathered inside before, or handed out
 // after.
 //
+// `kind`: of what is inside a node. On Devices, only for what has_phases(), each part is long, and what is
+// inside goes through Staging, however much it is. Else the parts are made for join(), each with a share of
+// the staging memory, and large calls send messages inside instead.
 // `inside`, `between`: what the builders are told. Of all-reduce, between.leaders bounds l.
-// `one_program`: the parts are made for join(), each with a share of the staging memory; large calls, and
-// those of a node without any (Tuning::node_shares), send messages inside instead. Without it only for what
-// has_phases(), for devices: what is inside goes through Staging, however much it is.
-Phases phases_of(const CollectiveSpec& spec, const Topology& topology, const Tuning& inside,
-                 const Tuning& between, bool one_program = false);
+Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
+                 const Tuning& between);
+// What one schedule does on devices, as the only phase of its collective.
+Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
 
-// Whether devices run a call of this kind in phases: on nodes of unequal sizes only an all-reduce and a
-// broadcast, and only even blocks.
-inline bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
-  const Collective c = spec.collective;
-  const bool whole = c == Collective::AllReduce || c == Collective::Broadcast;
-  const bool blocks = c == Collective::AllGather || c == Collective::ReduceScatter;
-  return topology.nodes() > 1 && (whole || (blocks && spec.counts.empty() && topology.even()));
-}
+// Whether devices that share memory inside the nodes run a call in phases: on nodes of unequal sizes only an
+// all-reduce and a broadcast, only even blocks, and no more than goes through Staging in chunks.
+bool has_phases(const CollectiveSpec& spec, const Topology& topology);
 
 // All phases as one schedule among the ranks of the group: the parts take turns in the lanes, in each of
 // which the phases of a part follow each other.
 void join(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made);
 
 // Runs before a two-level all_to_all, whose schedule is made from the result: an all-gather of Int64 among
-// the ranks of this node, in place. Output: CollectiveSpec::node_counts. Null for a rank alone on its node.
-SchedulePtr counts_of_node(const Topology& topology, int rank, const Tuning& tuning);
+// the ranks of this node, in place. Output: CollectiveSpec::node_counts. For a rank that is not alone there.
+SchedulePtr counts_of_node(const std::shared_ptr<const Topology>& topology, int rank, const Tuning& tuning);
 
 namespace collectives {
 

@@ -34,6 +34,12 @@ const CollectiveSpec& with_topology(const CollectiveSpec& spec,
   return room;
 }
 
+// Ranks of its node tell each other what they send before the schedule is made.
+bool needs_counts(const Algorithm& algorithm, const CollectiveSpec& spec, const Topology* topology) {
+  return algorithm.two_level && spec.collective == Collective::AllToAll && spec.node_counts.empty() &&
+         topology && topology->members(topology->node(spec.rank)).size() > 1;
+}
+
 }  // namespace
 
 Planner::Planner(const Env& env, const GroupSelection& group)
@@ -50,74 +56,59 @@ Planner::Planner(const Env& env, const GroupSelection& group)
 
 Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
                    const std::shared_ptr<const Topology>& topology, bool by_host) {
-  const auto made = [&] {
-    return build(choice(spec, native, reach, topology), spec, reach, topology, by_host);
-  };
-  if (spec.collective == Collective::AllToAll) return made();
+  const SelectionRow* chosen = nullptr;
+  if (spec.collective == Collective::AllToAll) {
+    chosen = &choice(spec, native, reach, topology);
+    if (!needs_counts(*chosen->algorithm, spec, topology.get()))
+      return build(*chosen, spec, reach, topology, by_host);
+  }
   std::string& key = key_of(spec, native, reach, by_host, topology ? topology->id() : 0);
   {
     std::lock_guard lock(mutex_);
     if (auto found = cache_.find(key); found != cache_.end()) return found->second;
   }
-  Plan plan = made();
-  std::lock_guard lock(mutex_);
+  if (!chosen) chosen = &choice(spec, native, reach, topology);
+  Plan plan = build(*chosen, spec, reach, topology, by_host);
   std::size_t steps = 0;
   for (const Schedule* s = plan.schedule.get(); s; s = s->staged.get()) steps += s->steps.size();
-  make_room(steps);
+  if (plan.phases)
+    for (const Phase& phase : plan.phases->phases) steps += phase.schedule->steps.size();
+  std::lock_guard lock(mutex_);
+  if (cache_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
+    cache_.clear();
+    cached_steps_ = 0;
+  }
+  cached_steps_ += steps;
   return cache_.emplace(key, std::move(plan)).first->second;
 }
 
 Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
                     const std::shared_ptr<const Topology>& topology, bool by_host) const {
-  Plan plan{chosen.algorithm, nullptr};
+  Plan plan{.algorithm = chosen.algorithm};
+  plan.of_counts = needs_counts(*plan.algorithm, spec, topology.get());
+  if (plan.algorithm->native()) return plan;
+  const auto reached = [&](const SchedulePtr& schedule) {
+    return by_host && !schedule->shared ? through_host(*schedule) : schedule;
+  };
   const bool devices = reach == Reach::Devices;
   Tuning tuning = devices ? device_tuning_ : tuning_;
   tuning.leaders = chosen.leaders;
   tuning.node_shares = reach == Reach::Nodes;
-  // Devices do not reach each other's tensors, only what they share.
-  if (devices && plan.algorithm->name == std::string_view("adaptive"))
-    plan.algorithm = find_algorithm(spec.collective, "staged");
-  CollectiveSpec room;
-  if (!plan.algorithm->native())
-    plan.schedule = plan.algorithm->build(with_topology(spec, topology, room), tuning);
-  if (plan.schedule && by_host && !plan.schedule->shared) plan.schedule = through_host(*plan.schedule);
+  if (plan.of_counts) {
+    plan.schedule = counts_of_node(topology, spec.rank, tuning);
+  } else if (reach == Reach::NodesDevices && plan.algorithm->two_level && !plan.algorithm->ordered &&
+             has_phases(spec, *topology)) {
+    Phases made = phases_of(spec, *topology, Phase::Kind::Devices, device_tuning_, tuning);
+    for (Phase& phase : made.phases) phase.schedule = reached(phase.schedule);
+    plan.phases = std::make_shared<const Phases>(std::move(made));
+  } else {
+    // Devices do not reach each other's tensors, only what they share.
+    if (devices && plan.algorithm->name == std::string_view("adaptive"))
+      plan.algorithm = find_algorithm(spec.collective, "staged");
+    CollectiveSpec room;
+    plan.schedule = reached(plan.algorithm->build(with_topology(spec, topology, room), tuning));
+  }
   return plan;
-}
-
-SchedulePtr Planner::counts(const Topology& topology, int rank, Reach reach) {
-  Tuning tuning = tuning_;
-  tuning.node_shares = reach == Reach::Nodes;
-  return counts_of_node(topology, rank, tuning);
-}
-
-std::shared_ptr<const Phases> Planner::phases(const CollectiveSpec& spec, const Topology& topology,
-                                              int leaders, bool by_host) {
-  std::string& key = key_of(spec, leaders, by_host, topology.id());
-  {
-    std::lock_guard lock(mutex_);
-    if (const auto found = phases_.find(key); found != phases_.end()) return found->second;
-  }
-  Tuning between = tuning_;
-  between.leaders = leaders;
-  Phases made = phases_of(spec, topology, device_tuning_, between);
-  std::size_t steps = 0;
-  for (Phase& phase : made.phases) {
-    if (by_host && !phase.inside) phase.schedule = through_host(*phase.schedule);
-    steps += phase.schedule->steps.size();
-  }
-  auto kept = std::make_shared<const Phases>(std::move(made));
-  std::lock_guard lock(mutex_);
-  make_room(steps);
-  return phases_.emplace(key, std::move(kept)).first->second;
-}
-
-void Planner::make_room(std::size_t steps) {
-  if (cache_.size() + phases_.size() >= kMostCached || cached_steps_ + steps > kMostSteps) {
-    cache_.clear();
-    phases_.clear();
-    cached_steps_ = 0;
-  }
-  cached_steps_ += steps;
 }
 
 const SelectionRow& Planner::choice(const CollectiveSpec& spec, bool native, Reach reach,

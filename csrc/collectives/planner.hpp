@@ -16,7 +16,9 @@ namespace mpigdr {
 
 struct Plan {
   const Algorithm* algorithm = nullptr;
-  SchedulePtr schedule;  // null: run by the library ("native")
+  SchedulePtr schedule;                  // null: run by the library ("native"), or in phases
+  std::shared_ptr<const Phases> phases;  // on devices that share memory inside the nodes; null: none
+  bool of_counts = false;                // the schedule is that of counts_of_node()
 };
 
 class Planner {
@@ -26,19 +28,12 @@ class Planner {
 
   // `native`: the library has a collective that does just this. `reach` of the group's ranks into
   // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
-  // spec's. `by_host`: for memory that the transport does not reach, see through_host().
+  // spec's. `by_host`: for memory that the transport does not reach, see through_host(). Of an all_to_all in
+  // two levels by a rank that needs CollectiveSpec::node_counts and does not have them: Plan::of_counts. Of
+  // others nothing is cached: the counts may differ at every call, and would only push
+  // out what repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
-  // The same by this row, which is what choice() says, built anew. Of an all_to_all nothing is cached: the
-  // counts may differ at every call, and would only push out what repeats.
-  Plan build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
-             const std::shared_ptr<const Topology>& topology, bool by_host = false) const;
-  // counts_of_node(), which is not cached.
-  SchedulePtr counts(const Topology& topology, int rank, Reach reach);
-  // Of a call that has phases (collectives/phases.hpp), on nodes whose ranks share memory of their devices.
-  // `leaders`: SelectionRow::leaders.
-  std::shared_ptr<const Phases> phases(const CollectiveSpec& spec, const Topology& topology, int leaders,
-                                       bool by_host);
   // What plan() builds from.
   const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
                              const std::shared_ptr<const Topology>& topology) const;
@@ -49,8 +44,8 @@ class Planner {
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
  private:
-  // Before something of so many steps is kept; with mutex_ held.
-  void make_room(std::size_t steps);
+  Plan build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
+             const std::shared_ptr<const Topology>& topology, bool by_host) const;
 
   const Selection selection_;
   const bool adapts_;
@@ -58,7 +53,6 @@ class Planner {
   std::mutex mutex_;
   std::size_t cached_steps_ = 0;
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
-  std::unordered_map<std::string, std::shared_ptr<const Phases>> phases_;
 };
 
 }  // namespace mpigdr

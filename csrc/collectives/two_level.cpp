@@ -63,7 +63,7 @@ class Joiner {
       rewrite(writer_, schedule, lane, [&](Step step, std::vector<Slice> sources) {
         for (Slice& source : sources) source = moved(phase, source);
         step.dst = moved(phase, step.dst);
-        if (phase.inside && step.peer >= 0) step.peer = local_[static_cast<std::size_t>(step.peer)];
+        if (schedule.shared && step.peer >= 0) step.peer = local_[static_cast<std::size_t>(step.peer)];
         const bool in_place =
             step.kind == StepKind::Copy && step.scale == Scale::None && step.dst == sources[0];
         if (!in_place) writer_.step(step, sources);
@@ -114,9 +114,20 @@ void two_level(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&
   if (topology->size() != spec.size)
     fail(ErrorCode::InvalidUsage, name(spec.collective), ": topology has ", topology->size(),
          " ranks, expected size=", spec.size);
-  if (to_all) return all_to_all_two_level(writer, spec, *topology, tuning);
-  join(writer, spec, *topology, phases_of(spec, *topology, tuning, tuning, true));
+  if (to_all && !spec.send_counts.empty()) return all_to_all_two_level(writer, spec, *topology, tuning);
+  const auto kind = tuning.node_shares ? Phase::Kind::Shared : Phase::Kind::Messages;
+  join(writer, spec, *topology, phases_of(spec, *topology, kind, tuning, tuning));
 }
 
 }  // namespace collectives
+
+SchedulePtr counts_of_node(const std::shared_ptr<const Topology>& topology, int rank, const Tuning& tuning) {
+  CollectiveSpec spec{Collective::AllToAll, rank, topology->size()};
+  spec.dtype = DataType::Int64;
+  spec.topology = topology;
+  ScheduleWriter writer("two_level");
+  collectives::two_level(writer, spec, tuning);
+  return writer.finish();
+}
+
 }  // namespace mpigdr

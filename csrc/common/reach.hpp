@@ -12,7 +12,9 @@ enum class Reach : std::uint8_t {
   Segments,  // what they share
   All,       // also any other memory
   Devices,   // memory of their devices that they share
-  Nodes      // in a group over several nodes, inside some of them: what they share
+  // In a group over several nodes, inside some of them:
+  Nodes,         // what they share
+  NodesDevices,  // memory of their devices that they share
 };
 
 // Inside a node.

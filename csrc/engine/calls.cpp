@@ -131,14 +131,4 @@ ResolvedCall resolve(const Call& call, std::uint64_t sequence, std::uint64_t his
   return {1, bytes, largest_buffer(collective.spec), record};
 }
 
-std::uint64_t largest_buffer(const CollectiveSpec& spec) {
-  std::uint64_t elements = block_offset(spec, spec.size);
-  if (spec.collective == Collective::AllToAll)
-    elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
-  if (spec.collective == Collective::AllReduce || spec.collective == Collective::Reduce ||
-      spec.collective == Collective::Broadcast)
-    elements = spec.count;
-  return elements * item_size(spec.dtype);
-}
-
 }  // namespace mpigdr

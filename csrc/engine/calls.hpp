@@ -69,8 +69,6 @@ struct CollectiveTags {
 };
 // What all ranks must call alike, the rest of it is zero. `history` of the calls before.
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
-// Bytes of the larger of the two buffers that this rank may touch.
-std::uint64_t largest_buffer(const CollectiveSpec& spec);
 
 // All that issuing needs to know of a call by itself.
 struct ResolvedCall {

@@ -10,7 +10,7 @@
 #include "common/recycled.hpp"
 #include "engine/engine.hpp"
 #include "engine/join_execution.hpp"
-#include "execution/device/program_part.hpp"
+#include "execution/device/gate.hpp"
 
 namespace mpigdr {
 namespace {
@@ -178,7 +178,7 @@ void Group::make_parts(Issue& issue) {
   const std::size_t asked_for = issue.calls.size();
   const Counters counted = issue.counters;
   parts.reserve(asked_for + (options.join ? 1 : 0));
-  std::vector<std::shared_ptr<const bool>> done;  // by program of the device
+  if (options.stream) issue.device.programs = std::make_shared<DeviceParts>();
   for (std::size_t i = 0; i < issue.calls.size(); ++i) {
     const Call& call = issue.calls[i];
     const ResolvedCall resolved = resolve(call, info.sequence + info.sequences, issue.counters.history);
@@ -194,15 +194,6 @@ void Group::make_parts(Issue& issue) {
     if (options.stream) {
       programs_.make_programs(std::get<CollectiveCall>(call), numbered, *options.stream, algorithm,
                               issue.device);
-      while (done.size() < issue.device.programs.size()) {
-        const DevicePart& program = issue.device.programs[done.size()];
-        std::vector<std::shared_ptr<const bool>> before;
-        for (const int earlier : {program.follows, program.depends_on})
-          if (earlier >= 0) before.push_back(done[static_cast<std::size_t>(earlier)]);
-        auto part = std::make_unique<ProgramPart>(program.program, std::move(before));
-        done.push_back(part->done());
-        parts.push_back({std::move(part)});
-      }
     } else {
       parts.push_back({programs_.make_part(call, numbered, algorithm)});
     }
@@ -219,6 +210,7 @@ void Group::make_parts(Issue& issue) {
       issue.calls.emplace_back(std::move(barrier));  // `call` is no more
     }
   }
+  if (options.stream) parts.push_back({progress_of(issue.device.programs)});
   if (options.join) parts.push_back({std::make_unique<JoinExecution>(std::move(issue.options.join))});
 }
 
@@ -232,7 +224,14 @@ OperationPtr Group::make_operation(Issue& issue) {
   auto operation = std::allocate_shared<Operation>(
       Recycled<Operation>(), shared_from_this(), std::move(issue.info), std::move(issue.parts),
       std::move(options.keepalive), options.background || on_device, on_device);
-  if (on_device) operation->on_release_device(releases(issue.device.programs, options.gate));
+  if (on_device)  // which keeps neither
+    operation->on_release_device([programs = std::weak_ptr<DeviceParts>(issue.device.programs),
+                                  gate = std::weak_ptr<Gate>(options.gate)] {
+      const auto held = programs.lock();
+      const bool through = !held || held->release_device();
+      if (const auto joined = gate.lock()) joined->open();
+      return through;
+    });
   if (log_enabled(LogLevel::Trace)) log_line(LogLevel::Trace, "COLL", operation->describe());
   if (options.on_finished)
     operation->on_finished([told = std::move(options.on_finished), operation] { told(*operation); });
@@ -254,7 +253,7 @@ void Group::tell_observers(Operation& operation, const std::vector<Call>& calls)
 
 void Group::launch(Operation& operation, const DeviceWork& work, const StreamTarget& target) {
   try {
-    mpigdr::launch(work.programs, target);
+    work.programs->launch(target);
     // The group may have failed meanwhile: what was let go before it was there has to be let go once more.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {

@@ -29,9 +29,7 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       rivals_(options_.node && !options_.topology && options_.traffic && options_.planner->adapts()
                   ? std::make_unique<RivalChoices>(*options_.node, *options_.traffic, options_.group,
                                                    options_.choices)
-                  : nullptr) {
-  if (options_.topology) counts_ = options_.planner->counts(*options_.topology, rank_, reach());
-}
+                  : nullptr) {}
 
 const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
   return options_.planner->choice(spec, !on_device && has_native(spec), reach(on_device),
@@ -44,7 +42,8 @@ std::shared_ptr<const Topology> ProgramFactory::topology(const CollectiveSpec& s
 }
 
 Reach ProgramFactory::reach(bool on_device) const {
-  if (on_device) return device_node_ && device_node_->size() == size_ ? Reach::Devices : Reach::None;
+  if (on_device && !device_node_) return Reach::None;
+  if (on_device) return device_node_->size() == size_ ? Reach::Devices : Reach::NodesDevices;
   if (!options_.node) return Reach::None;
   return options_.topology ? Reach::Nodes : options_.node->reach();
 }
@@ -69,15 +68,10 @@ std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Num
 
 std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall& c, const Numbered& numbered,
                                                            std::string& algorithm) {
-  Plan plan;
-  if (c.spec.collective == Collective::AllToAll) {
-    const SelectionRow& chosen = choose_all_to_all(c.spec, false, numbered.counters);
-    if (counts_ && chosen.algorithm->two_level) return make_by_nodes(c, chosen, numbered, algorithm);
-    plan = options_.planner->build(chosen, c.spec, reach(), options_.topology);
-  } else {
-    plan = options_.planner->plan(c.spec, has_native(c.spec), reach(), options_.topology);
-  }
+  const Plan plan = this->plan(c.spec);
   algorithm = plan.algorithm->name;
+  numbered.counters.all_to_alls += c.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
+  if (plan.of_counts) return make_by_nodes(c, plan, numbered);
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
                                   c.spec.dtype,      c.spec.op, c.spec.root};
@@ -100,9 +94,8 @@ std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
 }
 
 // The ranks of a node tell each other what they send, and the schedule is made of that.
-std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const SelectionRow& chosen,
-                                                         const Numbered& numbered, std::string& algorithm) {
-  algorithm = counts_->algorithm;
+std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Plan& first,
+                                                         const Numbered& numbered) {
   // Held by `next`. This rank's own counts are the Input of the first stage.
   auto call = std::make_shared<CollectiveCall>(c);
   const Topology& nodes = *options_.topology;
@@ -115,14 +108,12 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
       .spec = {Collective::AllToAll, rank_, size_}, .input = &all[own], .output = all.data()};
   counts.spec.dtype = DataType::Int64;
   const std::uint64_t slot_use = numbered.counters.slots;
-  if (counts_->shared) numbered.counters.slots += 2;
-  auto next = [this, call, &chosen, channel = numbered.channel, record = numbered.call, slot_use] {
-    const Plan plan = options_.planner->build(chosen, call->spec, reach(), options_.topology);
-    return run_schedule(plan, *call, channel, record, false, slot_use + 1);
+  if (first.schedule->shared) numbered.counters.slots += 2;
+  auto next = [this, call, channel = numbered.channel, record = numbered.call, slot_use] {
+    return run_schedule(plan(call->spec), *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
-      run_schedule({nullptr, counts_}, counts, numbered.channel, numbered.call, false, slot_use),
-      std::move(next));
+      run_schedule(first, counts, numbered.channel, numbered.call, false, slot_use), std::move(next));
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,
@@ -161,18 +152,11 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   binding.slot_use = slot_use;
   binding.rivals = rivals;
   binding.observer = options_.rounds;
-  if (plan.algorithm && plan.algorithm->shared) {
+  if (plan.algorithm->shared) {
     binding.send_counts = c.spec.send_counts;
     binding.recv_counts = c.spec.recv_counts;
   }
   return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
-}
-
-const SelectionRow& ProgramFactory::choose_all_to_all(const CollectiveSpec& spec, bool on_device,
-                                                      Counters& counters) const {
-  const SelectionRow& chosen = choose(spec, on_device);
-  if (!chosen.algorithm->shared) ++counters.all_to_alls;
-  return chosen;
 }
 
 // Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the

@@ -29,9 +29,9 @@ struct Counters {
   std::uint64_t history = 0;      // CallRecord::history of the last one
 };
 
-// The parts of an operation on a device, and their memory.
+// The programs of an operation on a device, and their memory.
 struct DeviceWork {
-  std::vector<DevicePart> programs;
+  std::shared_ptr<DeviceParts> programs;  // null: none
   std::vector<std::shared_ptr<void>> kept;
 };
 
@@ -63,7 +63,7 @@ class ProgramFactory {
     Counters& counters;
   };
   std::unique_ptr<Execution> make_part(const Call& call, const Numbered& numbered, std::string& algorithm);
-  // Adds the programs of the call.
+  // Adds the programs of the call to those of `work`, which it has.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
   // Whether a barrier is to follow the calls that have been counted since `before`: there is one for every
@@ -92,16 +92,18 @@ class ProgramFactory {
   bool has_native(const CollectiveSpec& spec) const {
     return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   }
-  // Of the group. None for an all_to_all of devices, whose programs are made before any of them runs: it goes
-  // from rank to rank.
+  // Of the group. None for an all_to_all of devices, whose programs are made before any of them runs, and so
+  // before any rank has the counts of another: it goes from rank to rank.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
+  Plan plan(const CollectiveSpec& spec, bool on_device = false, bool by_host = false) const {
+    return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),
+                                  topology(spec, on_device), by_host);
+  }
   std::unique_ptr<Execution> make_collective(const CollectiveCall& call, const Numbered& numbered,
                                              std::string& algorithm);
-  // Of an all_to_all, counted: its row of the table.
-  const SelectionRow& choose_all_to_all(const CollectiveSpec& spec, bool on_device, Counters& counters) const;
-  // One in two levels, of a rank that is not alone on its node.
-  std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const SelectionRow& chosen,
-                                           const Numbered& numbered, std::string& algorithm);
+  // An all_to_all in two levels, of a rank that is not alone on its node.
+  std::unique_ptr<Execution> make_by_nodes(const CollectiveCall& call, const Plan& first,
+                                           const Numbered& numbered);
   // The second stage of a ChainedCall. For the holder of the progress role.
   std::unique_ptr<Execution> make_second(const CollectiveCall& call, Channel channel,
                                          const CallRecord& first);
@@ -113,14 +115,8 @@ class ProgramFactory {
   // Whether the sends of a call, one way or not, wait for their receivers; counts on.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);
   Binding bind(const CollectiveCall& c, Channel channel, const CallRecord& call, bool acknowledged) const;
-  void make_phases(const CollectiveCall& call, int leaders, const Numbered& numbered,
-                   const StreamTarget& target, DeviceWork& work);
-  std::shared_ptr<DeviceProgram> make_program(const CollectiveSpec& spec, const SchedulePtr& schedule,
-                                              Binding binding, const Numbered& numbered,
+  std::shared_ptr<DeviceProgram> make_program(const Phase& phase, Binding binding, const Numbered& numbered,
                                               const StreamTarget& target, DeviceWork& work);
-  // The row of a call that runs in phases: its ranks share memory of their devices with those of their own
-  // node only. Null: it does not.
-  const SelectionRow* row_in_phases(const CollectiveSpec& spec) const;
   // Throws unless the group shares the memory of the device that the call is for.
   void check_device(const CollectiveSpec& spec, const StreamTarget& target) const;
 
@@ -128,7 +124,6 @@ class ProgramFactory {
   Transport& transport_;
   const int rank_, size_;
   const CollectiveTags tags_;
-  SchedulePtr counts_;  // counts_of_node(); null: there is no other rank on this node, or only one node
   // Null: the table alone chooses. Its executions hold the group.
   const std::unique_ptr<RivalChoices> rivals_;
   std::shared_ptr<const ipc::DeviceNode> device_node_;  // written before it is read, see share_devices()

@@ -1,7 +1,6 @@
 #include "schedule/scattered.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "common/error.hpp"
 #include "schedule/rewrite.hpp"
@@ -19,13 +18,11 @@ class Map {
     }
   }
   std::uint64_t moved(std::uint64_t element) const {
-    if (pieces_.empty()) return element;
     const std::size_t k = piece_of(element);
     return pieces_[k].offset + (element - begins_[k]);
   }
   // Elements from this one on that stand behind each other.
   std::uint64_t run(std::uint64_t element) const {
-    if (pieces_.empty()) return std::numeric_limits<std::uint64_t>::max();
     const std::size_t k = piece_of(element);
     return begins_[k] + pieces_[k].count - element;
   }
@@ -47,6 +44,7 @@ class PieceWriter {
   PieceWriter(const Schedule& from, int rank, const Scattered& where)
       : from_(from),
         rank_(rank),
+        ranks_(where.ranks),
         input_(where.input.begin(), where.input.end()),
         output_(where.output.begin(), where.output.end()),
         writer_(from) {
@@ -60,31 +58,35 @@ class PieceWriter {
 
  private:
   const Map* map(Buffer buffer, int owner) const {
-    const auto r = static_cast<std::size_t>(owner < 0 ? rank_ : owner);
-    if (buffer == Buffer::Input) return &input_[r];
-    return buffer == Buffer::Output ? &output_[r] : nullptr;
+    const std::vector<Map>& maps = buffer == Buffer::Input ? input_ : output_;
+    if ((buffer != Buffer::Input && buffer != Buffer::Output) || maps.empty()) return nullptr;
+    return &maps[std::min(static_cast<std::size_t>(owner < 0 ? rank_ : owner), maps.size() - 1)];
+  }
+  static std::uint64_t moved(const Map* map, std::uint64_t element) {
+    return map ? map->moved(element) : element;
   }
   // Elements from `at` of the slice on that need no cut.
   std::uint64_t run(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
     if (const Map* const own = map(slice.buffer, slice.owner))
       length = std::min(length, own->run(slice.offset + at));
-    if (const Original* const other = from_.original(slice))
-      length = std::min(length, map(other->buffer, slice.owner)->run(other->offset + at));
+    const Original* const other = from_.original(slice);
+    if (const Map* const its = other ? map(other->buffer, slice.owner) : nullptr)
+      length = std::min(length, its->run(other->offset + at));
     return length;
   }
   Slice cut(Slice slice, std::uint64_t at, std::uint64_t length) {
     const Original* const other = from_.original(slice);
-    const Map* const own = map(slice.buffer, slice.owner);
-    slice.offset = own ? own->moved(slice.offset + at) : slice.offset + at;
+    slice.offset = moved(map(slice.buffer, slice.owner), slice.offset + at);
     slice.count = length;
     slice.original = -1;
     if (!other) return slice;
-    const std::uint64_t moved = map(other->buffer, slice.owner)->moved(other->offset + at);
-    return writer_.mirror(slice, {other->buffer, moved, length});
+    return writer_.mirror(
+        slice, {other->buffer, moved(map(other->buffer, slice.owner), other->offset + at), length});
   }
 
-  void write(const Step& step, const std::vector<Slice>& sources) {
+  void write(Step step, const std::vector<Slice>& sources) {
+    if (!ranks_.empty() && step.peer >= 0) step.peer = ranks_[static_cast<std::size_t>(step.peer)];
     if (step.kind == StepKind::Signal || step.kind == StepKind::Wait) return writer_.step(step, {});
     const bool has_dst = step.kind != StepKind::Send;
     const std::uint64_t count = has_dst ? step.dst.count : sources[0].count;
@@ -103,6 +105,7 @@ class PieceWriter {
 
   const Schedule& from_;
   const int rank_;
+  const std::vector<int>& ranks_;
   const std::vector<Map> input_, output_;
   ScheduleWriter writer_;
 };

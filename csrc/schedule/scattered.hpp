@@ -9,15 +9,17 @@
 
 namespace mpigdr {
 
-// Where a buffer's elements are, in their order. Empty: where they stand.
+// Where a buffer's elements are, in their order.
 struct Piece {
   std::uint64_t offset = 0, count = 0;  // elements
 };
 using Pieces = std::vector<Piece>;
 
-// By rank, of all ranks of the schedule; a schedule of others' memory names their buffers, too.
+// By rank, of all ranks of the schedule, as one of others' memory names their buffers, too; or one for all of
+// them. Empty: where they stand. `ranks`: what they are called in the other schedule; empty: the same.
 struct Scattered {
-  std::vector<Pieces> input, output;
+  std::vector<Pieces> input = {}, output = {};
+  std::vector<int> ranks = {};
 };
 
 // The same for rank `rank`, where the buffers are in pieces: slices and originals are moved, and a step is

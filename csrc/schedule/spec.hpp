@@ -1,6 +1,7 @@
 // A builder's input: the collective as every rank of the group sees it, plus who this rank is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -73,6 +74,18 @@ inline std::uint64_t mean_count(const CollectiveSpec& spec) {
   std::uint64_t mean = 0;
   for (const std::uint64_t block : spec.counts) mean += block / spec.counts.size();
   return mean;
+}
+
+// Bytes of the larger of the two buffers that this rank may touch.
+inline std::uint64_t largest_buffer(const CollectiveSpec& spec) {
+  const auto sum = [](const auto& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  const Collective c = spec.collective;
+  const bool whole = c == Collective::AllReduce || c == Collective::Reduce || c == Collective::Broadcast;
+  std::uint64_t elements = whole ? spec.count : block_offset(spec, spec.size);
+  if (c == Collective::AllToAll) elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
+  return elements * item_size(spec.dtype);
 }
 
 // Knobs of the builders, equal on all ranks.

@@ -46,9 +46,8 @@ class ProgramParts {
       return DevicePart{std::make_shared<CopyOneWord>(words_ + to, words_ + from), on, follows, behind};
     };
     using enum DevicePart::On;
-    const std::vector<DevicePart> parts = {part(First, 0, 2, -1, -1), part(Others, 1, 3, -1, -1),
-                                           part(Others, 2, 4, 1, 0),  part(First, 4, 5, 0, 2),
-                                           part(Others, 3, 8, 2, -1), part(First, 5, 6, 3, -1)};
+    const DeviceParts parts{{part(First, 0, 2, -1, -1), part(Others, 1, 3, -1, -1), part(Others, 2, 4, 1, 0),
+                             part(First, 4, 5, 0, 2), part(Others, 3, 8, 2, -1), part(First, 5, 6, 3, -1)}};
     for (Word value = 1; value < 20; value += 2) {
       given_[0] = value;
       given_[1] = value + 1;
@@ -56,7 +55,7 @@ class ProgramParts {
       DeviceQueue* const queues[] = {owned_[0].get(), owned_[1].get()};
       StreamTarget target{.device = device_, .queues = queues, .caller = *caller_};
       target.conclude = [&] { owned_[0]->copy(words_ + 7, words_ + 8, sizeof(Word)); };
-      launch(parts, target);
+      parts.launch(target);
       device_.order(*owned_[0], *caller_);
       caller_->copy(given_ + 6, words_ + 6, 2 * sizeof(Word));
       caller_->synchronize();

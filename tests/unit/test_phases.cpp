@@ -21,8 +21,7 @@ SchedulePtr together(const CollectiveSpec& spec, const Topology& topology, Phase
     here.output.push_back(reached.output[static_cast<std::size_t>(rank)]);
   }
   for (Phase& phase : phases.phases)
-    if (phase.inside && phase.schedule->shared)
-      phase.schedule = in_place(*phase.schedule, phase.spec.rank, here);
+    if (phase.kind == Phase::Kind::Devices) phase.schedule = in_place(*phase.schedule, phase.spec.rank, here);
   ScheduleWriter writer("phases");
   phases.lanes = phases.parts;
   join(writer, spec, topology, phases);
@@ -58,7 +57,7 @@ Made make(CollectiveSpec spec, const Topology& topology, const Tuning& between) 
   spec.size = topology.size();
   for (spec.rank = 0; spec.rank < spec.size; ++spec.rank) {
     made.specs.push_back(spec);
-    made.phases.push_back(phases_of(spec, topology, kInside, between));
+    made.phases.push_back(phases_of(spec, topology, Phase::Kind::Devices, kInside, between));
   }
   return made;
 }
@@ -135,7 +134,7 @@ TEST(fewer_leaders_than_ranks) {
           const Made made = make(spec, topology, between);
           for (int r = 0; r < topology.size(); ++r) {
             const std::vector<Phase>& phases = made.phases[static_cast<std::size_t>(r)].phases;
-            const auto leads = [](const Phase& phase) { return !phase.inside; };
+            const auto leads = [](const Phase& phase) { return phase.kind == Phase::Kind::Messages; };
             CHECK(std::any_of(phases.begin(), phases.end(), leads) == (topology.place(r) < leaders));
           }
         }
@@ -171,7 +170,8 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
     CollectiveSpec spec{collective, 0, 4};
     spec.count = 100000;
     spec.dtype = DataType::Float32;
-    const std::vector<Phase> phases = phases_of(spec, topology, kInside, {.chunk_bytes = 64}).phases;
+    const std::vector<Phase> phases =
+        phases_of(spec, topology, Phase::Kind::Devices, kInside, {.chunk_bytes = 64}).phases;
     const bool three = collective == Collective::AllReduce;
     CHECK(phases.size() == (three ? 24u : 16u));
     for (std::size_t i = 0; i < phases.size(); ++i) {
@@ -179,9 +179,10 @@ TEST(parts_are_in_an_order_in_which_they_overlap) {
       CHECK(phase.depends_on < static_cast<int>(i));
       if (phase.depends_on < 0) continue;
       const Phase& before = phases[static_cast<std::size_t>(phase.depends_on)];
-      CHECK(before.part == phase.part && before.inside != phase.inside);
+      CHECK(before.part == phase.part && before.kind != phase.kind);
       // Something of another part that it does not wait for is there by then, but for the first and the last.
-      if (three && phase.inside && phase.part < 7) CHECK(phases[i - 1].part == phase.part + 1);
+      if (three && phase.kind == Phase::Kind::Devices && phase.part < 7)
+        CHECK(phases[i - 1].part == phase.part + 1);
     }
   }
 }

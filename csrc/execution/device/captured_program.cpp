@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "execution/device/peer_lane.hpp"
+#include "execution/device/peer_rounds.hpp"
 
 namespace mpigdr {
 
@@ -17,18 +17,17 @@ bool can_be_captured(const Schedule& schedule, std::string& why) {
 void submit_captured(const Schedule& schedule, const Binding& binding, const ipc::DeviceNode* node,
                      DeviceQueue& queue) {
   constexpr int kSlot = ipc::kGraphSlot;
-  const auto address = [&](const Slice& slice) { return lane_address(slice, binding, node, kSlot); };
+  const auto address = [&](const Slice& slice) { return peer_address(slice, binding, node, kSlot); };
   std::vector<const void*> sources;
   const auto local = [&](const Step& step) {
     submit(resolve(schedule, step, binding, address, sources), queue);
   };
-  const auto lanes = static_cast<int>(schedule.lanes.size());
   if (!schedule.shared) {
     const auto none = [](auto...) { MPIGDR_CHECK(false); };
-    for (int lane = 0; lane < lanes; ++lane) submit_peer_lane(schedule, lane, 1, none, local, none);
-    return;
+    return submit_rounds(schedule, 1, none, local, none);
   }
-  MPIGDR_CHECK(node && lanes <= 1 && schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
+  MPIGDR_CHECK(node && schedule.lanes.size() <= 1 &&
+               schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   const int rank = node->rank(), size = node->size();
   const Replays replays = node->replays();
   queue.count_replay(replays);
@@ -40,7 +39,7 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
   const auto wait = [&](int peer, std::uint32_t n) {
     queue.wait_replay(&node->notices(rank, kSlot, peer), replays, 0, n);
   };
-  if (lanes > 0) submit_peer_lane(schedule, 0, size, signal, local, wait);
+  submit_rounds(schedule, size, signal, local, wait);
   node->each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
 }
 

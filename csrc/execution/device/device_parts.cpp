@@ -1,16 +1,18 @@
 #include "execution/device/device_parts.hpp"
 
+#include <algorithm>
 #include <span>
+#include <utility>
 
 namespace mpigdr {
 namespace {
 
 using Queues = std::span<DeviceQueue* const>;
+using On = DevicePart::On;
 
 class Launcher {
  public:
-  Launcher(const std::vector<DevicePart>& parts, const StreamTarget& target)
-      : parts_(parts), target_(target), ordered_(parts.size()) {}
+  Launcher(const DeviceParts& parts, const StreamTarget& target) : parts_(parts), target_(target) {}
 
   void run() {
     std::size_t i = 0;
@@ -25,48 +27,89 @@ class Launcher {
  private:
   void launch(std::size_t i) {
     const DevicePart& part = parts_[i];
-    if (part.depends_on >= 0 && !ordered_[i])
-      target_.device.order(first(parts_[static_cast<std::size_t>(part.depends_on)].on), first(part.on));
+    const auto behind = static_cast<std::size_t>(part.depends_on);
+    if (part.depends_on >= 0 && next_elsewhere(behind) != i)
+      target_.device.order(first(parts_[behind].on), first(part.on));
     const bool alone = part.follows < 0 && part.depends_on < 0;
     DeviceQueue& before = alone ? target_.caller : first(part.on);
-    used_others_ |= part.on == DevicePart::On::Others;
+    used_others_ |= part.on == On::Others;
     // What concludes is on the first queue, behind everything.
-    if (is_last(i) && used_others_) target_.device.order(first(DevicePart::On::Others), *target_.queues[0]);
+    if (is_last(i) && used_others_) target_.device.order(first(On::Others), *target_.queues[0]);
     part.program->launch(target_.device, queues_of(i), before, is_last(i) ? target_.conclude : nullptr);
-    hand_over(i);
+    // If the next part on the other queues waits for this one, it does so from now on, and not for what this
+    // one's queues get in between. If another part comes first there, that must not wait.
+    const std::size_t next = next_elsewhere(i);
+    if (next < parts_.size() && parts_[next].depends_on == static_cast<int>(i))
+      target_.device.order(first(part.on), first(parts_[next].on));
   }
 
   bool is_last(std::size_t i) const { return i + 1 == parts_.size(); }
-  Queues queues(DevicePart::On on) const {
+  Queues queues(On on) const {
     const Queues all = target_.queues;
-    if (on == DevicePart::On::All || all.size() == 1) return all;
-    return on == DevicePart::On::First ? all.first(1) : all.subspan(1);
+    if (on == On::All || all.size() == 1) return all;
+    return on == On::First ? all.first(1) : all.subspan(1);
   }
-  Queues queues_of(std::size_t i) const { return queues(is_last(i) ? DevicePart::On::All : parts_[i].on); }
-  DeviceQueue& first(DevicePart::On on) const { return *queues(on)[0]; }
-
-  // If the next part on the other queues waits for this one, it does so from now on, and not for what this
-  // one's queues get in between. If another part comes first there, that must not wait.
-  void hand_over(std::size_t i) {
-    for (std::size_t k = i + 1; k < parts_.size(); ++k) {
-      if (parts_[k].on == parts_[i].on) continue;
-      if (parts_[k].depends_on != static_cast<int>(i)) return;
-      target_.device.order(first(parts_[i].on), first(parts_[k].on));
-      ordered_[k] = true;
-      return;
-    }
+  Queues queues_of(std::size_t i) const { return queues(is_last(i) ? On::All : parts_[i].on); }
+  DeviceQueue& first(On on) const { return *queues(on)[0]; }
+  std::size_t next_elsewhere(std::size_t i) const {
+    std::size_t k = i + 1;
+    while (k < parts_.size() && parts_[k].on == parts_[i].on) ++k;
+    return k;
   }
 
-  const std::vector<DevicePart>& parts_;
+  const DeviceParts& parts_;
   const StreamTarget& target_;
-  std::vector<bool> ordered_;  // by part: behind the one that it is behind
   bool used_others_ = false;
+};
+
+// By the progress role.
+class Progress : public Execution {
+ public:
+  explicit Progress(std::shared_ptr<const DeviceParts> parts)
+      : parts_(std::move(parts)), done_(parts_->size()) {}
+  bool advance() override {
+    rounds_done_ = 0;
+    for (std::size_t i = 0; i < done_.size(); ++i) {
+      DeviceProgram& program = *(*parts_)[i].program;
+      done_[i] = done_[i] || program.advance();
+      rounds_done_ += program.rounds_done();
+    }
+    return std::find(done_.begin(), done_.end(), false) == done_.end();
+  }
+  // No peer is to blame for what has not begun.
+  std::vector<int> pending_peers() const override {
+    const auto is_over = [&](int before) { return before < 0 || done_[static_cast<std::size_t>(before)]; };
+    std::vector<int> peers;
+    for (std::size_t i = 0; i < done_.size(); ++i)
+      if (const DevicePart& part = (*parts_)[i];
+          !done_[i] && is_over(part.follows) && is_over(part.depends_on))
+        for (const int peer : part.program->pending_peers()) peers.push_back(peer);
+    return peers;
+  }
+  void abandon() noexcept override {
+    for (const DevicePart& part : *parts_) part.program->abandon();
+  }
+
+ private:
+  const std::shared_ptr<const DeviceParts> parts_;
+  std::vector<bool> done_;
 };
 
 }  // namespace
 
-void launch(const std::vector<DevicePart>& parts, const StreamTarget& target) {
-  Launcher(parts, target).run();
+void DeviceParts::launch(const StreamTarget& target) const { Launcher(*this, target).run(); }
+
+// Those inside a node first: they tell its other ranks that what comes now is worth nothing.
+bool DeviceParts::release_device() const noexcept {
+  bool through = true;
+  for (const bool inside : {true, false})
+    for (const DevicePart& part : *this)
+      if ((part.on == On::First) == inside) through &= part.program->release_device();
+  return through;
+}
+
+std::unique_ptr<Execution> progress_of(std::shared_ptr<const DeviceParts> parts) {
+  return std::make_unique<Progress>(std::move(parts));
 }
 
 }  // namespace mpigdr

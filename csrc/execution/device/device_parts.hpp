@@ -1,5 +1,7 @@
-// The device programs of one operation: in which order they are submitted, and to which queues. Used by the
-// issuing thread.
+// The device programs of one operation: in which order they are submitted, to which queues, and how far they
+// are.
+//
+// Threads: filled and launched on the issuing thread; release_device() by anyone once all are there.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +26,16 @@ struct DevicePart {
   int follows = -1, depends_on = -1;
 };
 
-// Launches the parts one after the other, the last one with target.conclude, which is behind all of them.
-// Throws what the device throws: then the part that was refused and those that were not launched any more
-// have had a call of end_early().
-void launch(const std::vector<DevicePart>& parts, const StreamTarget& target);
+struct DeviceParts : std::vector<DevicePart> {
+  // Launches the parts one after the other, the last one with target.conclude, which is behind all of them.
+  // Throws what the device throws: then the part that was refused and those that were not launched any more
+  // have had a call of end_early().
+  void launch(const StreamTarget& target) const;
+  // DeviceProgram::release_device() of all.
+  bool release_device() const noexcept;
+};
+
+// The operation's part: the progress role may drop it before launch() has returned.
+std::unique_ptr<Execution> progress_of(std::shared_ptr<const DeviceParts> parts);
 
 }  // namespace mpigdr

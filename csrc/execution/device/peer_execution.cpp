@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/fnv1a.hpp"
-#include "execution/device/peer_lane.hpp"
+#include "execution/device/peer_rounds.hpp"
 
 namespace mpigdr {
 namespace {
@@ -94,7 +94,7 @@ void PeerExecution::launch(Device& device, std::span<DeviceQueue* const> queues,
     queue.write_flag64(&node_->shown(rank, slot_, 0), shown_input_);
     queue.write_flag64(&node_->shown(rank, slot_, 1), shown_output_);
   }
-  if (!schedule_->lanes.empty()) submit_all(queue);
+  submit_all(queue);
   node_->each_peer([&](int r) { queue.write_flag64(&node_->ended(r, slot_, rank), generation_); });
   if (conclude) conclude();
   queue.write_flag(flags_->end(), flags_->base + 1);
@@ -110,8 +110,8 @@ void PeerExecution::submit_all(DeviceQueue& queue) {
     looked_ = false;  // by now a rank may have given up
     queue.wait_flag64(&node_->notices(rank, slot_, peer), stamp(generation_, n));
   };
-  submit_peer_lane(
-      *schedule_, 0, node_->size(), signal, [&](const Step& step) { submit(step, queue); }, wait);
+  const auto local = [&](const Step& step) { submit(step, queue); };
+  submit_rounds(*schedule_, node_->size(), signal, local, wait);
 }
 
 void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
@@ -121,7 +121,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
     if (to && to->buffer == Buffer::Input && shown_input_) return;
     if (from && from->buffer == Buffer::Output && shown_output_) return;
   }
-  const auto where = [&](const Slice& slice) { return lane_address(slice, binding_, node_.get(), slot_); };
+  const auto where = [&](const Slice& slice) { return peer_address(slice, binding_, node_.get(), slot_); };
   const LocalStep local = resolve(*schedule_, step, binding_, where, sources_);
   if (mirrors_ && submit_resolved(step, local.args, queue)) return;
   // A kernel is submitted in half the time of cudaMemcpyAsync, and is as fast where it moves whole vectors.
