@@ -150,6 +150,6 @@ def selection_table(size: int, nodes: str) -> list[mpi_backend.reports.Selection
     line of a file."""
 
 def use_device_library(type: str, library: int) -> None:
-    """For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on."""
+    """For tests: the mpi_gdr::DeviceLibrary at this address serves devices of this type from now on."""
 
 __version__: str

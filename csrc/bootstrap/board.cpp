@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x6d70696764725f62;
@@ -80,4 +80,4 @@ std::vector<std::string> BoardReader::read(std::size_t& place) const {
   return found;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -15,7 +15,7 @@
 
 #include "common/memory_file.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Board {
  public:
@@ -67,4 +67,4 @@ struct Boards {
   std::vector<std::unique_ptr<BoardReader>> peers;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

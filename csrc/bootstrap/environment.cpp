@@ -11,7 +11,7 @@
 
 extern char** environ;
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void scrub_launcher_environment() {
   constexpr std::string_view kPrefixes[] = {"PMIX_", "OMPI_COMM_WORLD_", "HYDI_", "HYDRA_"};
@@ -67,4 +67,4 @@ bool control_is_on(const std::string& name) {
                       std::string_view::npos;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

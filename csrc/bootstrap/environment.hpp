@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Removes what an MPI launcher set for this process or its parent: it belongs to another job, or to
 // torchrun's agent. With both PMI_* and PMIX_* present MPICH 5 even aborts.
@@ -29,4 +29,4 @@ bool control_is_on(const std::string& name);
 // stays. Returns what it set, to be removed after MPI_Init: programs that this one starts may span hosts.
 std::vector<const char*> set_one_host_environment();
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
@@ -297,4 +297,4 @@ void Heartbeat::stop(milliseconds patience) {
   state_->changed.wait_for(lock, patience, [&] { return state_->running == 0; });
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

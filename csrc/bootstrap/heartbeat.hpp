@@ -17,7 +17,7 @@
 
 #include "bootstrap/peer_watch.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct HeartbeatOptions {
   PeerWatchOptions watch;
@@ -57,4 +57,4 @@ class Heartbeat {
   const std::shared_ptr<State> state_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -16,7 +16,7 @@
 #include "common/host_name.hpp"
 #include "common/memory_file.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMaxMapping = 1023;  // one less than the 1024 that the PMI server announces
@@ -132,4 +132,4 @@ std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank)
   return text.str();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

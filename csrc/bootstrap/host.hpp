@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Equal on two ranks exactly if they can meet in shared memory: "hostname|boot id|device of /dev/shm". The
 // host name alone is not enough (containers share names), nor is the boot id (containers share a kernel, not
@@ -37,4 +37,4 @@ std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int 
 // MPI then compares host names.
 std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class KvStore {
  public:
@@ -25,4 +25,4 @@ class KvStore {
   virtual std::unique_ptr<KvStore> clone() = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "bootstrap/shared_memory.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 bool has(const char* variable) { return std::getenv(variable) != nullptr; }
@@ -250,4 +250,4 @@ Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals) {
   return Bootstrap::Store;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

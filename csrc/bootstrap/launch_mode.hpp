@@ -12,7 +12,7 @@
 #include "bootstrap/process_id.hpp"
 #include "common/env.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class MpiFamily {
   Mpich,    // the MPICH ABI: MPICH, MVAPICH, Intel MPI, Cray MPICH. Starts from our PMI server
@@ -62,4 +62,4 @@ Proposal parse_proposal(const std::string& text);
 // For those ranks where MPI is not initialised yet. Throws InvalidUsage or Remote.
 Bootstrap decide(MpiFamily family, const std::vector<Proposal>& proposals);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

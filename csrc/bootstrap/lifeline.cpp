@@ -16,7 +16,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using std::chrono::steady_clock;
@@ -184,4 +184,4 @@ LifelineWatch::State LifelineWatch::look() {
   return refused ? State::Ended : State::Unknown;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

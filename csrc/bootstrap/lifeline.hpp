@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // The end of the process that is watched. It accepts nothing: what stands in the queue of the listener is a
 // connection already, and a stranger gets nothing but a place there.
@@ -58,4 +58,4 @@ class LifelineWatch {
   std::chrono::steady_clock::time_point tried_{};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -3,7 +3,7 @@
 #include "common/error.hpp"
 #include "common/record.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string serialise(const News& news) {
   std::vector<std::string> fields = {std::to_string(static_cast<int>(news.kind)), news.text,
@@ -29,4 +29,4 @@ std::optional<News> parse_news(const std::string& text, int size) {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct News {
   enum class Kind : std::uint8_t {
@@ -32,4 +32,4 @@ std::string serialise(const News& news);
 // Nothing: it is no news of a job of so many ranks.
 std::optional<News> parse_news(const std::string& text, int size);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 bool is_about_life(News::Kind kind) {
   return kind == News::Kind::Ended || kind == News::Kind::Silent || kind == News::Kind::Left;
@@ -116,4 +116,4 @@ std::string NewsLedger::lost_among(const std::vector<int>& ranks, bool or_left) 
   return "";
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -14,7 +14,7 @@
 
 #include "bootstrap/news.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Ended, Silent or Left: the rank takes part no more.
 bool is_about_life(News::Kind kind);
@@ -54,4 +54,4 @@ class NewsLedger {
   std::vector<News> unpublished_;  // in the order in which it was learnt
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

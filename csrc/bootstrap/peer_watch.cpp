@@ -11,7 +11,7 @@
 #include "common/rank_list.hpp"
 #include "common/record.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using std::chrono::milliseconds;
@@ -316,4 +316,4 @@ std::string PeerWatch::quiet_among(const std::vector<int>& ranks) const {
   return "";
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -37,7 +37,7 @@
 #include "bootstrap/news_ledger.hpp"
 #include "bootstrap/process_id.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct PeerWatchOptions {
   int rank = 0;
@@ -139,4 +139,4 @@ class PeerWatch {
   Time speaker_ended_{};                        // that rank has, and no speaker has spoken since
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

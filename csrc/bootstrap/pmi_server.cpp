@@ -23,7 +23,7 @@
 #include "common/exit_status.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMaxLine = 1 << 16;
@@ -279,4 +279,4 @@ void PmiServer::abort_job(const std::string& line) {
   ::_exit(code);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

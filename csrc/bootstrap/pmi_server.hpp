@@ -26,7 +26,7 @@
 #include "bootstrap/kv_store.hpp"
 #include "bootstrap/rendezvous.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct PmiServerOptions {
   int rank = 0;
@@ -86,4 +86,4 @@ class PmiServer {
 // the descriptor watched.
 void shield_pmi_from_forks(int fd);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -17,7 +17,7 @@
 #include "common/fnv1a.hpp"
 #include "common/host_name.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // The beginning of /proc/PID/<file>. Nothing: there is no such process. "": it cannot be read for another
@@ -187,4 +187,4 @@ std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool st
   return halted.empty() || ended.empty() ? halted + ended : halted + ", and " + ended;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct ProcessId {
   std::string host;          // for messages
@@ -64,4 +64,4 @@ ProcessState look_at(const ProcessId& process);
 // the first whose process has ended; or "". Looks only at ranks of the domain of `rank`.
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/error.hpp"
 #include "common/rank_list.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using std::chrono::microseconds;
@@ -150,4 +150,4 @@ std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int siz
   return missing;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

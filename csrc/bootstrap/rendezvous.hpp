@@ -11,7 +11,7 @@
 #include "bootstrap/kv_store.hpp"
 #include "common/record.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -26,4 +26,4 @@ std::vector<std::string> rendezvous(KvStore& store, const std::string& prefix, i
 // Ranks that have not arrived at the rendezvous `prefix`: `size` store operations, for messages only.
 std::vector<int> absent_ranks(KvStore& store, const std::string& prefix, int size);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "bootstrap/process_id.hpp"
 #include "common/rank_list.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Measured with MPICH 5.0.2: 2072 KiB for two ranks, 4136 for four. UCX takes 4.2 MiB a rank more, and does
@@ -104,4 +104,4 @@ void unlink_mpich_shared_memory() {
   for (const auto& path : mpich_files()) ::unlink(path.c_str());
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

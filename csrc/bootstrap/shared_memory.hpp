@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Bytes that may still be written to /dev/shm. Nothing where that cannot be asked.
 std::optional<std::uint64_t> free_shared_memory();
@@ -34,4 +34,4 @@ std::string unshared_memory();
 // here are not touched.
 void unlink_mpich_shared_memory();
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

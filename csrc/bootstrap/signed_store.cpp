@@ -4,7 +4,7 @@
 
 #include "common/env.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Begins what is signed, so that a rank without the secret does not take it for a plain value.
@@ -63,4 +63,4 @@ std::string Signer::open(const std::string& key, const std::string& sealed) cons
   return value;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -19,7 +19,7 @@
 #include "common/error.hpp"
 #include "common/sha256.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A value that no rank of the job has signed for this key, or one that is signed where this rank has no
 // secret.
@@ -75,4 +75,4 @@ class SignedStore : public KvStore {
   const Signer& signer_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

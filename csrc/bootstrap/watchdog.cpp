@@ -13,7 +13,7 @@
 #include "common/exit_status.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void report(int rank, const std::string& text) {
   const std::string line = "[mpi-gdr] rank " + std::to_string(rank) + ": " + text + "\n";
@@ -143,4 +143,4 @@ void Watchdog::run(Deadline deadline) {
   ::_exit(kExitStuck);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -19,7 +19,7 @@
 
 #include "bootstrap/rendezvous.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Watchdog {
  public:
@@ -55,4 +55,4 @@ std::string last_words(const std::string& reason) noexcept;
 // Writes "[mpi-gdr] rank R: text" to stderr in one piece; safe from any thread.
 void report(int rank, const std::string& text);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

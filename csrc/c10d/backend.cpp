@@ -12,7 +12,7 @@
 #include "common/log.hpp"
 #include "transport/load.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 // Null: no device has a part in the call.
@@ -377,4 +377,4 @@ int MpiBackend::mpi4py_handle() {
   });
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

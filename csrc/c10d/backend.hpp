@@ -21,7 +21,7 @@
 #include "c10d/this_job.hpp"
 #include "c10d/work.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class MpiBackend : public c10d::Backend {
  public:
@@ -244,4 +244,4 @@ class MpiBackend : public c10d::Backend {
   std::vector<Child> children_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -8,7 +8,7 @@
 #include "c10d/timeouts.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 MpiBackend::OptionsPtr MpiBackend::getBackendOptions() { return c10::make_intrusive<Options>(*options_); }
 
@@ -79,4 +79,4 @@ MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr
   });
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

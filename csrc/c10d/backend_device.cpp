@@ -12,7 +12,7 @@
 #include "job/device_failure.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 // What follows a collective, on `stream`, which has its results.
@@ -206,4 +206,4 @@ OperationPtr MpiBackend::hand_over_messages(TensorCall& call, IssueOptions& opti
   return group_->issue(std::move(call.calls), std::move(options));
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

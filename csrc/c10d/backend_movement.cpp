@@ -5,7 +5,7 @@
 #include "c10d/tensors.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 using c10d::OpType;
@@ -299,4 +299,4 @@ void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
   exchange(rank_ == 0, 2 * patience);
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

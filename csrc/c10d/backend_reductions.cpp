@@ -4,7 +4,7 @@
 #include "c10d/tensors.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 using c10d::OpType;
@@ -130,4 +130,4 @@ MpiBackend::WorkPtr MpiBackend::allreduce_sparse(Tensors& tensors, const c10d::A
   });
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

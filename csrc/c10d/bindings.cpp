@@ -28,7 +28,7 @@
 
 namespace py = pybind11;
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 namespace {
 
@@ -212,11 +212,11 @@ std::vector<std::pair<std::string, std::string>> selection_rows() {
 }
 
 }  // namespace
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding
 
 PYBIND11_MODULE(_C, m) {
-  using namespace mpigdr;
-  using namespace mpigdr::torch_binding;
+  using namespace mpi_gdr;
+  using namespace mpi_gdr::torch_binding;
   using release = py::call_guard<py::gil_scoped_release>;
   m.doc() = "torch.distributed over MPI: the compiled part of mpi_backend.";
   m.attr("__version__") = MPI_GDR_VERSION;
@@ -350,7 +350,7 @@ PYBIND11_MODULE(_C, m) {
         use_device_library(c10::Device(type).type(), reinterpret_cast<DeviceLibrary*>(library));
       },
       py::arg("type"), py::arg("library"),
-      "For tests: the mpigdr::DeviceLibrary at this address serves devices of this type from now on.");
+      "For tests: the mpi_gdr::DeviceLibrary at this address serves devices of this type from now on.");
   m.def("cuda_info", translating(&cuda_info),
         "The CUDA library: `library` (its path), `built` (for what; None: it is not loaded), `devices` (a "
         "description of each), `problem` (why there is none). Loads the library, starts no device.");

@@ -18,7 +18,7 @@
 #include "c10d/stream_result.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class CapturedWork : public c10d::Work {
  public:
@@ -78,4 +78,4 @@ class CapturedWork : public c10d::Work {
   const std::shared_ptr<StreamResult> result_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -5,7 +5,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 void CompletionHooks::set(Hook hook) {
   std::lock_guard lock(mutex_);
@@ -61,4 +61,4 @@ int CompletionHooks::wait_until_idle(std::chrono::nanoseconds patience) {
   return expected_;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class CompletionHooks {
  public:
@@ -55,4 +55,4 @@ class CompletionHooks {
   bool running_ = false;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

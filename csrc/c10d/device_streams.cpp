@@ -10,7 +10,7 @@
 #include "common/log.hpp"
 #include "device/load.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 std::mutex registry_mutex;
@@ -206,4 +206,4 @@ bool Devices::capturing() {
   return false;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

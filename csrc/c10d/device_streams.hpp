@@ -19,7 +19,7 @@
 #include "device/library.hpp"
 #include "execution/device/stream_flags.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // What serves devices of this type; null: nothing. Loads it at the first call.
 DeviceLibrary* device_library(c10::DeviceType type);
@@ -97,4 +97,4 @@ class Devices {
   std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, std::shared_ptr<DeviceStreams>> made_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

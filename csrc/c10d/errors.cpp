@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 void rethrow_for_torch(const Error& error) {
   const std::string text = std::string("mpi-gdr: ") + error.what();
@@ -24,4 +24,4 @@ std::exception_ptr translate(std::exception_ptr error) {
   }
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

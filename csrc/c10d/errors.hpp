@@ -1,4 +1,4 @@
-// mpigdr::Error -> the exception that torch turns into the right Python type.
+// mpi_gdr::Error -> the exception that torch turns into the right Python type.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -9,7 +9,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // InvalidUsage -> ValueError, NotImplemented -> NotImplementedError, all else ->
 // torch.distributed.DistBackendError (a RuntimeError). Never returns.
@@ -37,4 +37,4 @@ auto translating(R (*f)(A...)) {
   };
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

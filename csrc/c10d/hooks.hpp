@@ -16,7 +16,7 @@
 
 #include "common/log.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 template <typename... Arguments>
 class Hooks {
@@ -54,4 +54,4 @@ class Hooks {
   std::atomic<bool> any_{false};
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -18,7 +18,7 @@
 #include "job/group_memory.hpp"
 #include "transport/ipc/device_arena.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 void release(void* memory) {
@@ -125,4 +125,4 @@ at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options) 
                                    c10::typeMetaToScalarType(options.dtype()), std::nullopt);
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -10,7 +10,7 @@
 
 #include <memory>
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // Of the host's memory, one for the whole process. Thread-safe; throws torch's OutOfMemoryError.
 std::shared_ptr<c10::Allocator> group_allocator();
@@ -25,4 +25,4 @@ bool has_device_memory(c10::DeviceIndex index);
 // torch's OutOfMemoryError.
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

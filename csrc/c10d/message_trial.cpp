@@ -10,7 +10,7 @@
 
 #include "c10d/this_job.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -104,4 +104,4 @@ bool MessageTrial::run(Group& group) {
   return memory_->received.eq(before_ % 255).all().item<bool>() && in_time;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

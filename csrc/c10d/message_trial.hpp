@@ -6,7 +6,7 @@
 #include "c10d/device_streams.hpp"
 #include "engine/group.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // An MPI library that takes addresses of a device calls the device's runtime by itself, on the thread that
 // calls MPI. If such a call waits for a stream, and that stream for a message, neither ever ends. It need not
@@ -34,4 +34,4 @@ class MessageTrial {
   std::shared_ptr<Flag[]> flag_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

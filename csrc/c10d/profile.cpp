@@ -11,7 +11,7 @@
 
 #include "c10d/tensors.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 using Inputs = std::vector<c10::IValue>;
@@ -179,4 +179,4 @@ ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& 
   return arguments;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -21,7 +21,7 @@
 #include "c10d/tensor_call.hpp"
 #include "engine/group.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // Whether a call of this thread is observed. A few nanoseconds.
 inline bool profiled() {
@@ -78,4 +78,4 @@ class ProfiledCall {
 ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
                                    const Group::Preview& preview);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -8,7 +8,7 @@
 #include "common/error.hpp"
 #include "common/float_mode.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 constexpr std::size_t kMostDimensions = 64;  // as torch itself
@@ -182,4 +182,4 @@ TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOpti
   return call;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

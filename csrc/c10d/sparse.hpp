@@ -5,7 +5,7 @@
 
 #include "c10d/tensor_call.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // The sum of all ranks' tensors, in the order of ranks and thus equal in every bit on all of them, coalesced,
 // into `tensor`. As Gloo's: only SUM, any dtype that ATen adds up. The shape, the number of sparse dimensions
@@ -15,4 +15,4 @@ namespace mpigdr::torch_binding {
 TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
                              int size);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -5,7 +5,7 @@
 
 #include "bootstrap/kv_store.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class C10dStore : public KvStore {
  public:
@@ -27,4 +27,4 @@ class C10dStore : public KvStore {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -9,7 +9,7 @@
 
 #include "transport/ipc/device_arena.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 // That `stream` uses them, too.
@@ -137,4 +137,4 @@ void StreamResult::leave_to(const c10::Stream& stream) {
   tell_allocator(done, stream);
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

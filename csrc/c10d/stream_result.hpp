@@ -18,7 +18,7 @@
 #include "c10d/device_streams.hpp"
 #include "execution/device/gate.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class StreamResult {
  public:
@@ -73,4 +73,4 @@ class StreamResult {
   bool awaited_ = false;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

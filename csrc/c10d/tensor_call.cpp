@@ -6,7 +6,7 @@
 #include "c10d/tensors.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 std::vector<at::Tensor> all_copyable(at::TensorList tensors) {
@@ -122,7 +122,7 @@ void TensorCall::add(const CollectiveSpec& spec, const void* input, void* output
     call.item_size = tensors.back().element_size();
   }
   calls.emplace_back(std::move(call));
-  if (reduces(spec.collective)) detail.op = mpigdr::name(spec.op);
+  if (reduces(spec.collective)) detail.op = mpi_gdr::name(spec.op);
   if (has_root(spec.collective)) detail.root = spec.root;
 }
 
@@ -206,4 +206,4 @@ void TensorCall::append(TensorCall other) {
     detail.text += (detail.empty() ? "" : "; ") + std::string(other.name) + ' ' + other.detail.str();
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -20,7 +20,7 @@
 #include "c10d/timeouts.hpp"
 #include "engine/group.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 struct TensorCall {
   // `devices`: of the group; null: tensors of accelerators take the floor.
@@ -88,4 +88,4 @@ struct TensorCall {
   std::optional<c10::Device> where_;  // the tensors' so far
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -13,7 +13,7 @@
 #include "common/error.hpp"
 #include "common/float_mode.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 std::optional<DataType> reducible(at::ScalarType type) {
@@ -247,4 +247,4 @@ at::Tensor apart(const at::Tensor& input, const at::Tensor& output, std::optiona
   return offset && in == out + *offset ? input : input.clone();
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -1,5 +1,6 @@
 // From tensors and c10d's options to what the engine understands, with messages that name the argument.
-// `what` is the operation's name, "all_reduce". Everything here throws mpigdr::Error before anything is sent.
+// `what` is the operation's name, "all_reduce". Everything here throws mpi_gdr::Error before anything is
+// sent.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,7 +15,7 @@
 #include "common/types.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // The type to reduce the tensor as. Throws if torch's dtype can only be moved. Whether `op` is defined on it,
 // the engine says.
@@ -87,4 +88,4 @@ std::string describe(const at::Tensor& tensor);
 // Puts the same into `detail`, as numbers.
 void show(CallDetail& detail, const at::Tensor& tensor);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -11,7 +11,7 @@
 #include "c10d/store.hpp"
 #include "transport/load.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 Accelerator accelerator() {
@@ -72,4 +72,4 @@ GroupRequest child_request(const Options& options, int rank, std::vector<int> me
   return request;
 }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -9,7 +9,7 @@
 
 #include "job/job.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 inline constexpr const char* kBackendName = "mpi-gdr";
 
@@ -46,4 +46,4 @@ GroupRequest group_request(const c10d::DistributedBackendOptions& dist, const Op
 // A group of these ranks of the job, made from a group that stands.
 GroupRequest child_request(const Options& options, int rank, std::vector<int> members);
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

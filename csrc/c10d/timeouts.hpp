@@ -9,7 +9,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 // 100 years. Clocks count 292 years in nanoseconds: sums of a time and a timeout do not overflow.
 inline constexpr std::chrono::hours kLongestTimeout{24 * 365 * 100};
@@ -78,4 +78,4 @@ class TimeoutExtensions {
   std::uint64_t last_ = 0;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -13,7 +13,7 @@
 #include "common/error.hpp"
 #include "job/device_failure.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 namespace {
 
 // torch calls some of these functions with the GIL, some without.
@@ -288,4 +288,4 @@ float MpiWork::getDuration() const {
 
 uint64_t MpiWork::getSequencenumber() const { return operation("get_sequence_number").info().sequence; }
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -20,7 +20,7 @@
 #include "c10d/stream_result.hpp"
 #include "engine/engine.hpp"
 
-namespace mpigdr::torch_binding {
+namespace mpi_gdr::torch_binding {
 
 class MpiWork : public c10d::Work {
  public:
@@ -97,4 +97,4 @@ class MpiWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_, future_result_;
 };
 
-}  // namespace mpigdr::torch_binding
+}  // namespace mpi_gdr::torch_binding

@@ -8,7 +8,7 @@
 #include "checker/expression.hpp"
 #include "checker/layout.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 struct Access {
@@ -159,4 +159,4 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
                        std::to_string(conflict->second.owner) + " race for " + common(*conflict));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 #include "checker/simulation.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
@@ -197,4 +197,4 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
   return result;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

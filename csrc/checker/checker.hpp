@@ -21,7 +21,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct CheckMode {
   // A Send is over only when its Recv has begun (rendezvous), instead of at once (eager).
@@ -60,4 +60,4 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
 // True if the executor skips this step because both sides are the same memory.
 bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

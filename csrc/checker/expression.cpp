@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 int RankSet::merge(const RankSet& other) {
   int common = -1;
@@ -86,4 +86,4 @@ ExpressionId ExpressionTable::reduced(const std::vector<ExpressionId>& operands,
   return scaled(sum, scale);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

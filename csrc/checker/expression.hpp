@@ -13,7 +13,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // What the checker found; the text ends up in CheckResult::error.
 struct CheckFailure : std::runtime_error {
@@ -60,4 +60,4 @@ class ExpressionTable {
   std::map<std::vector<ExpressionId>, ExpressionId> known_;  // {kind, operands ...}
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

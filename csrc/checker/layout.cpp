@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
     : input(input_count(spec)),
@@ -40,4 +40,4 @@ std::string text(const Slice& slice) {
          (slice.owner < 0 ? "" : " of rank " + std::to_string(slice.owner));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

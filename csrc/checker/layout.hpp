@@ -8,7 +8,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A slice as memory: two slices are the same memory if region, begin and end agree.
 struct Extent {
@@ -41,4 +41,4 @@ constexpr bool has_alias(Collective c) { return traits(c).input != Contents::Non
 // "output[3..7)", "input[0..8) of rank 2"
 std::string text(const Slice& slice);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 
 #include "checker/expression.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock that knows it to be over
@@ -68,4 +68,4 @@ void RaceDetector::end(int owner, const VectorClock& knows) const {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

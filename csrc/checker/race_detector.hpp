@@ -18,7 +18,7 @@
 
 #include "checker/layout.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using VectorClock = std::vector<std::uint32_t>;  // by lane of the group
 
@@ -53,4 +53,4 @@ class RaceDetector {
   std::map<std::pair<int, Buffer>, Memory> memories_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 Simulation::Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
                        const CheckMode& mode)
@@ -326,4 +326,4 @@ RankSet Simulation::heard(int rank) const {
   return all;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -15,7 +15,7 @@
 #include "checker/race_detector.hpp"
 #include "checker/symbolic_memory.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Simulation {
  public:
@@ -121,4 +121,4 @@ class Simulation {
   CheckResult costs_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

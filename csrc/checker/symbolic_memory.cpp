@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Appends, joining with the last value if both are one stretch.
@@ -102,4 +102,4 @@ Values scaled(Values values, Scale scale, ExpressionTable& table) {
   return values;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include "checker/expression.hpp"
 #include "checker/layout.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // `count` elements; the k-th is `expression` computed from element index + k of the ranks' inputs.
 struct Value {
@@ -35,4 +35,4 @@ class SymbolicMemory {
 Values reduce(const std::vector<Values>& sources, Scale scale, ExpressionTable& table);
 Values scaled(Values values, Scale scale, ExpressionTable& table);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 // buffer.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   const int p = spec.size, rank = spec.rank;
@@ -47,4 +47,4 @@ void all_gather_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   writer.copy(blocks.run(Buffer::Output, 0, rank), stretch(p - rank, rank));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -11,7 +11,7 @@
 
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_gather_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
@@ -46,4 +46,4 @@ void all_gather_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec&
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

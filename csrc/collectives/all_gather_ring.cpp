@@ -5,7 +5,7 @@
 // 2005.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_gather_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
@@ -28,4 +28,4 @@ void all_gather_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -3,7 +3,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
@@ -27,4 +27,4 @@ void all_gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
   if (tuning.in_place) meet(writer, spec);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

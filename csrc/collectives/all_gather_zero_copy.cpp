@@ -4,7 +4,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
@@ -18,4 +18,4 @@ void all_gather_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   for (int k = 1; k < spec.size; ++k) writer.wait(wrap(spec.rank + k, spec.size));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -13,7 +13,7 @@
 // them on the way back.
 #include "collectives/halving.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 Butterfly negabinary(int rank, int power) {
@@ -36,4 +36,4 @@ void all_reduce_bine(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   halve_and_double(writer, spec, tuning, negabinary);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -7,7 +7,7 @@
 // Scratch holds the inputs of the ranks from the own one on; the fold names them in rank order.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_reduce_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   const int p = spec.size, rank = spec.rank;
@@ -34,4 +34,4 @@ void all_reduce_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   writer.reduce({Buffer::Output, 0, spec.count}, sources, final_scale(spec.op));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -13,7 +13,7 @@
 
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 // The way back begins with the first chunk's arrival: small ones keep that wait short beside a short slice.
@@ -138,4 +138,4 @@ void all_reduce_chain(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   Chain(writer, spec, *topology, tuning).write();
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

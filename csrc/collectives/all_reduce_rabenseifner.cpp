@@ -8,10 +8,10 @@
 // The expression of an element is that of recursive_doubling, so that the two also agree with each other.
 #include "collectives/halving.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   halve_and_double(writer, spec, tuning, hypercube);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

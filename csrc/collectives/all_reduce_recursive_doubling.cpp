@@ -10,7 +10,7 @@
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_reduce_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
@@ -55,4 +55,4 @@ void all_reduce_recursive_doubling(ScheduleWriter& writer, const CollectiveSpec&
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

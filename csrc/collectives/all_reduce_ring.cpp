@@ -8,7 +8,7 @@
 // ranks.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
@@ -62,4 +62,4 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -9,7 +9,7 @@
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 void expect_even(const CollectiveSpec& spec) {
@@ -71,4 +71,4 @@ void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
     writer.copy(block(Buffer::Output, rank - k), standing[static_cast<std::size_t>(k)]);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

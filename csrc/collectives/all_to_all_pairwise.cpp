@@ -9,7 +9,7 @@
 // in the order of their steps: several at a time get in each other's way on a link.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 constexpr std::size_t kAlone = std::size_t{4} << 20;  // bytes, of a block
@@ -46,4 +46,4 @@ void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

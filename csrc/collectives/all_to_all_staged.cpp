@@ -17,7 +17,7 @@
 
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 std::uint64_t most_chunks(std::uint64_t ranks, const Tuning& tuning) {
@@ -179,4 +179,4 @@ void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, con
   writer.staged(staged.finish());
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -14,7 +14,7 @@
 #include "collectives/shared.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace collectives {
 namespace {
 
@@ -206,4 +206,4 @@ void all_to_all_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, co
 }
 
 }  // namespace collectives
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 // messages, and so no executor needs a rule for them.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void barrier_dissemination(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.lane();
@@ -20,4 +20,4 @@ void barrier_dissemination(ScheduleWriter& writer, const CollectiveSpec& spec, c
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

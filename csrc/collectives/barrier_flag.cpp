@@ -2,8 +2,8 @@
 //   T = 1 flag
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void barrier_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) { meet(writer, spec); }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -8,7 +8,7 @@
 
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 struct BinomialTree {
   struct Child {
@@ -46,4 +46,4 @@ struct BinomialTree {
   }
 };
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -7,7 +7,7 @@
 
 #include "collectives/binomial.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void broadcast_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
@@ -23,4 +23,4 @@ void broadcast_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, cons
     writer.send(child.rank, data);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

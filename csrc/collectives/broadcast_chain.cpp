@@ -5,7 +5,7 @@
 // 2007.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void broadcast_chain(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
@@ -24,4 +24,4 @@ void broadcast_chain(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

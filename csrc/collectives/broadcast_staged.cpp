@@ -4,7 +4,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void broadcast_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const StagedChunks chunks(writer, spec.count, 1, spec, tuning);
@@ -24,4 +24,4 @@ void broadcast_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

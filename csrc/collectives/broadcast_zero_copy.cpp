@@ -4,7 +4,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const auto p = static_cast<std::uint64_t>(spec.size);
@@ -20,4 +20,4 @@ void broadcast_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, con
   meet_root(writer, spec, Way::Both);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -1,6 +1,6 @@
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 // Bounds the size of a schedule whose chunk size is absurdly small for its count.
@@ -53,4 +53,4 @@ Blocks::Blocks(const CollectiveSpec& spec) : offsets_{0} {
   some_empty_ = empty && largest_ > 0;
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -9,7 +9,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 // a modulo size, for a that may be negative.
 constexpr int wrap(int a, int size) { return ((a % size) + size) % size; }
@@ -159,4 +159,4 @@ class Contribution {
   Slice product_{Buffer::Output, 0, 0};
 };
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -6,7 +6,7 @@
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 namespace collectives {
 
@@ -134,4 +134,4 @@ SchedulePtr Algorithm::build(const CollectiveSpec& spec, const Tuning& tuning) c
   return writer.finish();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Writes what one rank of several does. The spec and the tuning make sense, the writer has the algorithm's
 // name, and the caller finishes it.
@@ -49,4 +49,4 @@ constexpr bool only_through_staging(Collective collective, ReduceOp op) {
   return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 struct Fold {
   int power;         // virtual ranks that take part: the largest power of two <= size
@@ -34,4 +34,4 @@ struct Fold {
   }
 };
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

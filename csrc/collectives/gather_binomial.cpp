@@ -9,7 +9,7 @@
 // messages, so that every block arrives in its place.
 #include "collectives/binomial.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void gather_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
@@ -39,4 +39,4 @@ void gather_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   writer.send(tree.parent, tree.part(collected, until_end, tree.blocks - until_end));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

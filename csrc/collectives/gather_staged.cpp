@@ -6,7 +6,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Input, 0, spec.count};
@@ -29,4 +29,4 @@ void gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tun
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

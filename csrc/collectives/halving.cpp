@@ -1,6 +1,6 @@
 #include "collectives/halving.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 Butterfly hypercube(int virtual_rank, int power) {
   Butterfly steps;
@@ -76,4 +76,4 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -11,7 +11,7 @@
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 // A step of a butterfly, for one virtual rank: it and its peer halve what both work on.
 struct Pairing {
@@ -45,4 +45,4 @@ std::vector<Slice> halve(ScheduleWriter& writer, const Fold& fold, const Butterf
 void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,
                       Butterfly (*butterfly)(int virtual_rank, int power));
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -10,7 +10,7 @@
 #include "common/error.hpp"
 #include "schedule/scattered.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using collectives::piece;
@@ -149,7 +149,8 @@ class PhaseWriter {
   int inside(const CollectiveSpec& spec, const Move& move) {
     if (kind_ == Phase::Kind::Messages) return by_messages(spec, move, members_);
     const char* const name = spec.collective == Barrier ? "flag" : "staged";
-    return add(kind_, spec, find_algorithm(spec.collective, name)->build(spec, inside_), move);
+    const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
+    return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if it is alone
   }
   // Of a group of one an all-gather is a copy.
   int copy(const Move& move) {
@@ -362,7 +363,7 @@ class PhaseWriter {
 
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between) {
-  MPIGDR_CHECK(spec.size == topology.size() && (kind != Phase::Kind::Devices || has_phases(spec, topology)));
+  MPI_GDR_CHECK(spec.size == topology.size() && (kind != Phase::Kind::Devices || has_phases(spec, topology)));
   return PhaseWriter(spec, topology, kind, inside, between).build();
 }
 
@@ -382,4 +383,4 @@ bool has_phases(const CollectiveSpec& spec, const Topology& topology) {
          largest_buffer(spec) <= kMostBytes;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -14,7 +14,7 @@
 #include "schedule/schedule.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct Phase {
   // What carries it. join() runs the first two together on the host; what runs one on a device is a line of
@@ -88,4 +88,4 @@ void all_to_all_two_level(ScheduleWriter& writer, const CollectiveSpec& spec, co
                           const Tuning& tuning);
 
 }  // namespace collectives
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -3,7 +3,7 @@
 #include "common/staging.hpp"
 #include "schedule/through_host.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMostCached =
@@ -117,4 +117,4 @@ const SelectionRow& Planner::choice(const CollectiveSpec& spec, bool native, Rea
   return select_row(with_topology(spec, topology, room), native, reach, selection_.table);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "common/env.hpp"
 #include "common/reach.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct Plan {
   const Algorithm* algorithm = nullptr;
@@ -55,4 +55,4 @@ class Planner {
   std::unordered_map<std::string, Plan> cache_;  // by the bytes of the spec's fields
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 // 16-bit floats are rounded once a level. Only the root's Output is written.
 #include "collectives/binomial.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
@@ -61,4 +61,4 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -4,7 +4,7 @@
 // Source: the definition of the collective.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void reduce_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
@@ -24,4 +24,4 @@ void reduce_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tun
   writer.reduce({Buffer::Output, 0, spec.count}, sources, final_scale(spec.op));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -10,7 +10,7 @@
 // is that of all_reduce by recursive doubling, whoever is root. Only the root's Output is written.
 #include "collectives/halving.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   writer.one_way();
@@ -70,4 +70,4 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -10,7 +10,7 @@
 // The fold is in rank order and one Reduce: 16-bit floats are rounded once, however many ranks there are.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 // This rank's block, folded lane by lane, and what `then(folded, part)` does with it there: part(buffer, r)
@@ -86,4 +86,4 @@ void reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const T
               });
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

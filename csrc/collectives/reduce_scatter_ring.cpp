@@ -6,7 +6,7 @@
 // Block b is folded along the ranks b+1, b+2, ..., b.
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void reduce_scatter_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
@@ -56,4 +56,4 @@ void reduce_scatter_ring(ScheduleWriter& writer, const CollectiveSpec& spec, con
   }
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

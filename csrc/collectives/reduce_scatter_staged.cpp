@@ -4,7 +4,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Blocks blocks(spec);
@@ -33,4 +33,4 @@ void reduce_scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, c
   if (tuning.in_place) meet(writer, spec);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

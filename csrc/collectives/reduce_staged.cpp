@@ -8,7 +8,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
@@ -142,4 +142,4 @@ void all_reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const
   reduce_staged(writer, spec, tuning);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -9,7 +9,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 // The part `from` of all ranks into `to`, and on to there in the memory of all others.
@@ -50,4 +50,4 @@ void reduce_scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec
                {Buffer::Output, 0, blocks.count(spec.rank)});
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

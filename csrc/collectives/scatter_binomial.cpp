@@ -11,7 +11,7 @@
 
 #include "collectives/binomial.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void scatter_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
@@ -39,4 +39,4 @@ void scatter_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   writer.copy(mine, tree.part(collected, 0, 1));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -5,7 +5,7 @@
 // Source: the plain definition, MPI standard, sections "Gather" and "Scatter".
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void gather_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();
@@ -31,4 +31,4 @@ void scatter_linear(ScheduleWriter& writer, const CollectiveSpec& spec, const Tu
   writer.copy(mine, blocks.at(Buffer::Input, spec.root));
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

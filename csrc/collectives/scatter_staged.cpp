@@ -6,7 +6,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 void scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Output, 0, spec.count};
@@ -34,4 +34,4 @@ void scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tu
   if (spec.rank == spec.root) writer.copy(own, {Buffer::Input, block_offset(spec, spec.rank), spec.count});
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

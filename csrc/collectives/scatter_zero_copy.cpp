@@ -4,7 +4,7 @@
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 namespace {
 
 void copy_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, bool to_root) {
@@ -39,4 +39,4 @@ void scatter_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const
   copy_blocks(writer, spec, tuning, false);
 }
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

@@ -5,7 +5,7 @@
 #include "collectives/selection_table.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using Row = SelectionRow;
@@ -126,4 +126,4 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach, const Select
   return ranges;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include "common/fnv1a.hpp"
 #include "common/rank_list.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr const char* kSelect = "MPI_GDR_SELECT";
@@ -141,4 +141,4 @@ std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank)
   return text;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

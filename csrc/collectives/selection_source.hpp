@@ -8,7 +8,7 @@
 #include "collectives/selection_table.hpp"
 #include "common/env.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A variable with Env::Ranks::Equal, an option of a group, or the built-in table.
 struct SharedSetting {
@@ -41,4 +41,4 @@ Bits parse_bits(const std::string& argument, const std::string& text);
 // `by_rank`: Selection::settings of the members of a group, in rank order.
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "common/bytes_text.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using Row = SelectionRow;
@@ -335,4 +335,4 @@ std::string algorithm_names(Collective collective, Bits bits) {
   return names;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -16,7 +16,7 @@
 #include "collectives/collectives.hpp"
 #include "common/reach.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint32_t kEveryDataType = (std::uint32_t{1} << kDataTypeCount) - 1;
@@ -96,4 +96,4 @@ std::vector<SelectionRange> selection_ranges(int size, Reach reach = Reach::None
                                              const SelectionTable& table = default_table(),
                                              DataType dtype = DataType::Float32, bool two_level = false);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -21,7 +21,7 @@
 
 #include "collectives/build.hpp"
 
-namespace mpigdr::collectives {
+namespace mpi_gdr::collectives {
 
 // All that any rank did in earlier rounds is known to all ranks in later ones.
 inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
@@ -137,4 +137,4 @@ class StagedChunks {
   Slice base_;
 };
 
-}  // namespace mpigdr::collectives
+}  // namespace mpi_gdr::collectives

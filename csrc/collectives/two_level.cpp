@@ -9,7 +9,7 @@
 #include "common/error.hpp"
 #include "schedule/rewrite.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 class Joiner {
@@ -130,4 +130,4 @@ SchedulePtr counts_of_node(const std::shared_ptr<const Topology>& topology, int 
   return writer.finish();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // "0", "1000", "64K", "1M", "2G"; "inf" for the largest number there is.
 inline std::string bytes_text(std::uint64_t bytes) {
@@ -32,4 +32,4 @@ inline std::optional<std::uint64_t> bytes_of(std::string_view text) {
   return value << shift;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

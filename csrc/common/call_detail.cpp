@@ -1,6 +1,6 @@
 #include "common/call_detail.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string CallDetail::str() const {
   std::string all = text;
@@ -20,4 +20,4 @@ std::string CallDetail::str() const {
   return all;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

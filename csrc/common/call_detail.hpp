@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct CallDetail {
   // A tensor. `dtype` must live forever; of more than kDims sizes the first are kept.
@@ -33,4 +33,4 @@ struct CallDetail {
   int peer = 0, tag = 0;  // -1: any
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string text_of(const CallRecord& call) {
   if (static_cast<int>(call.collective) >= kCollectiveCount || static_cast<int>(call.op) >= kReduceOpCount)
@@ -27,4 +27,4 @@ std::string difference(int rank, const CallRecord& theirs, const CallRecord& our
   return text + ". Expected equal calls in the same order on all ranks of the group";
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

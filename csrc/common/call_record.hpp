@@ -9,7 +9,7 @@
 
 #include "common/types.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct CallRecord {
   // Hash of this call and of all before it on its channel of the group: equal on all ranks, or one of these
@@ -30,4 +30,4 @@ std::string text_of(const CallRecord& call);
 // Of two that differ: "rank 1 called ..., this rank called ...".
 std::string difference(int rank, const CallRecord& theirs, const CallRecord& ours);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 
 extern char** environ;
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using Variable = Env::Variable;
@@ -193,4 +193,4 @@ std::vector<std::pair<std::string, std::string>> Env::unknown_variables(const ch
   return unknown;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -13,7 +13,7 @@
 
 #include "common/types.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class LogLevel : std::uint8_t { Warn, Info, Detail, Trace };
 enum class MessagePath : std::uint8_t { Auto, Shm, Mpi };
@@ -64,4 +64,4 @@ class Env {
   std::vector<Variable> table_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

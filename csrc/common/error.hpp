@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class ErrorCode {
   InvalidUsage,    // the caller passed something wrong; nothing was sent
@@ -52,10 +52,10 @@ template <typename... Parts>
 }
 
 // A broken promise inside our own code.
-#define MPIGDR_CHECK(condition)                                                                            \
-  do {                                                                                                     \
-    if (!(condition))                                                                                      \
-      ::mpigdr::fail(::mpigdr::ErrorCode::Internal, __FILE__, ":", __LINE__, ": " #condition " is false"); \
+#define MPI_GDR_CHECK(condition)                                                                             \
+  do {                                                                                                       \
+    if (!(condition))                                                                                        \
+      ::mpi_gdr::fail(::mpi_gdr::ErrorCode::Internal, __FILE__, ":", __LINE__, ": " #condition " is false"); \
   } while (0)
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

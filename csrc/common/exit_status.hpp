@@ -1,7 +1,7 @@
 // Exit statuses with which the library itself ends a process.
 #pragma once
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A thread is stuck in a call that cannot be interrupted, past its deadline. As timeout(1) does.
 inline constexpr int kExitStuck = 124;
@@ -12,4 +12,4 @@ inline constexpr int kExitOrphan = 122;
 // A group had failed, and the program ended with status 0 as if nothing had happened.
 inline constexpr int kExitGroupFailed = 121;
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

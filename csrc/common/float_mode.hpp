@@ -7,7 +7,7 @@
 #include <xmmintrin.h>
 #endif
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default. The
 // destructor restores the caller's mode.
@@ -48,4 +48,4 @@ class StandardFloatMode {
   const bool differs_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

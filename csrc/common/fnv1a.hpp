@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Fnv1a {
  public:
@@ -28,4 +28,4 @@ class Fnv1a {
   std::uint64_t value_ = 14695981039346656037u;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

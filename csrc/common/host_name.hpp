@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Of this host; "" if the system does not tell. Thread-safe.
 inline std::string host_name() {
@@ -24,4 +24,4 @@ inline std::string file_name(std::string pattern, const std::string& rank = "%r"
   return pattern;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 
 #include "common/host_name.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::atomic<int> log_rank{-1}, log_size{0};
@@ -59,4 +59,4 @@ void log_fatal(const std::string& text) {
   if (log_fd() != STDERR_FILENO) write_all(STDERR_FILENO, line);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 
 #include "common/env.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Known once the world is: before that lines carry no [rank/size].
 void set_log_rank(int rank, int size);
@@ -24,4 +24,4 @@ void log(LogLevel level, const char* subsystem, const Parts&... parts) {
   log_line(level, subsystem, text.str());
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -16,7 +16,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr int kSharing = MAP_SHARED | MAP_NORESERVE;
@@ -85,4 +85,4 @@ std::uint64_t draw_nonce() {
   return bits;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // What a ticket of another process may say: no process has more addresses.
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 56;
@@ -36,4 +36,4 @@ void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers
 // 64 random bits, which tell a file from another one that has got its number. Throws Error(System).
 std::uint64_t draw_nonce();
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

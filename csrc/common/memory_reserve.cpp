@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstddef>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Mapped, so that it returns to the system, and under an address-space limit to every allocator. The heaps of
@@ -29,4 +29,4 @@ void release_memory_reserve() noexcept {
   if (void* const memory = reserve.exchange(nullptr, std::memory_order_acq_rel)) ::munmap(memory, kReserve);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,7 +2,7 @@
 // text needs memory. Thread-safe.
 #pragma once
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Sets the reserve aside unless it is there. Without memory for it, nothing happens.
 void keep_memory_reserve() noexcept;
@@ -11,4 +11,4 @@ void keep_memory_reserve() noexcept;
 // is made. Once, until keep_memory_reserve() is called again.
 void release_memory_reserve() noexcept;
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 template <typename... Text>
 constexpr std::array<std::string_view, sizeof...(Text)> names(const Text&... texts) {
@@ -42,4 +42,4 @@ constexpr std::optional<Enum> named(std::string_view text) {
   return std::nullopt;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

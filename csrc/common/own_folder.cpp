@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string own_folder() {
   Dl_info info;
@@ -12,4 +12,4 @@ std::string own_folder() {
   return slash == std::string::npos ? "" : file.substr(0, slash + 1);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // With a slash at its end. "" in a program that was found by PATH: the current folder is not searched.
 std::string own_folder();
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

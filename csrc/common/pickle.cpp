@@ -2,7 +2,7 @@
 
 #include <limits>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // How many bytes of valid UTF-8 (RFC 3629, table in section 4) one character at the front takes; 0: none.
@@ -61,4 +61,4 @@ void PickleWriter::little_endian(std::uint64_t value, int bytes) {
   for (int byte = 0; byte < bytes; ++byte) out_ += static_cast<char>(value >> (8 * byte));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class PickleWriter {
  public:
@@ -45,4 +45,4 @@ class PickleWriter {
   std::string out_ = {kProto, '\x02'};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 
 #include "common/exit_status.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // A new thread inherits the mask, so that no signal can come before it has blocked them.
@@ -50,4 +50,4 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
   return thread;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // "1, 3, 7"; of more than 32 the first 32, then "... (40 in all)".
 inline std::string rank_list(const std::vector<int>& ranks) {
@@ -18,4 +18,4 @@ inline std::string rank_list(const std::vector<int>& ranks) {
   return text;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 
 #include "common/names.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class Reach : std::uint8_t {
   None,
@@ -21,4 +21,4 @@ enum class Reach : std::uint8_t {
 template <>
 inline constexpr auto kNames<Reach> = names("none", "segments", "all");
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

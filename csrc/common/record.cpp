@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 template <typename T>
@@ -98,4 +98,4 @@ void RecordReader::bad(const char* field, const std::string& found, const std::s
   fail(ErrorCode::Remote, what_, ": ", field, " is ", found, ", expected ", expected);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Strings of any content as one, and back. unpack() throws Internal on text that pack() did not make.
 std::string pack(const std::vector<std::string>& fields);
@@ -55,4 +55,4 @@ class RecordReader {
 // For messages: cut, and without what a terminal may take for more than text.
 std::string shown(const std::string& text);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // False under sanitizers: they shall find what is used after its end.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -66,4 +66,4 @@ struct Recycled {
   friend bool operator==(Recycled, Recycled) { return true; }
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kBlock = 64;
@@ -79,4 +79,4 @@ bool equal_in_constant_time(const Digest& a, const Digest& b) {
   return difference == 0;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

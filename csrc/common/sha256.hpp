@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using Digest = std::array<std::uint8_t, 32>;
 
@@ -20,4 +20,4 @@ inline std::string_view bytes_of(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

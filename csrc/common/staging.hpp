@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline constexpr std::size_t kHostStagingBytes = 256 * 1024;
 inline constexpr std::size_t kDeviceStagingBytes = std::size_t{16} << 20;
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

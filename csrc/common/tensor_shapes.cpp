@@ -1,6 +1,6 @@
 #include "common/tensor_shapes.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::int64_t product(const std::int64_t* sizes, std::size_t dims) {
@@ -33,4 +33,4 @@ void TensorShapes::add(const char* dtype, const std::int64_t* sizes, std::size_t
   used_ += std::max(tensor.dims, 1u);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

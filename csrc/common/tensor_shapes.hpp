@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class TensorShapes {
  public:
@@ -41,4 +41,4 @@ class TensorShapes {
   std::int64_t sizes_[kSizes];
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

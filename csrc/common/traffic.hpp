@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Of an engine, in all its groups. Used by the holder of the progress role only.
 struct Traffic {
   std::uint64_t started = 0, ended = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 
 #include "common/names.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Element types that our kernels can reduce. Pure data movement does not look at the type: it is expressed
 // as UInt8 with counts in bytes, so that any itemsize can be moved.
@@ -129,4 +129,4 @@ constexpr bool supports(ReduceOp op, DataType t) {
   return op == ReduceOp::Sum || op == ReduceOp::Product || is_integral(t);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 
 #include "common/types.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // dst[i] = post(op(sources[0][i], ..., sources[k-1][i])), folded from the left, k >= 1.
 // 16- and 8-bit floats are accumulated in float32 and rounded once (to nearest even; 8-bit floats that
@@ -129,4 +129,4 @@ class Device {
   virtual void order(DeviceQueue& before, DeviceQueue& after) = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 
 #include "device/device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Changes with every virtual function of DeviceLibrary, Device and DeviceQueue.
 inline constexpr int kDeviceInterface = 5;
@@ -30,6 +30,6 @@ class DeviceLibrary {
 // What the shared library exports under the name kDeviceLibrarySymbol; null if it was built for another
 // interface.
 using DeviceLibraryFunction = DeviceLibrary* (*)(int interface);
-inline constexpr const char* kDeviceLibrarySymbol = "mpigdr_device_library";
+inline constexpr const char* kDeviceLibrarySymbol = "mpi_gdr_device_library";
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

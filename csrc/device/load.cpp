@@ -12,7 +12,7 @@
 #include "common/error.hpp"
 #include "common/own_folder.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 struct Family {
@@ -66,4 +66,4 @@ const LoadedLibrary* loaded_library(std::string_view type) {
   return &loaded;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 
 #include "device/library.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct LoadedLibrary {
   DeviceLibrary* devices = nullptr;  // null: there is none, and `why` says so
@@ -24,4 +24,4 @@ const LoadedLibrary* loaded_library(std::string_view type);
 // For tests: loads this file. Throws nothing.
 LoadedLibrary load_device_library(const std::string& path);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

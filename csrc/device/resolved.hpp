@@ -7,16 +7,10 @@
 #include <array>
 #include <cstdint>
 
+#include "common/portable.hpp"
 #include "device/device.hpp"
 
-// Constant expressions are a device's, too.
-#if defined(__CUDACC__) || defined(__HIPCC__)
-#define MPIGDR_LOCATED __host__ __device__
-#else
-#define MPIGDR_LOCATED
-#endif
-
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline constexpr int kMostResolved = 64;  // ranks, and sources of a ResolvedReduce
 
@@ -33,8 +27,8 @@ constexpr std::uint64_t shown_word(std::uint32_t call, int segment, std::uint64_
 
 struct ResolveArgs {
   // Entry i of the table.
-  MPIGDR_LOCATED std::uint64_t address(int i, std::uint64_t word,
-                                       const volatile std::uint64_t* begins) const {
+  MPI_GDR_PORTABLE std::uint64_t address(int i, std::uint64_t word,
+                                         const volatile std::uint64_t* begins) const {
     const std::uint64_t segment = word >> kShownOffsetBits & ((1u << kShownSegmentBits) - 1);
     const bool counts = (word ^ stamp) >> (kShownOffsetBits + kShownSegmentBits) == 0 && segment != 0;
     if (!counts) return 0;
@@ -76,4 +70,4 @@ struct ResolvedReduce {
   std::uint64_t output_offset = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/rank_list.hpp"
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 template <std::size_t N>
@@ -174,9 +174,9 @@ std::string CallCheck::text_of(const CallHeader& header, std::uint32_t call) con
   const CallHeader::Call& c = header.call[call];
   text << " (";
   if (header.calls > 1) text << "call " << call + 1 << " of " << header.calls << ": ";
-  text << mpigdr::name(c.collective);
+  text << mpi_gdr::name(c.collective);
   if (reduces(c.collective))
-    text << ' ' << mpigdr::name(c.dtype) << " count=" << c.count << " op=" << mpigdr::name(c.op);
+    text << ' ' << mpi_gdr::name(c.dtype) << " count=" << c.count << " op=" << mpi_gdr::name(c.op);
   else if (c.collective != Collective::Barrier)
     text << ' ' << header.dtype;
   if (!reduces(c.collective) && c.count) text << " bytes=" << c.count * item_size(c.dtype);
@@ -241,4 +241,4 @@ std::unique_ptr<Execution> CallChecker::before(const Operation& operation, const
                                      info.sequence, info.channel, tag, transport);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

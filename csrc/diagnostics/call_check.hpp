@@ -19,7 +19,7 @@
 #include "execution/execution.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // One call as the other ranks see it. Fixed size, sent as it is: all ranks run the same build of this library
 // on the same kind of machine, as the algorithms' messages assume as well.
@@ -101,4 +101,4 @@ class CallChecker : public Observer {
   bool one_by_one() const override { return true; }
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -13,7 +13,7 @@
 #include "common/host_name.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::string because(const char* call, const std::string& path) {
@@ -91,4 +91,4 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
   return result;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

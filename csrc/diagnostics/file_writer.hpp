@@ -14,7 +14,7 @@
 
 #include "diagnostics/trusted_folder.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class FileWriter {
  public:
@@ -39,4 +39,4 @@ class FileWriter {
 // see half of it. Returns what went wrong, or "". Throws std::bad_alloc, and what TrustedFolder throws.
 std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 FlightLog::FlightLog(std::size_t capacity)
     : capacity_(std::max<std::size_t>(capacity, 1)),
@@ -75,4 +75,4 @@ FlightLog::Snapshot FlightLog::snapshot() const {
   return shot;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

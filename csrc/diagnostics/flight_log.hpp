@@ -26,7 +26,7 @@
 #include "common/tensor_shapes.hpp"
 #include "engine/observer.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Since the epoch of its clock.
 template <typename Time>
@@ -156,4 +156,4 @@ class FlightLog {
   std::vector<GroupInfo> groups_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

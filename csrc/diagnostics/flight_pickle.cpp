@@ -18,7 +18,7 @@
 #include "common/pickle.hpp"
 #include "diagnostics/flight_writer.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr const char* kFormat = "2.10";
@@ -239,4 +239,4 @@ std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& o
   return out.finish();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

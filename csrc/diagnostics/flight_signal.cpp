@@ -10,7 +10,7 @@
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // An eventfd counts: a signal adds 1, the destructor adds so much that no number of signals can be meant.
@@ -85,4 +85,4 @@ void FlightSignal::run() {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include "diagnostics/flight_writer.hpp"
 #include "diagnostics/trace.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class FlightSignal {
  public:
@@ -34,4 +34,4 @@ class FlightSignal {
   std::thread thread_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

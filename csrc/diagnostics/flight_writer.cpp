@@ -2,7 +2,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // How long a failure waits for the file to be written: it is part of the deadline's 5 s of grace.
@@ -120,4 +120,4 @@ std::string FlightWriter::write_and_tell(const std::string& reason,
                                 : "; the flight log could not be written: " + result.problem;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

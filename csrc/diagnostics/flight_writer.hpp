@@ -16,7 +16,7 @@
 #include "diagnostics/flight_log.hpp"
 #include "engine/observer.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct FlightWriterOptions {
   std::string directory;             // made when the first file is written; empty: write() needs a path
@@ -72,4 +72,4 @@ class FlightWriter : public Observer {
 std::string pickle(const FlightLog::Snapshot& shot, const FlightWriterOptions& options,
                    const std::string& reason);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

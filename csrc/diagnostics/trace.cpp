@@ -5,7 +5,7 @@
 #include "engine/group_state.hpp"
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // How long a failure waits for the file: it may hold the progress role, and several groups may fail at once.
@@ -181,4 +181,4 @@ FileWriter::Result Trace::write(const std::string& reason, std::chrono::millisec
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -25,7 +25,7 @@
 #include "execution/observer.hpp"
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct TracedOperation {
   std::uint64_t id = 0;                             // of the trace: counts from 1 as operations start
@@ -119,4 +119,4 @@ std::string chrome_trace(const Trace::Snapshot& shot, const TraceOptions& option
 // of several ranks has ".rank<rank>" put in front of the file name's extension: "step.rank3.json".
 std::string trace_path(const std::string& pattern, int rank, int size);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include "common/host_name.hpp"
 #include "diagnostics/trace.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr const char* kChannelNames[kChannelCount] = {"collectives", "accelerator", "messages"};
@@ -95,7 +95,7 @@ struct Event {
 std::string name_of(const TracedRound& round) {
   std::string name;
   for (int k = 0; k < kStepKindCount; ++k)
-    if (round.steps[k]) (name += name.empty() ? "" : "+") += mpigdr::name(static_cast<StepKind>(k));
+    if (round.steps[k]) (name += name.empty() ? "" : "+") += mpi_gdr::name(static_cast<StepKind>(k));
   return name;
 }
 
@@ -115,7 +115,7 @@ std::string arguments_of(const TracedOperation& o, std::int64_t end) {
 std::string arguments_of(const TracedRound& r) {
   Object steps, a;
   for (int k = 0; k < kStepKindCount; ++k)
-    if (r.steps[k]) steps.number(mpigdr::name(static_cast<StepKind>(k)), r.steps[k]);
+    if (r.steps[k]) steps.number(mpi_gdr::name(static_cast<StepKind>(k)), r.steps[k]);
   std::string peers = "[";
   for (int i = 0; i < r.peer_count; ++i) (peers += i ? ", " : "") += std::to_string(r.peers[i]);
   peers += ']';
@@ -269,4 +269,4 @@ std::string trace_path(const std::string& pattern, int rank, int size) {
   return file_name(std::move(path), std::to_string(rank));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr int kOpen = O_PATH | O_DIRECTORY | O_CLOEXEC;
@@ -74,4 +74,4 @@ TrustedFolder::TrustedFolder(const std::string& path, FolderUse use) {
 
 TrustedFolder::~TrustedFolder() { ::close(descriptor_); }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

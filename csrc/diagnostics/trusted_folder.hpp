@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class FolderUse {
   Job,   // made by and for this job, under a name that cannot be guessed: of this user, who alone may write
@@ -34,4 +34,4 @@ class TrustedFolder {
 // "folder", "file" of "folder/file"; of a plain name "" and that name.
 std::pair<std::string, std::string> split_path(const std::string& path);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

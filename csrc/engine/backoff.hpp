@@ -9,7 +9,7 @@
 #include "engine/crowding.hpp"
 #include "transport/doorbell.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline void rest(const Doorbell& bell, std::chrono::microseconds duration) {
   if (bell.flag)
@@ -66,4 +66,4 @@ class Backoff {
   Crowding::Clock::time_point since_;  // it yields; the epoch: not yet
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
@@ -37,6 +37,10 @@ void check(const MessageCall& m, const GroupShape& group) {
   if (!any && (m.peer < 0 || m.peer >= group.size))
     fail(ErrorCode::InvalidUsage, what, ": peer=", m.peer, " is not a rank of group ", group.name,
          ": expected 0..", group.size - 1);
+  if (any && m.bytes > kMaxMessageBytes)
+    fail(ErrorCode::InvalidUsage, "a receive from any source of ", m.bytes,
+         " bytes: the pieces of such a message could come from different ranks; at most ", kMaxMessageBytes,
+         " bytes are supported, or name the source");
   if (m.tag < 0 || m.tag > group.max_tag)
     fail(ErrorCode::InvalidUsage, what, ": tag=", m.tag, " is out of range: expected 0..", group.max_tag);
 }
@@ -131,4 +135,4 @@ ResolvedCall resolve(const Call& call, std::uint64_t sequence, std::uint64_t his
   return {1, bytes, largest_buffer(collective.spec), record};
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

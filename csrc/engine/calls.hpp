@@ -14,7 +14,7 @@
 #include "execution/simple_executions.hpp"
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A collective on memory of the host, or of a device (IssueOptions::stream). Buffers and their aliasing as in
 // schedule/spec.hpp.
@@ -79,4 +79,4 @@ struct ResolvedCall {
 };
 ResolvedCall resolve(const Call& call, std::uint64_t sequence = 0, std::uint64_t history = 0);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 #include "common/log.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct Completer::Pool : std::enable_shared_from_this<Pool> {
   std::mutex mutex;  // all of it
@@ -83,4 +83,4 @@ void Completer::stop(std::chrono::milliseconds patience) {
   pool_->changed.wait_for(lock, patience, [&] { return pool_->threads == 0; });
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include <list>
 #include <memory>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Completer {
  public:
@@ -35,4 +35,4 @@ class Completer {
   const std::shared_ptr<Pool> pool_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // One of a process. Thread-safe.
 class Crowding {
@@ -57,4 +57,4 @@ class Crowding {
   std::atomic<unsigned> misses_{0};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "execution/device/peer_execution.hpp"
 #include "execution/device/stream_execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Null for nothing.
@@ -37,7 +37,7 @@ std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
 
 void ProgramFactory::check_device(const CollectiveSpec& spec, const StreamTarget& target) const {
   if (&device_node_->device() != &target.device)
-    fail(ErrorCode::InvalidUsage, mpigdr::name(spec.collective), ": group ", options_.group,
+    fail(ErrorCode::InvalidUsage, mpi_gdr::name(spec.collective), ": group ", options_.group,
          " shares the memory of another device of this rank: expected tensors on the device of its first "
          "collective");
 }
@@ -133,4 +133,4 @@ void ProgramFactory::record(const Captured& captured, const StreamTarget& target
   if (target.conclude) target.conclude();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

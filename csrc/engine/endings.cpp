@@ -5,7 +5,7 @@
 #include "common/memory_reserve.hpp"
 #include "common/rank_list.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::string text_of(const std::exception_ptr& error) {
@@ -131,4 +131,4 @@ std::exception_ptr Endings::memory_error(const Operation& operation, std::string
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -14,7 +14,7 @@
 #include "engine/operation.hpp"
 #include "engine/outstanding.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Endings {
  public:
@@ -58,4 +58,4 @@ class Endings {
 
 std::exception_ptr make_error(ErrorCode code, const std::string& text);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -1,6 +1,6 @@
 #include "engine/engine.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // The question takes the GIL, which another thread may hold for some milliseconds.
@@ -235,4 +235,4 @@ bool Engine::shutdown() {
   return ended_well_;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

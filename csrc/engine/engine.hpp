@@ -34,7 +34,7 @@
 #include "engine/stuck_watch.hpp"
 #include "execution/scratch_pool.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
@@ -138,4 +138,4 @@ class Engine : public std::enable_shared_from_this<Engine> {
   StuckWatch watch_{options_, progress_, outstanding_, endings_.observers()};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

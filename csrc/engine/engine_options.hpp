@@ -10,7 +10,7 @@
 #include "engine/group_state.hpp"
 #include "engine/observer.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct EngineOptions {
   bool oversubscribed = false;  // more ranks than cores on this node: give the core away at once when idle
@@ -29,4 +29,4 @@ struct EngineOptions {
   std::function<void(const Operation&)> on_slow;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "engine/join_execution.hpp"
 #include "execution/device/gate.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Bytes of a collective whose first steps cost the caller less than to wake the progress thread does. A
@@ -49,11 +49,11 @@ void Group::describe(const std::string& description) {
 }
 
 void Group::check(const std::vector<Call>& calls, const std::string& name) const {
-  mpigdr::check(calls, name, shape());
+  mpi_gdr::check(calls, name, shape());
 }
 
 std::string Group::algorithm(const CollectiveSpec& spec) const {
-  mpigdr::check(spec, mpigdr::name(spec.collective), shape());
+  mpi_gdr::check(spec, mpi_gdr::name(spec.collective), shape());
   if (failed()) fail(failure_code(), "the group failed earlier: ", failure());
   std::lock_guard lock(issue_mutex_);  // the transport goes only after shut()
   if (shut_) fail(ErrorCode::InvalidUsage, "algorithm: group ", name(), " has been destroyed");
@@ -289,4 +289,4 @@ void Group::share_devices(std::shared_ptr<const ipc::DeviceNode> node) {
   if (before && (failed() || programs_.captured_on())) ProgramFactory::keep_for_good(std::move(before));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -17,7 +17,7 @@
 #include "engine/program_factory.hpp"
 #include "execution/device/gate.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Engine;
 
@@ -132,4 +132,4 @@ class Group : public GroupState {
   bool turns_taken_ = false;  // from the first message beside a device on; those before are posted in order
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

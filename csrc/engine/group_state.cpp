@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // What a member sent before it left may still be under way for so long.
@@ -128,4 +128,4 @@ void GroupState::drop_transport() {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

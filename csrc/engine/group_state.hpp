@@ -21,7 +21,7 @@
 #include "engine/windows.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class GroupState;
 
@@ -153,4 +153,4 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Clock::duration slow_after_;  // with the progress role
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

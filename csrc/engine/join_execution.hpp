@@ -6,7 +6,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Messages that were issued together with collectives run on a channel of their own, in its order, and one
 // Work tells of both. Done when `other` has ended well; throws its error if it has not. `other` fails and is
@@ -29,4 +29,4 @@ class JoinExecution : public Execution {
   const OperationPtr other_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

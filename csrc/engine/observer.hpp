@@ -17,7 +17,7 @@
 #include "common/error.hpp"
 #include "engine/calls.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class ExecutionObserver;
 class Operation;
@@ -84,7 +84,7 @@ class Observers {
   using Numbers = std::array<std::atomic<std::uint64_t>, kMost>;
 
   explicit Observers(std::vector<std::shared_ptr<Observer>> list) : list_(std::move(list)) {
-    MPIGDR_CHECK(list_.size() <= kMost);
+    MPI_GDR_CHECK(list_.size() <= kMost);
   }
   // Calls tell(observer, element) with the element of `kept`, Groups or Numbers, that is the observer's.
   template <typename Kept, typename Tell>
@@ -112,4 +112,4 @@ class Observers {
   const std::vector<std::shared_ptr<Observer>> list_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

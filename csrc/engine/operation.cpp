@@ -7,7 +7,7 @@
 #include "common/quiet_thread.hpp"
 #include "engine/group_state.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // The algorithm of which Execution::chosen() names what runs. Of several parts info_ names the last one's.
 constexpr std::string_view kAdaptive = "adaptive";
@@ -138,4 +138,4 @@ void let_the_device_go_on(const OperationPtr& operation) noexcept {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -19,7 +19,7 @@
 #include "engine/observer.hpp"
 #include "execution/execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class GroupState;
 
@@ -166,4 +166,4 @@ using OperationPtr = std::shared_ptr<Operation>;
 // one beside another that does the same.
 void let_the_device_go_on(const OperationPtr& operation) noexcept;
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void Outstanding::submit(const OperationPtr& operation) {
   std::lock_guard lock(mutex_);
@@ -77,4 +77,4 @@ std::uint64_t Outstanding::first_sequence(const GroupState& group, Channel chann
   return next;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

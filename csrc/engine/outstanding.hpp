@@ -12,7 +12,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Outstanding {
  public:
@@ -59,4 +59,4 @@ class Outstanding {
   std::atomic<std::int64_t> taken_deadline_{kNever}, intake_deadline_{kNever};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -3,7 +3,7 @@
 #include "execution/chained_execution.hpp"
 #include "execution/host/host_execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
@@ -165,4 +165,4 @@ bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now)
   return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -17,7 +17,7 @@
 #include "execution/scratch_pool.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Collectives of one channel issued so far. Equal on all ranks.
 struct Counters {
@@ -130,4 +130,4 @@ class ProgramFactory {
   std::atomic<const ipc::DeviceNode*> captured_on_{nullptr};  // the same, kept for good with the graphs
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,17 +5,11 @@
 
 #include "common/memory_reserve.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // A caller that waits for one of many messages after another polls the rest in one of so many passes.
 constexpr int kPollAllEvery = 8;
-
-// In a group that a rank was lost to: all the others, and the lost one, may have done their part before. What
-// a device waits for is set by the failure, too, and says nothing.
-bool complete_without_peers(const Operation& operation) {
-  return operation.started && !operation.on_device() && operation.group().failure_code() == ErrorCode::Remote;
-}
 
 }  // namespace
 
@@ -160,6 +154,21 @@ bool Progress::advance_parts(Operation& operation) {
   return done;
 }
 
+// In a group that failed because of another rank: all ranks had done their part by then, and that rank may
+// have ended since. Asked only where to look posts no message: of a collective in memory that the node
+// shares.
+bool Progress::was_complete(Operation& operation) {
+  if (!operation.started || operation.on_device() || !operation.keeps_to_memory() ||
+      operation.info().channel == Channel::PointToPoint ||
+      operation.group().failure_code() != ErrorCode::Remote)
+    return false;
+  try {
+    return advance_parts(operation);
+  } catch (const Error&) {
+    return false;  // why the group failed says more
+  }
+}
+
 // True if the operation is over, well or not.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   // A thread that comes back from the transport after shutdown() gave it up must not call it again.
@@ -172,14 +181,13 @@ bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
   try {
     if (operation->finished()) {
       error = operation->error();  // a waiter gave up while the role was elsewhere
-    } else if (group.failed() && !complete_without_peers(*operation)) {
-      fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
-    } else if (advance_parts(*operation)) {
+    } else if (const bool failed = group.failed();
+               failed ? was_complete(*operation) : advance_parts(*operation)) {
       operation->retire();
       set_current(nullptr);
       endings_.finish(*operation, nullptr);
       return true;
-    } else if (group.failed()) {
+    } else if (failed) {
       fail(ErrorCode::Aborted, operation->describe(), ": ", group.failure());
     } else if (now > operation->info().deadline) {
       const std::vector<int> peers = operation->pending_peers();
@@ -275,4 +283,4 @@ bool Progress::end_all(const std::string& reason) {
   return any;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -18,7 +18,7 @@
 #include "engine/engine_options.hpp"
 #include "engine/outstanding.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Progress {
  public:
@@ -72,6 +72,7 @@ class Progress {
   void note_earliest_deadline();  // of active_
   bool advance(const OperationPtr& operation, Clock::time_point now);
   bool advance_parts(Operation& operation);  // and notes what they have chosen
+  bool was_complete(Operation& operation);
   // Ends operations that wait for their turn and are overdue.
   void end_overdue(Clock::time_point now);
   // When a pass could not go on for want of memory: ends everything that is outstanding.
@@ -95,4 +96,4 @@ class Progress {
   OperationPtr current_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -13,7 +13,7 @@
 #include "device/device.hpp"
 #include "engine/backoff.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using std::chrono::microseconds;
@@ -186,4 +186,4 @@ void ProgressThread::stop(std::chrono::milliseconds patience) {
   ended ? thread_.join() : thread_.detach();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -22,7 +22,7 @@
 #include "transport/doorbell.hpp"
 #include "transport/shm/node_memory.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Device;
 
@@ -95,4 +95,4 @@ class ProgressThread {
   std::thread thread_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

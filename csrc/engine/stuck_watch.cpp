@@ -10,7 +10,7 @@
 #include "common/memory_reserve.hpp"
 #include "common/quiet_thread.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(250);
@@ -88,4 +88,4 @@ void StuckWatch::stop() {
   thread_.join();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "engine/outstanding.hpp"
 #include "engine/progress.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class StuckWatch {
  public:
@@ -41,4 +41,4 @@ class StuckWatch {
   std::thread thread_;     // last: starts when all else is there
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

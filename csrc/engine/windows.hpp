@@ -10,7 +10,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // The operations of one group that wait for their turn, and those that had it, by channel. Belongs to the
 // holder of the progress role.
@@ -55,4 +55,4 @@ class Windows {
   std::array<Window, kChannelCount> windows_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 
 #include "execution/execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class ChainedExecution : public Execution {
  public:
@@ -42,4 +42,4 @@ class ChainedExecution : public Execution {
   std::uint64_t rounds_before_ = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -15,7 +15,7 @@
 #include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Where the buffers of a schedule are, and what its messages are stamped with.
 struct Binding {
@@ -49,7 +49,7 @@ inline constexpr int kTagsPerCollective = 2 * kMaxLanes + 1;
 class Execution {
  public:
   virtual ~Execution() = default;
-  // Does what can be done without blocking; true when everything is done. Throws mpigdr::Error.
+  // Does what can be done without blocking; true when everything is done. Throws mpi_gdr::Error.
   virtual bool advance() = 0;
   // Ranks that this rank still waits for, for the timeout message.
   virtual std::vector<int> pending_peers() const = 0;
@@ -72,4 +72,4 @@ class Execution {
   const char* chosen_ = nullptr;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,10 +2,10 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::byte* target_address(const Slice& slice, const Binding& binding) {
-  MPIGDR_CHECK(slice.buffer != Buffer::Input);
+  MPI_GDR_CHECK(slice.buffer != Buffer::Input);
   return const_cast<std::byte*>(source_address(slice, binding));
 }
 
@@ -21,8 +21,8 @@ ReduceArgs element_args(const Step& step, const Binding& binding) {
 
 LocalStep resolve(const Step& step, const Binding& binding, void* dst,
                   const std::vector<const void*>& sources) {
-  MPIGDR_CHECK((step.kind == StepKind::Copy || step.kind == StepKind::Reduce) &&
-               step.dst.buffer != Buffer::Input);
+  MPI_GDR_CHECK((step.kind == StepKind::Copy || step.kind == StepKind::Reduce) &&
+                step.dst.buffer != Buffer::Input);
   LocalStep local;
   local.bytes = byte_count(step.dst, binding);
   local.args = element_args(step, binding);
@@ -37,4 +37,4 @@ LocalStep resolve(const Step& step, const Binding& binding, void* dst,
   return local;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include "execution/execution.hpp"
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline std::size_t byte_count(const Slice& slice, const Binding& binding) {
   return static_cast<std::size_t>(slice.count) * item_size(binding.dtype);
@@ -71,4 +71,4 @@ inline void submit(const LocalStep& local, DeviceQueue& queue) {
     queue.reduce(local.args);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

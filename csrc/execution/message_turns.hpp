@@ -13,7 +13,7 @@
 
 #include "execution/simple_executions.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class MessageTurns {
  public:
@@ -46,4 +46,4 @@ class MessageTurns {
   std::map<Key, Posted> last_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

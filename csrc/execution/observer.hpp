@@ -8,7 +8,7 @@
 #include "common/types.hpp"
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Of one schedule that runs.
 class RoundObserver {
@@ -27,4 +27,4 @@ class ExecutionObserver {
   virtual std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

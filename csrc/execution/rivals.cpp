@@ -8,7 +8,7 @@
 #include "common/bytes_text.hpp"
 #include "common/log.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // A rival wins if it is faster by more than a 32nd.
@@ -206,4 +206,4 @@ std::vector<RivalChoices::Report> RivalChoices::report() const {
   return all;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -29,7 +29,7 @@
 #include "common/types.hpp"
 #include "transport/shm/node_memory.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline constexpr int kRivals = 2;
 const char* rival_name(int rival);  // "zero_copy", "staged"
@@ -169,4 +169,4 @@ class RivalChoices {
   std::unordered_map<std::uint32_t, Report> reports_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,11 +5,11 @@
 #include "common/error.hpp"
 #include "execution/local_step.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void RoundMessages::post(const Schedule& schedule, const Round& round, int lane, const Binding& binding,
                          Transport& transport) {
-  MPIGDR_CHECK(pending_.empty());
+  MPI_GDR_CHECK(pending_.empty());
   const int tag = binding.tag_base + lane;
   acknowledge_ = binding.acknowledged;
   channel_ = binding.channel;
@@ -68,4 +68,4 @@ void RoundMessages::abandon(Transport& transport) noexcept {
   pending_.clear();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

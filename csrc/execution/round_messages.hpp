@@ -11,7 +11,7 @@
 #include "schedule/schedule.hpp"
 #include "transport/transport.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class RoundMessages {
  public:
@@ -47,4 +47,4 @@ class RoundMessages {
   int acknowledgement_tag_ = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 namespace {
 
@@ -60,4 +60,4 @@ void ScratchPool::give_back(void* memory, std::size_t bytes) noexcept {
   std::free(memory);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

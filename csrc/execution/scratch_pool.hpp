@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class ScratchPool {
  public:
@@ -47,4 +47,4 @@ class ScratchPool {
   std::size_t kept_ = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,15 +4,10 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 MessageExecution::MessageExecution(const MessageCall& call, Transport& transport)
-    : call_(call), transport_(transport), source_(call.peer) {
-  if (call.peer == kAnySource && call.bytes > kMaxMessageBytes)
-    fail(ErrorCode::InvalidUsage, "a receive from any source of ", call.bytes,
-         " bytes: the pieces of such a message could come from different ranks; at most ", kMaxMessageBytes,
-         " bytes are supported, or name the source");
-}
+    : call_(call), transport_(transport), source_(call.peer) {}
 
 bool MessageExecution::advance() {
   if (!posted_) {
@@ -76,4 +71,4 @@ bool NativeExecution::advance() {
 
 void NativeExecution::abandon() noexcept { abandon_quietly(transport_, request_); }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

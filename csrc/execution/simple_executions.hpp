@@ -5,7 +5,7 @@
 
 #include "execution/execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // One message of the user's.
 struct MessageCall {
@@ -56,4 +56,4 @@ class NativeExecution : public Execution {
   Request request_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

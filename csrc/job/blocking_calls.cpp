@@ -6,7 +6,7 @@
 #include "common/exit_status.hpp"
 #include "job/end_process.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void BlockingCalls::look(const std::function<std::string(const std::vector<int>&)>& lost_among,
                          const std::function<std::string()>& store_lost) {
@@ -38,4 +38,4 @@ BlockingCalls::Call::~Call() {
   calls_.calls_.remove(this);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

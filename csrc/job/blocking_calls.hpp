@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Thread-safe.
 class BlockingCalls {
@@ -45,4 +45,4 @@ class BlockingCalls {
   std::list<Call*> calls_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

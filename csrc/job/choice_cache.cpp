@@ -31,7 +31,7 @@
 #include "common/record.hpp"
 #include "diagnostics/file_writer.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr off_t kMostBytes = 64 * 1024;  // of a file; one with all classes has less
@@ -242,4 +242,4 @@ std::string ChoiceCache::save_users(const std::string& key, const MeasuredChoice
   return cache->save(key, choices);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

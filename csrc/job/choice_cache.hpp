@@ -12,7 +12,7 @@
 #include "collectives/selection_source.hpp"
 #include "execution/rivals.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using MeasuredChoices = std::vector<RivalChoices::Report>;
 
@@ -53,4 +53,4 @@ class ChoiceCache {
   const std::string folder_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

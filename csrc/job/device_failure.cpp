@@ -5,7 +5,7 @@
 #include "common/log.hpp"
 #include "engine/group.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void captured_group_failed(const Group& group) noexcept {
   if (group.failure_code() == ErrorCode::Aborted || !Env::get().end_on_device_failure)
@@ -42,4 +42,4 @@ void device_operation_failed(const OperationPtr& failed) {
   std::_Exit(kExitDeviceFailure);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 
 #include "engine/operation.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Group;
 
@@ -17,4 +17,4 @@ void captured_group_failed(const Group& group) noexcept;
 // then streams go on with undefined results, and the next call on the group raises.
 void device_operation_failed(const OperationPtr& operation);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "bootstrap/shared_memory.hpp"
 #include "common/log.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Says why. Runs no exit handlers: a thread may be stuck in a library that they need.
 [[noreturn]] inline void end_process(int status, const std::string& why) {
@@ -17,4 +17,4 @@ namespace mpigdr {
   ::_exit(status);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 
 #include "common/env.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::uint64_t kMostByDefault = std::uint64_t{64} << 30;
@@ -35,4 +35,4 @@ shm::Arena* group_arena() {
   return shm::Arena::own(limit);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -3,9 +3,9 @@
 
 #include "transport/shm/arena.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Made at the first call, of MPI_GDR_GROUP_MEMORY bytes at most. Null: there is none. Thread-safe.
 shm::Arena* group_arena();
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -24,7 +24,7 @@
 
 extern char** environ;
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::atomic<bool> forked_child{false};
@@ -226,7 +226,7 @@ void Job::write_trace(const char* reason) noexcept {
 
 Engine& Job::engine() {
   std::lock_guard lock(mutex_);
-  MPIGDR_CHECK(engine_ != nullptr);
+  MPI_GDR_CHECK(engine_ != nullptr);
   return *engine_;
 }
 
@@ -318,4 +318,4 @@ void Job::finalize(const std::string& failure) noexcept {
         "them; MPI_GDR_DEBUG=DETAIL names them");
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -23,7 +23,7 @@
 #include "job/member.hpp"
 #include "transport/network.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct JobOptions {
   std::string version;    // of this library, for the files that it writes
@@ -141,4 +141,4 @@ class Job {
   std::atomic<int> open_groups_{0};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

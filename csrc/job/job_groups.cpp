@@ -18,7 +18,7 @@
 #include "transport/shm/node_memory.hpp"
 #include "transport/shm/node_transport.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMostOnNode = 256;  // ranks of a group that share memory
@@ -238,4 +238,4 @@ GroupOptions Job::options_of(const GroupRequest& request, const Meeting& meeting
   return group;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "common/record.hpp"
 #include "job/end_process.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using std::chrono::milliseconds;
@@ -442,4 +442,4 @@ void Liveness::stop(milliseconds patience) {
   if (const auto watch = heartbeat()) watch->stop(patience);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

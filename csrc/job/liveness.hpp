@@ -27,7 +27,7 @@
 #include "job/slow_calls.hpp"
 #include "transport/network.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Heartbeat;
 
@@ -141,4 +141,4 @@ class Liveness {
   OrphanWatch orphan_;  // of the thread that looks around
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -2,7 +2,7 @@
 
 #include "common/record.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr const char* kWhat = "a member's record of a group";
@@ -50,4 +50,4 @@ Member unpacked_member(const std::string& blob) {
   return member;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,7 +6,7 @@
 
 #include "collectives/selection_source.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct Member {
   std::vector<SharedSetting> settings;  // all that chooses its algorithms
@@ -25,4 +25,4 @@ struct Member {
 std::string packed(const Member& member);
 Member unpacked_member(const std::string& blob);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/log.hpp"
 #include "job/end_process.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 bool OrphanWatch::begin() {
   if (!agent_) agent_ = torchrun_agent();
@@ -33,4 +33,4 @@ void OrphanWatch::look() {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

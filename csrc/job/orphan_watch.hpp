@@ -6,7 +6,7 @@
 
 #include "bootstrap/process_id.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // One thread at a time.
 class OrphanWatch {
@@ -22,4 +22,4 @@ class OrphanWatch {
   std::chrono::steady_clock::time_point orphaned_{};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/error.hpp"
 #include "diagnostics/trace.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
@@ -72,4 +72,4 @@ std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version
   return trace;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

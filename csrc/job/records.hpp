@@ -7,7 +7,7 @@
 #include "diagnostics/flight_writer.hpp"
 #include "diagnostics/trace.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Of the environment; "" if it is not set.
 std::string variable(const char* name);
@@ -25,4 +25,4 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
 // a trace without events there. `rank`, `size` of the world.
 std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 
 #include "common/record.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr std::size_t kMost = 64;  // kept of each kind
@@ -116,4 +116,4 @@ void SlowCalls::look(const std::vector<Group>& groups, const std::function<void(
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

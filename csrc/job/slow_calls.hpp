@@ -17,7 +17,7 @@
 #include "bootstrap/news.hpp"
 #include "engine/group_state.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class SlowCalls {
  public:
@@ -60,4 +60,4 @@ class SlowCalls {
   int announcements_ = 0;       // of all ranks: they share the room for news, so that there is an end of them
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

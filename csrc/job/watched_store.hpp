@@ -7,7 +7,7 @@
 #include "bootstrap/kv_store.hpp"
 #include "job/blocking_calls.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class WatchedStore : public KvStore {
  public:
@@ -44,4 +44,4 @@ class WatchedStore : public KvStore {
   const BlockingCalls::Clock::time_point deadline_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

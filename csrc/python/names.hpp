@@ -9,7 +9,7 @@
 #include "common/reach.hpp"
 #include "common/types.hpp"
 
-namespace mpigdr::python {
+namespace mpi_gdr::python {
 
 template <typename Enum>
 Enum parse(const char* argument, const std::string& text) {
@@ -24,4 +24,4 @@ inline DataType parse_dtype(const std::string& text) { return parse<DataType>("d
 inline ReduceOp parse_op(const std::string& text) { return parse<ReduceOp>("op", text); }
 inline Reach parse_reach(const std::string& text) { return parse<Reach>("reach", text); }
 
-}  // namespace mpigdr::python
+}  // namespace mpi_gdr::python

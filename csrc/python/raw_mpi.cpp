@@ -22,7 +22,7 @@
 
 namespace py = pybind11;
 
-namespace mpigdr::python {
+namespace mpi_gdr::python {
 namespace {
 
 using Address = std::uintptr_t;
@@ -117,4 +117,4 @@ void bind_raw_mpi(py::module_& module) {
       "MPI_Test: true if it is done, or none was started.");
 }
 
-}  // namespace mpigdr::python
+}  // namespace mpi_gdr::python

@@ -7,7 +7,7 @@
 
 #include "collectives/selection_table.hpp"
 
-namespace mpigdr::python {
+namespace mpi_gdr::python {
 
 template <std::size_t N>
 struct TypeName {
@@ -34,9 +34,9 @@ inline Report<"SelectionRange"> report(const SelectionRange& range) {
   return row;
 }
 
-}  // namespace mpigdr::python
+}  // namespace mpi_gdr::python
 
-template <mpigdr::python::TypeName kName>
-struct pybind11::detail::handle_type_name<mpigdr::python::Report<kName>> {
+template <mpi_gdr::python::TypeName kName>
+struct pybind11::detail::handle_type_name<mpi_gdr::python::Report<kName>> {
   static constexpr auto name = const_name("mpi_backend.reports.") + const_name(kName.text);
 };

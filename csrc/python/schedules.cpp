@@ -16,7 +16,7 @@
 
 namespace py = pybind11;
 
-namespace mpigdr::python {
+namespace mpi_gdr::python {
 namespace {
 
 using namespace pybind11::literals;
@@ -230,4 +230,4 @@ void bind_schedules(py::module_& module) {
   m.def("default_table", [] { return std::string(default_table_text()); }, "The built-in table as text.");
 }
 
-}  // namespace mpigdr::python
+}  // namespace mpi_gdr::python

@@ -9,15 +9,15 @@
 
 namespace py = pybind11;
 
-namespace mpigdr::python {
+namespace mpi_gdr::python {
 
 void bind_schedules(py::module_& module);  // schedules.cpp
 void bind_raw_mpi(py::module_& module);    // raw_mpi.cpp
 
-}  // namespace mpigdr::python
+}  // namespace mpi_gdr::python
 
 PYBIND11_MODULE(_tools, m) {
-  using namespace mpigdr;
+  using namespace mpi_gdr;
   m.doc() = "What commands and tests of mpi_backend use, and no job.";
   py::register_local_exception_translator([](std::exception_ptr error) {
     try {

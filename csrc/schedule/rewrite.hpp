@@ -5,7 +5,7 @@
 
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Writes the rounds of a lane of `from` behind what the writer's lane has. `change(step, sources)` gets a
 // copy of each step, and writes what becomes of it.
@@ -30,4 +30,4 @@ SchedulePtr rewrite(ScheduleWriter& writer, const Schedule& from, Change change)
   return writer.finish();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 #include "common/error.hpp"
 #include "schedule/rewrite.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // One buffer's pieces, by the elements that come before them.
@@ -29,7 +29,7 @@ class Map {
 
  private:
   std::size_t piece_of(std::uint64_t element) const {
-    MPIGDR_CHECK(element < total_);
+    MPI_GDR_CHECK(element < total_);
     const auto behind = std::upper_bound(begins_.begin(), begins_.end(), element);
     return static_cast<std::size_t>(behind - begins_.begin()) - 1;  // the last of those: the others are empty
   }
@@ -48,7 +48,7 @@ class PieceWriter {
         input_(where.input.begin(), where.input.end()),
         output_(where.output.begin(), where.output.end()),
         writer_(from) {
-    MPIGDR_CHECK(!from.staged);
+    MPI_GDR_CHECK(!from.staged);
   }
 
   SchedulePtr run() {
@@ -116,4 +116,4 @@ SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where
   return PieceWriter(schedule, rank, where).run();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

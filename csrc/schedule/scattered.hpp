@@ -7,7 +7,7 @@
 
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Where a buffer's elements are, in their order.
 struct Piece {
@@ -27,4 +27,4 @@ struct Scattered {
 // piece to piece at the same elements. Pure, thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algorithm) {
   schedule_.scratch_count = like.scratch_count;
@@ -35,9 +35,9 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   const bool notice = step.kind == StepKind::Signal || step.kind == StepKind::Wait;
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const std::uint64_t count = step.kind == StepKind::Send ? sources[0].count : step.dst.count;
-  MPIGDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
+  MPI_GDR_CHECK(step.kind != StepKind::Reduce || (!sources.empty() && step.scale != Scale::PreMul));
   for (const Slice& source : sources)
-    MPIGDR_CHECK(step.kind == StepKind::Send || source.count == step.dst.count);
+    MPI_GDR_CHECK(step.kind == StepKind::Send || source.count == step.dst.count);
   if (count == 0 && !notice) return;
   // What has no meaning for the kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};
@@ -55,7 +55,7 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
 }
 
 Slice ScheduleWriter::mirror(Slice slice, const Slice& of) {
-  MPIGDR_CHECK(slice.buffer == Buffer::Staging && slice.count == of.count);
+  MPI_GDR_CHECK(slice.buffer == Buffer::Staging && slice.count == of.count);
   slice.original = static_cast<std::int32_t>(schedule_.originals.size());
   schedule_.originals.push_back({of.buffer, of.offset});
   return slice;
@@ -80,4 +80,4 @@ SchedulePtr ScheduleWriter::finish() {
   return std::make_shared<const Schedule>(std::move(result));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

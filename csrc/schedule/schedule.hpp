@@ -38,7 +38,7 @@
 
 #include "common/names.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 enum class Buffer : std::uint8_t {
   Input,    // the caller's source, read only
@@ -197,4 +197,4 @@ class ScheduleWriter {
   Schedule schedule_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -1,6 +1,6 @@
 #include "schedule/spec.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::uint64_t count_of(Contents contents, const CollectiveSpec& spec,
@@ -34,4 +34,4 @@ std::uint64_t output_count(const CollectiveSpec& spec) {
                                                             : count_of(kind.output, spec, spec.recv_counts);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

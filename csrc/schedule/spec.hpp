@@ -10,7 +10,7 @@
 #include "common/types.hpp"
 #include "schedule/topology.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // All fields but `rank`, `send_counts`, `recv_counts` and `node_counts` are equal on all ranks of the group,
 // and only those may choose the algorithm: ranks that chose by what they alone know would run different ones.
@@ -102,4 +102,4 @@ struct Tuning {
   int leaders = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 bool overlap(const Slice& a, const Slice& b) {
@@ -132,4 +132,4 @@ SchedulePtr through_host(const Schedule& schedule) {
   return writer.finish();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // The same schedule, with every message by way of bounce memory: what is sent is copied there first, what
 // arrives is copied on from there. Messages stay as they are, so that each rank may choose for itself. Copies
@@ -13,4 +13,4 @@ namespace mpigdr {
 // Bounce memory: per lane what the round with the most messages sends, and twice what it receives.
 SchedulePtr through_host(const Schedule& schedule);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

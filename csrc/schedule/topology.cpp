@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 Topology::Topology(const std::vector<int>& node_of_rank) {
   if (node_of_rank.empty()) fail(ErrorCode::InvalidUsage, "topology: no ranks, expected at least one");
@@ -33,4 +33,4 @@ bool Topology::consecutive() const {
   return true;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

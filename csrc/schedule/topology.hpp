@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Topology {
  public:
@@ -47,4 +47,4 @@ class Topology {
   std::uint64_t id_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include <climits>
 #include <ctime>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // The half that the kernel compares. Flags with a generation in the upper half may go from one value to
@@ -37,4 +37,4 @@ void Doorbell::ring(const std::atomic<std::uint64_t>& flag, const std::atomic<st
     ::syscall(SYS_futex, low_half(flag), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

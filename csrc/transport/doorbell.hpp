@@ -8,7 +8,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A flag that a thread waits for. A value; what it points to stands in shared memory, and outlives it.
 struct Doorbell {
@@ -23,4 +23,4 @@ struct Doorbell {
   static void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -8,7 +8,7 @@
 #include "common/error.hpp"
 #include "common/own_folder.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // MPI 5.0, section 20.2: -1 from a library that has the function and another ABI.
@@ -63,4 +63,4 @@ Network& network() {
 
 const std::string& network_name() { return loaded_name; }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 
 #include "transport/network.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // `path`: of the library to use, such as libmpi. For the life of the process; again: without effect. Throws
 // System where it cannot be loaded, InvalidUsage where none of ours stands on it. By one thread at a time.
@@ -21,4 +21,4 @@ const std::string& network_name();
 using NetworkFunction = Network* (*)(void* library);
 constexpr const char* kNetworkSymbol = "mpi_gdr_network";
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

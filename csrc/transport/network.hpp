@@ -20,7 +20,7 @@
 #include "common/env.hpp"
 #include "transport/transport.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct NetworkOptions {
   int rank = 0;  // torch's
@@ -125,4 +125,4 @@ class Network {
   virtual std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 //
 // Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over
 // of the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request
-// is done. Errors are thrown as mpigdr::Error with the library's own message.
+// is done. Errors are thrown as mpi_gdr::Error with the library's own message.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 #include "common/types.hpp"
 #include "transport/doorbell.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline constexpr int kAnySource = -1;
 // Longer messages are cut by the caller: MPI counts are 32-bit.
@@ -119,4 +119,4 @@ inline void abandon_quietly(Transport& transport, Request& request) noexcept {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -30,7 +30,8 @@ def set_in_cpp() -> set[str]:
         for function in path.read_text().split("\n}\n"):
             if re.search(r"\b(setenv|putenv|set_control)\(", function):
                 read = re.findall(r'(?:getenv|control_is_set)\("(\w+)"\)', function)
-                found |= set(re.findall(r'"([A-Z][A-Z0-9_]*_[A-Z0-9]+)"', function)) - set(read)
+                named = set(re.findall(r'"([A-Z][A-Z0-9_]*_[A-Z0-9]+)"', function))
+                found |= named - set(read) | set(re.findall(r'setenv\("(\w+)"', function)) & named
     return found
 
 

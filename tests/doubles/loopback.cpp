@@ -12,7 +12,7 @@
 #include "common/error.hpp"
 #include "device/device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 void LoopbackFaults::release() {
   stuck_.store(false, std::memory_order_release);
@@ -352,4 +352,4 @@ std::vector<std::unique_ptr<Transport>> make_loopback(int size, LoopbackOptions 
   return ranks;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

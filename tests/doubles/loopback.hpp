@@ -15,7 +15,7 @@
 
 #include "transport/network.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // One rank's faults. Shared with the test, which may change them at any time from any thread.
 class LoopbackFaults {
@@ -59,4 +59,4 @@ std::vector<std::unique_ptr<Transport>> make_loopback(int size, LoopbackOptions 
 // long as any of them. start() meets over the store; the transports are make_loopback()'s.
 std::vector<std::unique_ptr<Network>> make_loopback_networks(int size);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "common/error.hpp"
 #include "doubles/loopback.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Endpoints that their ranks have not taken yet. Thread-safe.
@@ -100,4 +100,4 @@ std::vector<std::unique_ptr<Network>> make_loopback_networks(int size) {
   return all;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -62,7 +62,7 @@ inline unsigned char* allocate(std::size_t bytes) {
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 // Kernels of flag_kernels.cu, as nvcc's objects make them known.
-#define FLAG_KERNEL(name) "_ZN6mpigdr3gpu5flags" name
+#define FLAG_KERNEL(name) "_ZN7mpi_gdr3gpu5flags" name
 inline const void* make_known(char& function, const char* name) {
   __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
                          nullptr);

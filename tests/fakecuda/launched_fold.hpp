@@ -1,4 +1,4 @@
-// The loop of the kernels for test_kernels.cpp (MPIGDR_FOLD): a launch of the translated kernel. MPIGDR_ISA
+// The loop of the kernels for test_kernels.cpp (MPI_GDR_FOLD): a launch of the translated kernel. MPI_GDR_ISA
 // is that of the PTX, so that types have the names that they have there.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "device/kernels/resolved_fold.hpp"
 #include "launch_kernel.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 struct LaunchedArgs : ReduceArgs {
   unsigned threads = 256;  // of the shape only: these kernels are for 256
@@ -67,4 +67,4 @@ void fold(const Args& args) {
   });
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

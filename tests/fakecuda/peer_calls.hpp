@@ -14,7 +14,7 @@
 
 namespace fakecuda_test {
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using Bytes = std::vector<unsigned char>;
 
 struct Call {

@@ -8,7 +8,7 @@
 #include "launch_kernel.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace unit;
 using fakecuda::Launch;
 
@@ -16,7 +16,7 @@ namespace {
 
 // The kernel of this name and these types.
 const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
-  const std::string mangled = "_ZN6mpigdr3gpu5flags" + name_and_types;
+  const std::string mangled = "_ZN7mpi_gdr3gpu5flags" + name_and_types;
   const fakecuda::Kernel* const kernel = fakecuda::find_kernel(mangled);
   if (!kernel) throw std::runtime_error("no " + mangled);
   return *kernel;

@@ -1,7 +1,7 @@
 // The folds that nvcc has made, as PTX, against host::reduce bit for bit: which element is whose, what is
 // read as vectors, and what is left over at either end.
-#define MPIGDR_ISA cuda
-#define MPIGDR_FOLD "launched_fold.hpp"
+#define MPI_GDR_ISA cuda
+#define MPI_GDR_FOLD "launched_fold.hpp"
 
 #include <random>
 #include <utility>
@@ -15,7 +15,7 @@
 #include "fold_check.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace unit;
 
 namespace {

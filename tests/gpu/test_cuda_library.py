@@ -112,7 +112,7 @@ def test_it_shows_one_symbol() -> None:
     shown = [
         row[7] for row in rows if len(row) > 7 and row[4] in ("GLOBAL", "WEAK", "UNIQUE") and row[6] != "UND"
     ]
-    assert shown == ["mpigdr_device_library"]
+    assert shown == ["mpi_gdr_device_library"]
 
 
 @built

@@ -203,13 +203,13 @@ def test_the_core_has_its_variables_alone():
     def variables(file: Path) -> set[str]:
         command = ["nm", "-C", "--defined-only", file]
         symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpigdr::.*)$", symbols, re.MULTILINE)
+        found = re.findall(r"^\w+ [BDVbduv] ((?:guard variable for )?mpi_gdr::.*)$", symbols, re.MULTILINE)
         # Those of a function have a guard, or are constants, as kNames.
-        found = [name for name in found if not re.match(r"mpigdr::k[A-Z]", name)]
+        found = [name for name in found if not re.match(r"mpi_gdr::k[A-Z]", name)]
         return {name for name in found if "(anonymous" not in name and ("(" not in name or "guard" in name)}
 
     core = variables(package / "libmpi_gdr_core.so")
-    assert "mpigdr::Gate::holding_" in core
+    assert "mpi_gdr::Gate::holding_" in core
     for file in package.glob("*.so"):
         if file.name != "libmpi_gdr_core.so":
             assert not core & variables(file), file
@@ -222,7 +222,7 @@ def test_a_job_loads_nothing_that_only_commands_and_tests_use():
 
     def names(file: Path) -> set[str]:
         symbols = subprocess.run(["nm", "-C", file], capture_output=True, text=True, check=True).stdout
-        return {name for name in NOT_OF_JOBS if re.search(rf"\bmpigdr::{name}\b", symbols)}
+        return {name for name in NOT_OF_JOBS if re.search(rf"\bmpi_gdr::{name}\b", symbols)}
 
     apart = [*package.glob("_tools.*.so"), *package.glob("libmpi_gdr_raw_*.so")]
     assert set().union(*map(names, apart)) == {name for name in NOT_OF_JOBS if name != "Loopback\\w*"}
@@ -239,7 +239,7 @@ def test_a_job_loads_nothing_that_only_commands_and_tests_use():
 
 @pytest.mark.parametrize(
     ("target", "shown"),
-    [(f"_C{TORCH}", "PyInit__C"), ("_tools", "PyInit__tools"), ("mpi_gdr_core", "mpigdr::Env::get()")],
+    [(f"_C{TORCH}", "PyInit__C"), ("_tools", "PyInit__tools"), ("mpi_gdr_core", "mpi_gdr::Env::get()")],
 )
 def test_nothing_of_a_static_libstdcxx_is_exported(build, tmp_path, target, shown):
     """As a compiler without a shared one links it. Exported, it shared symbols with that of the process: a

@@ -17,7 +17,7 @@
 
 namespace checks {
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 inline int my_rank, my_size;
 

@@ -16,7 +16,7 @@
 
 #include "bootstrap/kv_store.hpp"
 
-class FileStore : public mpigdr::KvStore {
+class FileStore : public mpi_gdr::KvStore {
  public:
   // `done`: called with each key that this rank has written, or read.
   explicit FileStore(std::string dir, std::function<void(const std::string&)> done = {})

@@ -110,11 +110,11 @@ def outcome(programs: dict[str, Path], place: str, cases: list[str], limits: dic
 
 
 def binding_place(library: Path, place: str) -> str | None:
-    """Such as "event of mpigdr::launch". None: it is not the library's, or the programs above have it."""
+    """Such as "event of mpi_gdr::launch". None: it is not the library's, or the programs above have it."""
     kind, module, offset = re.split("[:+]", place)
     if module != library.name:
         return None
     command = ["addr2line", "-f", "-C", "-e", str(library), hex(int(offset, 16) - 1)]
     function = subprocess.run(command, capture_output=True, text=True).stdout.partition("(")[0]
     engine = ("PeerExecution", "StreamExecution", "submit_captured", "ProgramFlags", "launch")
-    return None if function.removeprefix("mpigdr::").startswith(engine) else f"{kind} of {function}"
+    return None if function.removeprefix("mpi_gdr::").startswith(engine) else f"{kind} of {function}"

@@ -176,7 +176,7 @@ def check_graphs():
 def check_the_library_for_the_backend():
     assert simgpu.device_library() == simgpu.device_library() != 0
     folder = simgpu_build.compiled().parent
-    exported = ctypes.CDLL(str(folder / "libmpi_gdr_cuda.so")).mpigdr_device_library
+    exported = ctypes.CDLL(str(folder / "libmpi_gdr_cuda.so")).mpi_gdr_device_library
     exported.restype = ctypes.c_void_p
     answers = [exported(interface) for interface in range(-1, 100)]
     assert answers.count(simgpu.device_library()) == 1 and answers.count(None) == 100 and answers[0] is None

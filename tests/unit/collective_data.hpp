@@ -13,7 +13,7 @@
 
 namespace stream_test {
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 using Element = std::int32_t;
 

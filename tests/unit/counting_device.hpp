@@ -11,7 +11,7 @@
 #include "software_device.hpp"
 #include "transport/ipc/device_arena.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 constexpr std::size_t kMiB = 1 << 20;
 
@@ -56,4 +56,4 @@ class CountingDevice : public SoftwareDevice {
   std::function<void()> meanwhile;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

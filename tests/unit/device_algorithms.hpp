@@ -5,7 +5,7 @@
 
 #include "collectives/collectives.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // On memory that the devices of a node's ranks share.
 inline bool runs_on_devices(const Algorithm& algorithm) {
@@ -13,4 +13,4 @@ inline bool runs_on_devices(const Algorithm& algorithm) {
   return !algorithm.native() && algorithm.shared && name != "zero_copy" && name != "adaptive";
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

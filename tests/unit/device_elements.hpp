@@ -22,40 +22,40 @@ void make_finite(std::vector<unsigned char>& bytes, T clear, T set = 0) {
   }
 }
 
-inline std::vector<unsigned char> random_elements(mpigdr::DataType dtype, std::size_t count,
+inline std::vector<unsigned char> random_elements(mpi_gdr::DataType dtype, std::size_t count,
                                                   std::mt19937& random) {
-  std::vector<unsigned char> bytes(count * mpigdr::item_size(dtype));
+  std::vector<unsigned char> bytes(count * mpi_gdr::item_size(dtype));
   for (unsigned char& b : bytes) b = static_cast<unsigned char>(random());
   switch (dtype) {
-    case mpigdr::DataType::Float64:
-    case mpigdr::DataType::Complex128:
+    case mpi_gdr::DataType::Float64:
+    case mpi_gdr::DataType::Complex128:
       make_finite<std::uint64_t>(bytes, std::uint64_t{1} << 52);
       break;
-    case mpigdr::DataType::Float32:
-    case mpigdr::DataType::Complex64:
+    case mpi_gdr::DataType::Float32:
+    case mpi_gdr::DataType::Complex64:
       make_finite<std::uint32_t>(bytes, 1u << 23);
       break;
-    case mpigdr::DataType::Float16:
-    case mpigdr::DataType::Complex32:
+    case mpi_gdr::DataType::Float16:
+    case mpi_gdr::DataType::Complex32:
       make_finite<std::uint16_t>(bytes, 1u << 10);
       break;
-    case mpigdr::DataType::BFloat16:
+    case mpi_gdr::DataType::BFloat16:
       make_finite<std::uint16_t>(bytes, 1u << 7);
       break;
-    case mpigdr::DataType::Float8E4M3FN:
+    case mpi_gdr::DataType::Float8E4M3FN:
       make_finite<std::uint8_t>(bytes, 1u << 3);
       break;
-    case mpigdr::DataType::Float8E5M2:
+    case mpi_gdr::DataType::Float8E5M2:
       make_finite<std::uint8_t>(bytes, 1u << 2);
       break;
-    case mpigdr::DataType::Float8E4M3FNUZ:
-    case mpigdr::DataType::Float8E5M2FNUZ:
+    case mpi_gdr::DataType::Float8E4M3FNUZ:
+    case mpi_gdr::DataType::Float8E5M2FNUZ:
       make_finite<std::uint8_t>(bytes, 0, 1);
       break;
-    case mpigdr::DataType::Float8E8M0FNU:
+    case mpi_gdr::DataType::Float8E8M0FNU:
       make_finite<std::uint8_t>(bytes, 1);
       break;
-    case mpigdr::DataType::Bool:
+    case mpi_gdr::DataType::Bool:
       for (unsigned char& b : bytes) b = b % 3 ? b : 0;
       break;
     default:
@@ -64,13 +64,13 @@ inline std::vector<unsigned char> random_elements(mpigdr::DataType dtype, std::s
   return bytes;
 }
 
-inline std::size_t alignment_of(mpigdr::DataType dtype) {
-  return mpigdr::is_complex(dtype) ? mpigdr::item_size(dtype) / 2 : mpigdr::item_size(dtype);
+inline std::size_t alignment_of(mpi_gdr::DataType dtype) {
+  return mpi_gdr::is_complex(dtype) ? mpi_gdr::item_size(dtype) / 2 : mpi_gdr::item_size(dtype);
 }
 
 // Whether a part of an element, given by its bits, is a NaN.
-inline bool is_nan(mpigdr::DataType dtype, std::uint64_t bits) {
-  using mpigdr::DataType;
+inline bool is_nan(mpi_gdr::DataType dtype, std::uint64_t bits) {
+  using mpi_gdr::DataType;
   switch (dtype) {
     case DataType::Float64:
     case DataType::Complex128:
@@ -93,7 +93,7 @@ inline bool is_nan(mpigdr::DataType dtype, std::uint64_t bits) {
 }
 
 // The payload of a NaN that a fold makes, of infinity less infinity, is not the same everywhere.
-inline bool same_but_for_nans(mpigdr::DataType dtype, const std::vector<unsigned char>& a,
+inline bool same_but_for_nans(mpi_gdr::DataType dtype, const std::vector<unsigned char>& a,
                               const std::vector<unsigned char>& b) {
   const std::size_t size = alignment_of(dtype);
   for (std::size_t i = 0; i + size <= a.size(); i += size) {

@@ -17,7 +17,7 @@
 #include "test.hpp"
 #include "transport/shm/node_transport.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 namespace engine_tests {

@@ -61,20 +61,20 @@ inline constexpr FoldShape kFoldShapes[] = {
 // Args: ReduceArgs and those of a grid.
 template <typename Args>
 struct FoldCheck {
-  using DataType = mpigdr::DataType;
-  using ReduceOp = mpigdr::ReduceOp;
+  using DataType = mpi_gdr::DataType;
+  using ReduceOp = mpi_gdr::ReduceOp;
   using Bytes = std::vector<unsigned char>;
 
-  const mpigdr::kernels::Families<Args>& families;
+  const mpi_gdr::kernels::Families<Args>& families;
   bool (*same)(DataType, const Bytes&, const Bytes&);
   std::mt19937 random;
 
   void every_kernel() {
-    for (int d = 0; d < mpigdr::kDataTypeCount; ++d)
-      for (int o = 0; o < mpigdr::kReduceOpCount; ++o) {
+    for (int d = 0; d < mpi_gdr::kDataTypeCount; ++d)
+      for (int o = 0; o < mpi_gdr::kReduceOpCount; ++o) {
         const auto dtype = static_cast<DataType>(d);
         const auto op = static_cast<ReduceOp>(o);
-        if (!mpigdr::supports(op, dtype)) continue;
+        if (!mpi_gdr::supports(op, dtype)) continue;
         for (const FoldShape& shape : kFoldShapes) {
           check(dtype, op, shape, op == ReduceOp::PreMulSum ? 0.3 : 1.0, 1);
           if (op == ReduceOp::Avg) check(dtype, op, shape, 1.0, 3);
@@ -106,14 +106,14 @@ struct FoldCheck {
     Args args{{dtype, op, expected.data(), addresses.data(), shape.sources, shape.count, factor, divisor},
               shape.threads,
               shape.most_blocks};
-    mpigdr::host::reduce(args);
+    mpi_gdr::host::reduce(args);
     expected.pop_back();
     check_resolved(args, expected, shape, false);
     check_resolved(args, expected, shape, true);
     Buffer fresh(shape.residue * alignment % 16, bytes);
     Buffer& dst = shape.in_place ? sources.back() : fresh;
     args.dst = dst.data();
-    mpigdr::kernels::reduce_with(families, args);
+    mpi_gdr::kernels::reduce_with(families, args);
     CHECK(same(dtype, dst.values(), expected) && dst.guarded());
   }
 
@@ -130,7 +130,7 @@ struct FoldCheck {
     dst.fill(blank);
     std::vector<std::uint64_t> table;
     std::vector<const void*> sources(args.sources, args.sources + args.source_count);
-    std::vector<mpigdr::ResolvedSource> resolved(sources.size());
+    std::vector<mpi_gdr::ResolvedSource> resolved(sources.size());
     for (int r = 0; r < ranks; ++r) {
       const auto at = static_cast<std::size_t>(r);
       table.push_back(r % 2 == 0 ? 0 : reinterpret_cast<std::uint64_t>(sources[at]) - 8);
@@ -150,9 +150,9 @@ struct FoldCheck {
     resolved.back() = {};
     args.dst = dst.data();
     args.sources = sources.data();
-    const mpigdr::ResolvedReduce reduce{args, table.data(), ranks, resolved.data(), true, 24};
+    const mpi_gdr::ResolvedReduce reduce{args, table.data(), ranks, resolved.data(), true, 24};
     args.resolved = &reduce;
-    mpigdr::kernels::reduce_with(families, args);
+    mpi_gdr::kernels::reduce_with(families, args);
     const auto holds = [&](Buffer& buffer, const Bytes& what) {
       return same(args.dtype, buffer.values(), what) && buffer.guarded();
     };

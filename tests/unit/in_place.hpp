@@ -8,7 +8,7 @@
 
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // By rank: whether the others reach its Input, its Output.
 struct Reached {
@@ -88,4 +88,4 @@ inline SchedulePtr in_place(const Schedule& schedule, int rank, const Reached& r
   return InPlaceWriter(schedule, rank, reached).run();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

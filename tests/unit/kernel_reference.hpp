@@ -14,9 +14,9 @@ namespace unit {
 // All operations that are defined on the type, with the scaling that the engine asks for: PreMulSum has its
 // factor, Avg is run with several divisors.
 template <typename Body>  // (op, factor, divisor)
-void for_each_operation(mpigdr::DataType dtype, Body body) {
-  using mpigdr::ReduceOp;
-  for (int o = 0; o < mpigdr::kReduceOpCount; ++o) {
+void for_each_operation(mpi_gdr::DataType dtype, Body body) {
+  using mpi_gdr::ReduceOp;
+  for (int o = 0; o < mpi_gdr::kReduceOpCount; ++o) {
     const auto op = static_cast<ReduceOp>(o);
     if (!supports(op, dtype)) continue;
     if (op == ReduceOp::Avg)
@@ -106,8 +106,8 @@ inline constexpr PowerOfTwo kE8M0FNU{};
 // ---- the fold of one element, in the order and precision that device.hpp promises ----
 
 template <typename F>
-F fold_float(const std::vector<F>& values, mpigdr::ReduceOp op, double factor, std::uint32_t divisor) {
-  using mpigdr::ReduceOp;
+F fold_float(const std::vector<F>& values, mpi_gdr::ReduceOp op, double factor, std::uint32_t divisor) {
+  using mpi_gdr::ReduceOp;
   F result = values[0] * static_cast<F>(factor);
   for (std::size_t k = 1; k < values.size(); ++k) {
     const F v = values[k] * static_cast<F>(factor);
@@ -130,9 +130,9 @@ struct Pair {
 };
 
 template <typename F>
-Pair<F> fold_complex(const std::vector<Pair<F>>& values, mpigdr::ReduceOp op, double factor,
+Pair<F> fold_complex(const std::vector<Pair<F>>& values, mpi_gdr::ReduceOp op, double factor,
                      std::uint32_t divisor) {
-  if (op != mpigdr::ReduceOp::Product) {
+  if (op != mpi_gdr::ReduceOp::Product) {
     std::vector<F> re, im;
     for (const Pair<F>& v : values) re.push_back(v.re), im.push_back(v.im);
     return {fold_float(re, op, factor, divisor), fold_float(im, op, factor, divisor)};
@@ -149,8 +149,8 @@ Pair<F> fold_complex(const std::vector<Pair<F>>& values, mpigdr::ReduceOp op, do
 }
 
 template <typename T>
-T fold_integer(const std::vector<T>& values, mpigdr::ReduceOp op, std::uint32_t divisor) {
-  using mpigdr::ReduceOp;
+T fold_integer(const std::vector<T>& values, mpi_gdr::ReduceOp op, std::uint32_t divisor) {
+  using mpi_gdr::ReduceOp;
   // 128 bits hold every intermediate of two operands; the cast reduces modulo 2^n.
   __extension__ using Wide = __int128;
   __extension__ using Bits = unsigned __int128;

@@ -11,7 +11,7 @@
 
 #include "bootstrap/kv_store.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class MemoryStore : public KvStore {
  public:
@@ -71,4 +71,4 @@ class MemoryStore : public KvStore {
   std::shared_ptr<Shared> shared_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

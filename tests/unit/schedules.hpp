@@ -13,15 +13,15 @@
 namespace unit {
 
 struct Group {
-  std::vector<mpigdr::CollectiveSpec> specs;
-  std::vector<mpigdr::SchedulePtr> schedules;
+  std::vector<mpi_gdr::CollectiveSpec> specs;
+  std::vector<mpi_gdr::SchedulePtr> schedules;
 };
 
-inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec, bool even = false) {
-  std::vector<mpigdr::CollectiveSpec> specs;
+inline std::vector<mpi_gdr::CollectiveSpec> specs_for(mpi_gdr::CollectiveSpec spec, bool even = false) {
+  std::vector<mpi_gdr::CollectiveSpec> specs;
   for (int r = 0; r < spec.size; ++r) {
     spec.rank = r;
-    if (spec.collective == mpigdr::Collective::AllToAll) {
+    if (spec.collective == mpi_gdr::Collective::AllToAll) {
       // Uneven where the algorithm allows it, with zeros, and the same numbers seen from both sides.
       const auto count = [&](int from, int to) {
         if (even) return spec.count;
@@ -36,8 +36,8 @@ inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec
     }
     specs.push_back(spec);
   }
-  if (spec.collective == mpigdr::Collective::AllToAll && spec.topology)
-    for (mpigdr::CollectiveSpec& of : specs) {
+  if (spec.collective == mpi_gdr::Collective::AllToAll && spec.topology)
+    for (mpi_gdr::CollectiveSpec& of : specs) {
       const auto& neighbours = spec.topology->members(spec.topology->node(of.rank));
       if (neighbours.size() == 1) continue;
       for (const int r : neighbours) {
@@ -48,15 +48,15 @@ inline std::vector<mpigdr::CollectiveSpec> specs_for(mpigdr::CollectiveSpec spec
   return specs;
 }
 
-inline Group build(const mpigdr::Algorithm& algorithm, const mpigdr::CollectiveSpec& spec,
-                   const mpigdr::Tuning& tuning = {}) {
+inline Group build(const mpi_gdr::Algorithm& algorithm, const mpi_gdr::CollectiveSpec& spec,
+                   const mpi_gdr::Tuning& tuning = {}) {
   Group group{specs_for(spec, std::string(algorithm.name) == "bruck"), {}};
   for (const auto& s : group.specs) group.schedules.push_back(algorithm.build(s, tuning));
   return group;
 }
 
 inline void expect_right(const Group& group) {
-  const mpigdr::CheckResult result = mpigdr::check(group.specs, group.schedules);
+  const mpi_gdr::CheckResult result = mpi_gdr::check(group.specs, group.schedules);
   if (result.ok) return;
   const auto& spec = group.specs[0];
   throw std::runtime_error(std::string(name(spec.collective)) + " p=" + std::to_string(spec.size) +
@@ -65,11 +65,11 @@ inline void expect_right(const Group& group) {
 }
 
 // A copy of the schedule in which `edit` has seen every step, numbered in order; false drops the step.
-using Edit = std::function<bool(std::size_t, mpigdr::Step&, std::vector<mpigdr::Slice>&)>;
-inline mpigdr::SchedulePtr rewrite(const mpigdr::Schedule& from, const Edit& edit) {
-  mpigdr::ScheduleWriter writer(from);
+using Edit = std::function<bool(std::size_t, mpi_gdr::Step&, std::vector<mpi_gdr::Slice>&)>;
+inline mpi_gdr::SchedulePtr rewrite(const mpi_gdr::Schedule& from, const Edit& edit) {
+  mpi_gdr::ScheduleWriter writer(from);
   std::size_t number = 0;
-  return mpigdr::rewrite(writer, from, [&](mpigdr::Step step, std::vector<mpigdr::Slice> sources) {
+  return mpi_gdr::rewrite(writer, from, [&](mpi_gdr::Step step, std::vector<mpi_gdr::Slice> sources) {
     if (edit(number++, step, sources)) writer.step(step, sources);
   });
 }

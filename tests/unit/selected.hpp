@@ -5,7 +5,7 @@
 
 #include "collectives/selection_table.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 inline CollectiveSpec call(Collective collective, int size, std::uint64_t bytes,
                            DataType dtype = DataType::Float32) {
@@ -22,4 +22,4 @@ inline std::string chosen(const SelectionTable& table, const CollectiveSpec& spe
   return select_row(spec, native, reach, table).algorithm->name;
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

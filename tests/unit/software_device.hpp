@@ -12,7 +12,7 @@
 #include "cudart/host_work.hpp"
 #include "device/cuda/cuda_device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class SoftwareGraph {
  public:
@@ -71,4 +71,4 @@ class SoftwareDevice : public CudaDevice {
   const int index_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -22,7 +22,7 @@
 
 namespace stream_test {
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 // One rank: device, transport, and a progress thread that advances what is posted, as the engine would.
 class Rank {

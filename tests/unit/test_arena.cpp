@@ -13,7 +13,7 @@
 #include "test.hpp"
 #include "transport/shm/arena.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using shm::Arena;
 using shm::ArenaView;
 

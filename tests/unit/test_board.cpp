@@ -11,7 +11,7 @@
 #include "common/error.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 TEST(texts_arrive_once_and_in_order) {
   Board board;

@@ -2,7 +2,7 @@
 #include "common/call_detail.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 TEST(a_tensor_and_what_is_done_with_it) {
   CallDetail detail;

@@ -9,7 +9,7 @@
 #include "peer_meeting.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace stream_test;
 
 namespace {

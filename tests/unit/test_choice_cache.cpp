@@ -13,7 +13,7 @@
 #include "job/choice_cache.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 namespace fs = std::filesystem;
 using C = Collective;
 

@@ -2,7 +2,7 @@
 #include "engine/crowding.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 namespace {

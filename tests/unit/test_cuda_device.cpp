@@ -18,7 +18,7 @@
 #include "test.hpp"
 #include "transport/ipc/device_arena.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace unit;
 
 namespace {

@@ -8,7 +8,7 @@
 #include "software_device.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 TEST(queue_runs_in_order) {
   SoftwareDevice device({.queues = 1, .delay_us = 100});

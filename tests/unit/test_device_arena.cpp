@@ -7,7 +7,7 @@
 #include "counting_device.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using ipc::DeviceArena;
 
 TEST(blocks_are_apart_and_come_back) {

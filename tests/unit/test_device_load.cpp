@@ -10,7 +10,7 @@
 #include "device/load.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

@@ -15,7 +15,7 @@
 #include "test.hpp"
 #include "transport/ipc/device_node.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using ipc::DeviceArena;
 using ipc::DeviceNode;
 

@@ -10,6 +10,8 @@ TEST(bad_calls_are_refused_before_anything_is_sent) {
   char byte = 0;
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 2, 0}}, {{.name = "send"}}), Error,
                "peer=2 is not a rank");
+  CHECK_THROWS(group.check({MessageCall{false, &byte, kMaxMessageBytes + 1, kAnySource, 0}}, "recv"), Error,
+               "a receive from any source of");
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, -1}}, {{.name = "send"}}), Error, "tag=-1");
   CHECK_THROWS(group.issue({MessageCall{true, &byte, 1, 1, 1 << 20}}, {{.name = "send"}}), Error, "0..32767");
   CollectiveCall call;
@@ -187,18 +189,26 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
 }
 
 TEST(what_a_lost_member_had_completed_ends_well) {
-  World world(2, {.group = {"test", 60s, 32}});
+  World world(2, {.group = {"test", 60s, 32}, .node = true});
   auto &mine = unfreed(10), &others = unfreed(10), &unmatched = unfreed(10);
+  char& received = *new char(0);
   Engine& engine = *world.ranks[0].engine;
   Group& group = *world.ranks[0].group;
   auto complete = start(world, 0, mine, foreground());
-  engine.try_pass(Engine::Releases::Here, complete.get());  // its messages are on their way
+  engine.try_pass(Engine::Releases::Here, complete.get());  // the other one sees this rank's part
   world.ranks[1].engine->wait(*start(world, 1, others, foreground()));
   auto incomplete = start(world, 0, unmatched, foreground());
+  // Of messages the next one might get what was meant for this one.
+  auto message = group.issue({MessageCall{false, &received, 1, 1, 0}}, named("recv", foreground()));
+  engine.try_pass(Engine::Releases::Here, message.get());
+  char sent = 1;
+  world.ranks[1].engine->wait(
+      *world.ranks[1].group->issue({MessageCall{true, &sent, 1, 0, 0}}, {{.name = "send"}}));
   engine.lose({&group}, "rank 1 is gone");
   engine.wait(*complete);
   CHECK(mine[9] == 2.0f);
   CHECK_THROWS(engine.wait(*incomplete), Error, "rank 1 is gone");
+  CHECK_THROWS(engine.wait(*message), Error, "rank 1 is gone");
 }
 
 TEST(a_message_of_a_member_that_left_is_waited_for_a_little) {

@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 Env one(const char* name, const char* value) {

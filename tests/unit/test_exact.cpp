@@ -13,7 +13,7 @@
 #include "kernel_reference.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace unit;
 
 namespace {

@@ -26,7 +26,7 @@
 #include "transport/shm/node_memory.hpp"
 #include "transport/shm/ring.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include "test.hpp"
 #include "watched_ranks.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 TEST(who_leaves_is_told_and_may_end_later) {
   WatchedRanks job({0, 1});

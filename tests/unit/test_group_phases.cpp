@@ -85,7 +85,7 @@ class Issued {
     target.conclude = [&] { gpu.queues[0]->copy(result_.data(), output_.data(), got * sizeof(float)); };
     IssueOptions options{{.name = std::string(name(collective))}, Channel::Accelerator};
     options.stream = &target;
-    std::vector<mpigdr::Call> calls = {call};
+    std::vector<mpi_gdr::Call> calls = {call};
     if (more) {
       call.spec.collective = Collective::Reduce;
       call.spec.count = 1;

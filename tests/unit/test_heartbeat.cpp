@@ -13,7 +13,7 @@
 #include "memory_store.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 TEST(processes_are_looked_at) {

@@ -9,7 +9,7 @@
 #include "bootstrap/lifeline.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using State = LifelineWatch::State;
 
 namespace {

@@ -8,7 +8,7 @@
 #include "doubles/loopback.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

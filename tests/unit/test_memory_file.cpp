@@ -15,7 +15,7 @@
 #include "transport/shm/arena.hpp"
 #include "transport/shm/node_memory.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

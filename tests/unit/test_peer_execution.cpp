@@ -4,7 +4,7 @@
 #include "peer_meeting.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using ipc::DeviceArena;
 using namespace stream_test;
 

@@ -2,7 +2,7 @@
 #include "test.hpp"
 #include "watched_ranks.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 TEST(a_healthy_job_has_no_news_and_asks_little) {
   WatchedRanks job({0, 0, 0, 0, 1, 1, 1, 1});

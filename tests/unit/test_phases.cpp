@@ -6,7 +6,7 @@
 #include "schedules.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

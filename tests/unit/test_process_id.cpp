@@ -8,7 +8,7 @@
 #include "bootstrap/process_id.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

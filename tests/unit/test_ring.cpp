@@ -7,7 +7,7 @@
 #include "test.hpp"
 #include "transport/shm/ring.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 namespace {

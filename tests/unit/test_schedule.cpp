@@ -4,7 +4,7 @@
 #include "common/error.hpp"
 #include "schedules.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using unit::build;
 using unit::Edit;
 using unit::Group;

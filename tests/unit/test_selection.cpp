@@ -5,7 +5,7 @@
 #include "engine_world.hpp"
 #include "selected.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using engine_tests::env_of;
 
 namespace {

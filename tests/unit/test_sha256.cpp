@@ -5,7 +5,7 @@
 #include "common/sha256.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "memory_store.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 namespace {

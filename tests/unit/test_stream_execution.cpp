@@ -10,7 +10,7 @@
 #include "stream_harness.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace stream_test;
 
 namespace {

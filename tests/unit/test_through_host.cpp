@@ -5,7 +5,7 @@
 #include "schedules.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using unit::build;
 using unit::expect_right;
 using unit::Group;

@@ -16,7 +16,7 @@
 #include "diagnostics/trusted_folder.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 

@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "schedules.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using unit::build;
 using unit::expect_right;
 

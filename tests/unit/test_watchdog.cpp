@@ -12,7 +12,7 @@
 #include "common/exit_status.hpp"
 #include "test.hpp"
 
-using namespace mpigdr;
+using namespace mpi_gdr;
 using namespace std::chrono_literals;
 
 namespace {

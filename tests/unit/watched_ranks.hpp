@@ -9,7 +9,7 @@
 #include "bootstrap/peer_watch.hpp"
 #include "memory_store.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 using namespace std::chrono_literals;
 
@@ -90,4 +90,4 @@ inline News goodbye(int rank, bool meets_again = false) {
 
 using Kind = News::Kind;
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

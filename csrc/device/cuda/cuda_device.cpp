@@ -6,7 +6,7 @@
 #include "device/cuda/cuda_queue.hpp"
 #include "device/cuda/launch.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 CudaDevice::CudaDevice(int index) : driver_(index), index_(index) {
   const gpu::DeviceGuard guard(driver_);
@@ -122,4 +122,4 @@ void CudaDevice::order(DeviceQueue& before, DeviceQueue& after) {
   GPU_CALL(index_, StreamWaitEvent, second, event_, 0);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

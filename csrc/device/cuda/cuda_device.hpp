@@ -15,7 +15,7 @@
 #include "device/cuda/gpu_api.hpp"
 #include "device/device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class CudaDevice : public Device {
  public:
@@ -65,4 +65,4 @@ class CudaDevice : public Device {
   std::map<const Flag*, Elsewhere> elsewhere_;  // by the first flag of a block
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,7 +4,7 @@
 #include "device/cuda/launch.hpp"
 #include "device/resolved.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 constexpr kernels::Families<LaunchArgs> kKernels = {
@@ -94,4 +94,4 @@ void CudaQueue::synchronize() {
   GPU_CALL(device_.index_, StreamSynchronize, stream_);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

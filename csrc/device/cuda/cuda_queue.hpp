@@ -3,7 +3,7 @@
 
 #include "device/cuda/cuda_device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // The device must outlive it. Errors and threads: cuda_device.hpp.
 class CudaQueue : public DeviceQueue {
@@ -46,4 +46,4 @@ class CudaQueue : public DeviceQueue {
   const bool owned_;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 #include "common/error.hpp"
 #include "device/cuda/cuda_device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 std::string CudaDevice::export_memory(void* memory) {
   const gpu::DeviceGuard guard(driver_);
@@ -47,4 +47,4 @@ void CudaDevice::unregister_host(void* memory) {
   GPU_CALL(index_, HostUnregister, memory);
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

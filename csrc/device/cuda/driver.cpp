@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 namespace {
 
 using StreamWord = CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned);
@@ -148,4 +148,4 @@ DeviceGuard::~DeviceGuard() {
   if (changed_) driver().context_set_current(earlier_);
 }
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu

@@ -12,7 +12,7 @@
 
 struct CUctx_st;
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 
 // Whether the driver is there; if not, `why` says so. Does not throw.
 bool driver_present(std::string& why);
@@ -68,4 +68,4 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu

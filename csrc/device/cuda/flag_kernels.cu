@@ -3,7 +3,7 @@
 #include "device/cuda/flag_kernels.hpp"
 #include "device/cuda/launch.hpp"
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 inline namespace flags {  // nvcc derives the name of an unnamed namespace from the path of the file
 
 // Volatile: read again each time, and past the caches, for others write it.
@@ -124,4 +124,4 @@ void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays&
   start(device, stream, kWriteReplay, 1, plain(flag), plain(replays.count), plain(replays.poisoned), number);
 }
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu

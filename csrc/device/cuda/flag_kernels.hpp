@@ -8,7 +8,7 @@
 #include "device/cuda/gpu_api.hpp"
 #include "device/resolved.hpp"
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 
 // As DriverDevice::wait_word and write_word. The thread that polls keeps a place on the device until the flag
 // comes.
@@ -26,4 +26,4 @@ void launch_write_replay(int device, Stream stream, Flag64* flag, const Replays&
 // DeviceQueue::resolve().
 void launch_resolve(int device, Stream stream, const ResolveArgs& args);
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu

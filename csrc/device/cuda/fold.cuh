@@ -1,4 +1,4 @@
-// The loop of the kernels on a GPU (MPIGDR_FOLD of kernels/portable.hpp): a launch, and in it the threads of
+// The loop of the kernels on a GPU (MPI_GDR_FOLD of kernels/portable.hpp): a launch, and in it the threads of
 // kernels/fold_elements.hpp. Only kernels/fold.hpp includes this.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include "device/cuda/launch.hpp"
 #include "device/kernels/resolved_fold.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 using Args = LaunchArgs;
 
@@ -59,4 +59,4 @@ void fold(const Args& args) {
   });
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

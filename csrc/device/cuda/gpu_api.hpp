@@ -23,7 +23,7 @@
 #define GPU_VOLATILE(Word) volatile Word
 #endif
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 
 using Stream = GPU(Stream_t);
 using Event = GPU(Event_t);
@@ -41,7 +41,7 @@ void check(GPU(Error_t) status, const char* call, int device);
 // "an illegal memory access was encountered (cudaErrorIllegalAddress)"
 std::string text(GPU(Error_t) status);
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu
 
 // A call into the runtime that must succeed: GPU_CALL(device, MemcpyAsync, dst, src, bytes, ...).
-#define GPU_CALL(device, name, ...) ::mpigdr::gpu::check(GPU(name)(__VA_ARGS__), GPU_TEXT(name), device)
+#define GPU_CALL(device, name, ...) ::mpi_gdr::gpu::check(GPU(name)(__VA_ARGS__), GPU_TEXT(name), device)

@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr::gpu {
+namespace mpi_gdr::gpu {
 namespace {
 
 std::vector<const void*>& all_kernels() {
@@ -45,4 +45,4 @@ void launch(const void* kernel, std::uint64_t threads, void* parameters, const L
            0, args.stream);
 }
 
-}  // namespace mpigdr::gpu
+}  // namespace mpi_gdr::gpu

@@ -8,7 +8,7 @@
 #include "device/kernels/reduce_families.hpp"
 #include "device/resolved.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // A reduction and where it runs.
 struct LaunchArgs : ReduceArgs {
@@ -19,7 +19,7 @@ struct LaunchArgs : ReduceArgs {
 };
 
 namespace kernels {
-MPIGDR_FAMILIES(cuda, LaunchArgs)
+MPI_GDR_FAMILIES(cuda, LaunchArgs)
 }
 
 namespace gpu {
@@ -39,4 +39,4 @@ void load_kernels(int device);
 void launch(const void* kernel, std::uint64_t threads, void* parameters, const LaunchArgs& args);
 
 }  // namespace gpu
-}  // namespace mpigdr
+}  // namespace mpi_gdr

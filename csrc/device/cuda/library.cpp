@@ -12,7 +12,7 @@
 #include "device/cuda/driver.hpp"
 #include "device/cuda/gpu_api.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 class CudaLibrary : public DeviceLibrary {
@@ -70,11 +70,11 @@ class CudaLibrary : public DeviceLibrary {
 };
 
 }  // namespace
-}  // namespace mpigdr
+}  // namespace mpi_gdr
 
-extern "C" __attribute__((visibility("default"))) mpigdr::DeviceLibrary* mpigdr_device_library(
+extern "C" __attribute__((visibility("default"))) mpi_gdr::DeviceLibrary* mpi_gdr_device_library(
     int interface) {
   // Never destroyed: at the end of the process the driver may be gone before.
-  static auto* const library = new mpigdr::CudaLibrary;
-  return interface == mpigdr::kDeviceInterface ? library : nullptr;
+  static auto* const library = new mpi_gdr::CudaLibrary;
+  return interface == mpi_gdr::kDeviceInterface ? library : nullptr;
 }

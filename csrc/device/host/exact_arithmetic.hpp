@@ -13,7 +13,7 @@
 #include "device/device.hpp"
 #include "device/kernels/codecs.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 typedef double Doubles __attribute__((vector_size(kVectorBytes)));
 typedef std::int64_t Longs __attribute__((vector_size(kVectorBytes)));
@@ -109,4 +109,4 @@ Doubles quotient(Doubles high, Doubles low, double divisor) {
   return kNearest ? both.sum : to_odd(both.sum, both.error);
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

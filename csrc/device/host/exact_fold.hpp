@@ -16,7 +16,7 @@
 #include "device/host/superaccumulator.hpp"
 #include "device/kernels/codecs.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 inline constexpr int kMostTerms = 8;  // of a sum: as many sources never lose anything
 
@@ -266,4 +266,4 @@ void fold_exactly(const ReduceArgs& args) {
   ExactFold<Codec>(args).run();
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

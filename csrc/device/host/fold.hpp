@@ -1,4 +1,4 @@
-// The elementwise loop behind host::reduce (MPIGDR_FOLD of kernels/portable.hpp). Plain loops over blocks
+// The elementwise loop behind host::reduce (MPI_GDR_FOLD of kernels/portable.hpp). Plain loops over blocks
 // that fit the first-level cache, left to the compiler's vectoriser. No state, no allocation. Only
 // kernels/fold.hpp includes this.
 #pragma once
@@ -14,12 +14,12 @@
 // dst may equal a source exactly, so a store never changes what a later iteration loads; without this promise
 // the compiler guards the vector loop with an overlap check that in-place calls fail.
 #if defined(__clang__)
-#define MPIGDR_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#define MPI_GDR_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
 #else
-#define MPIGDR_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#define MPI_GDR_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
 #endif
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 using Args = ReduceArgs;
 
@@ -99,13 +99,13 @@ void fold(const ReduceArgs& args) {
     const auto source = [&](int k) { return static_cast<const Stored*>(args.sources[k]) + base; };
     const Stored* last = source(args.source_count - 1);
     if (args.source_count == 1) {
-      MPIGDR_INDEPENDENT_ITERATIONS
+      MPI_GDR_INDEPENDENT_ITERATIONS
       for (std::size_t i = 0; i < n; ++i) dst[i] = store(load(last[i]));
       continue;
     }
     const Stored* first = source(0);
     if (args.source_count == 2) {
-      MPIGDR_INDEPENDENT_ITERATIONS
+      MPI_GDR_INDEPENDENT_ITERATIONS
       for (std::size_t i = 0; i < n; ++i) dst[i] = store(Op::apply(load(first[i]), load(last[i])));
       continue;
     }
@@ -115,9 +115,9 @@ void fold(const ReduceArgs& args) {
       const Stored* next = source(k);
       for (std::size_t i = 0; i < n; ++i) partial[i] = Op::apply(partial[i], load(next[i]));
     }
-    MPIGDR_INDEPENDENT_ITERATIONS
+    MPI_GDR_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < n; ++i) dst[i] = store(Op::apply(partial[i], load(last[i])));
   }
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

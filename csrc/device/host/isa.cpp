@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <array>
 
-#ifdef MPIGDR_X86_KERNELS
+#ifdef MPI_GDR_X86_KERNELS
 #include <cpuid.h>
 #endif
 
 #include "common/env.hpp"
 #include "common/error.hpp"
 
-namespace mpigdr::host {
+namespace mpi_gdr::host {
 namespace {
 
-#ifdef MPIGDR_X86_KERNELS
+#ifdef MPI_GDR_X86_KERNELS
 // Which not every compiler's __builtin_cpu_supports knows by name.
 bool has_f16c() {
   unsigned a, b, c, d;
@@ -32,7 +32,7 @@ std::span<const Isa> available_isas() {
   };
   static const List available = [] {
     List list;
-#ifdef MPIGDR_X86_KERNELS
+#ifdef MPI_GDR_X86_KERNELS
     // These ask the operating system, too, whether it keeps the registers.
     if (__builtin_cpu_supports("avx2") && has_f16c()) list.add(Isa::Avx2);
     if (has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -62,4 +62,4 @@ Isa selected_isa() {
   return selected;
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpi_gdr::host

@@ -8,7 +8,7 @@
 
 #include "device/device.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace host {
 
 enum class Isa {
@@ -30,4 +30,4 @@ void reduce(const ReduceArgs& args, Isa isa);
 template <>
 inline constexpr auto kNames<host::Isa> = names("baseline", "avx2", "avx512", "avx512_bf16");
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -4,12 +4,12 @@
 #include "device/host/isa.hpp"
 #include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace kernels {
-MPIGDR_FAMILIES(baseline, ReduceArgs)
-MPIGDR_FAMILIES(avx2, ReduceArgs)
-MPIGDR_FAMILIES(avx512, ReduceArgs)
-MPIGDR_FAMILIES(avx512_bf16, ReduceArgs)
+MPI_GDR_FAMILIES(baseline, ReduceArgs)
+MPI_GDR_FAMILIES(avx2, ReduceArgs)
+MPI_GDR_FAMILIES(avx512, ReduceArgs)
+MPI_GDR_FAMILIES(avx512_bf16, ReduceArgs)
 }  // namespace kernels
 
 namespace host {
@@ -19,7 +19,7 @@ using namespace kernels;
 // By what the processor has.
 constexpr Families<ReduceArgs> kKernels[] = {
     {baseline::reduce_floats, baseline::reduce_float8, baseline::reduce_complex, baseline::reduce_integers},
-#ifdef MPIGDR_X86_KERNELS
+#ifdef MPI_GDR_X86_KERNELS
     {avx2::reduce_floats, avx2::reduce_float8, avx2::reduce_complex, avx2::reduce_integers},
     // GCC 12 makes fused operations of complex products where it may use AVX-512, also with the option
     // against it.
@@ -41,4 +41,4 @@ void reduce(const ReduceArgs& args, Isa isa) {
 }
 
 }  // namespace host
-}  // namespace mpigdr
+}  // namespace mpi_gdr

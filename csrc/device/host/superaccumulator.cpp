@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-namespace mpigdr::host {
+namespace mpi_gdr::host {
 
 void Superaccumulator::add(double value) {
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(value);
@@ -75,4 +75,4 @@ double Superaccumulator::quotient(std::uint32_t divisor, Rounding rounding) {
   return negative ? -magnitude : magnitude;
 }
 
-}  // namespace mpigdr::host
+}  // namespace mpi_gdr::host

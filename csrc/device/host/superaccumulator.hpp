@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace mpigdr::host {
+namespace mpi_gdr::host {
 
 enum class Rounding : std::uint8_t {
   Nearest,  // ties to even
@@ -27,4 +27,4 @@ class Superaccumulator {
   bool has_special_ = false, only_minus_zeros_ = true;
 };
 
-}  // namespace mpigdr::host
+}  // namespace mpi_gdr::host

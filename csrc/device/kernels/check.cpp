@@ -2,7 +2,7 @@
 #include "common/error.hpp"
 #include "device/kernels/reduce_families.hpp"
 
-namespace mpigdr::kernels {
+namespace mpi_gdr::kernels {
 
 void check(const ReduceArgs& args) {
   if (args.source_count < 1)
@@ -29,4 +29,4 @@ void check(const ReduceArgs& args) {
 
 void unexpected(DataType dtype) { fail(ErrorCode::Internal, name(dtype), " among another family's types"); }
 
-}  // namespace mpigdr::kernels
+}  // namespace mpi_gdr::kernels

@@ -13,22 +13,22 @@
 
 #include "device/kernels/portable.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 template <typename T>
 struct PlainCodec {
   using Stored = T;
   using Folded = T;
-  MPIGDR_PORTABLE static Folded load(Stored v) { return v; }
-  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
+  MPI_GDR_PORTABLE static Folded load(Stored v) { return v; }
+  MPI_GDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
 // A register full, as the compilers' vector extension has it: for what GCC 12 does not vectorise well by
 // itself. Threads of a GPU have no such registers.
 #if !defined(__CUDACC__) && !defined(__HIPCC__)
-#define MPIGDR_VECTOR_REGISTERS
+#define MPI_GDR_VECTOR_REGISTERS
 #endif
-#ifdef MPIGDR_VECTOR_REGISTERS
+#ifdef MPI_GDR_VECTOR_REGISTERS
 #if defined(__AVX512F__)
 inline constexpr std::size_t kVectorBytes = 64;
 #elif defined(__AVX2__)
@@ -47,7 +47,7 @@ struct Float16Codec {
   using Stored = std::uint16_t;
   using Folded = float;
   static constexpr bool kShortSpan = true;  // sums of 8192 of them are exact in double
-  MPIGDR_PORTABLE static Folded load(Stored v) {
+  MPI_GDR_PORTABLE static Folded load(Stored v) {
 #ifdef __CUDA_ARCH__
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(v));
@@ -65,7 +65,7 @@ struct Float16Codec {
     return std::bit_cast<float>(sign | (magnitude < 0x0400u ? subnormal : normal));
 #endif
   }
-  MPIGDR_PORTABLE static Stored store(Folded v) {
+  MPI_GDR_PORTABLE static Stored store(Folded v) {
 #ifdef __CUDA_ARCH__
     std::uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
@@ -86,7 +86,7 @@ struct Float16Codec {
     return static_cast<Stored>(sign | (magnitude >= 0x47800000u ? special : finite));
 #endif
   }
-#if defined(__F16C__) && defined(MPIGDR_VECTOR_REGISTERS)
+#if defined(__F16C__) && defined(MPI_GDR_VECTOR_REGISTERS)
   static constexpr std::size_t kVectors = 1;
 #ifdef __AVX512F__
   // With a mask of all ones because GCC 12 warns of the undefined register in the form without.
@@ -112,12 +112,12 @@ struct Float16Codec {
 struct BFloat16Codec {
   using Stored = std::uint16_t;
   using Folded = float;
-  MPIGDR_PORTABLE static Folded load(Stored v) {
+  MPI_GDR_PORTABLE static Folded load(Stored v) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(v) << 16);
   }
-  MPIGDR_PORTABLE static Stored store(Folded v) { return static_cast<Stored>(rounded(v) >> 16); }
+  MPI_GDR_PORTABLE static Stored store(Folded v) { return static_cast<Stored>(rounded(v) >> 16); }
 
-#ifdef MPIGDR_VECTOR_REGISTERS
+#ifdef MPI_GDR_VECTOR_REGISTERS
   // Two elements lie in a word of 32 bits, one where a float has them and one a shift away: fewer
   // instructions than to widen the elements in order. Which lane holds which element does not matter
   // between.
@@ -155,11 +155,11 @@ struct BFloat16Codec {
                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 #endif
   // To nearest even, in the upper half. Rounding may carry a NaN into infinity; the quiet bit keeps it one.
-  MPIGDR_PORTABLE static std::uint32_t rounded(float v) {
+  MPI_GDR_PORTABLE static std::uint32_t rounded(float v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     return v != v ? bits | 0x00400000u : bits + 0x7fffu + ((bits >> 16) & 1u);
   }
-#ifdef MPIGDR_VECTOR_REGISTERS
+#ifdef MPI_GDR_VECTOR_REGISTERS
   static Words rounded(Floats v) {
     const Words bits = std::bit_cast<Words>(v), nan = std::bit_cast<Words>(v != v);
     return (nan & (bits | 0x00400000u)) | (~nan & (bits + 0x7fffu + ((bits >> 16) & 1u)));
@@ -178,15 +178,15 @@ template <typename Part>
 struct ComplexCodec {
   using Stored = Complex<typename Part::Stored>;
   using Folded = Complex<typename Part::Folded>;
-  MPIGDR_PORTABLE static Folded load(Stored v) { return {Part::load(v.re), Part::load(v.im)}; }
-  MPIGDR_PORTABLE static Stored store(Folded v) { return {Part::store(v.re), Part::store(v.im)}; }
+  MPI_GDR_PORTABLE static Folded load(Stored v) { return {Part::load(v.re), Part::load(v.im)}; }
+  MPI_GDR_PORTABLE static Stored store(Folded v) { return {Part::store(v.re), Part::store(v.im)}; }
 };
 
 struct BoolCodec {
   using Stored = std::uint8_t;
   using Folded = std::uint8_t;
-  MPIGDR_PORTABLE static Folded load(Stored v) { return v != 0; }
-  MPIGDR_PORTABLE static Stored store(Folded v) { return v; }
+  MPI_GDR_PORTABLE static Folded load(Stored v) { return v != 0; }
+  MPI_GDR_PORTABLE static Stored store(Folded v) { return v; }
 };
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

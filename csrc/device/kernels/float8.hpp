@@ -11,11 +11,11 @@
 
 #include "device/kernels/portable.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 // condition ? a : b, by masks: compilers turn some of the conditional expressions here into branches, and a
 // loop with branches is not vectorised.
-MPIGDR_PORTABLE constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
+MPI_GDR_PORTABLE constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);
 }
@@ -33,7 +33,7 @@ struct Float8Codec {
   using Folded = float;
   static constexpr bool kShortSpan = true;  // as Float16Codec's
 
-  MPIGDR_PORTABLE static Folded load(Stored v) {
+  MPI_GDR_PORTABLE static Folded load(Stored v) {
     const std::uint32_t magnitude = v & 0x7fu;
     const std::uint32_t sign = static_cast<std::uint32_t>(v & 0x80u) << 24;
     const std::uint32_t normal = (magnitude << kShift) + (static_cast<std::uint32_t>(127 - kBias) << 23);
@@ -48,7 +48,7 @@ struct Float8Codec {
       return std::bit_cast<float>(select(v == 0x80u, 0x7fc00000u, sign | finite));
   }
 
-  MPIGDR_PORTABLE static Stored store(Folded v) {
+  MPI_GDR_PORTABLE static Stored store(Folded v) {
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t magnitude = bits & 0x7fffffffu;
     const std::uint32_t sign = (bits >> 24) & 0x80u;
@@ -100,11 +100,11 @@ using Float8E5M2FNUZCodec = Float8Codec<2, 16, Specials::MinusZero>;
 struct Float8E8M0FNUCodec {
   using Stored = std::uint8_t;
   using Folded = float;
-  MPIGDR_PORTABLE static Folded load(Stored v) {
+  MPI_GDR_PORTABLE static Folded load(Stored v) {
     const std::uint32_t bits = static_cast<std::uint32_t>(v) << 23;
     return std::bit_cast<float>(select(v == 0, 0x00400000u, select(v == 0xffu, 0x7fc00000u, bits)));
   }
-  MPIGDR_PORTABLE static Stored store(Folded v) {
+  MPI_GDR_PORTABLE static Stored store(Folded v) {
     const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(v) & 0x7fffffffu;
     // Halfway between 2^(e-1) and 2^e the even mantissa is that of 2^e; between 0 and 2^-126 it is that of 0.
     const std::uint32_t tie_up = select(magnitude >= 0x00800000u, 1u, 0u);
@@ -113,4 +113,4 @@ struct Float8E8M0FNUCodec {
   }
 };
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

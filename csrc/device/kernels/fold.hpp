@@ -1,5 +1,5 @@
 // The loop over the elements, one instance per (codec, operation, scaled), and which instances the families
-// have in common. The loop is the processor's own: MPIGDR_FOLD, which defines in this namespace
+// have in common. The loop is the processor's own: MPI_GDR_FOLD, which defines in this namespace
 //   Args                            ReduceArgs, or what is derived of it to say where the kernels run
 //   fold<Codec, Op, kScaled>(args)  checked arguments; kScaled: factor and divisor apply
 //   fold_exactly<Codec>(args)       sums of ReduceArgs::exact, where Args is ReduceArgs
@@ -11,9 +11,9 @@
 #include "device/kernels/portable.hpp"
 #include "device/kernels/reduce_families.hpp"
 // Above the functions that call what it defines.
-#include MPIGDR_FOLD
+#include MPI_GDR_FOLD
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 struct Typed {
   DataType dtype;
@@ -51,4 +51,4 @@ void fold_real(const Args& args) {
   fold_sum<Codec>(args);
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

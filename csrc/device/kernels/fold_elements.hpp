@@ -18,12 +18,12 @@
 
 // So that the loads of several sources are on their way at once.
 #if defined(__CUDA_ARCH__) || defined(__clang__)
-#define MPIGDR_UNROLL_SOURCES _Pragma("unroll 4")
+#define MPI_GDR_UNROLL_SOURCES _Pragma("unroll 4")
 #else
-#define MPIGDR_UNROLL_SOURCES
+#define MPI_GDR_UNROLL_SOURCES
 #endif
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 // The widest that a thread of a GPU loads at once. The compilers for GPUs know this type of theirs.
 #if defined(__CUDACC__) || defined(__HIPCC__)
@@ -55,7 +55,7 @@ static_assert(sizeof(FoldArgs<kMostSources>) <= 4096);
 
 // What is read and written as whole vectors. `differences`: the bits in which pointers differ from `dst`.
 template <typename Stored, typename Args>
-MPIGDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differences) {
+MPI_GDR_PORTABLE void split(Args& out, std::uintptr_t dst, std::uintptr_t differences) {
   const std::uintptr_t before = (sizeof(Vector) - dst % sizeof(Vector)) % sizeof(Vector);
   out.head = out.vectors = 0;
   if (differences % sizeof(Vector) == 0 && before % sizeof(Stored) == 0) {
@@ -117,13 +117,13 @@ std::uint64_t useful_threads(const FoldArgs<kCapacity>& args) {
 }
 
 template <typename Access>
-MPIGDR_PORTABLE void write(Access* to, Access value) {
+MPI_GDR_PORTABLE void write(Access* to, Access value) {
   *to = value;
 }
 #ifdef __CUDA_ARCH__
 // nvcc takes the words apart again that were put together, and stores each by itself.
 template <>
-MPIGDR_PORTABLE inline void write(Vector* to, Vector value) {
+MPI_GDR_PORTABLE inline void write(Vector* to, Vector value) {
   asm volatile("st.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(value.x), "r"(value.y), "r"(value.z),
                "r"(value.w)
                : "memory");
@@ -132,13 +132,13 @@ MPIGDR_PORTABLE inline void write(Vector* to, Vector value) {
 
 // Where a result goes.
 template <typename Access, typename Stored, int kCapacity>
-MPIGDR_PORTABLE void put(const FoldArgs<kCapacity>& args, std::uint64_t at, Access value) {
+MPI_GDR_PORTABLE void put(const FoldArgs<kCapacity>& args, std::uint64_t at, Access value) {
   write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dst) + at), value);
 }
 
 // Folds the elements that one access at element `at` covers. Access: Vector, or Stored for a single one.
 template <typename Access, typename Codec, typename Op, bool kScaled, typename Args, typename Scale>
-MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::uint64_t at) {
+MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::uint64_t at) {
   using Stored = typename Codec::Stored;
   using Folded = typename Codec::Folded;
   constexpr std::size_t kLanes = sizeof(Access) / sizeof(Stored);
@@ -155,7 +155,7 @@ MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::ui
   };
   Folded partial[kLanes];
   load(0, partial);
-  MPIGDR_UNROLL_SOURCES
+  MPI_GDR_UNROLL_SOURCES
   for (int k = 1; k < args.source_count; ++k) {
     Folded next[kLanes];
     load(k, next);
@@ -172,7 +172,7 @@ MPIGDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::ui
 // The part of thread `first` of `step` threads. An element is read and written by one thread only, so dst may
 // equal a source. Args: FoldArgs, or ResolvedFold (resolved_fold.hpp).
 template <typename Codec, typename Op, bool kScaled, typename Args>
-MPIGDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
+MPI_GDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;
   const std::conditional_t<kScaled, Scaling<typename Codec::Folded>, NoScaling> scaling(args);
   constexpr std::uint64_t kLanes = sizeof(Vector) / sizeof(Stored);
@@ -183,4 +183,4 @@ MPIGDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::u
     fold_access<Stored, Codec, Op, kScaled>(args, scaling, s < args.head ? s : s + in_vectors);
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -7,7 +7,7 @@
 
 #include "device/kernels/portable.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 // Wide enough that neither overflow nor integer promotion is undefined: results wrap.
 template <typename T>
@@ -15,7 +15,7 @@ using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t
 
 struct Add {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
     else
@@ -25,7 +25,7 @@ struct Add {
 
 struct Multiply {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     if constexpr (std::is_integral_v<T>)
       return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
     else
@@ -37,14 +37,14 @@ struct Multiply {
 // differs from itself.
 struct Minimum {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     return ((b < a) | (b != b)) ? b : a;
   }
 };
 
 struct Maximum {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     return ((a < b) | (b != b)) ? b : a;
   }
 };
@@ -52,7 +52,7 @@ struct Maximum {
 // (a + bi)(c + di) as torch computes it: no special treatment of infinities (C99's Annex G).
 struct ComplexMultiply {
   template <typename C>
-  MPIGDR_PORTABLE static C apply(C a, C b) {
+  MPI_GDR_PORTABLE static C apply(C a, C b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
 };
@@ -60,21 +60,21 @@ struct ComplexMultiply {
 // Of bits; on bools, which are 0 or 1, these are the logical operations.
 struct Or {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a | b);
   }
 };
 
 struct And {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a & b);
   }
 };
 
 struct Xor {
   template <typename T>
-  MPIGDR_PORTABLE static T apply(T a, T b) {
+  MPI_GDR_PORTABLE static T apply(T a, T b) {
     return static_cast<T>(a ^ b);
   }
 };
@@ -84,14 +84,14 @@ struct Xor {
 template <typename T>
 struct Scaling {
   template <typename Args>
-  MPIGDR_PORTABLE explicit Scaling(const Args& args)
+  MPI_GDR_PORTABLE explicit Scaling(const Args& args)
       : factor(static_cast<T>(args.factor)), divisor(static_cast<T>(args.divisor)) {}
   template <typename V>
-  MPIGDR_PORTABLE V before(V v) const {
+  MPI_GDR_PORTABLE V before(V v) const {
     return v * factor;
   }
   template <typename V>
-  MPIGDR_PORTABLE V after(V v) const {
+  MPI_GDR_PORTABLE V after(V v) const {
     return v / divisor;
   }
   T factor, divisor;
@@ -104,9 +104,9 @@ struct Scaling<T> {
   // instructions.
   using Quotient = std::conditional_t<sizeof(T) == 8, T, double>;
   template <typename Args>
-  MPIGDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
-  MPIGDR_PORTABLE T before(T v) const { return v; }
-  MPIGDR_PORTABLE T after(T v) const {
+  MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
+  MPI_GDR_PORTABLE T before(T v) const { return v; }
+  MPI_GDR_PORTABLE T after(T v) const {
     // Through int32 because vector units convert doubles to nothing narrower. That holds an unsigned quotient
     // too: the divisor is at least 2, else nothing is scaled.
     if constexpr (sizeof(T) == 8)
@@ -120,7 +120,7 @@ struct Scaling<T> {
 // For the kernels that do not scale.
 struct NoScaling {
   template <typename Args>
-  MPIGDR_PORTABLE explicit NoScaling(const Args&) {}
+  MPI_GDR_PORTABLE explicit NoScaling(const Args&) {}
 };
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -1,7 +1,7 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/fold.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 void reduce_complex(const Args& args) {
   fold_typed(args, {{DataType::Complex32, fold<ComplexCodec<Float16Codec>, ComplexMultiply, false>},
@@ -9,4 +9,4 @@ void reduce_complex(const Args& args) {
                     {DataType::Complex128, fold<ComplexCodec<PlainCodec<double>>, ComplexMultiply, false>}});
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -8,14 +8,14 @@
 
 #include "device/device.hpp"
 
-namespace mpigdr::kernels {
+namespace mpi_gdr::kernels {
 
 // Throws InvalidUsage for what device.hpp does not define.
 void check(const ReduceArgs& args);
 [[noreturn]] void unexpected(DataType dtype);  // it is not of the family
 
 // To stand in this namespace. `Args`: that of fold.hpp.
-#define MPIGDR_FAMILIES(isa, Args)                              \
+#define MPI_GDR_FAMILIES(isa, Args)                             \
   namespace isa {                                               \
   void reduce_floats(const Args& args); /* 16 bits and wider */ \
   void reduce_float8(const Args& args);                         \
@@ -52,4 +52,4 @@ void reduce_with(const Families<Args>& families, const Args& args) {
   families.floats(args);
 }
 
-}  // namespace mpigdr::kernels
+}  // namespace mpi_gdr::kernels

@@ -1,7 +1,7 @@
 #include "device/kernels/float8.hpp"
 #include "device/kernels/fold.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 void reduce_float8(const Args& args) {
   fold_typed(args, {{DataType::Float8E4M3FN, fold_real<Float8E4M3FNCodec>},
@@ -11,4 +11,4 @@ void reduce_float8(const Args& args) {
                     {DataType::Float8E8M0FNU, fold_real<Float8E8M0FNUCodec>}});
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -1,7 +1,7 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/fold.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 void reduce_floats(const Args& args) {
   fold_typed(args, {{DataType::Float64, fold_real<PlainCodec<double>>},
@@ -10,4 +10,4 @@ void reduce_floats(const Args& args) {
                     {DataType::BFloat16, fold_real<BFloat16Codec>}});
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -1,7 +1,7 @@
 #include "device/kernels/codecs.hpp"
 #include "device/kernels/fold.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 namespace {
 
 // Where the sign matters.
@@ -52,4 +52,4 @@ void reduce_integers(const Args& args) {
   fold_bits<std::uint8_t>(args);
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -5,7 +5,7 @@
 #include "device/kernels/fold_elements.hpp"
 #include "device/resolved.hpp"
 
-namespace mpigdr::kernels::MPIGDR_ISA {
+namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
 struct ResolvedFoldArgs {
   struct Source {
@@ -37,7 +37,7 @@ struct ResolvedFold {
 };
 
 template <typename Access, typename Stored>
-MPIGDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access value) {
+MPI_GDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access value) {
   for (int k = 0; k < args.dst_count; ++k)
     write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
 }
@@ -75,7 +75,7 @@ std::uint64_t useful_threads(const ResolvedFoldArgs& args) {
 }
 
 template <typename Codec>
-MPIGDR_PORTABLE void resolve_fold(const ResolvedFoldArgs& args, ResolvedFold& out) {
+MPI_GDR_PORTABLE void resolve_fold(const ResolvedFoldArgs& args, ResolvedFold& out) {
   using Stored = typename Codec::Stored;
   out.count = args.count;
   out.factor = args.factor;
@@ -99,4 +99,4 @@ MPIGDR_PORTABLE void resolve_fold(const ResolvedFoldArgs& args, ResolvedFold& ou
   split<Stored>(out, dst, differences);
 }
 
-}  // namespace mpigdr::kernels::MPIGDR_ISA
+}  // namespace mpi_gdr::kernels::MPI_GDR_ISA

@@ -4,7 +4,7 @@
 
 #include "execution/device/peer_rounds.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 bool can_be_captured(const Schedule& schedule, std::string& why) {
   if (schedule.messages)
@@ -23,11 +23,11 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
     submit(resolve(schedule, step, binding, address, sources), queue);
   };
   if (!schedule.shared) {
-    const auto none = [](auto...) { MPIGDR_CHECK(false); };
+    const auto none = [](auto...) { MPI_GDR_CHECK(false); };
     return submit_rounds(schedule, 1, none, local, none);
   }
-  MPIGDR_CHECK(node && schedule.lanes.size() <= 1 &&
-               schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
+  MPI_GDR_CHECK(node && schedule.lanes.size() <= 1 &&
+                schedule.staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   const int rank = node->rank(), size = node->size();
   const Replays replays = node->replays();
   queue.count_replay(replays);
@@ -43,4 +43,4 @@ void submit_captured(const Schedule& schedule, const Binding& binding, const ipc
   node->each_peer([&](int r) { queue.write_replay(&node->ended(r, kSlot, rank), replays, 0); });
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

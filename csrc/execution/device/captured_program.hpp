@@ -16,7 +16,7 @@
 #include "schedule/schedule.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Whether it can be recorded: what it waits for is a device. If not, `why` says what it needs of the host.
 bool can_be_captured(const Schedule& schedule, std::string& why);
@@ -26,4 +26,4 @@ bool can_be_captured(const Schedule& schedule, std::string& why);
 void submit_captured(const Schedule& schedule, const Binding& binding, const ipc::DeviceNode* node,
                      DeviceQueue& queue);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

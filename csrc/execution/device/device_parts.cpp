@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 using Queues = std::span<DeviceQueue* const>;
@@ -112,4 +112,4 @@ std::unique_ptr<Execution> progress_of(std::shared_ptr<const DeviceParts> parts)
   return std::make_unique<Progress>(std::move(parts));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -11,7 +11,7 @@
 #include "execution/device/device_program.hpp"
 #include "execution/device/stream_target.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct DevicePart {
   // Of StreamTarget::queues: what is inside a node and what is between the nodes run beside each other on
@@ -38,4 +38,4 @@ struct DeviceParts : std::vector<DevicePart> {
 // The operation's part: the progress role may drop it before launch() has returned.
 std::unique_ptr<Execution> progress_of(std::shared_ptr<const DeviceParts> parts);
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

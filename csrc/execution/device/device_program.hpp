@@ -8,7 +8,7 @@
 #include "device/device.hpp"
 #include "execution/execution.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class DeviceProgram : public Execution {
  public:
@@ -28,4 +28,4 @@ class DeviceProgram : public Execution {
   virtual bool release_device() noexcept = 0;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -14,7 +14,7 @@
 #include "execution/execution.hpp"
 #include "execution/message_turns.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class Gate {
  public:
@@ -104,4 +104,4 @@ class GatedExecution : public Execution {
   bool entered_ = false, left_ = false;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -7,7 +7,7 @@
 #include "common/fnv1a.hpp"
 #include "execution/device/peer_rounds.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 std::uint64_t stamp(std::uint64_t generation, std::uint64_t number) { return (generation << 32) | number; }
@@ -43,8 +43,8 @@ PeerExecution::PeerExecution(SchedulePtr schedule, const Binding& binding,
       flags_(std::move(flags)),
       mirrors_(!schedule_->originals.empty() && node_->size() <= kMostResolved && node_->any_group_memory()),
       compared_(static_cast<std::size_t>(node_->size())) {
-  MPIGDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
-               schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
+  MPI_GDR_CHECK(!schedule_->messages && schedule_->lanes.size() <= 1 &&
+                schedule_->staging_count * item_size(binding.dtype) <= ipc::kStagingBytes);
   shown_input_ = shown(binding_.input, Buffer::Input, use);
   shown_output_ = shown(binding_.output, Buffer::Output, use);
   flags_.acquire(1);
@@ -128,7 +128,7 @@ void PeerExecution::submit(const Step& step, DeviceQueue& queue) {
   const auto addresses = reinterpret_cast<std::uintptr_t>(local.args.dst) |
                          reinterpret_cast<std::uintptr_t>(local.args.sources[0]);
   if (local.kind == LocalStep::Kind::Copy && addresses % 16 == 0) return queue.reduce(as_bytes(local.args));
-  mpigdr::submit(local, queue);
+  mpi_gdr::submit(local, queue);
 }
 
 bool PeerExecution::submit_resolved(const Step& step, ReduceArgs args, DeviceQueue& queue) {
@@ -231,4 +231,4 @@ bool PeerExecution::release_device() noexcept {
   return flags_->through();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -21,7 +21,7 @@
 #include "execution/device/stream_flags.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Of what ranks agree on, in short.
 std::uint32_t call_digest(std::initializer_list<std::uint64_t> words);
@@ -77,4 +77,4 @@ class PeerExecution : public DeviceProgram {
   std::vector<bool> compared_;            // progress role: ranks whose call is known to be the same
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -9,7 +9,7 @@
 #include "execution/local_step.hpp"
 #include "transport/ipc/device_node.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // `signal(n)`: this rank's n-th Signal; `local(step)`: a Copy or Reduce; `wait(peer, n)`: until
 // the peer has come to its n-th. n from 1.
@@ -34,8 +34,8 @@ inline void* peer_address(const Slice& slice, const Binding& binding, const ipc:
   const bool own = slice.owner < 0 || (node && slice.owner == node->rank());
   if (slice.buffer == Buffer::Staging)
     return node->staging(own ? node->rank() : slice.owner, slot) + slice.offset * item_size(binding.dtype);
-  MPIGDR_CHECK(own);
+  MPI_GDR_CHECK(own);
   return const_cast<std::byte*>(source_address(slice, binding));
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -6,12 +6,12 @@
 #include "common/error.hpp"
 #include "execution/local_step.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 StreamExecution::StreamExecution(SchedulePtr schedule, const Binding& binding, Transport& transport,
                                  std::shared_ptr<StreamFlagPool> flags)
     : schedule_(std::move(schedule)), binding_(binding), transport_(transport), flags_(std::move(flags)) {
-  MPIGDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
+  MPI_GDR_CHECK(schedule_->lanes.size() <= static_cast<std::size_t>(kMaxLanes));
   sides_.reserve(schedule_->rounds.size());
   for (const Round& round : schedule_->rounds) sides_.push_back(sides_of(round));
   std::uint32_t span = 1;  // start and end
@@ -41,7 +41,7 @@ StreamExecution::Sides StreamExecution::sides_of(const Round& round) {
 
 void StreamExecution::launch(Device& device, std::span<DeviceQueue* const> queues, DeviceQueue& caller,
                              const std::function<void()>& conclude) {
-  MPIGDR_CHECK(!queues.empty());
+  MPI_GDR_CHECK(!queues.empty());
   flags_.begin();
   // Written on the caller's own queue: messages of this operation need not wait for earlier operations that
   // happen to share one of our queues.
@@ -143,4 +143,4 @@ bool StreamExecution::release_device() noexcept {
   return flags_->through();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -21,7 +21,7 @@
 #include "execution/device/stream_flags.hpp"
 #include "execution/round_messages.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class StreamExecution : public DeviceProgram {
  public:
@@ -77,4 +77,4 @@ class StreamExecution : public DeviceProgram {
   bool done_ = false;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -5,7 +5,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 namespace {
 
@@ -64,7 +64,7 @@ bool StreamFlagPool::take(std::uint32_t span, StreamFlags& flags) {
 
 void StreamFlagPool::release(const StreamFlags& flags) {
   std::lock_guard lock(mutex_);
-  MPIGDR_CHECK(flags.block < blocks_.size() && blocks_[flags.block].flags == flags.flags);
+  MPI_GDR_CHECK(flags.block < blocks_.size() && blocks_[flags.block].flags == flags.flags);
   free_.push_back(flags.block);
 }
 
@@ -88,4 +88,4 @@ std::size_t StreamFlagPool::blocks() const {
   return blocks_.size();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -18,7 +18,7 @@
 #include "device/device.hpp"
 #include "schedule/schedule.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 // Sets a flag, 32 or 64 bits wide, unless it is further already: another thread may have let the device go
 // on.
@@ -114,4 +114,4 @@ class ProgramFlags {
   std::atomic<bool> with_device_{false};
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include "device/device.hpp"
 #include "execution/device/stream_flags.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 struct StreamTarget {
   Device& device;
@@ -27,4 +27,4 @@ struct StreamTarget {
   std::function<void()> conclude;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

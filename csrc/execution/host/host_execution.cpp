@@ -4,7 +4,7 @@
 
 #include "execution/local_step.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // Copied and reduced in one call of advance(): other operations want to progress, too, and deadlines to be
@@ -113,4 +113,4 @@ void HostExecution::abandon() noexcept {
   if (shared_) shared_->leak();
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -10,7 +10,7 @@
 #include "execution/round_messages.hpp"
 #include "execution/scratch_pool.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class HostExecution : public Execution {
  public:
@@ -53,4 +53,4 @@ class HostExecution : public Execution {
   std::size_t worked_ = 0;  // bytes of this call of advance()
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

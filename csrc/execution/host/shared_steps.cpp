@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "execution/local_step.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 namespace {
 
 // What is read from the others at a time, all of them together: it stays in the second-level cache until it
@@ -33,10 +33,10 @@ SharedSteps::SharedSteps(const Schedule& schedule, const Binding& binding, Scrat
       counts_(lanes_ + lanes_ * ranks_ + ranks_) {
   set_agrees(node_.rank());
   static_assert(kMaxLanes <= shm::kSlotLanes);
-  MPIGDR_CHECK(channel_ < shm::kSlotChannels);
+  MPI_GDR_CHECK(channel_ < shm::kSlotChannels);
   for (const Schedule* s = &schedule; s; s = s->staged.get())
-    MPIGDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes &&
-                 s->lanes.size() <= lanes_);
+    MPI_GDR_CHECK(s->staging_count * item_size(binding.dtype) <= shm::kStagingBytes &&
+                  s->lanes.size() <= lanes_);
 }
 
 shm::Slot& SharedSteps::slot(int rank) const { return node_.slot(rank, channel_, number_); }
@@ -246,7 +246,7 @@ void SharedSteps::end() {
   std::uint32_t& ended = node_.seen(channel_).out_of_turn;
   const std::uint64_t before = own.ended.load(std::memory_order_relaxed);
   static_assert(shm::kSlots <= 32);
-  MPIGDR_CHECK(use_ - before < shm::kSlots);  // slot_is_free()
+  MPI_GDR_CHECK(use_ - before < shm::kSlots);  // slot_is_free()
   ended |= std::uint32_t{1} << (use_ - before);
   const int more = std::countr_one(ended);
   if (more == 0) return;  // an earlier one is under way
@@ -268,7 +268,7 @@ bool SharedSteps::doorbell(Doorbell& bell) const {
 SharedSteps::Address SharedSteps::resolve(const Slice& slice) const {
   const std::size_t offset = static_cast<std::size_t>(slice.offset) * item_size(binding_.dtype);
   const int owner = slice.owner < 0 ? node_.rank() : slice.owner;
-  MPIGDR_CHECK(agrees(owner));
+  MPI_GDR_CHECK(agrees(owner));
   Address address;
   address.owner = owner;
   if (slice.buffer == Buffer::Staging) {
@@ -291,7 +291,7 @@ void SharedSteps::copy(const Address& to, const Address& from, std::size_t bytes
   } else if (to.here) {
     node_.read(from.owner, to.here, from.there, bytes);
   } else {
-    MPIGDR_CHECK(from.here != nullptr);
+    MPI_GDR_CHECK(from.here != nullptr);
     node_.write(to.owner, to.there, from.here, bytes);
   }
 }
@@ -345,4 +345,4 @@ void SharedSteps::reduce(const Step& step, ReduceArgs args) {
   }
 }
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

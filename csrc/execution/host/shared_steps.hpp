@@ -13,7 +13,7 @@
 #include "execution/scratch_pool.hpp"
 #include "transport/doorbell.hpp"
 
-namespace mpigdr {
+namespace mpi_gdr {
 
 class SharedSteps {
  public:
@@ -97,4 +97,4 @@ class SharedSteps {
   bool notified_ = false, begun_ = false;
 };
 
-}  // namespace mpigdr
+}  // namespace mpi_gdr

@@ -12,7 +12,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 namespace {
 
 // What runtimes give out at least: smaller allocations share a handle with others.
@@ -132,7 +132,7 @@ void DeviceArena::free(void* memory) {
   if (::getpid() != owner_) return;
   const std::lock_guard lock(mutex_);
   const auto used = used_.find(static_cast<std::byte*>(memory));
-  MPIGDR_CHECK(used != used_.end());
+  MPI_GDR_CHECK(used != used_.end());
   in_use_ -= used->second.bytes;
   insert_spare(used_.extract(used));
 }
@@ -239,4 +239,4 @@ std::size_t DeviceArena::in_use() const {
   return in_use_;
 }
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

@@ -29,7 +29,7 @@
 
 #include "device/device.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 
 class DeviceArena {
  public:
@@ -114,4 +114,4 @@ class DeviceArena {
   std::size_t reserved_ = 0, in_use_ = 0;
 };
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

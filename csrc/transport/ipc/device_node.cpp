@@ -10,7 +10,7 @@
 #include "common/error.hpp"
 #include "common/memory_file.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -36,7 +36,7 @@ DeviceNode::DeviceNode(Device& device, int rank, int size, std::vector<int> memb
   // In whole pieces of what CUDA shares: others map what lies beside a smaller one, too.
   constexpr std::size_t kPiece = std::size_t{2} << 20;
   static_assert(kStagingBytes % kPiece == 0 && 2 * sizeof(Line) + kSlots * kTableWords * 8 <= kPiece / 2);
-  MPIGDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
+  MPI_GDR_CHECK(static_cast<std::size_t>(size) < kPiece / 2 / sizeof nonce_);
   const auto give_back = [&device](std::byte* memory) {
     try {
       device.release(memory);
@@ -190,4 +190,4 @@ DeviceNode::~DeviceNode() {
   if (file_ >= 0) ::close(file_);
 }
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

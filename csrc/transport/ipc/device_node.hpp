@@ -33,7 +33,7 @@
 #include "device/resolved.hpp"
 #include "transport/ipc/device_segments.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 
 inline constexpr std::size_t kStagingBytes = kDeviceStagingBytes;  // per slot
 inline constexpr int kSlots = 2;
@@ -188,4 +188,4 @@ class DeviceNode {
   mutable std::atomic<std::uint64_t> ended_well_{0};  // uses of the slots
 };
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "common/log.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 namespace {
 
 static_assert(DeviceArena::kMaxSegments == 64, "a bit of a word each");
@@ -130,4 +130,4 @@ std::optional<DeviceArena::Location> DeviceSegments::find(const void* memory, st
   return found;
 }
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

@@ -15,7 +15,7 @@
 #include "device/device.hpp"
 #include "transport/ipc/device_arena.hpp"
 
-namespace mpigdr::ipc {
+namespace mpi_gdr::ipc {
 
 // A word that others write beside words that others read.
 struct alignas(64) Line {
@@ -86,4 +86,4 @@ class DeviceSegments {
   mutable std::uint64_t everywhere_ = 0;  // own segments that all have mapped, as far as known
 };
 
-}  // namespace mpigdr::ipc
+}  // namespace mpi_gdr::ipc

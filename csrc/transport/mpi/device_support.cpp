@@ -13,7 +13,7 @@
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 template <typename F>
@@ -56,4 +56,4 @@ bool MpiNetwork::gpu_aware() const {
   return allocates_cuda() || std::any_of(std::begin(kSwitches), std::end(kSwitches), is_set);
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

@@ -16,7 +16,7 @@
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 using std::chrono::steady_clock;
@@ -130,4 +130,4 @@ bool MpiNetwork::finalize(bool orderly, std::optional<std::uint64_t>& sum,
   return false;
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

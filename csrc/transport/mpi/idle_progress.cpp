@@ -15,7 +15,7 @@
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 using std::chrono::milliseconds;
@@ -133,4 +133,4 @@ void IdleProgress::run() {
   changed_.notify_all();
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

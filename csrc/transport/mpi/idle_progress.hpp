@@ -17,7 +17,7 @@
 #include <mutex>
 #include <thread>
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 class IdleProgress {
  public:
@@ -54,4 +54,4 @@ class IdleProgress {
   std::atomic<bool> waits_for_entry_{false};
 };
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

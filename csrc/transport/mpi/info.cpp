@@ -13,7 +13,7 @@
 #include "transport/mpi/mpi_network.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 State& state() {
   static auto* s = new State;
@@ -140,7 +140,7 @@ void MpiNetwork::on_abort(std::function<void(const std::string&)> announce) {
 }
 
 std::string MpiNetwork::objection_to_launcher(int ranks) const {
-  return mpigdr::objection_to_launcher(family(), Env::get().bootstrap, library_version(), ranks);
+  return mpi_gdr::objection_to_launcher(family(), Env::get().bootstrap, library_version(), ranks);
 }
 
 std::vector<std::string> MpiNetwork::summary() const {
@@ -161,4 +161,4 @@ void raise(int code, const std::string& operation) {
        length ? std::string(text, static_cast<std::size_t>(length)) : "error code " + std::to_string(code));
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

@@ -14,7 +14,7 @@
 #include "common/memory_file.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 struct Sample {
@@ -61,4 +61,4 @@ void settle_kernel_copies(MPI_Comm node) {
   log(LogLevel::Info, "INIT", "the kernel refuses copies between ranks of this host: MPI does without");
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

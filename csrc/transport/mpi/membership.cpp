@@ -16,7 +16,7 @@
 #include "common/memory_file.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 void exchange_processes(Membership& members, std::shared_ptr<Board> board) {
@@ -122,4 +122,4 @@ void MpiNetwork::broadcast(std::string& text, int root, std::chrono::millisecond
   check(MPI_Bcast(text.data(), length, MPI_BYTE, root, comm), "MPI_Bcast");
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

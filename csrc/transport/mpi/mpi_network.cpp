@@ -22,7 +22,7 @@
 #include "common/rank_list.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 using std::chrono::steady_clock;
@@ -75,7 +75,7 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   p.size = o.size;
   p.store = o.store;
   p.prefix = o.key + "/" + all[0].nonce;
-  p.kvsname = "mpigdr_" + all[0].nonce;
+  p.kvsname = "mpi_gdr_" + all[0].nonce;
   p.abort_key = p.prefix + "/abort";
   p.process_mapping = process_mapping(nodes);
   p.init_deadline = deadline - o.init_timeout / 10;  // before the watchdog's: it can name the missing ranks
@@ -283,7 +283,7 @@ void MpiNetwork::start(const NetworkOptions& o) {
   const Bootstrap how = decide(family(), all);
   if (o.size > 1 && !o.store && how != Bootstrap::Launcher)
     fail(ErrorCode::InvalidUsage, "world_size=", o.size,
-         " needs a store: ", mpigdr::objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
+         " needs a store: ", mpi_gdr::objection_to_launcher(family(), o.bootstrap, mine.mpi_version, o.size));
 
   s.pid = ::getpid();
   s.rank = o.rank;
@@ -338,4 +338,4 @@ MPI_Comm base_communicator() {
   return state().base;
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

@@ -10,7 +10,7 @@
 #include "bootstrap/launch_mode.hpp"
 #include "transport/network.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 class MpiNetwork final : public Network {
  public:
@@ -43,4 +43,4 @@ class MpiNetwork final : public Network {
 // Of this process. Leaked: it outlives atexit handlers.
 MpiNetwork& network();
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

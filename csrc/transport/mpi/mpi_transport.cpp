@@ -23,7 +23,7 @@
 #include "transport/mpi/native.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 // Request::handle is the MPI_Request (an int or a pointer, by library) with its kind in the two top bits,
@@ -36,7 +36,7 @@ static_assert(sizeof(MPI_Request) <= sizeof(std::uint64_t));
 Request wrap(MPI_Request request, Kind kind) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &request, sizeof request);
-  MPIGDR_CHECK((bits & ~kHandleMask) == 0);
+  MPI_GDR_CHECK((bits & ~kHandleMask) == 0);
   return {bits | static_cast<std::uint64_t>(kind) << kKindShift, true};
 }
 
@@ -251,4 +251,4 @@ int MpiNetwork::handle(const Transport& transport) const {
   return ours->mpi_handle();
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

@@ -6,7 +6,7 @@
 #include "common/error.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 MPI_Datatype mpi_datatype(DataType t) {
   if (t == DataType::Float64) return MPI_DOUBLE;
@@ -100,4 +100,4 @@ MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_
   }
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

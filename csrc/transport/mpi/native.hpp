@@ -8,7 +8,7 @@
 
 #include "transport/transport.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 // The null handle where MPI has no type of the same meaning (short floats round differently or are missing),
 // and for complex types, whose product an MPI may compute by another formula.
@@ -23,4 +23,4 @@ bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::ui
 // place).
 MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_Comm comm);
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

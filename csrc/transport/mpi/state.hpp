@@ -1,5 +1,5 @@
 // Private to transport/mpi: what start() sets up and the others read, and how error codes of MPI calls become
-// mpigdr::Error. What has default visibility is for the library of the bare calls, too (transport/mpi/raw).
+// mpi_gdr::Error. What has default visibility is for the library of the bare calls, too (transport/mpi/raw).
 #pragma once
 
 #include <mpi.h>
@@ -15,7 +15,7 @@
 #include "transport/mpi/idle_progress.hpp"
 #include "transport/mpi/mpi_network.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 struct State {
   void* handle = nullptr;  // dlopen's, of the MPI
@@ -66,4 +66,4 @@ bool mpi_is_finalized();
 [[gnu::visibility("default")]] std::string library_version();  // first line
 const char* thread_level_name(int level);
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

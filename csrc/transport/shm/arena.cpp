@@ -17,7 +17,7 @@
 #include "common/log.hpp"
 #include "common/record.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 namespace {
 
 constexpr std::size_t kGrain = 64 * 1024;  // a multiple of the page of every system
@@ -119,7 +119,7 @@ void Arena::free(void* memory) {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - memory_);
   const std::lock_guard lock(mutex_);
   const auto used = used_.find(offset);
-  MPIGDR_CHECK(used != used_.end());
+  MPI_GDR_CHECK(used != used_.end());
   used->second.warm = used->second.bytes;
   in_use_ -= used->second.bytes;
   warm_ += used->second.bytes;
@@ -197,4 +197,4 @@ ArenaView::~ArenaView() {
   if (memory_) ::munmap(memory_, bytes_);
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

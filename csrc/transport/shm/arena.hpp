@@ -19,7 +19,7 @@
 
 #include "common/memory_file.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 // Thread-safe. Never destroyed: storages outlive groups and the interpreter.
 class Arena {
@@ -89,4 +89,4 @@ class ArenaView {
   std::size_t bytes_ = 0;
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

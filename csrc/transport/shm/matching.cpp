@@ -5,7 +5,7 @@
 
 #include "transport/transport.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 void move(Transfer& transfer, Transfers& to) {
   to.splice(to.end(), *transfer.list, transfer.place);
@@ -35,4 +35,4 @@ bool Matching::take(const Transfer& receive, Unexpected& message) {
   return false;
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -9,7 +9,7 @@
 #include <memory>
 #include <utility>
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 struct Transfer;
 using Transfers = std::list<Transfer>;  // elements move between lists and stay where they are in memory
@@ -69,4 +69,4 @@ class Matching {
   std::array<std::list<Unexpected>, kBuckets> unexpected_;
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -7,7 +7,7 @@
 #include "common/error.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 // Offer and Eager are matched in their order; the others belong to the offer with their id, and to the rank
 // that made it or takes it.
@@ -47,4 +47,4 @@ inline void expect(bool condition, const RecordHeader& header) {
          header.payload, " of ", header.bytes, " bytes");
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

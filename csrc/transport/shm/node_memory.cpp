@@ -17,7 +17,7 @@
 #include "common/log.hpp"
 #include "common/record.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x6d70696764723407;
@@ -274,4 +274,4 @@ void NodeMemory::write(int rank, std::uint64_t to, const void* from, std::size_t
   if (!try_write(rank, to, from, bytes)) fail_at(rank, "written", EFAULT);
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

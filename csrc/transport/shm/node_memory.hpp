@@ -36,7 +36,7 @@
 #include "common/types.hpp"
 #include "transport/shm/arena.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 inline constexpr std::size_t kStagingBytes = kHostStagingBytes;  // per slot
 // Per channel. A use begins when all ranks have ended the one that is so many before it, and all before that.
@@ -189,4 +189,4 @@ class NodeMemory {
   mutable std::array<Seen, kSlotChannels> seen_;
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -11,7 +11,7 @@
 #include "transport/shm/ring.hpp"
 #include "transport/shm/two_ended_copy.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
@@ -28,7 +28,7 @@ class NodeTransport final : public Transport {
         area_(node_->size()),
         peers_(static_cast<std::size_t>(node_->size())) {
     const int self = node_->rank();
-    MPIGDR_CHECK(inner_->rank() == self && inner_->size() == node_->size());
+    MPI_GDR_CHECK(inner_->rank() == self && inner_->size() == node_->size());
     kernel_copies = kernel_copies && node_->reach() == Reach::All;
     std::byte* const own = node_->messages(self);
     for (int r = 0; r < node_->size(); ++r) {
@@ -322,4 +322,4 @@ std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
   return std::make_unique<NodeTransport>(std::move(inner), std::move(node), kernel_copies);
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

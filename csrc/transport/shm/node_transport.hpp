@@ -22,7 +22,7 @@
 #include "transport/shm/node_memory.hpp"
 #include "transport/transport.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 // What a rank asks of its Segment for this transport, in a group of `size` ranks.
 std::size_t message_bytes(int size);
@@ -33,4 +33,4 @@ std::unique_ptr<Transport> over_node_memory(std::unique_ptr<Transport> inner,
                                             std::shared_ptr<const NodeMemory> node,
                                             bool kernel_copies = false);
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

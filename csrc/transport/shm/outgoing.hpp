@@ -10,7 +10,7 @@
 #include "transport/shm/message_records.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 class Outgoing {
  public:
@@ -116,4 +116,4 @@ class Outgoing {
   std::uint64_t last_id_ = 0;  // of the sends that were offered
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

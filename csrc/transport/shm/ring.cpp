@@ -4,7 +4,7 @@
 
 #include "common/error.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 namespace {
 
 // Fills what is left before the ring's end. It has no payload of its own.
@@ -18,7 +18,7 @@ constexpr std::size_t kPage = 4096;
 }  // namespace
 
 std::byte* RingWriter::reserve(std::size_t payload) {
-  MPIGDR_CHECK(payload <= max_payload());
+  MPI_GDR_CHECK(payload <= max_payload());
   const std::size_t size = record_bytes(payload), to_end = bytes_ - (at_ & (bytes_ - 1));
   const bool wraps = size > to_end;
   // With the next stamp's line, which is cleared beforehand.
@@ -83,4 +83,4 @@ MessageArea::MessageArea(int size) : size_(size), ring_bytes_(kMostRing) {
   rings_ = (((kCopyLines + 1) * ranks + 1) * kLine + kPage - 1) / kPage * kPage;
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

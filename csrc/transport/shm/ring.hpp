@@ -16,7 +16,7 @@
 
 #include "transport/doorbell.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 inline constexpr std::size_t kLine = 64;
 
@@ -128,4 +128,4 @@ class MessageArea {
   std::size_t ring_bytes_, rings_;
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <optional>
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 namespace {
 
 constexpr std::uint64_t tagged(std::uint64_t id) { return id << 32; }
@@ -146,4 +146,4 @@ bool TwoEndedCopy::help(Transfer& send, int cell, Share share, std::size_t& budg
   return true;
 }
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -23,7 +23,7 @@
 #include "transport/shm/node_memory.hpp"
 #include "transport/shm/ring.hpp"
 
-namespace mpigdr::shm {
+namespace mpi_gdr::shm {
 
 // Zero at first. In each the id's lower half stands above the number.
 struct alignas(kLine) CopyCell {
@@ -84,4 +84,4 @@ class TwoEndedCopy {
   std::array<Asked, kCopyCells> asked_{};  // by cell of `out`
 };
 
-}  // namespace mpigdr::shm
+}  // namespace mpi_gdr::shm

@@ -135,8 +135,8 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def device_library() -> int:
-    """Address of the mpigdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives as
-    long as the process."""
+    """Address of the mpi_gdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives
+    as long as the process."""
     return torch.ops.simgpu.device_library()
 
 

@@ -11,7 +11,7 @@
 #include "transport/mpi/raw/raw_mpi.hpp"
 #include "transport/mpi/state.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 namespace {
 
 bool typed(const RawCall& call) { return call.collective && reduces(*call.collective); }
@@ -152,7 +152,7 @@ class RawCalls final : public RawMpi {
 
   std::vector<double> time_call(const RawCall& call, const RawTiming& timing) override {
     const Bound bound = bind(call);
-    const std::string name = call.collective ? std::string(mpigdr::name(*call.collective)) : "sendrecv";
+    const std::string name = call.collective ? std::string(mpi_gdr::name(*call.collective)) : "sendrecv";
     const char* const what = name.c_str();
     Watchdog guard("MPI's own " + name, Clock::now() + timing.timeout, rank());
     for (int i = 0; i < timing.warmup; ++i) check(bound.run(), what);
@@ -226,4 +226,4 @@ extern "C" __attribute__((visibility("default"))) RawMpi* mpi_gdr_raw_mpi() {
   return &calls;
 }
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

@@ -16,7 +16,7 @@
 
 #include "common/types.hpp"
 
-namespace mpigdr::mpi {
+namespace mpi_gdr::mpi {
 
 // `input` is what the call reads on this rank. In place: MPI_IN_PLACE where the standard has it, and then
 // input and output are one buffer: the whole one of all_gather, gather, scatter (on the root), all_to_all and
@@ -84,4 +84,4 @@ class RawMpi {
 using RawMpiFunction = RawMpi* (*)();
 constexpr const char* kRawMpiSymbol = "mpi_gdr_raw_mpi";
 
-}  // namespace mpigdr::mpi
+}  // namespace mpi_gdr::mpi

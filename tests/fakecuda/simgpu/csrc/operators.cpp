@@ -55,7 +55,7 @@ void wind_up() {
 // Of the library of CUDA devices for the backend: the object files that ship, on the software CUDA, beside
 // this library.
 int64_t device_library() {
-  static mpigdr::DeviceLibrary* const library = [] {
+  static mpi_gdr::DeviceLibrary* const library = [] {
     Dl_info here;
     TORCH_CHECK(dladdr(reinterpret_cast<void*>(&device_library), &here), "simgpu: where is it?");
     const std::string file = here.dli_fname,
@@ -63,9 +63,9 @@ int64_t device_library() {
     void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     TORCH_CHECK(loaded, dlerror());
     const auto function =
-        reinterpret_cast<mpigdr::DeviceLibraryFunction>(dlsym(loaded, mpigdr::kDeviceLibrarySymbol));
+        reinterpret_cast<mpi_gdr::DeviceLibraryFunction>(dlsym(loaded, mpi_gdr::kDeviceLibrarySymbol));
     TORCH_CHECK(function, dlerror());
-    return function(mpigdr::kDeviceInterface);
+    return function(mpi_gdr::kDeviceInterface);
   }();
   TORCH_CHECK(library, "simgpu: libmpi_gdr_cuda.so has another interface");
   return reinterpret_cast<int64_t>(library);

@@ -1,0 +1,8 @@
+// Before functions that a device's kernels call, too.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define MPI_GDR_PORTABLE __host__ __device__
+#else
+#define MPI_GDR_PORTABLE
+#endif
