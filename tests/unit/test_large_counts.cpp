@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/error.hpp"
+#include "engine/calls.hpp"
 #include "execution/local_step.hpp"
 #include "execution/round_messages.hpp"
 #include "execution/simple_executions.hpp"
@@ -213,7 +214,8 @@ TEST(a_receive_from_any_source_is_one_message) {
   CHECK(posted_and_tested(recv) && receiver.received.size() == 1);
   MessageCall larger = largest;
   larger.bytes += 1;
-  CHECK_THROWS(MessageExecution(larger, receiver), Error, "at most 1073741824 bytes");
+  const std::string group = "test";
+  CHECK_THROWS(check({Call(larger)}, "recv", {group, 0, 2, 1}), Error, "at most 1073741824 bytes");
 }
 
 UNIT_MAIN()
