@@ -164,7 +164,7 @@ bool Progress::was_complete(Operation& operation) {
     return false;
   try {
     return advance_parts(operation);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     return false;  // why the group failed says more
   }
 }

@@ -7,6 +7,12 @@
 
 namespace mpi_gdr {
 
+// The counts are those of names: none is missing.
+static_assert(kDataTypeCount == static_cast<int>(DataType::Bool) + 1);
+static_assert(kReduceOpCount == static_cast<int>(ReduceOp::BitXor) + 1);
+static_assert(kStepKindCount == static_cast<int>(StepKind::Wait) + 1);
+static_assert(kBufferCount == static_cast<int>(Buffer::Bounce) + 1);
+
 ScheduleWriter::ScheduleWriter(const Schedule& like) : ScheduleWriter(like.algorithm) {
   schedule_.scratch_count = like.scratch_count;
   schedule_.staging_count = like.staging_count;
