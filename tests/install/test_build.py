@@ -2,6 +2,7 @@
 programs of a few lines."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -274,6 +275,18 @@ def test_a_moved_checkout_gets_a_new_build_folder(build, tmp_path):
 
 
 # ---- CMake itself and Python ------------------------------------------------------------------------------
+
+
+def test_a_checkout_whose_path_is_no_regular_expression(build, tmp_path):
+    checkout, cmake = tmp_path / "c++" / "checkout", build.find_cmake()
+    for name in ("CMakeLists.txt", "csrc"):
+        checkout.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, checkout / name)
+    options = ("-DMPI_GDR_EXTENSION=OFF", "-DMPI_GDR_UNITY=OFF", "-G", "Unix Makefiles")
+    subprocess.run([cmake, "-S", checkout, "-B", tmp_path / "build", *options], check=True)
+    commands = (tmp_path / "build" / "compile_commands.json").read_text()
+    assert "device/host/reduce.cpp" in commands and "device/cuda/" not in commands
 
 
 def cmake_in(folder, says):
