@@ -55,17 +55,19 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def climbs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    def below(room: str) -> set[str]:
-        seen: set[str] = set()
-        ahead = [room]
-        while ahead:
-            new = graph.get(ahead.pop(), set()) - seen
-            seen |= new
-            ahead += new
-        return seen
+def below(graph: dict[str, set[str]], room: str) -> set[str]:
+    """The rooms that it includes, perhaps through others."""
+    seen: set[str] = set()
+    ahead = [room]
+    while ahead:
+        new = graph.get(ahead.pop(), set()) - seen
+        seen |= new
+        ahead += new
+    return seen
 
-    return sorted((room, other) for room in graph for other in graph[room] if room in below(other))
+
+def climbs(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
+    return sorted((room, other) for room in graph for other in graph[room] if room in below(graph, other))
 
 
 def row(name: str, files: dict[Path, int]) -> tuple[str, int, int, str]:

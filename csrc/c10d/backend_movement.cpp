@@ -72,6 +72,16 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
   return bytes;
 }
 
+// Of a gather or scatter, each rank's block as long as `block`.
+CollectiveSpec rooted(TensorCall& call, Collective collective, const at::Tensor& block, std::int64_t root,
+                      int rank, int size) {
+  check_root(root, size, call.name);
+  CollectiveSpec spec{collective, rank, size, static_cast<int>(root)};
+  spec.count = byte_count(block);
+  show(call.detail, block);
+  return spec;
+}
+
 }  // namespace
 
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -205,10 +215,7 @@ MpiBackend::WorkPtr MpiBackend::gather(std::vector<Tensors>& outputs, Tensors& i
                                        const c10d::GatherOptions& opts) {
   return collective("gather", OpType::GATHER, opts, [&](TensorCall& call) {
     at::Tensor& input = only(inputs, call.name, "tensor");
-    check_root(opts.rootRank, size_, call.name);
-    CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = byte_count(input);
-    show(call.detail, input);
+    const CollectiveSpec spec = rooted(call, Collective::Gather, input, opts.rootRank, rank_, size_);
     call.inputs = {input};
     void* out = nullptr;
     if (check_root_list(outputs, rank_ == opts.rootRank, call.name, "gather_list")) {
@@ -224,10 +231,7 @@ MpiBackend::WorkPtr MpiBackend::gather_into_tensor(at::Tensor& output, at::Tenso
                                                    const c10d::GatherOptions& opts) {
   return collective("gather_single", OpType::GATHER, opts, [&](TensorCall& call) {
     check_strided(input, call.name, "tensor");
-    check_root(opts.rootRank, size_, call.name);
-    CollectiveSpec spec{Collective::Gather, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = byte_count(input);
-    show(call.detail, input);
+    const CollectiveSpec spec = rooted(call, Collective::Gather, input, opts.rootRank, rank_, size_);
     call.inputs = {input};
     if (rank_ != opts.rootRank) return call.add(spec, call.readable(input), nullptr);
     check_output(output, input, size_, call.name, "gather_tensor", "tensor");
@@ -241,10 +245,7 @@ MpiBackend::WorkPtr MpiBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
                                         const c10d::ScatterOptions& opts) {
   return collective("scatter", OpType::SCATTER, opts, [&](TensorCall& call) {
     at::Tensor& output = only(outputs, call.name, "tensor");
-    check_root(opts.rootRank, size_, call.name);
-    CollectiveSpec spec{Collective::Scatter, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = byte_count(output);
-    show(call.detail, output);
+    const CollectiveSpec spec = rooted(call, Collective::Scatter, output, opts.rootRank, rank_, size_);
     call.outputs = {output};
     const void* in = nullptr;
     if (check_root_list(inputs, rank_ == opts.rootRank, call.name, "scatter_list")) {

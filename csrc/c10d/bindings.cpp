@@ -92,7 +92,7 @@ std::string repr_of(const py::object& options) {
 Report<"MpiInfo"> mpi_info() {
   const NetworkInfo info = network().info();
   return Report<"MpiInfo">(
-      "library"_a = info.library, "library_path"_a = info.library_path, "abi"_a = info.abi,
+      "library"_a = info.version, "library_path"_a = info.path, "abi"_a = info.abi,
       "mpi_version"_a = info.standard, "device"_a = info.device, "thread_level"_a = info.thread_level,
       "processor"_a = info.processor, "initialized_by"_a = info.initialized_by,
       "bootstrap"_a = info.bootstrap, "rank"_a = info.rank, "size"_a = info.size, "node"_a = info.node,
@@ -298,7 +298,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("node_problems", translating(+[](int ranks) {
           const auto count = static_cast<std::size_t>(ranks);
           const auto free = free_shared_memory();
-          const std::string version = network().info().library;
+          const std::string version = network().info().version;
           return std::tuple(
               objection_to_shared_memory(std::vector(count, 0), std::vector(count, free), version),
               free ? warning_of_shared_memory(*free, count, false) : "",

@@ -30,8 +30,8 @@ class Planner {
   // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
   // spec's. `by_host`: for memory that the transport does not reach, see through_host(). Of an all_to_all in
   // two levels by a rank that needs CollectiveSpec::node_counts and does not have them: Plan::of_counts. Of
-  // others nothing is cached: the counts may differ at every call, and would only push
-  // out what repeats.
+  // other all_to_alls nothing is cached: their counts may differ at every call, and would only push out what
+  // repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
   // What plan() builds from.

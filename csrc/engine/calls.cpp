@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <numeric>
 
 #include "common/error.hpp"
 #include "common/fnv1a.hpp"
@@ -11,19 +10,10 @@
 namespace mpi_gdr {
 namespace {
 
-std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-}
-
-// Bytes that this rank brings in.
+// Bytes that this rank brings in; without an Input, those that it gives or gets.
 std::uint64_t contribution(const CollectiveSpec& spec) {
-  std::uint64_t elements = spec.count;
-  if (spec.collective == Collective::AllToAll) elements = sum(spec.send_counts);
-  if (spec.collective == Collective::AllGather) elements = block_count(spec, spec.rank);
-  if (spec.collective == Collective::ReduceScatter) elements = block_offset(spec, spec.size);
-  if (spec.collective == Collective::Scatter)
-    elements = spec.rank == spec.root ? block_offset(spec, spec.size) : 0;
-  return elements * item_size(spec.dtype);
+  const bool any = traits(spec.collective).input != Contents::None;
+  return (any ? input_count(spec) : spec.count) * item_size(spec.dtype);
 }
 
 const CollectiveCall& collective_of(const Call& call) {

@@ -165,7 +165,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   own.job = new_job_name();
   if (segment) own.ticket = segment->ticket();
   if (request.rank == 0 && segment && planner.adapts() && here.size() == request.members.size()) {
-    meeting.choices_key = choices_key(network_.info().library, here.size(), own.settings);
+    meeting.choices_key = choices_key(network_.info().version, here.size(), own.settings);
     own.choices = to_text(remembered_choices(meeting.choices_key));
   }
   const auto all_there = [&] {

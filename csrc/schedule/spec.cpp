@@ -1,5 +1,8 @@
 #include "schedule/spec.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 namespace mpi_gdr {
 namespace {
 
@@ -32,6 +35,12 @@ std::uint64_t output_count(const CollectiveSpec& spec) {
   const CollectiveTraits& kind = traits(spec.collective);
   return kind.root == Root::Takes && spec.rank != spec.root ? 0
                                                             : count_of(kind.output, spec, spec.recv_counts);
+}
+
+std::uint64_t largest_buffer(const CollectiveSpec& spec) {
+  const CollectiveTraits& kind = traits(spec.collective);
+  return item_size(spec.dtype) * std::max(count_of(kind.input, spec, spec.send_counts),
+                                          count_of(kind.output, spec, spec.recv_counts));
 }
 
 }  // namespace mpi_gdr

@@ -67,6 +67,8 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
 // Elements of this rank's Input and Output; 0: it has none.
 std::uint64_t input_count(const CollectiveSpec& spec);
 std::uint64_t output_count(const CollectiveSpec& spec);
+// Bytes of the larger of the two, on the root where there is one.
+std::uint64_t largest_buffer(const CollectiveSpec& spec);
 
 // As `count`; of blocks that differ, what one has on average, but for what is lost by rounding each.
 inline std::uint64_t mean_count(const CollectiveSpec& spec) {
@@ -74,18 +76,6 @@ inline std::uint64_t mean_count(const CollectiveSpec& spec) {
   std::uint64_t mean = 0;
   for (const std::uint64_t block : spec.counts) mean += block / spec.counts.size();
   return mean;
-}
-
-// Bytes of the larger of the two buffers that this rank may touch.
-inline std::uint64_t largest_buffer(const CollectiveSpec& spec) {
-  const auto sum = [](const auto& counts) {
-    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  };
-  const Collective c = spec.collective;
-  const bool whole = c == Collective::AllReduce || c == Collective::Reduce || c == Collective::Broadcast;
-  std::uint64_t elements = whole ? spec.count : block_offset(spec, spec.size);
-  if (c == Collective::AllToAll) elements = std::max(sum(spec.send_counts), sum(spec.recv_counts));
-  return elements * item_size(spec.dtype);
 }
 
 // Knobs of the builders, equal on all ranks.

@@ -49,8 +49,8 @@ struct Membership {
 
 // For `mpi-gdr info` and error messages. Fields that need a network that was started are empty or -1 before.
 struct NetworkInfo {
-  std::string library;       // MPI_Get_library_version, first line
-  std::string library_path;  // file of the loaded libmpi
+  std::string version;       // MPI_Get_library_version, first line
+  std::string path;          // file of the loaded libmpi
   std::string abi;           // "MPICH ABI", "Open MPI", "MPI standard ABI"
   std::string standard;      // "5.0"
   std::string device;        // "ch4:ucx ofi", as MPICH names its network modules; empty: unknown

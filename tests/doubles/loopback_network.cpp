@@ -74,7 +74,7 @@ class LoopbackNetwork final : public Network {
   }
   void on_abort(std::function<void(const std::string&)> announce) override {}
   bool gpu_aware() const override { return false; }
-  NetworkInfo info() const override { return {.library = "threads of one process"}; }
+  NetworkInfo info() const override { return {.version = "threads of one process"}; }
   void broadcast(std::string&, int, std::chrono::milliseconds) override {}
   int handle(const Transport&) const override { return 0; }
   std::vector<std::string> summary() const override { return {"threads of one process"}; }

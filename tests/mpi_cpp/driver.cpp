@@ -95,8 +95,8 @@ bool is_finalized() {
 
 void basic() {
   const NetworkInfo early = network().info();
-  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.library.empty() && !early.abi.empty());
-  REQUIRE(contains(early.library_path, "libmpi"));
+  REQUIRE(early.rank == -1 && early.thread_level.empty() && !early.version.empty() && !early.abi.empty());
+  REQUIRE(contains(early.path, "libmpi"));
   start();
   start();  // a second process group: checks only
   const NetworkInfo i = network().info();

@@ -15,7 +15,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 
 HOUSE = runpy.run_path(str(Path(__file__).parents[1] / "house.py"))
@@ -58,20 +58,9 @@ def entries_of(path: Path) -> Counter[tuple[str, str]]:
     return entries
 
 
-def below_each() -> dict[str, set[str]]:
-    graph = HOUSE["rooms"]()
-    below: dict[str, set[str]] = defaultdict(set)
-    for room in graph:
-        ahead = [room]
-        while ahead:
-            new = graph.get(ahead.pop(), set()) - below[room]
-            below[room] |= new
-            ahead += new
-    return below
-
-
 def main() -> None:
-    below = below_each()
+    graph = HOUSE["rooms"]()
+    below = {room: HOUSE["below"](graph, room) - {room} for room in graph}
     print("| Call | Files | Rooms | Pairs | Climbs | `calls.cpp` |\n|---|---|---|---|---|---|")
     climbs: dict[str, list[str]] = {}
     for path in sorted(Path(sys.argv[1]).glob("*.0")):
@@ -81,7 +70,7 @@ def main() -> None:
         climbs[path.stem] = sorted(
             f"{caller} -> {file}"
             for caller, file in entries
-            if caller and str(Path(caller).parent) in below[str(Path(file).parent)] - {str(Path(file).parent)}
+            if caller and str(Path(caller).parent) in below[str(Path(file).parent)]
         )
         asked = sum(times for (_, file), times in entries.items() if file == "engine/calls.cpp")
         row = (len(files), len(rooms), len(entries), len(climbs[path.stem]), asked)

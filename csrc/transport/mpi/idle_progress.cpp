@@ -29,7 +29,7 @@ bool is_needed() {
   const char* const chosen = control("CH4_NETMOD");
   const bool libfabric =
       chosen ? std::string_view(chosen) == "ofi"
-             : info.device.find(":ofi") != info.device.npos || info.library.starts_with("Intel");
+             : info.device.find(":ofi") != info.device.npos || info.version.starts_with("Intel");
   return libfabric && !control_is_on("ASYNC_PROGRESS") && !control_is_on("CH4_OFI_ENABLE_DATA_AUTO_PROGRESS");
 }
 

@@ -80,10 +80,10 @@ MpiFamily MpiNetwork::family() {
 NetworkInfo MpiNetwork::info() const {
   const State& s = state();
   NetworkInfo i;
-  i.library = library_version();
+  i.version = library_version();
   Dl_info where{};
   if (::dladdr(reinterpret_cast<void*>(&MPI_Get_library_version), &where) && where.dli_fname)
-    i.library_path = where.dli_fname;
+    i.path = where.dli_fname;
 #ifdef MPI_ABI_VERSION
   i.abi = "MPI standard ABI";
 #else
@@ -149,7 +149,7 @@ std::vector<std::string> MpiNetwork::summary() const {
   how << "started by " << i.initialized_by << ", bootstrap " << i.bootstrap << ", thread level "
       << i.thread_level << ", " << i.nodes << " node(s), rank " << i.rank_on_node << " of " << i.ranks_on_node
       << " on node " << i.node;
-  return {i.library + " (" + i.library_path + ", " + i.abi + ", MPI " + i.standard + ")", how.str()};
+  return {i.version + " (" + i.path + ", " + i.abi + ", MPI " + i.standard + ")", how.str()};
 }
 
 void raise(int code, const std::string& operation) {
