@@ -85,7 +85,6 @@ Plan Planner::plan(const CollectiveSpec& spec, bool native, Reach reach,
 Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
                     const std::shared_ptr<const Topology>& topology, bool by_host) const {
   Plan plan{.algorithm = chosen.algorithm};
-  plan.of_counts = needs_counts(*plan.algorithm, spec, topology.get());
   if (plan.algorithm->native()) return plan;
   const auto reached = [&](const SchedulePtr& schedule) {
     return by_host && !schedule->shared ? through_host(*schedule) : schedule;
@@ -94,7 +93,8 @@ Plan Planner::build(const SelectionRow& chosen, const CollectiveSpec& spec, Reac
   Tuning tuning = devices ? device_tuning_ : tuning_;
   tuning.leaders = chosen.leaders;
   tuning.node_shares = reach == Reach::Nodes;
-  if (plan.of_counts) {
+  if (needs_counts(*plan.algorithm, spec, topology.get())) {
+    plan.then = &chosen;
     plan.schedule = counts_of_node(topology, spec.rank, tuning);
   } else if (reach == Reach::NodesDevices && plan.algorithm->two_level && !plan.algorithm->ordered &&
              has_phases(spec, *topology)) {

@@ -18,7 +18,8 @@ struct Plan {
   const Algorithm* algorithm = nullptr;
   SchedulePtr schedule;                  // null: run by the library ("native"), or in phases
   std::shared_ptr<const Phases> phases;  // on devices that share memory inside the nodes; null: none
-  bool of_counts = false;                // the schedule is that of counts_of_node()
+  // The schedule is that of counts_of_node(): build() goes on with this row. Else null.
+  const SelectionRow* then = nullptr;
 };
 
 class Planner {
@@ -29,7 +30,7 @@ class Planner {
   // `native`: the library has a collective that does just this. `reach` of the group's ranks into
   // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
   // spec's. `by_host`: for memory that the transport does not reach, see through_host(). Of an all_to_all in
-  // two levels by a rank that needs CollectiveSpec::node_counts and does not have them: Plan::of_counts. Of
+  // two levels by a rank that needs CollectiveSpec::node_counts and does not have them: Plan::then. Of
   // other all_to_alls nothing is cached: their counts may differ at every call, and would only push out what
   // repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
@@ -43,10 +44,11 @@ class Planner {
   // What the ranks of a group must have alike.
   const std::vector<SharedSetting>& settings() const { return selection_.settings; }
 
- private:
+  // By this row of the table, which is not asked again; nothing is cached.
   Plan build(const SelectionRow& chosen, const CollectiveSpec& spec, Reach reach,
-             const std::shared_ptr<const Topology>& topology, bool by_host) const;
+             const std::shared_ptr<const Topology>& topology, bool by_host = false) const;
 
+ private:
   const Selection selection_;
   const bool adapts_;
   Tuning tuning_, device_tuning_;  // the latter where devices share memory

@@ -71,7 +71,7 @@ std::unique_ptr<Execution> ProgramFactory::make_collective(const CollectiveCall&
   const Plan plan = this->plan(c.spec);
   algorithm = plan.algorithm->name;
   numbered.counters.all_to_alls += c.spec.collective == Collective::AllToAll && !plan.algorithm->shared;
-  if (plan.of_counts) return make_by_nodes(c, plan, numbered);
+  if (plan.then) return make_by_nodes(c, plan, numbered);
   if (!plan.schedule) {
     const NativeCollective native{c.spec.collective, c.input,   c.output,   c.spec.count,
                                   c.spec.dtype,      c.spec.op, c.spec.root};
@@ -109,8 +109,9 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
   counts.spec.dtype = DataType::Int64;
   const std::uint64_t slot_use = numbered.counters.slots;
   if (first.schedule->shared) numbered.counters.slots += 2;
-  auto next = [this, call, channel = numbered.channel, record = numbered.call, slot_use] {
-    return run_schedule(plan(call->spec), *call, channel, record, false, slot_use + 1);
+  auto next = [this, call, then = first.then, channel = numbered.channel, record = numbered.call, slot_use] {
+    const Plan plan = options_.planner->build(*then, call->spec, reach(), options_.topology);
+    return run_schedule(plan, *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
       run_schedule(first, counts, numbered.channel, numbered.call, false, slot_use), std::move(next));
