@@ -1,8 +1,7 @@
 // All-gather after Bruck: one message a step for any p, and a rotation at the end.
-//   T = ceil(lg p) alpha + (p-1)/p n beta + n beta_m, n = all blocks together, beta_m per byte copied
-//   steps ceil(lg p) of one message each, bytes sent per rank (p-1)/p n, reductions 0; scratch n
-// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
-// multiport message-passing systems", IEEE TPDS 1997.
+//   T = ceil(lg p) alpha + (p-1)/p n beta + n beta_m, n = all blocks together, beta_m per byte copied;
+//   scratch n
+// Source: Bruck et al., see build.hpp.
 //
 // Memory holds the blocks of the ranks from the own one on, so that what is sent is one stretch.
 // recursive_doubling saves the copy and pays with a second message wherever a stretch passes the end of the

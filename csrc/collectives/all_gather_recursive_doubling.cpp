@@ -1,8 +1,6 @@
 // All-gather by recursive doubling; for p not a power of two by Bruck's pattern, without its rotation.
 //   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
-//   steps ceil(lg p), bytes sent per rank (p-1)/p n, reductions 0
-// Source: Bruck et al., "Efficient algorithms for all-to-all communications in multiport message-passing
-// systems", IEEE TPDS 1997; Thakur, Rabenseifner, Gropp, IJHPCA 2005.
+// Source: Bruck et al.; Thakur et al., see build.hpp.
 //
 // Bruck stores blocks relative to the own rank and rotates at the end. Here every block goes to its final
 // place at once; a run of blocks that passes the end of the buffer then is two messages instead of a copy of

@@ -1,8 +1,6 @@
 // All-gather around a ring: every step passes on the block that came in the step before.
 //   T = (p-1) (alpha + n/p beta), n = all blocks together; lanes keep several messages in flight
-//   steps p-1, bytes sent per rank (p-1)/p n, reductions 0
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+// Source: Thakur et al., see build.hpp.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

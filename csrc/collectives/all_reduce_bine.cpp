@@ -1,7 +1,5 @@
 // All-reduce over Bine (binomial negabinary) butterflies: Rabenseifner's, between ranks that are nearer.
-//   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta
-//       p not a power of two (p' the next lower one takes its place): + 2 alpha + 2 n beta + n gamma
-//   steps 2 floor(lg p) (+ 2), bytes sent per rank 2(p'-1)/p' n (+ n), reductions (p'-1)/p' n (+ n)
+//   T: see halving.hpp
 //   Step i pairs ranks that are |1 - 2 + 4 - ... of i + 1 terms| apart, about 2/3 of 2^i: where neighbours
 //   share thin links to all others, up to a third fewer bytes cross those. The largest messages go the
 //   shortest way.

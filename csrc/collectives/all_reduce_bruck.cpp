@@ -1,8 +1,6 @@
 // All-reduce of short inputs: each rank gathers all of them, after Bruck, and folds them at once.
-//   T = ceil(lg p) alpha + (p-1) n beta + (p-1) n gamma
-//   steps ceil(lg p) of one message each, bytes sent per rank (p-1) n, reductions (p-1) n; scratch p n
-// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
-// multiport message-passing systems", IEEE TPDS 1997.
+//   T = ceil(lg p) alpha + (p-1) n beta + (p-1) n gamma; scratch p n
+// Source: Bruck et al., see build.hpp.
 //
 // Scratch holds the inputs of the ranks from the own one on; the fold names them in rank order.
 #include "collectives/build.hpp"

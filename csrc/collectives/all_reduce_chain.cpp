@@ -118,7 +118,7 @@ class Chain {
   const int node_, nodes_, leaders_, place_;
   const std::vector<int>& local_;  // the ranks of this node
   const std::vector<int> peers_;   // at this place of each node
-  const EvenPieces slices_;        // of the buffer, by leader
+  const Blocks slices_;            // of the buffer, by leader
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of a chunk

@@ -1,8 +1,6 @@
 // All-reduce by recursive doubling.
 //   T = ceil(lg p) (alpha + n beta + n gamma); p not a power of two: + 2 alpha + 2 n beta + n gamma
-//   steps floor(lg p) (+ 2), bytes sent per rank n floor(lg p) (+ n), reductions n floor(lg p) (+ n)
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+// Source: Thakur et al., see build.hpp.
 //
 // Every Reduce names the lower block of ranks first. So all ranks evaluate one and the same expression, and
 // end up with equal bits even where the operation depends on the order of its operands (rounding, NaN, the

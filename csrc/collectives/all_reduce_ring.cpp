@@ -1,7 +1,6 @@
 // All-reduce as a ring reduce-scatter followed by a ring all-gather.
 //   T = 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma; gamma is hidden behind beta by lanes and chunks,
 //       which multiply alpha
-//   steps 2(p-1), bytes sent per rank 2(p-1)/p n, reductions (p-1)/p n
 // Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 //
 // Block b of p is folded along the ranks b+1, b+2, ..., b, and then travels as bytes: one expression for all
@@ -12,31 +11,32 @@ namespace mpi_gdr::collectives {
 
 void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, next = wrap(spec.rank + 1, p), previous = wrap(spec.rank - 1, p);
-  const auto blocks = static_cast<std::uint64_t>(p);
-  const Slice input{Buffer::Input, 0, spec.count}, output{Buffer::Output, 0, spec.count};
-  const Pipeline pipeline(EvenPieces(spec.count, p).smallest(), spec, tuning);
+  const Blocks blocks(spec.count, p);
+  const Pipeline pipeline(blocks.smallest(), spec, tuning);
   const Contribution contribution(writer, spec);
   const std::uint64_t chunks = pipeline.chunks;
   const auto scatter_steps = static_cast<std::uint64_t>(p - 1);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
-    const auto chunk = [&](const Slice& buffer, int block, std::uint64_t i) {
-      return pipeline.chunk(piece(buffer, blocks, static_cast<std::uint64_t>(wrap(block, p))), lane, i);
+    const auto chunk = [&](Buffer buffer, int block, std::uint64_t i) {
+      return pipeline.chunk(blocks.at(buffer, wrap(block, p)), lane, i);
     };
-    contribution.scale(p, [&](int b) {
-      return pipeline.lane_slice(piece(input, blocks, static_cast<std::uint64_t>(b)), lane);
-    });
-    const Slice own = contribution.at(input);
-    const Slots incoming(writer, 2, pipeline.largest_chunk(largest_piece(spec.count, blocks)));
+    const auto own = [&](int block, std::uint64_t i) {
+      return contribution.at(chunk(Buffer::Input, block, i));
+    };
+    const auto output = [&](int block, std::uint64_t i) { return chunk(Buffer::Output, block, i); };
+    contribution.scale(p, [&](int b) { return pipeline.lane_slice(blocks.at(Buffer::Input, b), lane); });
+    const Slots incoming(writer, 2,
+                         pipeline.largest_chunk(largest_piece(spec.count, static_cast<std::uint64_t>(p))));
 
     // Message k of the lane is chunk i of step s. It is reduced while message k + 1 is in flight.
     const auto reduce = [&](std::uint64_t k) {
       const std::uint64_t s = k / chunks, i = k % chunks;
       if (s >= scatter_steps) return;
       const int block = spec.rank - static_cast<int>(s) - 2;
-      const Slice dst = chunk(output, block, i);
-      writer.reduce(dst, {incoming.at(k, dst.count), chunk(own, block, i)},
+      const Slice dst = output(block, i);
+      writer.reduce(dst, {incoming.at(k, dst.count), own(block, i)},
                     s + 1 == scatter_steps ? final_scale(spec.op) : Scale::None);
     };
     for (std::uint64_t k = 0; k < 2 * scatter_steps * chunks; ++k) {
@@ -44,13 +44,13 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
       const int step = static_cast<int>(s);
       writer.round();
       if (s < scatter_steps) {
-        const Slice arriving = chunk(output, spec.rank - step - 2, i);
-        writer.recv(previous, incoming.at(k, arriving.count));
-        writer.send(next, chunk(s == 0 ? own : output, spec.rank - step - 1, i));
+        const int block = spec.rank - step - 1;
+        writer.recv(previous, incoming.at(k, output(block - 1, i).count));
+        writer.send(next, s == 0 ? own(block, i) : output(block, i));
       } else {
         const int t = step - (p - 1);
-        writer.recv(previous, chunk(output, spec.rank - t - 1, i));
-        writer.send(next, chunk(output, spec.rank - t, i));
+        writer.recv(previous, output(spec.rank - t - 1, i));
+        writer.send(next, output(spec.rank - t, i));
       }
       if (chunks == 1) {  // the next message carries what this one brings: nothing to overlap inside the lane
         writer.round();

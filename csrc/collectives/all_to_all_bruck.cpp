@@ -1,8 +1,7 @@
 // All-to-all after Bruck: blocks travel by the bits of their distance, half of them in each step.
 //   T = ceil(lg p) (alpha + n/2 beta + n/2 beta_m), n = all blocks of a rank, beta_m per byte copied
-//   steps ceil(lg p), bytes sent per rank at most n/2 ceil(lg p), reductions 0; scratch n/2 (ceil(lg p) + 1)
-// Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
-// multiport message-passing systems", IEEE TPDS 1997.
+//   scratch n/2 (ceil(lg p) + 1)
+// Source: Bruck et al., see build.hpp.
 //
 // For blocks of equal size only. No rank knows whether the splits of the others are even, so that the table
 // never chooses it: it runs where the user promises even splits by naming it.

@@ -1,8 +1,6 @@
 // All-to-all by pairwise exchange: in step s every rank sends to rank + s and receives from rank - s.
-//   T = (p-1) alpha + n beta, n = what one rank sends to others; lanes take turns, so that several steps are
-//   in flight steps p-1, bytes sent per rank n, reductions 0
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+//   T = (p-1) alpha + n beta, n = what one rank sends to others
+// Source: Thakur et al., see build.hpp.
 //
 // Counts differ from rank to rank: the number of lanes follows from the group's size alone, and the lane of a
 // block from its step and its own length, which both its ranks know. Long blocks travel one after the other,

@@ -1,12 +1,11 @@
 // Barrier by dissemination: in step k every rank tells rank + 2^k that it, and all it has heard of, has
 // arrived.
 //   T = ceil(lg p) alpha
-//   steps ceil(lg p), messages of one element, reductions 0
 // Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", IJPP 1988.
 //
 // A message of a barrier carries one element of scratch whose value nobody looks at: a schedule has no empty
 // messages, and so no executor needs a rule for them.
-#include "collectives/build.hpp"
+#include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
 
@@ -19,5 +18,7 @@ void barrier_dissemination(ScheduleWriter& writer, const CollectiveSpec& spec, c
     writer.send(wrap(spec.rank + distance, spec.size), token);
   }
 }
+
+void barrier_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) { meet(writer, spec); }
 
 }  // namespace mpi_gdr::collectives

@@ -1,8 +1,6 @@
 // Broadcast along a binomial tree.
 //   T = ceil(lg p) (alpha + n beta)
-//   steps ceil(lg p), bytes sent by the root n ceil(lg p), reductions 0
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+// Source: Thakur et al., see build.hpp.
 #include <ranges>
 
 #include "collectives/binomial.hpp"

@@ -1,6 +1,5 @@
 // Broadcast along a chain of ranks, in k chunks: a rank passes chunk i on while chunk i + 1 arrives.
 //   T = (p - 2 + k) (alpha + n/k beta)
-//   steps p - 2 + k, bytes sent per rank n, reductions 0
 // Source: Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations", Cluster Computing
 // 2007.
 #include "collectives/build.hpp"

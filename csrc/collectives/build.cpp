@@ -39,18 +39,22 @@ Pipeline::Pipeline(std::uint64_t block, const CollectiveSpec& spec, const Tuning
   chunks = std::clamp<std::uint64_t>(smallest / target + (smallest % target != 0), 1, kMaxChunks);
 }
 
-Blocks::Blocks(const CollectiveSpec& spec) : offsets_{0} {
-  bool empty = false;
-  for (int r = 0; r < spec.size; ++r) {
-    const std::uint64_t count = block_count(spec, r);
-    offsets_.push_back(offsets_.back() + count);
-    largest_ = std::max(largest_, count);
-    if (count == 0)
-      empty = true;
-    else if (smallest_ == 0 || count < smallest_)
-      smallest_ = count;
-  }
-  some_empty_ = empty && largest_ > 0;
+Blocks::Blocks(const CollectiveSpec& spec) {
+  for (int r = 0; r < spec.size; ++r) add(block_count(spec, r));
+}
+
+Blocks::Blocks(std::uint64_t count, int parts) {
+  const auto number = static_cast<std::uint64_t>(parts);
+  for (std::uint64_t k = 0; k < number; ++k) add(piece({Buffer::Input, 0, count}, number, k).count);
+}
+
+void Blocks::add(std::uint64_t count) {
+  offsets_.push_back(offsets_.back() + count);
+  largest_ = std::max(largest_, count);
+  if (count == 0)
+    any_empty_ = true;
+  else if (smallest_ == 0 || count < smallest_)
+    smallest_ = count;
 }
 
 }  // namespace mpi_gdr::collectives

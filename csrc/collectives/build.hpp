@@ -1,5 +1,12 @@
 // What the builders share: the cutting of buffers into blocks, lanes and chunks, and what a rank puts into a
 // reduction. Pure functions, thread-safe.
+//
+// What a builder's file says of its cost adds to its line in algorithms.inc. Papers that several of them
+// name:
+//   Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
+//     message-passing systems", IEEE TPDS 1997
+//   Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004
+//   Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 2005
 #pragma once
 
 #include <algorithm>
@@ -32,23 +39,6 @@ inline Slice piece(const Slice& slice, std::uint64_t parts, std::uint64_t k) {
   };
   return {slice.buffer, slice.offset + cut(k), cut(k + 1) - cut(k), slice.owner};
 }
-
-// A buffer of `count` elements in nearly equal pieces.
-class EvenPieces {
- public:
-  EvenPieces(std::uint64_t count, int parts) : count_(count), parts_(static_cast<std::uint64_t>(parts)) {}
-  Slice at(Buffer buffer, int k) const {
-    return piece({buffer, 0, count_}, parts_, static_cast<std::uint64_t>(k));
-  }
-  std::uint64_t smallest() const {
-    std::uint64_t least = count_;
-    for (int k = 0; k < static_cast<int>(parts_); ++k) least = std::min(least, at(Buffer::Input, k).count);
-    return least;
-  }
-
- private:
-  std::uint64_t count_, parts_;
-};
 
 // An upper bound of the count of any piece(), to size scratch.
 constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) {
@@ -95,6 +85,8 @@ class Slots {
 class Blocks {
  public:
   explicit Blocks(const CollectiveSpec& spec);
+  // Every piece() of `count` elements.
+  Blocks(std::uint64_t count, int parts);
   // The blocks of the ranks [first, first + number), as one slice.
   Slice run(Buffer buffer, int first, int number) const {
     const std::uint64_t begin = offsets_[static_cast<std::size_t>(first)];
@@ -107,12 +99,13 @@ class Blocks {
   std::uint64_t smallest() const { return smallest_; }
   std::uint64_t largest() const { return largest_; }
   // Some blocks are empty and some are not: then a rank may give without getting.
-  bool some_empty() const { return some_empty_; }
+  bool some_empty() const { return any_empty_ && largest_ > 0; }
 
  private:
-  std::vector<std::uint64_t> offsets_;  // size + 1
+  void add(std::uint64_t count);
+  std::vector<std::uint64_t> offsets_{0};  // size + 1
   std::uint64_t smallest_ = 0, largest_ = 0;
-  bool some_empty_ = false;
+  bool any_empty_ = false;
 };
 
 // Appends a slice that is not empty, as one with the last where both are one stretch of memory.

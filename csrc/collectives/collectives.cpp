@@ -10,13 +10,26 @@ namespace mpi_gdr {
 
 namespace collectives {
 
+// Inside a node: two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag
+// more than either.
+static void adaptive(Builder zero_copy, Builder staged, ScheduleWriter& writer, const CollectiveSpec& spec,
+                     const Tuning& tuning) {
+  zero_copy(writer, spec, tuning);
+  ScheduleWriter instead("staged");
+  staged(instead, spec, tuning);
+  writer.staged(instead.finish());
+}
+
 #define MESSAGES(collective, name, summary) \
   void collective##_##name(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 #define ORDERED(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODE(collective, name, summary) MESSAGES(collective, name, summary)
 #define CHAIN(collective, name, summary) MESSAGES(collective, name, summary)
 #define NODES(collective, summary)
-#define ADAPTIVE(collective)
+#define ADAPTIVE(collective)                                                                             \
+  void collective##_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) { \
+    adaptive(collective##_zero_copy, collective##_staged, writer, spec, tuning);                         \
+  }
 #define NATIVE(collective, summary)
 #include "collectives/algorithms.inc"
 void two_level(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
@@ -25,45 +38,36 @@ void two_level(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 namespace {
 
-void check_counts(const char* argument, const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
-                  std::uint64_t limit) {
-  const auto collective = name(spec.collective);
-  if (counts.size() != static_cast<std::size_t>(spec.size))
-    fail(ErrorCode::InvalidUsage, collective, ": ", argument, " has ", counts.size(),
-         " entries, expected size=", spec.size);
-  for (std::uint64_t count : counts)
-    if (count > limit)
-      fail(ErrorCode::InvalidUsage, collective, ": ", argument, " holds ", count, ", which is too large");
-}
-
 void validate(const CollectiveSpec& spec, const Tuning& tuning) {
-  const auto collective = name(spec.collective);
-  if (spec.size < 1) fail(ErrorCode::InvalidUsage, collective, ": size=", spec.size, ", expected at least 1");
-  if (spec.rank < 0 || spec.rank >= spec.size)
-    fail(ErrorCode::InvalidUsage, collective, ": rank=", spec.rank, ", expected 0..", spec.size - 1);
-  if (spec.root < 0 || spec.root >= spec.size)
-    fail(ErrorCode::InvalidUsage, collective, ": root=", spec.root, ", expected 0..", spec.size - 1);
-  if (tuning.max_lanes < 1 || tuning.max_lanes > kMaxLanes)
-    fail(ErrorCode::InvalidUsage, collective, ": max_lanes=", tuning.max_lanes, ", expected 1..", kMaxLanes);
-  if (tuning.chunk_bytes < 1)
-    fail(ErrorCode::InvalidUsage, collective, ": chunk_bytes=0, expected at least 1");
-  if (tuning.leaders < 0)
-    fail(ErrorCode::InvalidUsage, collective, ": leaders=", tuning.leaders, ", expected at least 0");
+  const auto expect = [&](bool condition, const auto&... parts) {
+    if (!condition) fail(ErrorCode::InvalidUsage, name(spec.collective), ": ", parts...);
+  };
+  expect(spec.size >= 1, "size=", spec.size, ", expected at least 1");
+  expect(spec.rank >= 0 && spec.rank < spec.size, "rank=", spec.rank, ", expected 0..", spec.size - 1);
+  expect(spec.root >= 0 && spec.root < spec.size, "root=", spec.root, ", expected 0..", spec.size - 1);
+  expect(tuning.max_lanes >= 1 && tuning.max_lanes <= kMaxLanes, "max_lanes=", tuning.max_lanes,
+         ", expected 1..", kMaxLanes);
+  expect(tuning.chunk_bytes >= 1, "chunk_bytes=0, expected at least 1");
+  expect(tuning.leaders >= 0, "leaders=", tuning.leaders, ", expected at least 0");
   const std::uint64_t limit = std::numeric_limits<std::uint64_t>::max() / 4 / item_size(spec.dtype) /
                               static_cast<std::uint64_t>(spec.size);
-  if (spec.counts.empty() && spec.count > limit)
-    fail(ErrorCode::InvalidUsage, collective, ": count=", spec.count, " is too large, expected at most ",
-         limit);
+  expect(!spec.counts.empty() || spec.count <= limit, "count=", spec.count,
+         " is too large, expected at most ", limit);
+  const auto check_counts = [&](const char* argument, const std::vector<std::uint64_t>& counts) {
+    expect(counts.size() == static_cast<std::size_t>(spec.size), argument, " has ", counts.size(),
+           " entries, expected size=", spec.size);
+    for (const std::uint64_t count : counts)
+      expect(count <= limit, argument, " holds ", count, ", which is too large");
+  };
   if (traits(spec.collective).input == Contents::Splits) {
-    check_counts("send_counts", spec.send_counts, spec, limit);
-    check_counts("recv_counts", spec.recv_counts, spec, limit);
+    check_counts("send_counts", spec.send_counts);
+    check_counts("recv_counts", spec.recv_counts);
   }
-  if (!spec.counts.empty()) {
-    if (spec.collective != Collective::AllGather && spec.collective != Collective::ReduceScatter)
-      fail(ErrorCode::InvalidUsage, collective, ": counts has ", spec.counts.size(),
-           " entries, but only all_gather and reduce_scatter take a count for each rank");
-    check_counts("counts", spec.counts, spec, limit);
-  }
+  if (spec.counts.empty()) return;
+  expect(spec.collective == Collective::AllGather || spec.collective == Collective::ReduceScatter,
+         "counts has ", spec.counts.size(),
+         " entries, but only all_gather and reduce_scatter take a count for each rank");
+  check_counts("counts", spec.counts);
 }
 
 // Of a group of one the result is the (scaled) input, if the collective has one.
@@ -73,16 +77,6 @@ void write_alone(ScheduleWriter& writer, const CollectiveSpec& spec) {
   if (reduces(spec.collective))
     scale = spec.op == ReduceOp::PreMulSum ? Scale::PreMul : collectives::final_scale(spec.op);
   writer.copy({Buffer::Output, 0, count}, {Buffer::Input, 0, count}, scale);
-}
-
-// Inside a node: two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag
-// more than either.
-template <Builder kZeroCopy, Builder kStaged>
-void adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  kZeroCopy(writer, spec, tuning);
-  ScheduleWriter staged("staged");
-  kStaged(staged, spec, tuning);
-  writer.staged(staged.finish());
 }
 
 // Of a line of algorithms.inc: another name does not compile.
@@ -102,15 +96,10 @@ const std::vector<Algorithm>& algorithms() {
   {known(#collective), #name, summary, collectives::collective##_##name, false, true, true},
 #define NODES(collective, summary) \
   {known(#collective), "two_level", summary, collectives::two_level, false, true},
-#define ADAPTIVE(collective)                                                                         \
-  {known(#collective),                                                                               \
-   "adaptive",                                                                                       \
-   "zero_copy if the tensors of all ranks are in group memory, else staged, or whichever is faster " \
-   "(MPI_GDR_ADAPT); 1 flag more",                                                                   \
-   adaptive<collectives::collective##_zero_copy, collectives::collective##_staged>,                  \
-   true,                                                                                             \
-   false,                                                                                            \
-   true},
+#define ADAPTIVE(collective)                                                                             \
+  NODE(collective, adaptive,                                                                             \
+       "zero_copy if the tensors of all ranks are in group memory, else staged, or whichever is faster " \
+       "(MPI_GDR_ADAPT); 1 flag more")
 #define NATIVE(collective, summary) {known(#collective), "native", summary, nullptr},
 #include "collectives/algorithms.inc"
   };

@@ -1,8 +1,7 @@
 // How algorithms for powers of two run on any number of ranks: the first ranks work in pairs, of which one
 // hands its values to the other and sits out.
 //   adds alpha + n beta + n gamma at the start, and alpha + n beta where it must get the result back
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005, section 4.5. Pure values, thread-safe.
+// Source: Thakur et al., section 4.5, see build.hpp. Pure values, thread-safe.
 #pragma once
 
 #include <bit>

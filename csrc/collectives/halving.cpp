@@ -76,4 +76,9 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   }
 }
 
+// The expression of an element is that of recursive_doubling, so that the two also agree with each other.
+void all_reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  halve_and_double(writer, spec, tuning, hypercube);
+}
+
 }  // namespace mpi_gdr::collectives

@@ -1,8 +1,9 @@
 // All-reduce by halving and doubling over a butterfly, and the halving alone. Pure, thread-safe.
-//   T = lg p alpha + (p-1)/p n (beta + gamma) for the halving, p a power of two; the way back costs as much
-//       without gamma
-// Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner,
-// Gropp, IJHPCA 2005.
+//   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta; half of alpha and
+//   beta
+//       for the halving alone
+//       p not a power of two (p' the next lower one takes its place): + 2 alpha + 2 n beta + n gamma
+// Source: Rabenseifner; Thakur et al., see build.hpp.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,7 @@
 // Reduce along a binomial tree, in k chunks: a rank reduces chunk i while chunk i + 1 arrives from all its
 // children.
 //   T = ceil(lg p) (alpha + n beta + n gamma) for k = 1; the root takes in n ceil(lg p) bytes whatever k is
-//   steps ceil(lg p) + k - 1, bytes sent per rank n, reductions n times the number of children
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+// Source: Thakur et al., see build.hpp.
 //
 // A rank folds its own values and its children's, in the order of ranks as seen from the root, in ONE Reduce:
 // 16-bit floats are rounded once a level. Only the root's Output is written.

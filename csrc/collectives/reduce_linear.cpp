@@ -1,6 +1,5 @@
 // Reduce of short inputs: the root gets all of them and folds them at once, in rank order.
-//   T = alpha + (p-1) n (beta + gamma)
-//   steps 1, bytes sent per rank n, reductions (p-1) n by the root; scratch of the root (p-1) n
+//   T = alpha + (p-1) n (beta + gamma); scratch of the root (p-1) n
 // Source: the definition of the collective.
 #include "collectives/build.hpp"
 

@@ -1,10 +1,8 @@
 // Reduce after Rabenseifner: reduce-scatter by recursive halving, then a binomial gather to the root.
 //   T = 2 lg p alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes overlap gamma with beta
 //       p not a power of two (p' the next lower one takes its place): + alpha + n beta + n gamma
-//   steps 2 floor(lg p) (+ 1), bytes sent per rank at most 2(p'-1)/p' n, reductions (p'-1)/p' n (+ n);
 //   scratch n, or up to 2 n off powers of two
-// Source: Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004; Thakur, Rabenseifner,
-// Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA 2005.
+// Source: Rabenseifner; Thakur et al., see build.hpp.
 //
 // The root never sits out, so that no step is needed to bring the result to it. The expression of an element
 // is that of all_reduce by recursive doubling, whoever is root. Only the root's Output is written.

@@ -4,8 +4,7 @@
 //                   with beta; steps p-1, bytes sent per rank (p-1)/p n, scratch (p-1)/p n
 //   all_reduce      T = (p-1) (alpha + n/p beta) more, around a ring
 //   reduce          T = alpha + (p-1)/p n beta more, for the root
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+// Source: Thakur et al., see build.hpp.
 //
 // The fold is in rank order and one Reduce: 16-bit floats are rounded once, however many ranks there are.
 #include "collectives/build.hpp"
@@ -15,9 +14,9 @@ namespace {
 
 // This rank's block, folded lane by lane, and what `then(folded, part)` does with it there: part(buffer, r)
 // is the lane's part of rank r's block.
-template <typename AllBlocks, typename Then>
+template <typename Then>
 void fold_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,
-                 const AllBlocks& blocks, const Slice& result, Then then) {
+                 const Blocks& blocks, const Slice& result, Then then) {
   const int p = spec.size, rank = spec.rank;
   const Slice arrived = writer.scratch(result.count * static_cast<std::uint64_t>(p - 1));
   const Contribution contribution(writer, spec);
@@ -58,7 +57,7 @@ void reduce_scatter_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec,
 
 void all_reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const int p = spec.size, rank = spec.rank;
-  const EvenPieces pieces(spec.count, p);
+  const Blocks pieces(spec.count, p);
   fold_blocks(writer, spec, tuning, pieces, pieces.at(Buffer::Output, rank),
               [&](const Slice&, const auto& part) {
                 const auto result = [&](int owner) { return part(Buffer::Output, wrap(owner, p)); };
@@ -72,7 +71,7 @@ void all_reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, con
 
 void reduce_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const bool is_root = spec.rank == spec.root;
-  const EvenPieces pieces(spec.count, spec.size);
+  const Blocks pieces(spec.count, spec.size);
   writer.one_way();  // who has an empty piece hears from nobody
   const Slice own = pieces.at(Buffer::Output, spec.rank);
   fold_blocks(writer, spec, tuning, pieces, is_root ? own : writer.scratch(own.count),

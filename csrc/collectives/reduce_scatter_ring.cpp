@@ -1,6 +1,5 @@
 // Reduce-scatter around a ring.
-//   T = (p-1) (alpha + n/p beta + n/p gamma), n = the whole input; gamma is hidden behind beta by lanes and
-//   chunks steps p-1, bytes sent per rank (p-1)/p n, reductions (p-1)/p n
+//   T = (p-1) (alpha + n/p beta + n/p gamma), n = the whole input; lanes and chunks hide gamma behind beta
 // Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 //
 // Block b is folded along the ranks b+1, b+2, ..., b.

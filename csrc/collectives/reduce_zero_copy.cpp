@@ -30,7 +30,7 @@ void reduce_tiles(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuni
 }  // namespace
 
 void all_reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const EvenPieces pieces(spec.count, spec.size);
+  const Blocks pieces(spec.count, spec.size);
   const Contribution contribution(writer, spec);
   contribution.scale({Buffer::Input, 0, spec.count});  // before the others read it
   reduce_tiles(writer, spec, tuning, contribution.at(pieces.at(Buffer::Input, spec.rank)),
@@ -38,7 +38,7 @@ void all_reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
 }
 
 void reduce_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
-  const EvenPieces pieces(spec.count, spec.size);
+  const Blocks pieces(spec.count, spec.size);
   reduce_tiles(writer, spec, tuning, pieces.at(Buffer::Input, spec.rank),
                of(pieces.at(Buffer::Output, spec.rank), spec.root));
 }

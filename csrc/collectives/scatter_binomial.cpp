@@ -1,17 +1,43 @@
-// Scatter along a binomial tree: a rank gets the blocks of its subtree as one message and hands them on.
+// Gather and scatter along a binomial tree: the blocks of a subtree travel as one message.
 //   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
-//   steps ceil(lg p), messages from the root ceil(lg p) (one more if the root is not rank 0), bytes sent by
-//   the root (p-1)/p n, reductions 0; scratch up to n/2, none on the root
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in MPICH", IJHPCA
-// 2005.
+//   messages of the root ceil(lg p) (one more if the root is not rank 0); scratch up to n/2, none on the root
+// Source: Thakur et al., see build.hpp.
 //
-// Subtrees are stretches of ranks as seen from the root. The one that passes rank p-1 leaves the root in two
-// messages, so that the root need not rotate its blocks.
+// Subtrees are stretches of ranks as seen from the root. The one that passes rank p-1 is two messages at the
+// root, so that every block is in its place there.
 #include <ranges>
 
 #include "collectives/binomial.hpp"
 
 namespace mpi_gdr::collectives {
+
+void gather_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
+  writer.one_way();
+  writer.lane();
+  const BinomialTree tree(spec);
+  const Slice mine{Buffer::Input, 0, spec.count};
+  writer.round();
+  if (tree.relative == 0) {
+    const Blocks blocks(spec);
+    for (const BinomialTree::Child& child : tree.children) {
+      writer.recv(child.rank, blocks.run(Buffer::Output, child.rank, child.until_end));
+      writer.recv(child.rank, blocks.run(Buffer::Output, 0, child.blocks - child.until_end));
+    }
+    writer.copy(blocks.at(Buffer::Output, spec.root), mine);
+    return;
+  }
+  Slice collected = mine;
+  if (!tree.children.empty()) {
+    collected = writer.scratch(tree.blocks * spec.count);
+    for (const BinomialTree::Child& child : tree.children)
+      writer.recv(child.rank, tree.part(collected, child.first, child.blocks));
+    writer.copy(tree.part(collected, 0, 1), mine);
+    writer.round();
+  }
+  const int until_end = tree.parent == spec.root ? tree.until_end : tree.blocks;
+  writer.send(tree.parent, tree.part(collected, 0, until_end));
+  writer.send(tree.parent, tree.part(collected, until_end, tree.blocks - until_end));
+}
 
 void scatter_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning&) {
   writer.one_way();

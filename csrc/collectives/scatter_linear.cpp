@@ -1,7 +1,5 @@
 // Gather and scatter in one step: the root exchanges each block with its rank, straight from or into place.
 //   T = (p-1) alpha + (p-1)/p n beta, n = all blocks together; the root's messages overlap
-//   steps 1, messages of the root p-1, bytes sent by a rank n/p, in a scatter by the root (p-1)/p n,
-//   reductions 0
 // Source: the plain definition, MPI standard, sections "Gather" and "Scatter".
 #include "collectives/build.hpp"
 

@@ -1,37 +1,76 @@
-// Scatter inside a node through shared memory.
-//   T = 1 flag + n copied in by the root, n/p copied out by each rank, per chunk; the two overlap from chunk
-//   to
-//       chunk
-// Only the root waits for the others, and only for those that read what it is about to overwrite.
+// Broadcast, scatter and gather inside a node through shared memory, chunk by chunk: while one is copied in,
+// the one before is copied out.
+//   broadcast   T = 1 flag + n copied in by the root, n copied out, per chunk
+//   scatter     T = 1 flag + n copied in by the root, n/p copied out by each rank, per chunk
+//   gather      T = 1 flag + n/p copied in by each rank, n copied out by the root, per chunk
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {
+namespace {
+
+// put(chunk of `own`, room) on the ranks that the data comes from, then take() on the others: room(part) of
+// `parts` is where it is in Staging. Before a room is written again those that read it have signalled.
+template <typename Put, typename Take>
+void pass_chunks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning, const Slice& own,
+                 int parts, Way way, Put put, Take take) {
+  const StagedChunks chunks(writer, own.count, static_cast<std::uint64_t>(parts), spec, tuning);
+  const Way back = way == Way::FromRoot ? Way::ToRoot : Way::FromRoot;
+  const bool puts = (spec.rank == spec.root) == (way == Way::FromRoot);
+  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
+    const Slice chunk = chunks.chunk(own, i);
+    const auto room = [&](int part) { return chunks.room(i, static_cast<std::uint64_t>(part), chunk.count); };
+    if (puts) {
+      if (i >= 2) meet_root(writer, spec, back);
+      put(chunk, room);
+      meet_root(writer, spec, way);
+    } else {
+      meet_root(writer, spec, way);
+      take(chunk, room);
+      if (i + 2 < chunks.number()) meet_root(writer, spec, back);
+    }
+  }
+}
+
+Slice in_block(const CollectiveSpec& spec, Buffer buffer, int r, const Slice& chunk) {
+  return {buffer, block_offset(spec, r) + chunk.offset, chunk.count};
+}
+
+}  // namespace
+
+void broadcast_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  pass_chunks(
+      writer, spec, tuning, {Buffer::Output, 0, spec.count}, 1, Way::FromRoot,
+      [&](const Slice& chunk, const auto& room) { writer.copy(room(0), chunk); },
+      [&](const Slice& chunk, const auto& room) { writer.copy(chunk, of(room(0), spec.root)); });
+}
 
 void scatter_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const Slice own{Buffer::Output, 0, spec.count};
-  const StagedChunks chunks(writer, spec.count, static_cast<std::uint64_t>(spec.size - 1), spec, tuning);
-  // The root's part for the k-th rank behind it.
-  const auto room = [&](std::uint64_t i, int k, std::uint64_t count) {
-    return chunks.room(i, static_cast<std::uint64_t>(k - 1), count);
-  };
-  for (std::uint64_t i = 0; i < chunks.number(); ++i) {
-    const Slice chunk = chunks.chunk(own, i);
-    if (spec.rank == spec.root) {
-      if (i >= 2) meet_root(writer, spec, Way::ToRoot);
-      for (int k = 1; k < spec.size; ++k) {
-        const int r = wrap(spec.rank + k, spec.size);
-        writer.copy(room(i, k, chunk.count),
-                    {Buffer::Input, block_offset(spec, r) + chunk.offset, chunk.count});
-      }
-      meet_root(writer, spec, Way::FromRoot);
-    } else {
-      meet_root(writer, spec, Way::FromRoot);
-      writer.copy(chunk, of(room(i, wrap(spec.rank - spec.root, spec.size), chunk.count), spec.root));
-      if (i + 2 < chunks.number()) meet_root(writer, spec, Way::ToRoot);
-    }
-  }
-  if (spec.rank == spec.root) writer.copy(own, {Buffer::Input, block_offset(spec, spec.rank), spec.count});
+  pass_chunks(
+      writer, spec, tuning, own, spec.size - 1, Way::FromRoot,
+      [&](const Slice& chunk, const auto& room) {
+        for (int k = 1; k < spec.size; ++k)
+          writer.copy(room(k - 1), in_block(spec, Buffer::Input, wrap(spec.root + k, spec.size), chunk));
+      },
+      [&](const Slice& chunk, const auto& room) {
+        writer.copy(chunk, of(room(wrap(spec.rank - spec.root - 1, spec.size)), spec.root));
+      });
+  if (spec.rank == spec.root) writer.copy(own, in_block(spec, Buffer::Input, spec.rank, own));
+}
+
+void gather_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
+  const Slice own{Buffer::Input, 0, spec.count};
+  if (spec.rank == spec.root) writer.copy(in_block(spec, Buffer::Output, spec.rank, own), own);
+  pass_chunks(
+      writer, spec, tuning, own, 1, Way::ToRoot,
+      [&](const Slice& chunk, const auto& room) { writer.copy(room(0), chunk); },
+      [&](const Slice& chunk, const auto& room) {
+        for (int k = 1; k < spec.size; ++k) {
+          const int r = wrap(spec.rank + k, spec.size);
+          writer.copy(in_block(spec, Buffer::Output, r, chunk), of(room(0), r));
+        }
+      });
 }
 
 }  // namespace mpi_gdr::collectives
