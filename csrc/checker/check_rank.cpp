@@ -63,48 +63,43 @@ void check_step(const CollectiveSpec& spec, const Schedule& schedule, const Step
   const auto inside = [&](const Slice& slice) {
     if (slice.owner >= spec.size ||
         (slice.owner >= 0 && (slice.buffer == Buffer::Scratch || slice.buffer == Buffer::Bounce)))
-      throw CheckFailure("names " + text(slice));
-    if (!own(slice)) return;
-    const std::string wrong = layout.out_of_bounds(slice);
-    if (!wrong.empty()) throw CheckFailure(wrong);
+      reject("names ", text(slice));
+    if (own(slice)) layout.check_bounds(slice);
   };
   const bool message = step.kind == StepKind::Send || step.kind == StepKind::Recv;
   const bool notice = step.kind == StepKind::Signal || step.kind == StepKind::Wait;
   if ((message || step.kind == StepKind::Wait) &&
       (step.peer < 0 || step.peer >= spec.size || step.peer == spec.rank))
-    throw CheckFailure("names peer " + std::to_string(step.peer) + " in a group of " +
-                       std::to_string(spec.size));
+    reject("names peer ", step.peer, " in a group of ", spec.size);
   const std::uint32_t sources = step.kind == StepKind::Recv || notice ? 0
                                 : step.kind == StepKind::Reduce       ? step.source_count
                                                                       : 1;
   if (step.source_count != sources || (step.kind == StepKind::Reduce && sources == 0) ||
       step.first_source + std::uint64_t{sources} > schedule.sources.size())
-    throw CheckFailure("has " + std::to_string(step.source_count) + " sources");
+    reject("has ", step.source_count, " sources");
   if (step.scale != Scale::None &&
       (message || notice || (step.kind == StepKind::Reduce && step.scale == Scale::PreMul)))
-    throw CheckFailure("has a scale that this kind of step cannot apply");
+    reject("has a scale that this kind of step cannot apply");
   if (notice) return;
   if (message && !(own(step.dst) && (sources == 0 || own(schedule.source(step)))))
-    throw CheckFailure("sends or receives memory of another rank");
+    reject("sends or receives memory of another rank");
   for (std::uint32_t k = 0; k < sources; ++k) inside(schedule.source(step, k));
   if (step.kind == StepKind::Send) {
-    if (schedule.source(step).count == 0) throw CheckFailure("sends nothing");
+    if (schedule.source(step).count == 0) reject("sends nothing");
     return;
   }
   inside(step.dst);
-  if (step.dst.count == 0) throw CheckFailure("writes nothing");
-  if (step.dst.buffer == Buffer::Input) throw CheckFailure("writes " + text(step.dst));
+  if (step.dst.count == 0) reject("writes nothing");
+  if (step.dst.buffer == Buffer::Input) reject("writes ", text(step.dst));
   const Extent dst = layout.resolve(step.dst);
   for (std::uint32_t k = 0; k < sources; ++k) {
     const Slice& source = schedule.source(step, k);
     if (source.count != step.dst.count)
-      throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
-                         ", which is not as long");
+      reject("has ", text(source), " as a source of ", text(step.dst), ", which is not as long");
     if (source.owner != step.dst.owner && !(own(source) && own(step.dst))) continue;
     const Extent extent = layout.resolve(source);
     if (extent.overlaps(dst) && !(extent == dst))
-      throw CheckFailure("has " + text(source) + " as a source of " + text(step.dst) +
-                         ", which overlaps it in part");
+      reject("has ", text(source), " as a source of ", text(step.dst), ", which overlaps it in part");
   }
 }
 
@@ -120,7 +115,7 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
   const Layout layout(spec, schedule, aliased);
   const std::string rank = "rank " + std::to_string(spec.rank);
   if (schedule.lanes.size() > static_cast<std::size_t>(kMaxLanes))
-    throw CheckFailure(rank + " has " + std::to_string(schedule.lanes.size()) + " lanes");
+    reject(rank, " has ", schedule.lanes.size(), " lanes");
   std::vector<Access> all;
   for (std::size_t l = 0; l < schedule.lanes.size(); ++l) {
     const Lane& lane = schedule.lanes[l];
@@ -134,7 +129,7 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
         try {
           check_step(spec, schedule, step, layout);
         } catch (const CheckFailure& failure) {
-          throw CheckFailure(round_text + ", step " + std::to_string(s) + " " + failure.what());
+          reject(round_text, ", step ", s, " ", failure.what());
         }
         if (is_skipped(schedule, step, layout)) continue;
         const auto touch = [&](const Slice& slice, bool write) {
@@ -145,8 +140,8 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
         if (step.dst.count > 0) touch(step.dst, true);
       }
       if (const auto conflict = find_conflict(in_round))
-        throw CheckFailure(round_text + ": steps " + std::to_string(conflict->first.owner) + " and " +
-                           std::to_string(conflict->second.owner) + " race for " + common(*conflict));
+        reject(round_text, ": steps ", conflict->first.owner, " and ", conflict->second.owner, " race for ",
+               common(*conflict));
       for (Access& access : in_round) access.owner = l;
       in_lane.insert(in_lane.end(), in_round.begin(), in_round.end());
       if (in_lane.size() > 4096) join(in_lane);
@@ -155,8 +150,8 @@ void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool alias
     all.insert(all.end(), in_lane.begin(), in_lane.end());
   }
   if (const auto conflict = find_conflict(std::move(all)))
-    throw CheckFailure(rank + ": lanes " + std::to_string(conflict->first.owner) + " and " +
-                       std::to_string(conflict->second.owner) + " race for " + common(*conflict));
+    reject(rank, ": lanes ", conflict->first.owner, " and ", conflict->second.owner, " race for ",
+           common(*conflict));
 }
 
 }  // namespace mpi_gdr

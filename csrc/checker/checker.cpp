@@ -28,9 +28,9 @@ void check_arguments(const std::vector<CollectiveSpec>& specs, const std::vector
   }
 }
 
-[[noreturn]] void wrong_output(int rank, std::uint64_t at, const Value& value, const std::string& what) {
-  throw CheckFailure("rank " + std::to_string(rank) + " ends with " +
-                     text({Buffer::Output, at, value.count}) + " " + what);
+template <typename... What>
+[[noreturn]] void wrong_output(int rank, std::uint64_t at, const Value& value, const What&... what) {
+  reject("rank ", rank, " ends with ", text({Buffer::Output, at, value.count}), " ", what...);
 }
 
 // `slice` of the output must hold rank `source`'s input from element `index` on.
@@ -39,10 +39,9 @@ void expect_copy(Simulation& run, int rank, const Slice& slice, int source, std:
   std::uint64_t at = slice.offset;
   for (const Value& value : run.output(rank, slice)) {
     if (value.expression != run.expressions().input(source) || value.index != index + (at - slice.offset))
-      wrong_output(rank, at, value,
-                   "from input element " + std::to_string(value.index) + " of rank " +
-                       run.expressions()[value.expression].ranks.text() + " instead of element " +
-                       std::to_string(index + (at - slice.offset)) + " of rank " + std::to_string(source));
+      wrong_output(rank, at, value, "from input element ", value.index, " of rank ",
+                   run.expressions()[value.expression].ranks.text(), " instead of element ",
+                   index + (at - slice.offset), " of rank ", source);
     at += value.count;
   }
 }
@@ -83,10 +82,10 @@ void expect_reduction(Simulation& run, const CollectiveSpec& spec, const Slice& 
   for (const Value& value : run.output(spec.rank, slice)) {
     const Expression& expression = run.expressions()[value.expression];
     if (value.index != index + (at - slice.offset))
-      wrong_output(spec.rank, at, value, "computed from input element " + std::to_string(value.index));
+      wrong_output(spec.rank, at, value, "computed from input element ", value.index);
     if (!expression.ranks.complete(spec.size))
-      wrong_output(spec.rank, at, value,
-                   "holding the contributions of ranks " + expression.ranks.text() + " only");
+      wrong_output(spec.rank, at, value, "holding the contributions of ranks ", expression.ranks.text(),
+                   " only");
     if (expression.multiplied != (spec.op == ReduceOp::PreMulSum))
       wrong_output(spec.rank, at, value, "not multiplied by the factor");
     if (expression.averaged != (spec.op == ReduceOp::Avg)) wrong_output(spec.rank, at, value, "not averaged");
@@ -107,8 +106,7 @@ void expect_same_order(Simulation& run, int rank, const Slice& whole) {
          first[k].expression == mine[k].expression)
     ++k;
   if (k < first.size() || k < mine.size())
-    throw CheckFailure("rank " + std::to_string(rank) + " reduces element " + std::to_string(first[k].index) +
-                       " in another order than rank 0");
+    reject("rank ", rank, " reduces element ", first[k].index, " in another order than rank 0");
 }
 
 // The output must hold what each rank sends to this one, in the order of ranks.
@@ -131,8 +129,7 @@ void check_outcome(Simulation& run, const std::vector<CollectiveSpec>& specs, co
     const std::uint64_t index = kind.output == Contents::Block ? block_offset(spec, spec.rank) : 0;
     if (kind.output == Contents::None) {
       if (!run.heard(spec.rank).complete(spec.size))
-        throw CheckFailure("rank " + std::to_string(spec.rank) +
-                           " leaves the barrier knowing only of ranks " + run.heard(spec.rank).text());
+        reject("rank ", spec.rank, " leaves the barrier knowing only of ranks ", run.heard(spec.rank).text());
     } else if (kind.output == Contents::Splits) {
       expect_splits(run, specs, spec.rank);
     } else if (kind.root == Root::Takes && spec.rank != spec.root) {

@@ -46,14 +46,13 @@ ExpressionId ExpressionTable::scaled(ExpressionId operand, Scale scale) {
   if (scale == Scale::None) return operand;
   Expression result = (*this)[operand];
   if (scale == Scale::PreMul) {
-    if (op_ != ReduceOp::PreMulSum)
-      throw CheckFailure("multiplies by a factor that the operation does not have");
-    if (result.multiplied) throw CheckFailure("multiplies by the factor twice");
-    if (!result.operands.empty()) throw CheckFailure("multiplies by the factor after a reduction");
+    if (op_ != ReduceOp::PreMulSum) reject("multiplies by a factor that the operation does not have");
+    if (result.multiplied) reject("multiplies by the factor twice");
+    if (!result.operands.empty()) reject("multiplies by the factor after a reduction");
     result.multiplied = true;
   } else {
-    if (op_ != ReduceOp::Avg) throw CheckFailure("averages although the operation does not");
-    if (result.averaged) throw CheckFailure("averages twice");
+    if (op_ != ReduceOp::Avg) reject("averages although the operation does not");
+    if (result.averaged) reject("averages twice");
     result.averaged = true;
   }
   result.operands = {operand};
@@ -71,14 +70,11 @@ ExpressionId ExpressionTable::reduced(const std::vector<ExpressionId>& operands,
     Expression result{operands, {}, true, false};
     for (const ExpressionId id : operands) {
       const Expression& operand = (*this)[id];
-      if (operand.averaged)
-        throw CheckFailure("reduces a value that was averaged before all ranks were in it");
+      if (operand.averaged) reject("reduces a value that was averaged before all ranks were in it");
       if (op_ == ReduceOp::PreMulSum && !operand.multiplied)
-        throw CheckFailure("reduces a value of rank " + operand.ranks.text() +
-                           " that was not multiplied by the factor");
+        reject("reduces a value of rank ", operand.ranks.text(), " that was not multiplied by the factor");
       const int twice = result.ranks.merge(operand.ranks);
-      if (twice >= 0)
-        throw CheckFailure("counts the contribution of rank " + std::to_string(twice) + " twice");
+      if (twice >= 0) reject("counts the contribution of rank ", twice, " twice");
       result.multiplied = result.multiplied && operand.multiplied;
     }
     sum = intern(std::move(key), std::move(result));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -19,6 +20,12 @@ namespace mpi_gdr {
 struct CheckFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+template <typename... Parts>
+[[noreturn]] void reject(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw CheckFailure(text.str());
+}
 
 // A set of ranks as sorted, disjoint, non-adjacent intervals [first, second): collectives combine neighbours,
 // so that a set stays small for thousands of ranks.

@@ -1,15 +1,12 @@
 #include "checker/layout.hpp"
 
-#include <array>
+#include "checker/expression.hpp"
 
 namespace mpi_gdr {
 
 Layout::Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased)
-    : input(input_count(spec)),
-      output(output_count(spec)),
-      scratch(schedule.scratch_count),
-      staging(schedule.staging_count),
-      bounce(schedule.bounce_count) {
+    : counts{input_count(spec), output_count(spec), schedule.scratch_count, schedule.staging_count,
+             schedule.bounce_count} {
   // Of a collective with a root, the root's buffers alone may be the same.
   if (!aliased || !has_alias(spec.collective) || (has_root(spec.collective) && spec.rank != spec.root))
     return;
@@ -27,11 +24,10 @@ Extent Layout::resolve(const Slice& slice) const {
           extent.end + offset};
 }
 
-std::string Layout::out_of_bounds(const Slice& slice) const {
-  const std::uint64_t length =
-      std::array{input, output, scratch, staging, bounce}[static_cast<std::size_t>(slice.buffer)];
-  if (slice.count <= length && slice.offset <= length - slice.count) return "";
-  return "names " + text(slice) + ", but that buffer has " + std::to_string(length) + " elements";
+void Layout::check_bounds(const Slice& slice) const {
+  const std::uint64_t length = counts[static_cast<std::size_t>(slice.buffer)];
+  if (slice.count > length || slice.offset > length - slice.count)
+    reject("names ", text(slice), ", but that buffer has ", length, " elements");
 }
 
 std::string text(const Slice& slice) {

@@ -2,6 +2,7 @@
 // thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -21,8 +22,7 @@ struct Extent {
 };
 
 struct Layout {
-  std::uint64_t input = 0, output = 0, scratch = 0, staging = 0,
-                bounce = 0;  // elements; 0: it may not be named
+  std::array<std::uint64_t, kBufferCount> counts;  // elements, by Buffer; 0: it may not be named
   // The in-place variant of schedule/spec.hpp: Input starts at element `offset` of Output, or the other way
   // round.
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
@@ -31,8 +31,8 @@ struct Layout {
   // `aliased`: the in-place variant, where the collective has one on this rank.
   Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
   Extent resolve(const Slice& slice) const;
-  // "" or what is wrong with the slice.
-  std::string out_of_bounds(const Slice& slice) const;
+  // Throws CheckFailure unless the slice is inside its buffer.
+  void check_bounds(const Slice& slice) const;
 };
 
 // Whether it has an in-place variant.

@@ -28,7 +28,7 @@ void merge(VectorClock& into, const VectorClock& from) {
 
 void RaceDetector::access(const Access& access, const VectorClock& knows, std::size_t lane_of_owner) {
   if (access.owner != access.rank && knows[lane_of_owner] == 0)
-    throw CheckFailure(where(access) + " " + place(access) + ", which may not have begun");
+    reject(where(access), " ", place(access), ", which may not have begun");
   const Extent& extent = access.extent;
   Memory& memory = memories_[{access.owner, extent.region}];
   const auto check_against = [&](auto& history) {
@@ -42,8 +42,7 @@ void RaceDetector::access(const Access& access, const VectorClock& knows, std::s
       const bool ordered = other.lane == access.lane ? other.round != access.round || same_step
                                                      : knows[other.lane] >= over(other.round);
       if (overlaps && !ordered)
-        throw CheckFailure(where(access) + " " + place(access) + " while " + where(other) + " " +
-                           place(other));
+        reject(where(access), " ", place(access), " while ", where(other), " ", place(other));
       // Whatever is ordered behind this write is ordered behind what it covers, too.
       const bool covered = access.write && !same_step && overlaps && extent.begin <= other.extent.begin &&
                            other.extent.end <= extent.end;
@@ -64,7 +63,7 @@ void RaceDetector::end(int owner, const VectorClock& knows) const {
     for (const History* history : {&found->second.reads, &found->second.writes})
       for (const auto& [begin, access] : history->accesses)
         if (access.rank != owner && knows[access.lane] < over(access.round))
-          throw CheckFailure(where(access) + " " + place(access) + ", which may have ended");
+          reject(where(access), " ", place(access), ", which may have ended");
   }
 }
 

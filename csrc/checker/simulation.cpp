@@ -35,15 +35,14 @@ void Simulation::initialise(std::size_t rank) {
   const CollectiveSpec& spec = specs_[rank];
   const Layout& layout = layouts_[rank];
   RankState& state = ranks_[rank];
-  const auto fill = [&](Buffer buffer, std::uint64_t count) {
-    if (count > 0)
+  const auto fill = [&](Buffer buffer) {
+    if (const std::uint64_t count = layout.counts[static_cast<std::size_t>(buffer)]; count > 0)
       state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
-  fill(Buffer::Input, layout.input);
+  fill(Buffer::Input);
   // What no rank has in an Input stands in the root's Output.
-  if (traits(spec.collective).input == Contents::None && spec.rank == spec.root)
-    fill(Buffer::Output, layout.output);
-  if (barrier()) fill(Buffer::Scratch, layout.scratch);  // the values do not matter
+  if (traits(spec.collective).input == Contents::None && spec.rank == spec.root) fill(Buffer::Output);
+  if (barrier()) fill(Buffer::Scratch);  // the values do not matter
   if (!mode_.device_queue) return;
 
   const Schedule& schedule = *schedules_[rank];
@@ -117,11 +116,10 @@ Extent Simulation::touch(std::size_t lane, std::uint32_t step, const Slice& slic
   const LaneState& state = lanes_[lane];
   const std::size_t at = owner(lane, slice);
   const Slice whole = in_whole_buffer(slice, state.rank, static_cast<int>(at));
-  const std::string wrong = layouts_[at].out_of_bounds(whole);
-  if (!wrong.empty()) throw CheckFailure(wrong);
+  layouts_[at].check_bounds(whole);
   const Extent extent = layouts_[at].resolve(whole);
   if (shared_) {
-    if (ranks_[at].lanes.empty()) throw CheckFailure("names " + text(slice) + ", which has no schedule");
+    if (ranks_[at].lanes.empty()) reject("names ", text(slice), ", which has no schedule");
     races_.access({static_cast<int>(at), extent, write, state.rank, lane, state.round, step}, state.clock,
                   ranks_[at].lanes[0]);
   }
@@ -153,8 +151,7 @@ void Simulation::wait(std::size_t lane, std::uint32_t step) {
   const RankState& peer = ranks_[static_cast<std::size_t>(step_of(state, step).peer)];
   const auto number = static_cast<std::size_t>(state.number);
   if (number >= peer.lanes.size())
-    throw CheckFailure(where(lane, step) + " waits for a lane that rank " +
-                       std::to_string(step_of(state, step).peer) + " does not have");
+    reject(where(lane, step), " waits for a lane that rank ", step_of(state, step).peer, " does not have");
   const std::size_t source = peer.lanes[number];
   const Waiting waiting{lane, step, state.consumed[source]++};
   if (waiting.number < notices_[source].sent.size())
@@ -189,7 +186,7 @@ void Simulation::begin_round(std::size_t lane) {
         try {
           message.values = read(lane, s, schedule.source(step));
         } catch (const CheckFailure& failure) {
-          throw CheckFailure(where(lane, s) + " " + failure.what());
+          reject(where(lane, s), " ", failure.what());
         }
         ++costs_.messages;
         costs_.elements_sent += schedule.source(step).count;
@@ -234,9 +231,8 @@ void Simulation::match(Channel& channel) {
     std::uint64_t length = 0;
     for (const Value& value : sent.values) length += value.count;
     if (length != dst.count)
-      throw CheckFailure(where(received.lane, received.step) + " receives " + std::to_string(dst.count) +
-                         " elements, but rank " + std::to_string(lanes_[sent.lane].rank) + " sends " +
-                         std::to_string(length));
+      reject(where(received.lane, received.step), " receives ", dst.count, " elements, but rank ",
+             lanes_[sent.lane].rank, " sends ", length);
     write(received.lane, received.step, dst, sent.values);
     hear(receiver, sent.news);
     if (mode_.synchronous_sends) complete(sent.lane, sent.step);
@@ -254,15 +250,14 @@ void Simulation::execute(std::size_t lane, std::uint32_t s) {
     for (std::uint32_t k = 0; k < step.source_count; ++k)
       sources.push_back(read(lane, s, schedule.source(step, k)));
     if (step.kind == StepKind::Reduce) {
-      if (!reduces(specs_[rank].collective))
-        throw CheckFailure("reduces, but the collective only moves data");
+      if (!reduces(specs_[rank].collective)) reject("reduces, but the collective only moves data");
       costs_.elements_reduced += step.dst.count * (step.source_count - 1);
       write(lane, s, step.dst, reduce(sources, step.scale, table_));
     } else {
       write(lane, s, step.dst, scaled(std::move(sources[0]), step.scale, table_));
     }
   } catch (const CheckFailure& failure) {
-    throw CheckFailure(where(lane, s) + " " + failure.what());
+    reject(where(lane, s), " ", failure.what());
   }
   complete(lane, s);
 }
@@ -299,14 +294,12 @@ void Simulation::report_deadlock_or_leftovers() const {
       what += "for a notice of rank " + std::to_string(step.peer);
     else
       what += "for its turn in the device queue";
-    throw CheckFailure(where(l, s) + what);
+    reject(where(l, s), what);
   }
   for (const auto& [key, channel] : channels_)
     if (!channel.sends.empty())
-      throw CheckFailure("rank " + std::to_string(std::get<0>(key)) + ", lane " +
-                         std::to_string(std::get<2>(key)) + " sends " + std::to_string(channel.sends.size()) +
-                         " messages to rank " + std::to_string(std::get<1>(key)) +
-                         " that are never received");
+      reject("rank ", std::get<0>(key), ", lane ", std::get<2>(key), " sends ", channel.sends.size(),
+             " messages to rank ", std::get<1>(key), " that are never received");
 }
 
 Values Simulation::output(int rank, const Slice& slice) const {
@@ -314,8 +307,7 @@ Values Simulation::output(int rank, const Slice& slice) const {
   try {
     return ranks_[r].memory.read(layouts_[r].resolve(slice));
   } catch (const CheckFailure&) {
-    throw CheckFailure("rank " + std::to_string(rank) + " ends with part of " + text(slice) +
-                       " never written");
+    reject("rank ", rank, " ends with part of ", text(slice), " never written");
   }
 }
 

@@ -35,7 +35,7 @@ Values SymbolicMemory::read(const Extent& extent) const {
     at = until;
   }
   if (at < extent.end)
-    throw CheckFailure("reads " + text({extent.region, at, extent.end - at}) + ", which is not initialised");
+    reject("reads ", text({extent.region, at, extent.end - at}), ", which is not initialised");
   return values;
 }
 
@@ -83,8 +83,7 @@ Values reduce(const std::vector<Values>& sources, Scale scale, ExpressionTable& 
     for (std::size_t k = 0; k < sources.size(); ++k) {
       const Value& value = sources[k][at[k]];
       if (value.index + used[k] != index)
-        throw CheckFailure("combines element " + std::to_string(index) + " with element " +
-                           std::to_string(value.index + used[k]) + " of the input");
+        reject("combines element ", index, " with element ", value.index + used[k], " of the input");
       operands[k] = value.expression;
       used[k] += count;
       if (used[k] == value.count) {
