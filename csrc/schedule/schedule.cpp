@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.hpp"
+#include "common/types.hpp"
 
 namespace mpi_gdr {
 

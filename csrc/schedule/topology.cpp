@@ -1,5 +1,6 @@
 #include "schedule/topology.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <unordered_map>
 

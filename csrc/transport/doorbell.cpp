@@ -11,9 +11,8 @@
 namespace mpi_gdr {
 namespace {
 
-// The half that the kernel compares. Flags with a generation in the upper half may go from one value to
-// another with the same lower half: a sleeper that has looked just before then sleeps on until its patience
-// is over, or the next ring.
+// The half that the kernel compares. A flag may get another generation above an equal lower half: a sleeper
+// that looked just before then sleeps until its timeout or the next ring.
 const void* low_half(const std::atomic<std::uint64_t>& flag) {
   static_assert(sizeof(flag) == 8 && std::atomic<std::uint64_t>::is_always_lock_free);
   return reinterpret_cast<const std::uint32_t*>(&flag) + (std::endian::native == std::endian::big ? 1 : 0);
@@ -22,8 +21,7 @@ const void* low_half(const std::atomic<std::uint64_t>& flag) {
 }  // namespace
 
 void Doorbell::sleep(std::chrono::microseconds patience) const {
-  // Before the last look at the flag, which the kernel takes: either it sees the new value, or the writer
-  // that stored it sees that a thread sleeps.
+  // Before the kernel reads the flag: either it sees the new value, or the writer sees that a thread sleeps.
   sleepers->fetch_add(1, std::memory_order_seq_cst);
   const timespec timeout{patience.count() / 1000000, patience.count() % 1000000 * 1000};
   if (flag->load(std::memory_order_seq_cst) == seen)

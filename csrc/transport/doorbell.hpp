@@ -1,7 +1,6 @@
 // Sleeping until another process has raised a flag in shared memory, where spinning would keep its rank from
-// the core. Linux futexes: futex(2), FUTEX_WAIT and FUTEX_WAKE between processes.
-//
-// The flag is raised as ever; its writer rings after that, which costs a fence while no thread sleeps.
+// the core: futex(2) between processes. The writer rings after it has stored the flag, which costs a fence
+// while no thread sleeps.
 #pragma once
 
 #include <atomic>
@@ -16,8 +15,7 @@ struct Doorbell {
   std::uint64_t seen = 0;                          // its value when it was looked at
   std::atomic<std::uint32_t>* sleepers = nullptr;  // of this flag and others
 
-  // Until the flag has changed, at most so long; now and then as long although it has changed: `patience`
-  // must be short.
+  // Until the flag has changed, for `patience` at most, and sometimes although it has: keep that short.
   void sleep(std::chrono::microseconds patience) const;
   // After `flag` was stored to.
   static void ring(const std::atomic<std::uint64_t>& flag, const std::atomic<std::uint32_t>& sleepers);

@@ -1,6 +1,6 @@
-// The network of this process, by the library that it stands on: an MPI of MPICH's ABI, of Open MPI's, or of
-// that of the MPI 5.0 standard. Each network is a shared library of ours beside the core, and none is linked
-// with what it stands on: load_network() opens that for all to see, and then the one of ours.
+// The network of this process, by the ABI of its MPI: MPICH's, Open MPI's or the MPI 5.0 standard's. Each
+// network is a shared library beside the core that is not linked with its MPI, which load_network() opens
+// first.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 namespace mpi_gdr {
 
 // `path`: of the library to use, such as libmpi. For the life of the process; again: without effect. Throws
-// System where it cannot be loaded, InvalidUsage where none of ours stands on it. By one thread at a time.
+// System or InvalidUsage. By one thread at a time.
 void load_network(const std::string& path);
 // Throws InvalidUsage before load_network().
 Network& network();

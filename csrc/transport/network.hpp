@@ -2,9 +2,8 @@
 // transports of their groups. Implementations: mpi/ (production), loopback/ (ranks as threads of one process,
 // for the unit tests of job/).
 //
-// start(), renumber() and finalize() block; their caller holds no lock that a store or another thread needs
-// (the GIL). They are called by one thread at a time. make_group() may be called by several threads at a
-// time, in any order. The queries are thread-safe and never start anything.
+// start(), renumber() and finalize() block, one thread at a time calls them, without a lock that a store or
+// another thread needs (the GIL). make_group() and the queries are thread-safe; queries never start anything.
 #pragma once
 
 #include <chrono>
@@ -27,8 +26,7 @@ struct NetworkOptions {
   int size = 1;
   BootstrapMode bootstrap = BootstrapMode::Auto;
   std::shared_ptr<KvStore> store;  // may be null under an MPI launcher and for size 1
-  // Prefix of all store keys. Unique per attempt: run id, restart count and how often a default group was
-  // created.
+  // Prefix of all store keys, unique per attempt: run id, restart count, number of the default group.
   std::string key;
   std::function<void()> poll;  // called while this rank waits for others, and may throw to end that
   std::chrono::milliseconds rendezvous_timeout{1'800'000};  // until all ranks have come to start()
@@ -84,22 +82,21 @@ class Network {
   virtual void renumber(const NetworkOptions& options) = 0;
   // Whether finalize() may end it: this process has started it, and nobody has ended it.
   virtual bool ends_here() const noexcept = 0;
-  // For an atexit hook: the end, if all ranks come here in time, within finalize_timeout, or 30 s if
-  // `orderly` is false: the program left while it still had groups, and the others may be waiting for it in
-  // one of them. `missing` is asked now and then while this rank waits: text means that some rank will never
-  // come. True if the network was ended by this call. `sum` becomes its sum over the ranks, or
-  // nothing where some have none or do not come in order. Never throws.
+  // For an atexit hook: ends the network if all ranks come here within finalize_timeout, or 30 s unless
+  // `orderly`: then the program left while it had groups, in which others may wait for it. `missing` is
+  // called meanwhile: text means that some rank will never come. True if the network was ended by this call.
+  // `sum` becomes its sum over the ranks, or nothing where some have none or are not orderly.
   virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
-  // An operation failed or was given up: peers may be gone, and finalize() would wait for them. `why`, a
-  // literal, is for whoever asks why there was no end; the first one stands.
+  // An operation failed or was given up: finalize() must not wait for peers that may be gone. `why`, a
+  // literal, is what failure() returns; the first one counts.
   virtual void mark_failed(const char* why) noexcept = 0;
   virtual const char* failure() const noexcept = 0;  // null: none
   bool failed() const noexcept { return failure() != nullptr; }
 
-  // Of now, once started; what was handed out before stays as it was. By then a network has exchanged these
-  // records, opened the boards of its host, and begun the Signer's session with bytes that only ranks know.
+  // Once started; what was returned before does not change. By then the boards of this host are open, and the
+  // Signer's session has begun with bytes that only ranks know.
   virtual std::shared_ptr<const Membership> membership() const = 0;
   // How an abort of this rank by the library tells the others, where no launcher ends them.
   virtual void on_abort(std::function<void(const std::string&)> announce) = 0;
@@ -111,9 +108,8 @@ class Network {
 
   // Why `ranks` ranks cannot start with their launcher alone, and the cure; "" if they can.
   virtual std::string objection_to_launcher(int ranks) const { return ""; }
-  // How ranks agree on an address before there is a store: collective over all ranks of the job, after
-  // start(); blocks. `text` of `root` replaces everybody's. Ends the process with a message if a rank does
-  // not come within `timeout`.
+  // How ranks agree on an address before there is a store. Collective over all ranks, after start(); blocks.
+  // `text` of `root` replaces everybody's. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;
   // Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().

@@ -2,9 +2,9 @@
 // (messages inside a node, over another transport), loopback/ (all ranks in one process, for tests of the
 // engine).
 //
-// Threads: a Transport is used by one thread at a time (the holder of the engine's progress role; hand-over
-// of the role orders memory). No call blocks. Buffers belong to the caller and stay valid until the request
-// is done. Errors are thrown as mpi_gdr::Error with the library's own message.
+// Threads: a Transport is used by one thread at a time, the holder of the engine's progress role. No call
+// blocks. Buffers are the caller's and stay valid until the request is done. Errors are thrown as Error with
+// the library's own message.
 #pragma once
 
 #include <cstddef>
@@ -68,15 +68,14 @@ class Transport {
   // True once done; the request is then inactive. Testing an inactive request is true. `status` may be null
   // and is filled for receives only.
   virtual bool test(Request& request, RecvStatus* status = nullptr) = 0;
-  // Gives up a pending receive or send as far as the library allows; the request becomes inactive. The buffer
-  // may still be written afterwards: the caller leaks it.
+  // Gives up a pending request as far as the library allows: it becomes inactive, and the caller leaks the
+  // buffer, which may still be written.
   virtual void abandon(Request& request) = 0;
 
-  // What the last test() of an active request found missing, if that is one flag of another process and
-  // nothing else: false if there is no such flag.
+  // What an active request waited for at its last test(), if that was one flag of another process; else
+  // false.
   virtual bool doorbell(const Request& request, Doorbell& bell) const { return false; }
-  // Of an active request, how many bytes this side has moved: it grows while there is work to do. Transports
-  // that move them by themselves say 0.
+  // Bytes of an active request that this side has moved; 0 where the library moves them.
   virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
 
   // True if istart_native() serves this collective with exactly our semantics (type, op, NaN rules aside).
@@ -93,9 +92,8 @@ class Transport {
   // The one of the library, on which others may stand.
   virtual const Transport& library() const { return *this; }
 
-  // Frees what the library holds for the group. All members call it, with no request outstanding; nothing
-  // else is called after it. A transport that is dropped without it leaks that: it may happen at any time on
-  // any rank.
+  // Frees what the library holds for the group: all members call it, with no request outstanding, and nothing
+  // after it. A transport that is dropped without it leaks that.
   virtual void close() noexcept {}
 };
 

@@ -66,8 +66,7 @@ void* DeviceArena::allocate(std::size_t bytes, const void* stream, bool may_wait
   if (void* const memory = take(size, stream)) return memory;
   const std::lock_guard turn(growing_);
   if (void* const memory = take(size, stream)) return memory;  // another thread has been here meanwhile
-  // No stream will ever take what several have used. What other streams wait to take is theirs while it may
-  // be.
+  // No stream takes what several have used without that; what one other stream has used stays that one's.
   if (may_wait && would_fit(size, stream, false)) wait_for_freed();
   while (true) {
     // Those who take no turn may have been faster.
@@ -137,7 +136,7 @@ void DeviceArena::free(void* memory) {
   insert_spare(used_.extract(used));
 }
 
-// Whether a block would fit if the device used none of those that several streams have used, or none at all.
+// Whether a block would fit if the device used none that several streams, or any other, have used.
 bool DeviceArena::would_fit(std::size_t bytes, const void* stream, bool other_streams) {
   const std::lock_guard lock(mutex_);
   return find_run(bytes,

@@ -5,16 +5,14 @@
 // given back, because others map them; each is at least an eighth of those before it, so that kMaxSegments
 // hold more than any device has.
 //
-// The device may still use a block that is freed. So it is given out again on the stream that it was
-// allocated on, behind whose work that of the next user comes; on another stream only once the whole device
-// has been waited for, which allocate() does where there is no room for a new segment, and where a block was
-// used on several streams. What the devices of other ranks do in a block must have ended, as seen by this
-// device, before the tensor is freed.
+// The device may still use a block that is freed. So it is given out again on its own stream, behind whose
+// work the next user's comes; on another stream, or if several used it, only once the whole device has been
+// waited for. Devices of other ranks must have ended their work in a block, as seen by this device, before it
+// is freed.
 //
-// Threads: allocate() may wait for the device, as Device::allocate() does, where no block of the stream's
-// fits: under the same conditions, and not while work of the device is being recorded. All else never does,
-// and is for any thread. Lifetime: that of the process, but for forget(). In a forked child nothing is given
-// out or taken back.
+// Threads: any. allocate() may wait for the device where no block of the stream's fits, as Device::allocate()
+// does, and not while work of the device is being recorded. Lifetime: that of the process, but for forget().
+// In a forked child nothing is given out or taken back.
 #pragma once
 
 #include <array>
@@ -50,8 +48,7 @@ class DeviceArena {
   DeviceArena& operator=(const DeviceArena&) = delete;
 
   // Uninitialised, aligned to kAlignment, for use on `stream`: a native handle, which is only compared; null
-  // is the default stream. `may_wait`: for all work of the device, of which none waits for what the caller
-  // has yet to do. Throws NoMemory where the limit or the device's memory is reached, and what the device
+  // is the default stream. `may_wait`: for all work of the device. Throws NoMemory, and what the device
   // throws.
   void* allocate(std::size_t bytes, const void* stream = nullptr, bool may_wait = true);
   // Other streams use the block that begins at `memory` as well. Nothing where there is none.

@@ -161,7 +161,7 @@ DeviceNode::~DeviceNode() {
   const auto self = static_cast<std::size_t>(rank_);
   bool attached = true;
   for (const Line* const flags : flags_) attached &= flags != nullptr;
-  // This rank has called as often as any: with what it has begun the others must be through.
+  // The others must have ended every use that this rank has begun.
   for (int slot = 0; slot < kSlots && attached; ++slot)
     if (!all_reach(
             [&](int r) {

@@ -1,22 +1,18 @@
 // Memory of devices, and flags, that the ranks of a group share when all of them are on one node.
 //
 // Each rank has staging memory on its device, which the devices of the others map, and a segment of host
-// memory (a file without a name, common/memory_file.hpp) with flags that its own device waits for and
-// the devices of the others write: so a rank can let its own device go on when another one is gone. An
-// operation uses one slot of both; which one follows from how many have used slots before, which is equal on
-// all ranks.
+// memory (common/memory_file.hpp) with flags that its own device waits for and the devices of the others
+// write: so a rank can unblock its own device when another one is gone. An operation uses one slot of both,
+// by the number of operations before it, which is equal on all ranks. The ranks also map each other's group
+// memory (device_arena.hpp).
 //
 // Flags have one writer each and only grow; generation << 32 | number, so that a slot is used again without
-// being reset.
-//
-// The ranks also map each other's group memory (device_arena.hpp), whatever there is of it at the time.
-//
-// What is recorded into graphs has a slot of its own, in which the generation is the number of the replay:
-// the device counts it, since no host hears of them.
+// being reset. What is recorded into graphs has a slot of its own, whose generation is the number of the
+// replay, counted by the device.
 //
 // Threads: constructor, attach(), detach(), refresh() and destructor may wait for the device: not while an
-// operation is being launched. ticket(), attach(), detach(), take_back() and refresh() are serialised by the
-// caller, find() comes behind them. Everything else is constant.
+// operation is being launched. These, ticket() and take_back() are serialised by the caller, find() comes
+// behind them. Everything else is constant.
 #pragma once
 
 #include <array>
@@ -60,9 +56,9 @@ class DeviceNode {
 
   // Tells of the group memory that there is as well.
   Ticket ticket();
-  // Maps what the others have, in rank order, and tries it. False, and why, if something cannot be, or if
-  // other bytes come out than went in, as in virtual machines whose devices do not reach each other; no rank
-  // may use it then. Group memory that cannot be mapped is no such thing.
+  // Maps what the others have, in rank order, and tries it. False, and why, if something cannot be mapped, or
+  // if other bytes come out than went in, as in virtual machines whose devices do not reach each other; then
+  // no rank may use it. Group memory that cannot be mapped is not an error.
   bool attach(const std::vector<Ticket>& tickets, std::string& why);
   // Where no rank may use it: unmaps what of the others has been mapped. False if the device does not let it.
   bool detach() noexcept;
@@ -85,13 +81,12 @@ class DeviceNode {
   Flag64& ended(int owner, int slot, int writer) const { return flag(owner, slot, 0, writer); }
   // By the host of `writer`, when it issues an operation: generation << 32 | what tells the call from others.
   Flag64& called(int owner, int slot, int writer) const { return flag(owner, slot, 1, writer); }
-  // By the host of `writer`, before it lets its device go on with operations that failed: which uses of the
-  // slots are worth nothing from then on, see concerns().
+  // By the host of `writer`, before it unblocks its device from operations that failed: from which use of the
+  // slots on results are invalid, see concerns().
   Flag64& failed(int owner, int writer) const { return flag(owner, 0, 3, writer); }
-  // By the host of `writer`, when it could not launch an operation, or not all of it: the same, and its
-  // device will never come to what others' devices wait for.
+  // The same when it could not launch all of an operation: its device will never do what others wait for.
   Flag64& refused(int owner, int writer) const { return flag(owner, 0, 4, writer); }
-  // That this rank has failed, or could not. What it has ended well by now is none of that. Any thread.
+  // That this rank has failed, or could not launch; not what has ended well by now. Any thread.
   void tell_failed() const noexcept { tell(3); }
   void tell_refused() const noexcept { tell(4); }
   // Uses of the slots end in their order: this one and those before it have ended well. Progress role.
@@ -106,25 +101,23 @@ class DeviceNode {
   }
   // Of the graph slot. Its notices and `ended` are generation << 32 | number, the latter with 0.
   Replays replays() const { return {&counts_[0].value, &counts_[1].value, &released()}; }
-  // No replay waits for others any more, now and later; what it computes is worth nothing, and it
-  // notifies no peer. Any thread.
+  // No replay waits for others, or notifies them, from now on: its results are invalid. Any thread.
   void release_replays() const noexcept { released().store(1, std::memory_order_release); }
   const Device& device() const { return device_; }
   // Several ranks are on this rank's device, where processes take turns. Known once attached.
   bool takes_turns() const { return crowded_ && device_.takes_turns(); }
 
-  // Before use `use` of the slots: tells the others of group memory that this rank has got since, and maps
-  // theirs. A few loads where nothing is new. May wait for the device where something is. Issuing thread.
+  // Before use `use` of the slots: publishes group memory that this rank has got since, and maps the others'.
+  // A few loads where nothing is new; may wait for the device where something is. Issuing thread.
   void refresh(std::uint64_t use) const { group_memory_->refresh(use); }
-  // Where memory is among the segments of this rank, if it is group memory of its device that all ranks have
-  // mapped by use `use`. Issuing thread.
+  // Where group memory of this rank's device is, if all ranks have mapped it by use `use`. Issuing thread.
   std::optional<DeviceArena::Location> find(const void* memory, std::uint64_t use) const {
     return group_memory_->find(memory, use);
   }
-  // Whether any rank may have an answer to that. Issuing thread.
+  // Whether find() can succeed on any rank. Issuing thread.
   bool any_group_memory() const { return group_memory_->any(); }
-  // kMaxSegments words for each rank, in rank order, that this rank's device may read: where it sees that
-  // rank's segment, 0 if nowhere. Whatever find() returns on another rank, this one has an address for.
+  // kMaxSegments words for each rank, in rank order, for this rank's device: where it sees that rank's
+  // segment, 0 if nowhere. It has an address for whatever find() returns on another rank.
   const std::uint64_t* bases() const { return group_memory_->bases(); }
   // Of this rank's device, for addresses of others' buffers (ResolveArgs::table), by slot.
   std::uint64_t* table(int slot) const {

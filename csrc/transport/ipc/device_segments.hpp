@@ -1,9 +1,8 @@
-// How the ranks of a node come to know the segments of each other's group memory (device_arena.hpp): a part
-// of the host memory that a DeviceNode shares. Each rank publishes its segments in its own part; the others
-// look there before each collective, map what is new, and say so in the owner's part, without waiting.
+// How the ranks of a node find the segments of each other's group memory (device_arena.hpp): a part of the
+// host memory that a DeviceNode shares. Each rank publishes its segments in its own part; the others look
+// there before each collective, map what is new, and record that in the owner's part, without waiting.
 //
-// Threads: all but shown() and bases() are serialised by the caller. What the host of another rank writes
-// here it may write at any time.
+// Threads: all but shown() and bases() are serialised by the caller. Other ranks write here at any time.
 #pragma once
 
 #include <array>
@@ -37,9 +36,9 @@ class DeviceSegments {
 
   // Own segments since the last time. Before all parts are known: a rank that attaches then sees them.
   void publish();
-  // The same, and maps what the others have published, for collectives from use `use` of the slots on: those
-  // before may run on a device that does not look for it. One that cannot be mapped is never tried again; the
-  // first of these is logged. A few loads where nothing is new.
+  // The same, and maps what the others have published, for collectives from use `use` of the slots on. One
+  // that cannot be mapped is never tried again; the first of these is logged. A few loads where nothing is
+  // new.
   void refresh(std::uint64_t use);
   // What this process has mapped of rank `r`. Throws what the device throws.
   void release(int r);

@@ -1,7 +1,5 @@
-// Whether the library takes addresses of a GPU's memory ("GPU-aware", "CUDA-aware").
-//
-// Only a definite answer counts: a wrong guess is a crash inside the library. None of the questions is in
-// MPI 3.1; each is looked up in the library that was loaded.
+// Whether the library takes addresses of a GPU's memory ("GPU-aware"). Only a definite answer counts: a wrong
+// guess is a crash inside the library. The functions are not in MPI 3.1: each is looked up in the library.
 #include <dlfcn.h>
 #include <mpi.h>
 

@@ -24,15 +24,15 @@ using std::chrono::steady_clock;
 using Sums = std::array<std::uint64_t, 2>;
 
 // MPI_Finalize waits for all ranks without a deadline; a collective that is polled does not. `sums` become
-// those over all ranks; the library may write there also after this call.
+// those over all ranks; the library may write there after this call, too.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {
     report(s.rank, "ends without MPI_Finalize: " + why);
     return false;
   };
-  // A rank that is missing by now has not passed this meeting, but may have been in it and given up: then it
-  // would end well here, and MPI_Finalize would not. The end of a job, and nothing to speak of.
+  // A rank that is missing by now may have been in this meeting and given up: then the meeting would end
+  // well, and MPI_Finalize would not.
   if (missing && !missing().empty()) return false;
   MPI_Request request = MPI_REQUEST_NULL;
   if (MPI_Iallreduce(MPI_IN_PLACE, sums.data(), static_cast<int>(sums.size()), MPI_UINT64_T, MPI_SUM, s.base,
@@ -73,9 +73,9 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
 }
 
 // For on_exit(), of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
-// ranks that still run, and reports status 0, when a connection closes without this word of PMI-1. That is
-// right where the program failed. The answer is waited for because hydra fails where it cannot send it. Other
-// launchers speak otherwise on this descriptor.
+// ranks that still run, and reports status 0, when a connection closes without this word of PMI-1. The answer
+// is waited for because hydra fails where it cannot send it. Other launchers speak otherwise on this
+// descriptor.
 void take_leave_of_hydra(int status, void*) {
   const char* const number = std::getenv("PMI_FD");
   if (status != 0 || !number || !std::getenv("MPI_LOCALNRANKS")) return;

@@ -1,12 +1,10 @@
 // Enters MPI for a process in which no other thread does.
 //
-// Most networks move data only inside calls of MPI: what MPI_Test calls done may still lie in a buffer of
-// this process while it waits in a store or computes. MPI cannot say so, so the thread depends on nothing
-// that is outstanding: it tests a receive that nothing matches when this process has not been in MPI for 10
-// ms, less often the longer that lasts.
+// Most networks move data only inside calls of MPI: what MPI_Test calls done may still be in a buffer of this
+// process while it waits in a store or computes. MPI does not say so: the thread tests a receive that nothing
+// matches when this process has not been in MPI for 10 ms, less often the longer that lasts.
 //
-// begin(), begin_with_a_message() and end() are called by any thread, note_entry() by the user of a
-// transport.
+// begin(), begin_with_a_message() and end(): any thread. note_entry(): the user of a transport.
 #pragma once
 
 #include <mpi.h>
@@ -21,8 +19,8 @@ namespace mpi_gdr::mpi {
 
 class IdleProgress {
  public:
-  // Once MPI is initialised. The thread ends before MPI_Finalize does anything, whoever calls that. Without
-  // effect where MPI_GDR_IDLE_PROGRESS or the network makes it needless.
+  // Once MPI is initialised; without effect where MPI_GDR_IDLE_PROGRESS or the network makes it needless. The
+  // thread ends before MPI_Finalize does anything.
   void begin();
   // Ends the thread; the next note_entry() starts it again: until then no message goes by MPI.
   void begin_with_a_message();

@@ -1,6 +1,5 @@
-// MPICH 5 sends messages inside a node by process_vm_readv, without a try; where the kernel refuses that
-// (seccomp, yama, a non-dumpable process, namespaces) the receive fails. So it is tried here, and switched
-// off.
+// MPICH 5 sends messages inside a node by process_vm_readv, without a try: where the kernel refuses that
+// (seccomp, yama, namespaces) the receive fails. So it is tried here, and switched off.
 #include <mpi.h>
 #include <sys/uio.h>
 #include <unistd.h>

@@ -88,8 +88,7 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
 }
 
 // Throws, on all ranks, where it is certain that some cannot start; warns on this one where it may be.
-// `here`: ranks on this rank's host. Of fewer than all without a store it is not known which they are, nor
-// how the other hosts are.
+// `here`: ranks on this rank's host; without a store it is not known which they are.
 void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all, std::size_t here) {
   std::vector<std::optional<std::uint64_t>> free;
@@ -103,8 +102,7 @@ void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
   if (!warning.empty()) report(o.rank, warning);
 }
 
-// Whether it is certain that the ranks of one host do. Without a store a rank compares with its launcher,
-// which is one process a host.
+// Whether the ranks of one host certainly do. Without a store a rank compares with its launcher.
 bool share_namespaces(const NetworkOptions& o, const std::vector<Proposal>& all) {
   const std::string& own = all[static_cast<std::size_t>(o.rank)].namespaces;
   if (own.empty()) return false;

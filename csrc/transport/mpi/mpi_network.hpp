@@ -14,15 +14,14 @@ namespace mpi_gdr::mpi {
 
 class MpiNetwork final : public Network {
  public:
-  // Starts MPI, or checks and takes over the one that another library started: thread level, size, order of
-  // ranks. What goes wrong inside MPI_Init cannot be thrown: the process then ends with kExitStuck (or MPI's
-  // own code) and says why.
+  // Starts MPI, or checks and takes over the one that another library started. What goes wrong inside
+  // MPI_Init cannot be thrown: the process ends with kExitStuck (or MPI's own code) and a message.
   void start(const NetworkOptions& options) override;
   bool started() const override;
   void renumber(const NetworkOptions& options) override;
-  // Calls MPI_Finalize if start() had started MPI, nothing failed, this is no forked child, and all ranks
-  // come here in time (under a launcher: rendezvous_timeout, since launchers may end a job of which one rank
-  // left early). Otherwise it leaves MPI as it is. Ends the process if MPI_Finalize hangs.
+  // Calls MPI_Finalize if start() started MPI, nothing failed, this is no forked child, and all ranks come
+  // here in time (under a launcher: rendezvous_timeout, since launchers may end a job of which one rank left
+  // early). Ends the process if MPI_Finalize hangs.
   bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override;
   bool ends_here() const noexcept override;

@@ -2,10 +2,9 @@
 //
 // Each group owns the communicator that MPI_Comm_create_group returns, which carries no traffic of ours and
 // is what handle() lends to mpi4py, and a duplicate of it per channel. All are made at once, so that no later
-// call has to be collective. Tools see their names: "mpi-gdr group 0", "mpi-gdr group 0 collective"; MPI
-// keeps them on this rank alone. Threads and errors as in transport.hpp. close() leaks the communicators
-// after a failure (an error, an abandoned request, here or in another group), since freeing would wait for
-// peers that may be gone.
+// call has to be collective. Tools see their names: "mpi-gdr group 0 collective". Threads and errors as in
+// transport.hpp. close() leaks the communicators after a failure (an error, an abandoned request, here or in
+// another group), since freeing would wait for peers that may be gone.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -132,7 +131,7 @@ class MpiTransport final : public Transport {
     if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
-    // A cancelled receive completes locally, but with some fabrics only after a few turns of their progress
+    // A cancelled receive completes locally, with some fabrics only after a few turns of their progress
     // engine.
     for (int turn = 0, done = 0; turn < 100 && !done; ++turn)
       if (MPI_Test(&mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;

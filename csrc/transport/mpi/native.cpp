@@ -28,9 +28,8 @@ MPI_Op mpi_operation(ReduceOp op, DataType t) {
 
 namespace {
 
-// What the libraries that we have run compute in the same way, and as ours do. Open MPI 5.0.11 saturates most
-// elements of a sum of 8- or 16-bit integers (its vector code) and wraps the rest; MPICH 4.0.2 compares
-// unsigned integers as signed ones.
+// What libraries compute as we do. Open MPI 5.0.11 saturates most elements of a sum of 8- or 16-bit integers
+// (its vector code) and wraps the rest; MPICH 4.0.2 compares unsigned integers as signed ones.
 bool libraries_agree(ReduceOp op, DataType t) {
   const bool is_unsigned =
       t == DataType::UInt64 || t == DataType::UInt32 || t == DataType::UInt16 || t == DataType::UInt8;

@@ -1,5 +1,5 @@
-// Private to transport/mpi: which of the library's collectives mean exactly what ours mean, and how they are
-// called. What has default visibility is for the library of the bare calls, too.
+// Which of the library's collectives mean exactly what ours mean, and how they are called. Default
+// visibility: for transport/mpi/raw, too.
 #pragma once
 
 #include <mpi.h>
@@ -19,8 +19,7 @@ namespace mpi_gdr::mpi {
 // MPI counts are 32-bit here: larger ones are refused and left to our schedules, which cut messages.
 bool native_is_exact(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count);
 
-// `result` is where the library shall write; it never overlaps the input unless it is equal to c.input (in
-// place).
+// `result`: where the library writes; equal to c.input (in place), or no overlap with it.
 MPI_Request start_native(const NativeCollective& c, void* result, int rank, MPI_Comm comm);
 
 }  // namespace mpi_gdr::mpi

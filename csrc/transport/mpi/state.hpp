@@ -1,5 +1,5 @@
 // Private to transport/mpi: what start() sets up and the others read, and how error codes of MPI calls become
-// mpi_gdr::Error. What has default visibility is for the library of the bare calls, too (transport/mpi/raw).
+// Error. Default visibility: for transport/mpi/raw, too.
 #pragma once
 
 #include <mpi.h>
@@ -48,8 +48,7 @@ void settle_kernel_copies(MPI_Comm node);
 inline int rank() { return state().rank; }
 inline int size() { return state().size; }
 
-// "rank 1: MPI_Isend failed: Invalid tag". A failure also marks the runtime as failed: MPI_Finalize is then
-// skipped.
+// "rank 1: MPI_Isend failed: Invalid tag". Marks the network as failed: MPI_Finalize is skipped.
 [[noreturn, gnu::visibility("default")]] void raise(int code, const std::string& operation);
 
 inline void check(int code, const char* operation) {
@@ -57,8 +56,7 @@ inline void check(int code, const char* operation) {
     raise(code, operation);
 }
 
-// The reordered duplicate of MPI_COMM_WORLD: its rank is torch's rank. Throws unless initialize() has
-// succeeded.
+// The reordered duplicate of MPI_COMM_WORLD: its rank is torch's rank. Throws before start() has succeeded.
 [[gnu::visibility("default")]] MPI_Comm base_communicator();
 
 bool mpi_is_initialized();

@@ -1,13 +1,12 @@
 // Group memory: memory of this process that the other processes of the node map, for tensors that are
-// communicated. Its peers reach it as their own, without the kernel's copy.
+// communicated: they reach it without the kernel's copy.
 //
-// One file without a name (memfd) for the whole process, mapped once here and once by each process that
-// shares a group with it. It is as large as the limit, but only pages that are in use take memory; all of it
-// is gone with the last process that maps it. Freed blocks keep their pages up to kWarmBytes, for the next
-// tensor.
+// One memfd for the whole process, mapped once here and once by each process that shares a group with it. It
+// is as large as the limit, but only pages in use take memory. Freed blocks keep their pages up to
+// kWarmBytes.
 //
-// A child made by fork reads its parent's pages, also what the parent writes later, and gets a copy of those
-// that it writes to. It gives out and frees nothing of that arena; if it needs one, it makes its own.
+// A forked child reads its parent's pages, and gets a copy of those that it writes to. It gives out and frees
+// nothing of that arena; if it needs one, it makes its own.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +25,8 @@ class Arena {
  public:
   static constexpr std::size_t kWarmBytes = std::size_t{256} << 20;
 
-  // Of this process; made at the first call, with room for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if that
-  // is 0 or the system has none to give, which is logged once.
+  // This process's, made at the first call for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if that is 0, or
+  // the system has none, which is logged once.
   static Arena* own(std::size_t limit);
   // The one that has given out this memory, this process's or one inherited by fork; or null.
   static Arena* find(const void* memory);

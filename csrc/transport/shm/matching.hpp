@@ -1,5 +1,5 @@
-// Which message goes into which receive: by source and tag, in order per pair of them as MPI does it; a
-// receive may take any source. Owned by one transport, used by one thread at a time.
+// Which message goes into which receive: by source and tag, in order as MPI has it; a receive may take any
+// source. Used by one thread at a time.
 #pragma once
 
 #include <array>

@@ -9,8 +9,7 @@
 
 namespace mpi_gdr::shm {
 
-// Offer and Eager are matched in their order; the others belong to the offer with their id, and to the rank
-// that made it or takes it.
+// Offer and Eager are matched in their order; the others belong to the offer with their id.
 enum Kind : std::uint32_t {
   kEager = 1,  // the message itself
   kOffer,      // of a long one: where it is

@@ -104,7 +104,6 @@ Segment::Segment(const Arena* arena, std::size_t message_bytes)
 }
 
 Segment::~Segment() {
-  // A rank that has mapped it need not wait for a rank that gave up.
   std::uint32_t pending = kPending;
   header(file_.memory)
       .verdict.compare_exchange_strong(pending, kFailed, std::memory_order_release,
@@ -180,7 +179,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
                                           : (reach == Reach::Segments ? kSegmentsOnly : kEverything) |
                                                 (node->arenas_mapped_ ? kAndArenas : Verdict{}),
                      std::memory_order_release);
-  // Who could not map a segment has said so in its own, so that all come to the same result.
+  // A rank that could not map a segment says so in its own, so that all have the same result.
   for (const int r : node->members_) {
     if (reach == Reach::None) break;
     const auto& verdict = header(node->peer(r).memory).verdict;
@@ -234,8 +233,7 @@ void NodeMemory::fail_at(int rank, const char* what, int error) const {
        error ? std::strerror(error) : "its process has ended, its pid is another's");
 }
 
-// The nonce is looked at after what is read, and before what is written: a process that has got the pid of
-// one that ended does not have it.
+// The nonce is checked after a read and before a write: another process may have got the pid.
 bool NodeMemory::try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const {
   const Peer& peer = this->peer(rank);
   std::uint64_t nonce = 0;

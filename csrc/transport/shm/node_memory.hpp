@@ -1,18 +1,15 @@
-// Memory that the ranks of a group share which are on one node, and the way to the rest of each other's
-// memory. Ranks are those of the group, also where some of its ranks are on other nodes: these have no
-// segment here.
+// Memory that the ranks of a group on one node share, and the way to the rest of each other's memory. Ranks
+// are those of the group; ranks on other nodes have no segment here.
 //
-// Each rank owns a segment (memfd: it has no name, only this user's processes can open it, and it is gone
-// with the last process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds,
-// for each of a few slots: flags, where this rank's buffers are, and staging memory. An operation uses one
-// slot; which one follows from how many operations have used slots before, which is equal on all ranks.
-// Behind the slots comes an area for messages (ring.hpp), as large as each rank says.
-// Tensors in group memory (arena.hpp) are mapped as well. Other memory is reached by process_vm_readv and
-// _writev ("CMA") where the kernel allows it.
+// Each rank owns a segment (memfd: only this user's processes can open it, and it is gone with the last
+// process that maps it) and maps those of the others, through /proc/PID/fd. A segment holds, for each of a
+// few slots: flags, where this rank's buffers are, and staging memory. An operation uses one slot, by the
+// number of operations before it, which is equal on all ranks. Behind the slots comes an area for messages
+// (ring.hpp). Tensors in group memory (arena.hpp) are mapped as well. Other memory is reached by
+// process_vm_readv and _writev ("CMA") where the kernel allows it.
 //
-// Flags are 64-bit counters with one writer each and values that only grow, stored with release and read with
-// acquire order: a reader that has seen a value sees all that its writer did before. The writer's generation
-// stands in the upper half, so a slot is used again without being reset.
+// Flags are 64-bit counters with one writer each that only grow, stored with release and read with acquire
+// order. The writer's generation is in the upper half, so a slot is used again without being reset.
 //
 // Threads: create() blocks; everything else is lock-free and thread-safe between channels; the slots of one
 // are used by one thread at a time on each rank.
@@ -56,16 +53,14 @@ struct alignas(64) RivalWords {
   std::array<std::uint64_t, 2 * kSlots> times, decisions;
 };
 
-// What one rank shows to the others, in one slot. All of it has one writer; what a short operation reads is
-// in the first cache line. Processors fetch lines in pairs.
+// What one rank shows to the others, in one slot. It has one writer; a short operation reads the first cache
+// line alone. Processors fetch lines in pairs.
 struct alignas(128) Slot {
-  // generation << kReachBits | how the others reach what they may touch. With it, what stands below is there
-  // to read.
+  // generation << kReachBits | how the others reach what they may touch. Releases what is below.
   std::atomic<std::uint64_t> begun;
   // Of the operation in this slot.
   std::uint64_t input = 0, output = 0;  // addresses in the owner's process
-  // CallRecord::history of the last two uses, by the parity of their generations: that of one use stays until
-  // the others have ended the next.
+  // CallRecord::history of the last two uses, by the parity of their generations.
   std::uint64_t history[2] = {};
   std::atomic<std::uint64_t> notices[kSlotLanes];  // generation << 32 | Notifies so far
   std::atomic<std::uint32_t> sleepers;  // of other ranks, on one of these (doorbell.hpp); many writers
@@ -78,8 +73,7 @@ inline constexpr int kReachBits = 2;
 // This rank's segment, before the others know of it.
 class Segment {
  public:
-  // With what others may map of this process's arena, null: nothing; and so much for messages. Throws
-  // Error(System).
+  // `arena`: what others may map, null: nothing. Throws Error(System).
   explicit Segment(const Arena* arena = nullptr, std::size_t message_bytes = 0);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -97,9 +91,9 @@ class Segment {
 
 class NodeMemory {
  public:
-  // Maps the others' segments and tries what is possible; all members call it with the tickets in rank order,
-  // and get the same reach(), if necessary None. `poll` is called while a rank waits for the others, and may
-  // throw; so does Timeout at the deadline. `members`: the ranks on this node, ascending; empty: all.
+  // Maps the others' segments and tries what is possible. All members call it with the tickets in rank order,
+  // and get the same reach(). Throws Timeout at the deadline. `poll` is called while a rank waits for the
+  // others, and may throw. `members`: the ranks on this node, ascending; empty: all.
   static std::unique_ptr<NodeMemory> create(std::unique_ptr<Segment> own, int rank,
                                             const std::vector<std::string>& tickets,
                                             std::chrono::steady_clock::time_point deadline,
@@ -109,8 +103,7 @@ class NodeMemory {
   NodeMemory& operator=(const NodeMemory&) = delete;
 
   Reach reach() const { return reach_; }  // equal on all members
-  // Whether each member's arena is mapped by all others; equal on all of them. Then what owns() holds for is
-  // within everybody's reach, whatever reach() says.
+  // Whether each member's arena is mapped by all others; equal on all of them.
   bool arenas_mapped() const { return arenas_mapped_; }
   bool owns(const void* memory) const { return own_->arena_ && own_->arena_->owns(memory); }
   int rank() const { return rank_; }
@@ -124,8 +117,7 @@ class NodeMemory {
 
   SlotUses& uses(int rank, int channel) const;
   RivalWords& rival_words(int rank, int channel) const;
-  // What this process has seen of that: spares short operations a cache line of each other rank. For the
-  // thread that uses the channel's slots.
+  // What this process has seen of that: spares short operations a cache line of each other rank.
   struct Seen {
     std::vector<std::uint64_t> ended;  // by place
     std::uint32_t out_of_turn = 0;     // bit i: this rank has ended use SlotUses::ended + i
@@ -134,16 +126,14 @@ class NodeMemory {
   Slot& slot(int rank, int channel, int number) const {
     return reinterpret_cast<Slot*>(peer(rank).memory + kSlotsStart)[channel * kSlots + number];
   }
-  // What the owner of a slot has called, for the generations of a parity as Slot::history: read where that
-  // differs.
+  // What the owner of a slot has called, by generation as Slot::history: read where that differs.
   CallRecord& record(int rank, int channel, int number, std::uint64_t generation) const {
     auto* const all = reinterpret_cast<CallRecord*>(&slot(rank, kSlotChannels, 0));
     return all[static_cast<std::uint64_t>(channel * kSlots + number) * 2 + generation % 2];
   }
   std::byte* staging(int rank, int channel, int number) const;
 
-  // The least that a rank has for messages: equal on all ranks; 0: some rank takes no part in them. Zero at
-  // first.
+  // The least that a rank has for messages, equal on all ranks. Zeroed at first.
   std::size_t message_bytes() const { return message_bytes_; }
   std::byte* messages(int rank) const;
 
@@ -159,8 +149,8 @@ class NodeMemory {
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
   // Whether the kernel copies memory of this process, by its first bytes; null: yes.
   static bool is_copied(const void* first, const void* second);
-  // The same for a caller with another way: false if the kernel does not copy this memory (a device's, or
-  // without the right of access), and some of it may have been copied.
+  // The same, but false if the kernel does not copy this memory (a device's, or without the right of access);
+  // some of it may have been copied.
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 

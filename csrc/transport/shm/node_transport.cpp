@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::uint8_t kCarrier = 1;  // of our requests
 
-// That one test() copies for one other rank; from a ring, and into one, it is what the ring holds: others
-// want to progress, too, and deadlines to be looked at.
+// Bytes that one test() copies for one other rank; by a ring: what it holds. Others must progress, too.
 constexpr std::size_t kMostCopied = std::size_t{256} << 10;
 
 class NodeTransport final : public Transport {
@@ -176,8 +175,7 @@ class NodeTransport final : public Transport {
       read(r, peer);
       peer.out.push();
       copy_in(peer);
-      // Where both have something to copy, each its own: one system call a message, and no wait for the
-      // other's.
+      // Where both have something to copy, each copies its own: one system call a message.
       if (peer.copies.empty()) peer.copy.help(peer.out.offered, kMostCopied);
     }
   }
@@ -285,7 +283,7 @@ class NodeTransport final : public Transport {
         Transfer& receive = *next++;
         if (receive.cell < 0) {
           if (!peer.copy.can_open()) break;
-          // One that sleeps would be woken for what is likely over by then.
+          // A sender that sleeps would be woken too late.
           const auto& sleepers = area_.sleepers(node_->messages(rank()));
           receive.told = peer.copy.open(receive) && sleepers.load(std::memory_order_relaxed) == 0 &&
                          peer.out.tell_opened(receive);
@@ -294,7 +292,7 @@ class NodeTransport final : public Transport {
         if (taken == TwoEndedCopy::Taken::Some) continue;
         receive.copies = false;
         receive.wants_none = taken == TwoEndedCopy::Taken::All;
-        // What the sender is copying meanwhile comes before the pieces that it sends when it has heard.
+        // The sender stops copying before it sends pieces.
         if (!receive.wants_none) receive.moved = 0;
         peer.out.answer(receive);
       }

@@ -1,5 +1,5 @@
 // What a rank writes into its ring to another one: messages in order, answers to offers, and the pieces of
-// long messages. What finds no room waits for the next push(). Used by the NodeTransport that owns it.
+// long messages. What finds no room waits for the next push().
 #pragma once
 
 #include <algorithm>
@@ -53,10 +53,10 @@ class Outgoing {
   }
 
  private:
-  // Messages up to this length are copied twice, one end being ahead of the other, and once more without a
-  // waiting receive; longer ones cost another way to the receiver and back before their first byte.
+  // Messages up to this length are copied twice, or three times without a waiting receive; longer ones cost
+  // a round trip before their first byte.
   static constexpr std::size_t kMostEager = 128 * 1024;
-  // A receiver with so many bytes for which no receive was there gets more of them in short messages only.
+  // A receiver that holds this many unexpected bytes gets more of them in short messages only.
   static constexpr std::size_t kMostBacklog = std::size_t{1} << 20, kShort = std::size_t{16} << 10;
 
   std::size_t piece() const { return ring_.bytes() / 8; }

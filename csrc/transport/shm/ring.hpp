@@ -1,13 +1,11 @@
 // A ring of bytes in shared memory by which one rank sends records to another: one writer, one reader.
 //
-// Positions are 64-bit counts of bytes that only grow. A record is a header and its payload, without a break,
-// and takes whole cache lines. The stamp in its header (its position + 1, stored with release order)
-// says that it is there, so that a short message is one cache line to its reader; the writer clears the
-// next stamp before that, so that what stood there before is never taken for one. The reader
-// tells how far it has come in `tail`, and the writer looks at it only when it knows of no room.
+// Positions are 64-bit counts of bytes that only grow. A record is a header and its payload, and takes whole
+// cache lines. The stamp in its header (its position + 1, stored with release order) publishes it, so that a
+// short message is one cache line to its reader; the writer clears the next stamp before that. The reader
+// stores its position in `tail`, which the writer reads only when it knows of no room.
 //
-// Memory and tail are zero at first. Nothing blocks. Threads: a writer and a reader are each used by one
-// thread at a time.
+// Memory and tail are zero at first. Nothing blocks. Writer and reader are each used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -76,8 +74,8 @@ class RingReader {
              const std::atomic<std::uint32_t>* sleepers)
       : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
 
-  // The next record, if there is one: a copy of its header, checked against the ring's bounds (it comes from
-  // another process; throws Error(Internal)), and where its payload is until pop().
+  // The next record, or null: a copy of its header, and where its payload is until pop(). Throws Internal for
+  // a header from the other process that does not fit.
   const std::byte* peek(RecordHeader& header);
   void pop();
   // After some pop(): wakes a writer that sleeps until there is room.
@@ -96,10 +94,9 @@ class RingReader {
   std::size_t size_ = 0;  // of the record at at_
 };
 
-// Where the rings of a group stand in each rank's area: by writer the tails of the rings that it reads, each
-// with the bytes of messages from there that wait for their receives, and lines for the copies of what it
-// receives (two_ended_copy.hpp); then the rings that it writes, by reader. Virtual: only what is used takes
-// memory.
+// Where the rings of a group are in each rank's area: by writer the tail and the backlog of the ring that it
+// reads, and lines for the copies of what it receives (two_ended_copy.hpp); then the rings that it writes, by
+// reader. Only what is used takes memory.
 class MessageArea {
  public:
   static constexpr int kCopyLines = 8;  // by writer

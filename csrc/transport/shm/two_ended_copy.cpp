@@ -16,9 +16,9 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Of a message, equal at both ends; half of them are each end's own. A chunk costs a system call and a change
-// of the cell, and must be small enough that neither end waits long for the other's last. Fewer than 1 << 16:
-// see kMaxMessageBytes.
+// Chunks of a message, equal at both ends; half of them are each end's own. A chunk costs a system call, and
+// must be so small that neither end waits long for the other's last. Fewer than 1 << 16: see
+// kMaxMessageBytes.
 std::uint64_t chunks_of(std::size_t bytes) {
   constexpr std::size_t kMost = 256 * 1024;
   return 2 * ((bytes + 2 * kMost - 1) / (2 * kMost));
@@ -44,7 +44,7 @@ std::optional<Piece> claim(CopyCell& cell, std::uint64_t end, Share share, std::
   return std::nullopt;
 }
 
-// The sender's last one, which the sender has not moved since: the receiver takes it, if it still takes any.
+// The sender's last chunk, which it has not copied: the receiver takes it.
 void give_back(CopyCell& cell, std::uint64_t id) {
   std::uint64_t seen = cell.taken.load(std::memory_order_relaxed);
   // Release: what the sender has written of it, the receiver overwrites.

@@ -1,17 +1,15 @@
 // The copies of long messages, which both ends make: the receiver reads chunks from the sender's memory, from
-// the front, the sender writes chunks into the receiver's, from the back. Of the messages whose copies are
-// open each end takes its own half first, so that neither waits for the other between two messages; then
-// whatever is left. The receiver opens the copies and needs no sender: of one that does other things it takes
-// all chunks itself.
+// the front, the sender writes chunks into the receiver's, from the back. Each end takes its own half of
+// every open copy first, so that neither waits for the other between two messages; then whatever is left. The
+// receiver opens the copies, and takes all chunks itself where the sender does other things.
 //
-// A cell in the receiver's area tells which chunks of a message are taken and how many of them the sender has
-// copied, each number with the message's id: a rank that comes late, to a message that is over, finds another
-// id and touches nothing. A pair of ranks has some cells for each direction, and so many open copies.
+// A cell in the receiver's area holds which chunks of a message are taken and how many of them the sender has
+// copied, each number with the message's id: a rank that comes late finds another id and touches nothing. A
+// pair of ranks has as many open copies in each direction as it has cells.
 //
-// Memory is another's by the arena, where it is group memory, else by the kernel's copy (CMA). Where the
-// kernel does not copy the memory of one of them, a sender leaves all of it to the receiver, and a receiver
-// ends the copy: the message goes another way, behind what the sender has copied by then. Threads and errors
-// as in transport.hpp.
+// Group memory is mapped, other memory is reached by the kernel's copy (CMA). Where the kernel refuses that,
+// a sender leaves all of it to the receiver, and a receiver ends the copy: the message goes another way,
+// behind what the sender has copied by then. Threads and errors as in transport.hpp.
 #pragma once
 
 #include <array>
@@ -50,8 +48,7 @@ class TwoEndedCopy {
   bool can_open() const { return open_ != kAllOpen; }
   // Gives it a free cell. True if the sender can copy its half: it has to be notified.
   bool open(Transfer& receive);
-  // Copies some of an open one, at most what is left of `budget`, which it lessens. All, Refused (the kernel
-  // does not copy it): closed.
+  // Copies some of an open one within `budget`, which it lessens. All, Refused (by the kernel): closed.
   enum class Taken { Some, All, Refused };
   Taken take(Transfer& receive, Share share, std::size_t& budget);
   // No chunk is taken any more.

@@ -1,10 +1,9 @@
 // The library's own blocking collectives and messages, bare and timed: what `mpi-gdr bench` sets ours
-// against. Nothing else uses them; "native" algorithms are in native.hpp. One library an ABI implements them,
-// which finds the MPI as transport/mpi has started it; python/raw_mpi.cpp loads it.
+// against. One library an ABI implements them; python/raw_mpi.cpp loads it.
 //
-// All run on the base communicator, after initialize(), by one thread at a time, in the same order on all
-// ranks; nothing of ours may be in flight there. Memory is the caller's. A rank that is still in one of them
-// after the timeout ends its process with a message: nothing inside MPI can be given up.
+// All run on the base communicator, once the network has started, by one thread at a time, in the same order
+// on all ranks. Memory is the caller's. A rank that is still in one of them after the timeout ends its
+// process with a message: nothing inside MPI can be given up.
 #pragma once
 
 #include <chrono>
