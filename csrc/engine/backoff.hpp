@@ -27,8 +27,7 @@ class Backoff {
     idle_ = 0;
     since_ = {};
   }
-  // `bell`: what the last poll found to wait for, if it is known and the only thing; its flag is null
-  // otherwise.
+  // `bell`: the only thing that the last poll found to wait for; its flag is null if that is not known.
   void idle(const Doorbell& bell) {
     if (idle_ == 0) spins_ = crowding_.spins(Crowding::Clock::now()) ? kSpins : 0;
     if (idle_++ < spins_) return;  // without a look at the clock
@@ -49,16 +48,13 @@ class Backoff {
   }
 
  private:
-  // Some 25 us of polling: longer than a rank that was just given its core needs for a small call. Then a
-  // yield, which costs less than two polls where nobody else wants the core, tells whether somebody does.
+  // Some 25 us of polling: longer than a rank that was just given its core needs for a small call. Then
+  // yields, which cost less than two polls where no other thread wants the core.
   static constexpr int kSpins = 200;
-  // By then a nap costs nothing that matters.
   static constexpr std::chrono::microseconds kLongYields{50000};
-  // Between ranks that share a core a yield is the quickest way from one to the next, as long as nobody else
-  // wants the core: it need not be woken from its idle state, which costs some 50 us in a virtual machine.
-  // But Linux shares the cores out fairly (sched(7)). Beside other programs that compute, a yield costs their
-  // time slices, and only sleep hands the core to another rank. Where no count told of
-  // them, they may be of other containers: the core is then not idle when the sleeper is woken.
+  // Between ranks that share a core a yield is the quickest way from one to the next: the core need not be
+  // woken from its idle state, which costs some 50 us in a virtual machine. Beside other programs that
+  // compute, a yield costs their time slices (sched(7)), and only sleep hands the core to another rank.
   static constexpr std::chrono::microseconds kYields{500}, kCrowdedYields{25};
   static constexpr std::chrono::microseconds kNap{50};
   Crowding& crowding_;

@@ -1,6 +1,5 @@
-// What is handed to Group::issue(): collectives and messages, what can be said of them by themselves, and
-// whether they are legal.
-// Values and pure functions.
+// What is handed to Group::issue(): collectives and messages, and whether they are legal. Values and pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -23,20 +22,20 @@ struct CollectiveCall {
   const void* input = nullptr;
   void* output = nullptr;
   double factor = 1.0;  // PreMulSum
-  // Of data that is only moved, for CallRecord: the dtype of the tensors, which lives forever, and its bytes.
-  // Empty: the same on all ranks.
+  // Of data that is only moved, for CallRecord: the dtype of the tensors, a literal, and its bytes. Empty:
+  // the same on all ranks.
   std::string_view dtype = {};
   std::uint64_t item_size = 1;
 };
 
-// Two collectives of which the second depends on what the first brought: sizes, then data. One part of an
-// operation; both sequence numbers are taken when it is issued, so that ranks agree whenever `next` runs.
+// Two collectives of which the second depends on the result of the first: sizes, then data. One part of an
+// operation, which takes both sequence numbers when it is issued.
 struct ChainedCall {
   CollectiveCall first;
-  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing. All
-  // ranks must decide alike. Must not block, nor touch torch or the GIL; memory that the second stage needs
-  // it allocates itself and keeps alive as `keepalive` does. Never run by the library's own collective, whose
-  // calls match in the order in which they start. No all_to_all.
+  // Called once by the holder of the progress role when `first` is done: what comes next, or nothing, equal
+  // on all ranks; no all_to_all. Must not block, nor touch torch or the GIL; it allocates the memory of the
+  // second stage and keeps it alive. Never run by the library's own collective, whose calls match in the
+  // order in which they start.
   std::function<std::optional<CollectiveCall>()> next;
 };
 
@@ -53,8 +52,8 @@ struct GroupShape {
 };
 void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
-// The tags of collectives: consecutive ones have distinct tags, and so, as far as the transport's tags go
-// round, have calls that differ, whose messages then never match.
+// The tags of collectives: distinct for consecutive ones, and, with enough tags, for calls that differ, whose
+// messages then never match.
 struct CollectiveTags {
   explicit CollectiveTags(int max_tag);
   int base(const CallRecord& call) const {

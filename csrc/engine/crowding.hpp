@@ -1,5 +1,5 @@
-// Whether this process shares its cores with others. Told by a count of ranks and cores at the start, or
-// measured: containers, quotas and other jobs are in no count.
+// Whether this process shares its cores with others: by a count of ranks and cores at the start, or measured,
+// since containers, quotas and other jobs are in no count.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,8 @@ class Crowding {
   // And keeps them for whole time slices.
   bool slices(Clock::time_point now) const { return before(now, slices_until_); }
 
-  // What a wait begins with. Where cores are shared, spinning is right while the awaited rank runs on another
-  // core at the same time, and lost where it waits for this one: the last waits tell, and one of a few tries
-  // again.
+  // How a wait begins. Where cores are shared, spinning is right while the awaited rank runs on another core,
+  // and lost where it waits for this one: the last waits decide, and one of a few tries again.
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }

@@ -42,10 +42,10 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
   if (failed) operation.release_device();  // also where no pass will ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);
-  // A thread that stops waiting (Engine::carry()) looks whether the operation is finished after it has left
-  // `waiters`; this writes there, so that one of the two sees the other.
+  // Engine::carry() looks whether the operation is finished after it has left `waiters`; this writes there,
+  // so that one of the two sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
-    // Nobody waits: the tensors are let go of behind the pass, since that may need the GIL.
+    // No waiter: the tensors are released after the pass, since that may need the GIL.
     try {
       unreleased_.push_back(operation.shared_from_this());
     } catch (const std::bad_alloc&) {

@@ -34,8 +34,8 @@ class Endings {
   // The error with which `operation` ends after a first failure of its group.
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text,
                                 Others others = Others::Unaware);
-  // The first failure of a group: the observers are told, and what they add is added to `text`. `pending`:
-  // whom the operation waits for; null: not known.
+  // Notifies the observers of the first failure of a group; returns `text` with what they add. `pending`: the
+  // ranks that the operation waits for; null: not known.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
   std::string timeout_text(const Operation& operation, Waiting waiting, const std::vector<int>& peers) const;

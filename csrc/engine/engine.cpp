@@ -24,7 +24,7 @@ class Counted {
 std::shared_ptr<Engine> Engine::create(EngineOptions options) {
   std::shared_ptr<Engine> engine(new Engine(std::move(options)));
   engine->progress_thread_.begin(engine);
-  // What the caller gets stops the threads when it goes. Threads that do not stop keep the engine itself.
+  // The last copy of the result stops the threads. Threads that do not stop keep the engine itself.
   Engine* const address = engine.get();
   return {address, [engine = std::move(engine)](Engine*) mutable {
             engine->shutdown();
@@ -38,8 +38,8 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;
   if (begin_here) {
-    // As a waiter: an operation that ends here has its buffers let go of by this thread, because to wake a
-    // completer thread for it takes longer than the operation.
+    // As a waiter: this thread releases the buffers of an operation that ends here, since to wake a completer
+    // thread takes longer than the operation.
     const Counted waiter(operation->waiters);
     std::vector<OperationPtr> ended;
     begun = progress_.try_begin(*operation, ended);
@@ -163,8 +163,7 @@ void Engine::give_up(Operation& operation, ErrorCode code) {
         const std::string reason = operation.group().failure();
         text = operation.describe() + ": " + (reason.empty() ? kShutDown : reason);
       }
-      // The next pass, if there ever is one, abandons the requests. Until then, and after: buffers are not
-      // given back.
+      // The next pass, if there ever is one, abandons the requests. Buffers are not given back.
       if (endings_.finish(operation, make_error(code, text))) operation.leak();
     } catch (const std::bad_alloc&) {
       const std::exception_ptr error = endings_.memory_error(operation, kNoMemoryForRecords);
@@ -187,8 +186,7 @@ void Engine::lose(const std::vector<GroupState*>& groups, const std::string& rea
   watch_.lose(reason);
   std::vector<GroupState*> well = groups;
   std::erase_if(well, [](const GroupState* g) { return g->failed(); });
-  // Once for all, and before any of them fails: its text says where the log is, and a process may end as soon
-  // as it hears.
+  // Once for all, and before any of them fails: its text says where the log is, and a process may end then.
   if (!well.empty()) {
     std::string names = "group " + well.front()->name();
     if (well.size() > 1) names += " and " + std::to_string(well.size() - 1) + " more";
@@ -224,8 +222,7 @@ bool Engine::shutdown() {
   std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
   bool outstanding = outstanding_.background() > 0;
   endings_.end_background(nullptr, kShutDown);
-  // Nothing that could get stuck inside the transport, when a process wants to end: the requests stay as they
-  // are.
+  // Without the transport, which could block: the requests stay as they are.
   if (role) outstanding |= progress_.end_all(kShutDown);
   outstanding_.stop();  // later submissions are refused; what slipped in just now is ended by its waiter
   left_behind_ = !role;

@@ -1,19 +1,16 @@
 // Carries operations to their end. One per process (unit tests make one per emulated rank).
 //
-// Progress (progress.hpp) holds the role in which operations advance, Endings (endings.hpp) how they end,
-// well or not; Engine decides which thread takes the role when, and ends groups and itself. Issuers take the
-// role to begin what calls no library, waiters next (a blocking collective costs no hand-off); the progress
-// thread takes it for operations that nobody waits for.
+// Progress (progress.hpp) holds the role in which operations advance, Endings (endings.hpp) how they end;
+// Engine decides which thread takes the role when. Issuers take it to begin what calls no library, then
+// waiters (a blocking collective costs no hand-off); the progress thread takes it for operations without a
+// waiter.
 //
 //   issuing threads --Outstanding (mutex, short)--> role holder: waiting -> active -> finished
 //        finished --> waiters (atomic flag)
 //                 --> completer threads
 //
-// Ownership. Whoever is inside the engine holds it: the caller that created it, the progress thread, and each
-// waiter while it waits. A thread that never comes back from the transport is left behind with an engine that
-// is still there.
-//
-// All public members are thread-safe.
+// The caller that created it, the progress thread, and each waiter own it: a thread that never returns from
+// the transport is left behind with a valid engine. All public members are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -50,24 +47,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void wait(Operation& operation, std::optional<std::chrono::nanoseconds> patience = {},
             Interrupt interrupt = nullptr);
 
-  // Somebody will hear of this operation otherwise than by wait() (a Future): the progress thread shall not
-  // nap.
+  // The operation is consumed through a Future: the progress thread must not nap.
   void expect(Operation& operation);
 
   // Transports are given this device's memory from now on. Any thread.
   void serve(Device& device) { progress_thread_.serve(device); }
 
-  // Until all that the group has outstanding, and what others issue meanwhile, has ended, well or not: each
-  // at its deadline at the latest, also if a thread is stuck inside the transport.
+  // Until all that the group has outstanding, and what others issue meanwhile, has ended: each at its
+  // deadline at the latest, also if a thread is stuck inside the transport.
   void wait_all(GroupState& group);
 
-  // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Does not
-  // touch the transport, and does not wait for a thread that is inside it.
+  // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Neither
+  // calls the transport nor waits for it.
   void abort(GroupState& group, const std::string& reason, ErrorCode code = ErrorCode::Aborted);
 
-  // As abort() for all of them at once, because a member of each is gone for good: a thread that is then
-  // stuck inside the transport for longer than `stuck_grace` is reported with `reason`, without waiting for a
-  // deadline.
+  // As abort() for all of them, because a member of each is gone: a thread that is then inside the transport
+  // for longer than `stuck_grace` is reported with `reason`, before a deadline.
   void lose(const std::vector<GroupState*>& groups, const std::string& reason);
 
   // Runs what is outstanding to its end (at most until its deadline), then destroys the group's transport. Of
@@ -80,34 +75,30 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Until nothing is outstanding in the background, for so long at most. Does not touch the transport.
   void settle(std::chrono::milliseconds patience) const;
 
-  // Stops the threads. Operations still outstanding fail with Aborted, without the transport's help. False if
-  // MPI must not be called any more: a thread is still inside the transport and is left behind, or something
-  // was outstanding. Idempotent.
+  // Stops the threads. Outstanding operations fail with Aborted. False if MPI must not be called any more: a
+  // thread is left behind in the transport, or something was outstanding. Idempotent.
   bool shutdown();
   // After shutdown(): a thread is inside the transport and may stay there.
   bool left_behind() const { return left_behind_; }
 
-  // The first sequence number of this channel that no operation has come to its end with: the next one, or
-  // that of an operation that is still running in the background.
+  // The first sequence number of this channel that has not ended: the next one, or that of an operation that
+  // is still running in the background.
   std::uint64_t first_unfinished(const GroupState& group, Channel channel) const {
     return outstanding_.first_sequence(group, channel, group.sequence(channel));
   }
 
-  // True while some thread sits in one pass for longer than `stuck_grace`: MPI must then not be called any
-  // more.
+  // Progress::stuck(): MPI must then not be called any more.
   bool stuck() const { return progress_.stuck(); }
 
   const Observers& observers() const { return endings_.observers(); }
 
   // --- for Group ---
-  // Takes an operation in. Then carry() sees to it that one in the background goes on: if `begin_here`, its
-  // first steps are made on the calling thread, unless another one is inside, with no lock of a group held,
-  // and the progress thread may end its nap before it takes the rest over.
+  // Takes an operation in. Then carry(), without a lock of a group, sees to one in the background: if
+  // `begin_here`, the calling thread makes its first steps, unless another one holds the role.
   void submit(const OperationPtr& operation) { outstanding_.submit(operation); }
   void carry(const OperationPtr& operation, bool begin_here);
-  // Who lets go of the buffers of what ended in a pass while nobody waited for it: the thread that made the
-  // pass, behind it, or, for the progress thread, a completer thread. ByCaller: who waits, and does not
-  // progress meanwhile: the progress thread shall.
+  // Who releases the buffers of what ended in a pass without a waiter: the thread that made the pass, after
+  // it, or a completer thread. ByCaller: a waiter, beside which the progress thread progresses meanwhile.
   enum class Releases { Here, ByCaller, Completer };
   // Progress::try_pass(), then the release.
   bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,

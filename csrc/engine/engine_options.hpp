@@ -19,13 +19,12 @@ struct EngineOptions {
   std::chrono::milliseconds stuck_grace{3000};
   std::function<void(const std::string&)> on_stuck;  // default: report and end the process
   std::vector<std::shared_ptr<Observer>> observers;
-  // What is known of lost members of a group, or "": asked when the transport reports an error, since a
-  // library says which of its calls failed, but not that the peer is dead. Called with the progress role.
+  // What is known of lost members of a group, or "". Called with the progress role when the transport reports
+  // an error, since a library does not say that the peer is dead.
   std::function<std::string(const GroupState&)> explain;
   // Which member may be stopped or cut off, or "": asked when an operation has timed out, as above.
   std::function<std::string(const GroupState&)> quiet;
-  // Told of operations that have been outstanding for seconds (GroupState::is_slow()). With the progress
-  // role; must not wait.
+  // Called with the progress role for operations that are slow (GroupState::is_slow()); must not wait.
   std::function<void(const Operation&)> on_slow;
 };
 

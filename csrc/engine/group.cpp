@@ -15,8 +15,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Bytes of a collective whose first steps cost the caller less than to wake the progress thread does. A
-// message only has to be told of.
+// Bytes of a collective whose first steps cost the caller less than to wake the progress thread does.
 constexpr std::uint64_t kBegunHere = 64 * 1024;
 
 GroupInfo info_of(const GroupOptions& options, int size) {
@@ -115,7 +114,7 @@ OperationPtr Group::issue(std::vector<Call> calls, IssueOptions&& options) {
   } catch (const NoMemory& e) {
     throw NoMemory(refusal(e.what()));
   } catch (const Error& e) {
-    // Others are the caller's mistakes. And what has failed the group by now, as launch() does, says it all.
+    // Others are the caller's mistakes; a failure of the group by now, as launch() makes one, says it all.
     if ((e.code() != ErrorCode::System && e.code() != ErrorCode::Internal) || failed()) throw;
     throw Error(e.code(), refusal(e.what()));
   } catch (const std::bad_alloc&) {
@@ -163,8 +162,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
   counters_[channel] = issue.counters;
   history_[channel] = issue.counters.history;
   if (options.stream) {
-    // It may be shut out half way, by a thread that waits for the device: what is there by then waits for
-    // messages.
+    // Before launch(), which may block half way behind a thread that waits for the device.
     engine_.carry(operation, false);
     launch(*operation, issue.device, *options.stream);
   }
@@ -254,7 +252,7 @@ void Group::tell_observers(Operation& operation, const std::vector<Call>& calls)
 void Group::launch(Operation& operation, const DeviceWork& work, const StreamTarget& target) {
   try {
     work.programs->launch(target);
-    // The group may have failed meanwhile: what was let go before it was there has to be let go once more.
+    // The group may have failed meanwhile: what was launched since has to be unblocked, too.
     if (operation.finished() && operation.error()) operation.release_device();
   } catch (const std::exception& e) {
     const std::string text = operation.describe() + ": the device refused its part: " + e.what();

@@ -1,8 +1,7 @@
-// A group of ranks as those who call it see it: calls become operations, in one order, in the hands of the
-// engine. Closed by Engine::close().
+// A group of ranks as its callers see it: calls become operations of the engine. Closed by Engine::close().
 //
-// Threads. Issuing: any thread; operations of one group get their sequence numbers in the order of issue(),
-// which must be the same on all ranks per channel.
+// Threads: any. Operations get their sequence numbers in the order of issue(), which must be the same on all
+// ranks per channel.
 #pragma once
 
 #include <array>
@@ -28,16 +27,15 @@ struct IssueOptions : Description {
   std::shared_ptr<void> keepalive;
   // True: the progress thread carries the operation. False: the caller waits for it at once.
   bool background = true;
-  // Of collectives on a device's memory, all calls on the same; null: on host memory. Borrowed. No chained
-  // calls.
+  // Of collectives on one device's memory; null: host memory. Borrowed. No chained calls.
   const StreamTarget* stream = nullptr;
   // Of messages beside a device: they begin when it has been entered; null: at once.
   std::shared_ptr<Gate> gate;
   // Issued before this one, in the background; null: none. This one ends well only when that one has, too.
   OperationPtr join;
-  // Told of the end of the operation, good or bad, by a completer thread.
+  // Called on a completer thread when the operation completes or fails.
   std::function<void(const Operation&)> on_finished;
-  // The same by whatever thread ends it, at once: it must be short and not throw.
+  // The same on the thread that ends it, at once: it must be short and not throw.
   std::function<void(const Operation&)> on_ended;
 };
 
@@ -54,18 +52,16 @@ class Group : public GroupState {
   // What the user calls the group, for observers.
   void describe(const std::string& description);
 
-  // Starts the calls, all collectives or all messages, as ONE operation: they run together and finish
-  // together. Does not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is
-  // closed; then nothing was sent. NoMemory or System, with the operation's name: the group has then failed
-  // on this rank, since the others carry the operation out.
+  // Starts the calls, all collectives or all messages, as ONE operation: they run and finish together. Does
+  // not block. Throws InvalidUsage for an illegal call, Aborted if the group has failed or is closed: nothing
+  // was sent. NoMemory or System: the group has then failed on this rank, since the others run the operation.
   OperationPtr issue(std::vector<Call> calls, IssueOptions&& options);
 
   // Records collectives on a device's memory into the graph that captures what `target.caller` holds, on the
   // first of `target.queues`, one after the other. They are no operation: no sequence number, no deadline,
   // and the caller keeps the buffers. All ranks replay what they have recorded in one order. Throws as
-  // issue() does, and InvalidUsage for what cannot be replayed, then without having recorded anything.
-  // `on_failure`: of the last such call, is called once the group has failed, by whoever notes that; must not
-  // throw, nor take its time.
+  // issue() does, and InvalidUsage, having recorded nothing, for what cannot be replayed. `on_failure`, of
+  // the last such call: GroupState::on_failure().
   void capture(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target,
                std::function<void()> on_failure);
   // Replays wait for nobody any more.
@@ -77,8 +73,8 @@ class Group : public GroupState {
   std::string algorithm(const CollectiveSpec& spec) const;
   // What has been measured so far, see RivalChoices.
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
-  // What issue() would make of these calls now, for whoever shows them before they run. Of illegal calls, and
-  // those of a group that has ended, nothing is known.
+  // What issue() would make of these calls now; nothing is known of illegal calls, or once the group has
+  // ended.
   struct Preview {
     std::string algorithm = "unknown";  // several: "ring+zero_copy"; of messages "p2p"
     std::uint64_t bytes = 0;            // of this rank's contribution
@@ -94,9 +90,9 @@ class Group : public GroupState {
   const char* message_path() const { return message_path_; }
   // Of a group that is not closed.
   const Transport& library_transport() const { return transport_->library(); }
-  // From now on, what the devices of all ranks, or of the ranks of each node, share: collectives on their
-  // memory may use it. Before any such collective, on all ranks alike; null: nothing, for after the last one.
-  // What a failed group had is kept for good, since others may still read it; so is what graphs know.
+  // What the devices of all ranks, or of the ranks of each node, share, for collectives on their memory:
+  // before the first of them, on all ranks alike; null: after the last one. What a failed group had is kept
+  // for good, since others may still read it; so is what graphs know.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:

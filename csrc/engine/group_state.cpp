@@ -27,8 +27,7 @@ GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transpor
       slow_after_(rank_ > kMostAnnouncers ? Clock::duration::max() / 4 : kSlow + rank_ * kSlow / 8) {}
 
 GroupState::~GroupState() {
-  // Engine::close() destroys the transport; without it (exit without destroy) nobody may touch the library
-  // any more.
+  // Engine::close() destroys the transport; without it (exit without destroy) the library must not be called.
   [[maybe_unused]] Transport* leaked = transport_.release();
 }
 
@@ -45,7 +44,7 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     }
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
-    // Before any device is let go on: what it computes then must find nobody who believes it.
+    // Before any device is unblocked: other ranks must not consume what it computes then.
     if (notified_node_) notified_node_->tell_failed();
     told.swap(on_failure_);
   }

@@ -1,7 +1,5 @@
-// What the engine knows of a group: who it is, its operations that have not ended, and whether it has failed.
-// Group (group.hpp) stands on it and issues operations; nothing here knows of Group.
-//
-// Threads: all members from any thread, but where said otherwise.
+// What the engine knows of a group: its operations that have not ended, and whether it has failed. Group
+// (group.hpp) adds the issue of operations. Threads: any, but where said otherwise.
 #pragma once
 
 #include <algorithm>
@@ -37,11 +35,10 @@ struct GroupOptions {
   bool is_default = false;
   std::string uid;
   std::vector<int> members;
-  // What earlier jobs have measured, equal on all members; and the key of what this group measures, "": not
-  // kept.
+  // What earlier jobs have measured, equal on all members; the key of what this group measures, "": not kept.
   std::vector<RivalChoices::Report> choices;
   std::string choices_key;
-  // Told of the first failure, unless the other ranks know of it already. From any thread; must not wait.
+  // Called at the first failure, unless the other ranks know of it. On any thread; must not wait.
   std::function<void(const GroupState&, const std::string& reason)> on_failed;
 };
 
@@ -55,8 +52,7 @@ struct Departure {
   std::string text;
   std::array<std::uint64_t, kChannelCount> sequences{};  // per channel, the first that it takes no part in
   std::chrono::steady_clock::time_point when;
-  // Not in good order: all members hear of it and give the group up, so that messages between them are not
-  // waited for either.
+  // Not in good order: all members give the group up, and wait for no message in it.
   bool failed = false;
 };
 
@@ -79,8 +75,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   ErrorCode failure_code() const;  // after failed()
-  // Called once, by whoever notes the failure; not if the group has failed already. Must not throw, nor wait.
-  // Replaces the one before for the same.
+  // Called once, on the thread that notes the failure; not if the group has failed already. Must not throw,
+  // nor wait. Replaces the one before for the same.
   enum class FailureOf { Replays, Hooks };
   void on_failure(FailureOf what, std::function<void()> callback);
   // The program has caught an exception of the failure.
@@ -105,14 +101,13 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   // These three with the progress role.
   Windows& windows() { return windows_; }
   // Whether a collective has been outstanding for so long that it is to be announced. If so, the next one has
-  // twice that time, up to a quarter of its timeout: waits may be usual in this group. Lower ranks have less:
-  // one announcement is enough.
+  // twice that time, up to a quarter of its timeout. Lower ranks have less: one announcement is enough.
   bool is_slow(const OperationInfo& info, Clock::time_point now) {
     if (now - info.issued < slow_after_ || info.sequences == 0) return false;
     slow_after_ = std::max(slow_after_, std::min(2 * slow_after_, (info.deadline - info.issued) / 4));
     return true;
   }
-  // Because of whom this operation, which has not ended, never will.
+  // The departed rank that blocks this operation.
   std::optional<Departure> unreachable(const Operation& operation, Clock::time_point now) const;
   // Of a failed group the transport is leaked: peers may still write to memory that it knows.
   void drop_transport();
@@ -137,8 +132,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   }
 
  private:
-  // As far as another rank can be behind in what has begun: the window, and 16 calls that wait for nobody. A
-  // call that more have been issued behind is not compared.
+  // As far as another rank can be behind: the window, and 16 calls that wait for no rank. Older ones are not
+  // compared.
   static constexpr std::uint64_t kRecords = 64;
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // all up to departures_

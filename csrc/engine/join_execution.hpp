@@ -8,9 +8,8 @@
 
 namespace mpi_gdr {
 
-// Messages that were issued together with collectives run on a channel of their own, in its order, and one
-// Work tells of both. Done when `other` has ended well; throws its error if it has not. `other` fails and is
-// abandoned by itself.
+// For messages and collectives that were issued together: they run on two channels and have one Work. Done
+// when `other` has ended well; throws its error if it has not. `other` fails and is abandoned by itself.
 class JoinExecution : public Execution {
  public:
   explicit JoinExecution(OperationPtr other) : other_(std::move(other)) {}

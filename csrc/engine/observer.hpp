@@ -1,8 +1,7 @@
-// Who is told of the operations of this process: the flight log, the trace, the check of calls
-// (diagnostics/). The engine knows them by this interface only.
+// Observers of the operations of this process: the flight log, the trace, the check of calls (diagnostics/).
 //
-// Threads: each member says which. Observers guard what they keep. None waits or calls the transport, but for
-// what before() returns, and group_failed() and failed_elsewhere(), which may wait for a file.
+// Threads: each member says which. None waits or calls the transport, but for what before() returns, and
+// group_failed() and failed_elsewhere(), which may wait for a file.
 #pragma once
 
 #include <algorithm>

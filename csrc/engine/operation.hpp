@@ -1,8 +1,7 @@
 // One operation in flight: what the caller holds and waits for, and what the engine advances.
 //
-// Threads. `info` never changes. The parts belong to the holder of the progress role. finished(), error() and
-// on_finished() may be called from any thread. Exactly one thread finishes an operation: whoever wins
-// try_finish().
+// Threads: `info` never changes. The parts belong to the holder of the progress role. finished(), error() and
+// on_finished(): any thread. One thread finishes an operation: that for which try_finish() is true.
 #pragma once
 
 #include <atomic>
@@ -74,14 +73,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::exception_ptr error() const { return error_; }
   // Runs `callback` once finished: on a completer thread, or at once on this thread if that is so already.
   void on_finished(std::function<void()> callback);
-  // Sets every flag that the device waits for, so that its queues drain: DeviceProgram::release_device(), of
-  // all parts. The operation has failed.
+  // Unblocks the device after a failure: DeviceProgram::release_device() of all parts.
   bool release_device() const noexcept { return !release_device_ || release_device_(); }
   // Whom Endings tells; before the operation is submitted. Empty: nobody.
   std::function<void(const Operation&)> on_ended;
   // How; before the operation is submitted.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
-  // Lets go of the caller's buffers. Only after finished(); idempotent. Never on the progress thread: it may
+  // Releases the caller's buffers, only after finished(); idempotent. Not on the progress thread: it may
   // destroy tensors.
   void release_buffers();
   // Runs before the parts, which wait for it. Before the operation is submitted.
@@ -89,22 +87,21 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
   std::string describe() const;
 
-  // When the engine began to work on it (it may have waited for its turn; the time of issue if it never
-  // began), and when it was over. Only after finished().
+  // When the engine began to work on it, at issue if it never did, and when it was over. Only after
+  // finished().
   Clock::time_point started_at() const;
   Clock::time_point finished_at() const { return finished_at_; }
 
   // Part i, to read its result (the source of a receive). Only after finished() without an error.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  // Somebody waits on the host, and is told of an error. Set before it waits, and for good.
+  // A thread waits on the host and gets the error. Set before it waits, and for good.
   std::atomic<bool> heard{false};
-  // What follows it on the host has been done, for good: its results are in the caller's tensors. By whoever
-  // does that.
+  // What follows it on the host has been done: its results are in the caller's tensors.
   std::atomic<bool> settled{false};
   // A waiter takes the buffers over; without one, Engine::Releases says who does.
   std::atomic<int> waiters{0};
-  // The progress thread shall not leave it to its caller, or it has ended: Engine counts the former.
+  // The progress thread must not leave it to its caller, or it has ended.
   std::atomic<bool> urgent{false};
   // Those of Observers. By the issuing thread, then the holder of the progress role; read by whoever ends it.
   Observers::Numbers numbers{};
@@ -131,8 +128,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // --- for whoever ends it ---
   // True for the one caller whose verdict counts. `callbacks` receives what must then run on a completer.
   bool try_finish(std::exception_ptr error, Clock::time_point now, Completer::Callbacks& callbacks) noexcept;
-  // Keeps it, and with it the caller's buffers, for ever: a peer or the library may still write to them.
-  // Needs no memory.
+  // Keeps it and the caller's buffers for ever: a peer or the library may still write there. Needs no memory.
   void leak() noexcept;
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 
@@ -161,9 +157,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
 
 using OperationPtr = std::shared_ptr<Operation>;
 
-// Lets the device go on with an operation that has ended with an error, as often as it takes: other ranks may
-// overwrite what was set for the device with what they have come to. Does not wait for it. Any thread, also
-// one beside another that does the same.
+// Unblocks the device from an operation that has failed, as often as it takes: other ranks may overwrite what
+// was set for the device. Does not wait for it. Any thread, also several at once.
 void let_the_device_go_on(const OperationPtr& operation) noexcept;
 
 }  // namespace mpi_gdr

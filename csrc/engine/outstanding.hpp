@@ -1,5 +1,5 @@
-// The operations of a process that were issued and have not ended: on their way to the holder of the progress
-// role, and those in the background, which nobody may be waiting for. Thread-safe.
+// The operations of a process that were issued and have not ended: those on their way to the holder of the
+// progress role, and those in the background. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,7 @@ class Outstanding {
   // The first sequence number of the channel below `next` that one of them has.
   std::uint64_t first_sequence(const GroupState& group, Channel channel, std::uint64_t next) const;
 
-  // Operations that only the progress thread carries, and how many of them are not left to their caller for a
-  // nap.
+  // Operations in the background, and how many of them hurry().
   int background() const { return background_.load(std::memory_order_seq_cst); }
   int urgent() const { return urgent_.load(std::memory_order_seq_cst); }
   // That a device works on.

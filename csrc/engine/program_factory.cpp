@@ -6,8 +6,8 @@
 namespace mpi_gdr {
 namespace {
 
-// One send in so many operations of a one-way collective waits for its receiver, so that a sender cannot run
-// further ahead than this plus the window.
+// One in so many one-way operations waits for its receivers: a sender runs no further ahead than this plus
+// the window.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
 bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec.counts.empty(); }
@@ -15,8 +15,8 @@ bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec
 }  // namespace
 
 bool ProgramFactory::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters) {
-  // Counted over those that send anything: an empty one acknowledges nothing. Both sides of a message must
-  // agree, so that only what is equal on all ranks may count; uneven one-way blocks are not all empty.
+  // Both sides of a message must agree, so that only what is equal on all ranks may count. An empty one
+  // acknowledges nothing; uneven one-way blocks are not all empty.
   return one_way && sends_anything(spec) && counters.one_way++ % kAcknowledgedEvery == 0;
 }
 
@@ -93,7 +93,6 @@ std::vector<RivalChoices::Report> ProgramFactory::rival_report() const {
   return rivals_ ? rivals_->report() : std::vector<RivalChoices::Report>{};
 }
 
-// The ranks of a node tell each other what they send, and the schedule is made of that.
 std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c, const Plan& first,
                                                          const Numbered& numbered) {
   // Held by `next`. This rank's own counts are the Input of the first stage.
@@ -121,8 +120,7 @@ std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, 
                                                        const CallRecord& first) {
   check(c.spec, name(c.spec.collective), {options_.group, rank_, size_, transport_.max_tag()});
   const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.topology);
-  // Not counted among the one-way ones, whose count belongs to the issuing threads: each acknowledges. Nor
-  // among the uses of slots, for the same reason: it goes through the transport.
+  // The counters belong to the issuing threads: each one-way one acknowledges, and none uses a slot.
   return run_schedule(plan, c, channel, record_of(c, first.sequence + 1, first.history),
                       plan.schedule->one_way && sends_anything(c.spec), 0);
 }
@@ -160,8 +158,8 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
 }
 
-// Who sends to whom is known to nobody as a whole, and may be all one way. A barrier now and then holds the
-// ranks together; in shared memory the slots do.
+// No rank has all counts, and messages may be all one way: a barrier now and then holds the ranks together.
+// In shared memory the slots do.
 bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now) {
   return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }

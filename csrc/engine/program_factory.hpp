@@ -66,8 +66,8 @@ class ProgramFactory {
   // Adds the programs of the call to those of `work`, which it has.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
-  // Whether a barrier is to follow the calls that have been counted since `before`: there is one for every
-  // kAcknowledgedEvery-th all_to_all by messages.
+  // Whether a barrier is to follow what has been counted since `before`: for every kAcknowledgedEvery-th
+  // all_to_all by messages.
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
@@ -92,8 +92,8 @@ class ProgramFactory {
   bool has_native(const CollectiveSpec& spec) const {
     return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   }
-  // Of the group. None for an all_to_all of devices, whose programs are made before any of them runs, and so
-  // before any rank has the counts of another: it goes from rank to rank.
+  // The group's. None for an all_to_all of devices, whose programs are made before any rank has the counts of
+  // another: it goes from rank to rank.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   Plan plan(const CollectiveSpec& spec, bool on_device = false, bool by_host = false) const {
     return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),

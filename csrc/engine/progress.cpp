@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-// A caller that waits for one of many messages after another polls the rest in one of so many passes.
+// A caller that waits for one message after another polls the rest in one of so many passes.
 constexpr int kPollAllEvery = 8;
 
 }  // namespace
@@ -154,9 +154,8 @@ bool Progress::advance_parts(Operation& operation) {
   return done;
 }
 
-// In a group that failed because of another rank: all ranks had done their part by then, and that rank may
-// have ended since. Asked only where to look posts no message: of a collective in memory that the node
-// shares.
+// In a group that failed because of another rank: all ranks had done their part by then. Only of a collective
+// in memory that the node shares: to look must post no message.
 bool Progress::was_complete(Operation& operation) {
   if (!operation.started || operation.on_device() || !operation.keeps_to_memory() ||
       operation.info().channel == Channel::PointToPoint ||
@@ -171,7 +170,7 @@ bool Progress::was_complete(Operation& operation) {
 
 // True if the operation is over, well or not.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
-  // A thread that comes back from the transport after shutdown() gave it up must not call it again.
+  // A thread that returns from the transport after shutdown() must not call it again.
   if (outstanding_.stopped()) return false;
   set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
@@ -241,8 +240,7 @@ void Progress::fail_for_want_of_memory() noexcept {
     operation->group().fail_with(kNoMemoryForRecords, ErrorCode::System);
     endings_.fail_operation(*operation, error);
   };
-  // What has not got here yet, was just being started, or runs. Those of a window end as their group has
-  // failed.
+  // What has arrived, was being started, or runs. Those of a window end as their group has failed.
   for (std::vector<OperationPtr>* const list : {&arrived_, &started_, &active_}) {
     for (const OperationPtr& operation : *list)
       if (operation) fail_one(operation);
@@ -261,9 +259,8 @@ void Progress::close(GroupState& group) {
   } catch (const std::bad_alloc&) {
     fail_for_want_of_memory();
   }
-  // No pass may ever come to them, and the program may use their buffers again: nobody is to write there any
-  // longer. Of what goes through a library the next pass gives the requests up, if there is one, since that
-  // may block.
+  // The program may use their buffers again, and there may be no further pass. What goes through a library is
+  // left to the next pass, since to abandon it may block.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
     if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
       return false;

@@ -1,8 +1,6 @@
-// The progress role, and what its holder does: it starts operations, polls the transport, runs local steps
-// and checks deadlines, a pass at a time.
-//
-// The role is a mutex that is only ever tried, so that nobody waits for a thread that may be stuck in the MPI
-// library. At most one thread is inside a transport at any time.
+// The progress role: its holder starts operations, polls the transport, runs local steps and checks
+// deadlines, a pass at a time. The role is a mutex that is only tried, so that no thread waits for one that
+// may be stuck in the MPI library. At most one thread is inside a transport at any time.
 #pragma once
 
 #include <atomic>
@@ -27,21 +25,21 @@ class Progress {
       : options_(options), outstanding_(outstanding), endings_(endings) {}
 
   // --- any thread ---
-  // One pass if the role is free: `awaited` first and, if that ends it, not always the others. True if
-  // something moved. `ended`, empty: receives what Endings::take_unreleased() gives. If nothing moved, and
-  // `awaited` (null: whatever) is all that is under way and waits for one flag, `bell` is that, and `memory`
-  // what it stands in, for whoever does not hold the operation.
+  // One pass if the role is free: `awaited` first and, if that ends, not always the others. True if something
+  // moved. `ended`: receives what Endings::take_unreleased() gives. If nothing moved, and `awaited` (null:
+  // any) is all that runs and waits for one flag, `bell` is that, and `memory` keeps it valid without the
+  // operation.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
-  // The first steps of this operation, if the role is free and this is all there is to begin, without polling
-  // another. False: not here.
+  // The first steps of this operation, if the role is free and this is all there is to begin. False: not
+  // here.
   bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
   // Owns the role, or nothing if it could not be had in time.
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
   // True while some thread sits in one pass for longer than `stuck_grace`.
   bool stuck() const;
   const Traffic& traffic() const { return traffic_; }
-  // The operation in whose advance() the role holder is, or was last; null: none.
+  // The operation being advanced, or the last one; null: none.
   OperationPtr current() const;
 
   // --- with the role ---
@@ -63,8 +61,7 @@ class Progress {
     std::atomic<std::int64_t>& began_;
   };
 
-  // All with the role. `only`: takes this one in, if it is all there is to begin, and polls nothing; true if
-  // it did.
+  // All with the role. `only`: see try_begin().
   bool pass(const Operation* only, const Operation* awaited = nullptr);
   bool take_in(Clock::time_point now, const Operation* only);
   void start(GroupState& group, Clock::time_point now);

@@ -21,18 +21,15 @@ using std::chrono::nanoseconds;
 
 constexpr nanoseconds kSampleEvery = microseconds(100);
 constexpr microseconds kShortestNap(50);
-// About what it costs the issuer to have its core taken and given back: polling for less than that is cheaper
-// than a nap.
+// What it costs the issuer to have its core taken and given back: polling for less is cheaper than a nap.
 constexpr nanoseconds kHandOver = microseconds(20);
-// To get up costs a core some 10 us, which it takes from callers that do without this thread all the time:
-// their naps grow up to so many times the longest.
+// To wake costs a core some 10 us. Naps beside callers grow up to so many times the longest.
 constexpr int kNapsBesideCallers = 4;
-// What is When::Later is left alone for so many of the longest naps, at most.
+// Maximum naps before takeover of what is When::Later.
 constexpr int kNapsLeft = 16;
 // Without any movement for so long, a nap costs nothing that matters.
 constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
-// Where others keep the cores for time slices, or ranks share them and devices wait: a yield costs the
-// others' time slices there, of which a chain of rounds on several ranks needs many.
+// Where cores are shared for time slices, or by ranks while devices wait: there a yield costs a time slice.
 constexpr nanoseconds kCrowdedQuiet = microseconds(200);
 
 nanoseconds read(clockid_t clock) {
@@ -68,8 +65,8 @@ void ProgressThread::wake(When when) {
     left_until_.store(std::min(now + longest_nap_, most).count(), std::memory_order_relaxed);
   }
   if (when == When::Now) at_once_.store(true, std::memory_order_seq_cst);
-  // Pairs with sleep() and nap(): they set rest_, then look for work, urgent or not, or for at_once_; we add
-  // work (before this call) and set at_once_, then look at rest_.
+  // Pairs with sleep() and nap(): they set rest_, then look for work or at_once_; the caller has added work,
+  // and this sets at_once_, before it looks at rest_.
   const Rest rest = rest_.load(std::memory_order_seq_cst);
   if (rest == Rest::None || (rest == Rest::Nap && when != When::Now) ||
       (rest == Rest::Left && when == When::Later))

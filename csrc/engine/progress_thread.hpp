@@ -1,12 +1,10 @@
 // The thread that carries operations nobody waits for (DDP waits on a Future, which is not ours).
 //
-// Nothing outstanding: it sleeps on a condition variable. A caller waits in the engine, or is about to: the
-// caller progresses, the thread naps. Otherwise it polls; at full speed while the thread that issued the
-// operations is blocked, with naps of 50 us up to `longest_nap` while that thread computes. The issuing
-// thread's CPU clock tells which: a progress thread that always spins would take the core from the
-// computation. Beside a device it polls at full speed: the thread that issues its work computes little, and
-// the device waits. (A thread that napped for some milliseconds before it sleeps, in case there is more to
-// come, would save the issuer a call to wake it, but takes 12 % from a computation.)
+// Nothing outstanding: it sleeps on a condition variable. While a caller waits in the engine, the caller
+// progresses and the thread naps. Otherwise it polls: at full speed while the issuing thread is blocked, or a
+// device waits; with naps of 50 us up to `longest_nap` while the issuing thread computes, as its CPU clock
+// shows: a thread that always spins would take the core from the computation. (Naps of some milliseconds
+// before sleep save the issuer a call to wake it, but take 12 % from a computation.)
 #pragma once
 
 #include <atomic>
@@ -44,8 +42,8 @@ class ProgressThread {
 
   // When the thread shall look after what the calling thread has submitted.
   enum class When {
-    Later,  // when the caller has issued no more for a nap: it has begun it, and most likely waits sooner
-    Soon,   // as for all that is Engine::urgent(): beside a caller that waits, after a nap
+    Later,  // when the caller has issued no more for a nap: it most likely waits sooner
+    Soon,   // beside a caller that waits, after a nap
     Now     // also then
   };
   void wake(When when);
@@ -65,9 +63,9 @@ class ProgressThread {
   void nap(std::chrono::nanoseconds duration, Rest rest);  // ended early by When::Now
   void poll_until_idle();
   bool issuer_computes();
-  // A device may wait for this thread: it shall not nap, unless the cores are shared.
+  // A device may wait for this thread, and the cores are not shared.
   bool keeps_polling(Clock::time_point now) const;
-  // And if they are, it shall nap soon: those that share its core have to get on.
+  // The cores are shared: other ranks need them.
   bool naps_soon(Clock::time_point now) const;
   void enter_device();
 
@@ -77,8 +75,8 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};  // since the last nap
-  // Until then what is When::Later is left alone, unless something else is outstanding, and since when. By
-  // issuing threads. Nanoseconds of CLOCK_MONOTONIC.
+  // Until when what is When::Later is left to its caller, and since when. By issuing threads. Nanoseconds of
+  // CLOCK_MONOTONIC.
   std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // under mutex_

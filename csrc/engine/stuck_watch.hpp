@@ -1,6 +1,5 @@
-// Looks from outside whether a thread is stuck inside the transport (MPI may hang in a call when a peer is
-// gone) past the deadline of an operation, or although the loss of a peer is known. Nobody can raise an
-// exception for a thread that never returns, so it says what is known and ends the process.
+// Ends the process, with a message, when a thread is stuck inside the transport (MPI may hang in a call when
+// a peer is gone) past the deadline of an operation, or although the loss of a peer is known.
 #pragma once
 
 #include <condition_variable>

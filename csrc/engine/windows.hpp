@@ -12,8 +12,8 @@
 
 namespace mpi_gdr {
 
-// The operations of one group that wait for their turn, and those that had it, by channel. Belongs to the
-// holder of the progress role.
+// The operations of one group that wait for their turn, and those that had it, by channel. With the progress
+// role.
 class Windows {
  public:
   // `in_flight`: operations of a channel that run at once, at most, but for messages.
@@ -46,8 +46,8 @@ class Windows {
   }
 
  private:
-  // `running` holds started operations in order, finished ones behind an unfinished front included, so that
-  // the sequence numbers in flight span a bounded range: tags repeat after it.
+  // `running`: started operations in order, with the finished ones behind an unfinished front, so that the
+  // sequence numbers in flight span a bounded range: tags repeat after it.
   struct Window {
     std::deque<OperationPtr> waiting, running;
   };
