@@ -173,8 +173,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
 }
 
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
-  // Synchronous sends and the device queue only add waits: what ends with them ends without them, with the
-  // same values.
+  // Synchronous sends and the device queue only add waits: what ends with them ends without them.
   CheckResult result;
   using Aliased = CheckMode::Aliased;
   for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {

@@ -1,9 +1,7 @@
-// Proves the schedules of all ranks of a group right, by running them symbolically in one process. It proves
-// that
+// Runs the schedules of all ranks of a group symbolically in one process, and proves that
 //  - every slice is inside its buffer, Input is never written, no uninitialised element is read;
 //  - no two steps of one round, and no two lanes, touch the same memory if one of them writes: so the result
-//  does
-//    not depend on timing, and running the steps in any one order is enough;
+//    does not depend on timing, and running the steps in any one order is enough;
 //  - messages match in pairs of equal length, none is left over, nothing waits for ever;
 //  - every element of every output is what the collective promises: every contribution once, the factor of
 //    PreMulSum and the division of Avg applied once, and the same ordered expression on all ranks, which is
@@ -26,9 +24,8 @@ namespace mpi_gdr {
 struct CheckMode {
   // A Send is over only when its Recv has begun (rendezvous), instead of at once (eager).
   bool synchronous_sends = false;
-  // Copy and Reduce of all lanes of a rank wait for each other in one queue, one lane after the other, as
-  // execution/device/stream_execution.hpp submits them, instead of running as soon as their own lane lets
-  // them.
+  // Copy and Reduce of all lanes of a rank wait for each other in one queue, as
+  // execution/device/stream_execution.hpp submits them.
   bool device_queue = false;
   // The in-place variant of schedule/spec.hpp: on no rank, on every other one, or on all.
   enum class Aliased : std::uint8_t { None, Odd, All } aliased = Aliased::None;
@@ -46,8 +43,7 @@ struct CheckResult {
   std::uint64_t steps = 0;  // messages and notifications that follow each other on the longest chain
 };
 
-// specs[r] and schedules[r] belong to rank r; specs must describe one collective. Throws Error(InvalidUsage)
-// if not.
+// specs[r] and schedules[r] belong to rank r; specs that do not describe one collective are InvalidUsage.
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
                   const CheckMode& mode);
 

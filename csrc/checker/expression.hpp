@@ -1,6 +1,5 @@
 // Values of the checker: expressions over the inputs of all ranks, with equal expressions stored once, so
-// that "the same ordered expression" is "the same number". An expression says nothing about WHICH element it
-// is computed from: that is the index of the Value that refers to it. Used by one thread.
+// that "the same ordered expression" is "the same number". The element's index is in the Value. One thread.
 #pragma once
 
 #include <cstdint>

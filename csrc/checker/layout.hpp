@@ -1,5 +1,4 @@
-// How long the buffers of a collective are on one rank, and which of them are the same memory. Pure,
-// thread-safe.
+// The lengths of a collective's buffers on one rank, and which are the same memory. Pure, thread-safe.
 #pragma once
 
 #include <array>
@@ -23,8 +22,7 @@ struct Extent {
 
 struct Layout {
   std::array<std::uint64_t, kBufferCount> counts;  // elements, by Buffer; 0: it may not be named
-  // The in-place variant of schedule/spec.hpp: Input starts at element `offset` of Output, or the other way
-  // round.
+  // In place (schedule/spec.hpp): Input starts at element `offset` of Output, or the other way round.
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
   std::uint64_t offset = 0;
 

@@ -1,11 +1,10 @@
 // Whether all accesses to memory that several ranks touch are ordered by their messages and notifications, in
 // every possible timing: with vector clocks, on one run of the schedules.
 //
-// A lane's rounds are over one after the other, and what a Recv or Wait brings is known from the next round
-// on, so a clock is one number per lane of the group: 0 nothing is known of it, 1 its rank has begun, 1 + k
-// its first k rounds are over. Two accesses of which one writes must be ordered; and all accesses to a rank's
-// Input and Output must lie between its begin and its end, where the memory is the caller's again. Staging
-// lives on, and is not given out again before all ranks have ended.
+// What a Recv or Wait brings is known from the next round on, so a clock is one number per lane of the group:
+// 0 nothing is known of it, 1 its rank has begun, 1 + k its first k rounds are over. Two accesses of which
+// one writes must be ordered; and all accesses to a rank's Input and Output must lie between its begin and
+// its end. Staging is not given out again before all ranks have ended.
 //
 // Source: Mattern, "Virtual time and global states of distributed systems", 1989; for race detection
 // Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009. Used by one thread.
@@ -35,8 +34,7 @@ class RaceDetector {
     std::uint32_t round = 0, step = 0;
   };
 
-  // `knows`: the clock of the lane at the begin of the round. Accesses come in an order that some run may
-  // have. Throws CheckFailure.
+  // `knows`: the lane's clock at the begin of the round. In the order of some run. Throws CheckFailure.
   void access(const Access& access, const VectorClock& knows, std::size_t lane_of_owner);
   // `knows`: what the owner knows at its end. Throws CheckFailure.
   void end(int owner, const VectorClock& knows) const;

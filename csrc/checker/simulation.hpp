@@ -1,5 +1,4 @@
-// Runs the schedules of all ranks of a group step by step on symbolic memory. Used by one thread; the specs
-// and schedules must outlive it and must have passed check_rank().
+// Runs schedules on symbolic memory, by one thread. They outlive it and have passed check_rank().
 #pragma once
 
 #include <cstdint>
@@ -21,8 +20,7 @@ class Simulation {
  public:
   Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
              const CheckMode& mode);
-  // To the end of all lanes. Throws CheckFailure: deadlock, lengths that differ, left-over messages, bad
-  // values.
+  // To the end of all lanes. Throws CheckFailure.
   void run();
   // The costs, valid after run().
   const CheckResult& costs() const { return costs_; }

@@ -3,9 +3,8 @@
 //   scratch n
 // Source: Bruck et al., see build.hpp.
 //
-// Memory holds the blocks of the ranks from the own one on, so that what is sent is one stretch.
-// recursive_doubling saves the copy and pays with a second message wherever a stretch passes the end of the
-// buffer.
+// Memory holds the blocks of the ranks from the own one on, so that what is sent is one stretch;
+// recursive_doubling saves the copy and sends two messages where a stretch passes the end of the buffer.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

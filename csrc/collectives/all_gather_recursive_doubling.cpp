@@ -2,9 +2,8 @@
 //   T = ceil(lg p) alpha + (p-1)/p n beta, n = all blocks together
 // Source: Bruck et al.; Thakur et al., see build.hpp.
 //
-// Bruck stores blocks relative to the own rank and rotates at the end. Here every block goes to its final
-// place at once; a run of blocks that passes the end of the buffer then is two messages instead of a copy of
-// everything.
+// Bruck rotates the blocks at the end. Here every block goes to its final place at once; a run of blocks that
+// passes the end of the buffer is two messages.
 #include <bit>
 
 #include "collectives/build.hpp"

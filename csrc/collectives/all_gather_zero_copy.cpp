@@ -1,5 +1,5 @@
-// All-gather inside a node: each rank writes its block into the others' outputs. What was just computed is in
-// the cache of the core that writes it: from there a copy costs half of what another core pays to read it.
+// All-gather inside a node: each rank writes its block into the others' outputs. It is likely in the cache of
+// this core, from which a copy costs half of what another core pays to read it.
 //   T = 2 barriers + (p-1)/p n copied per rank
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"

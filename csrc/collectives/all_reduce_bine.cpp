@@ -6,9 +6,8 @@
 // Source: De Sensi, Pasqualoni, Piarulli, Bonato, Ba, Turisini, Domke, Hoefler, "Bine Trees: Enhancing
 // Collective Operations by Optimizing Communication Locality", SC 2025.
 //
-// The paper's butterfly, but not its blocks: a rank does not end up with the block of its own number, but
-// with one that makes each message one stretch of memory. Nobody needs a certain block, and all get all of
-// them on the way back.
+// The paper's butterfly, but not its blocks: a rank ends up with a block that makes each message one stretch
+// of memory, not with that of its own number; all get all of them on the way back.
 #include "collectives/halving.hpp"
 
 namespace mpi_gdr::collectives {

@@ -1,14 +1,13 @@
 // All-reduce over several nodes that keeps the order of ranks: a partial fold goes from node to node, and
-// each goes on with its own ranks; the result comes back the same way. Each of l leaders of a node has a
-// slice.
+// each goes on with its own ranks; the result comes back the same way. Each leader of a node has a slice.
 //   T = T_inside + (2N - 3 + k) (alpha + n/(l k) beta) + T_inside, in k chunks
 //   steps 2(N-1) between the nodes, n/l bytes each way; 2 inside, by messages: n bytes sent per rank, and
 //   (m-1)/l n by a leader
 // Source: the chain of the pipelined reduction in Traff, Ripke, "Optimal broadcast for fully connected
 // networks" (HPCC 2005), over nodes instead of ranks.
 //
-// The fold is in rank order, rounded at each node's end, where the ranks of each node follow each other: one
-// left fold for dtypes in which sums are kept as they are. For others it is right, and not `ordered`.
+// Where the ranks of each node follow each other the fold is in rank order, rounded at each node's end: one
+// left fold for dtypes in which sums are kept as they are, and not `ordered` for others.
 #include <memory>
 
 #include "collectives/build.hpp"
@@ -122,8 +121,8 @@ class Chain {
   const Contribution contribution_;
   const Pipeline pipeline_;
   const std::uint64_t most_;  // elements of a chunk
-  // Of the lane in work: what the ranks of the node put in, by place, and what the node before has folded, in
-  // this rank's place; what this node has folded.
+  // Of the lane in work: inputs of the node's ranks, by place, with the fold of the node before in this
+  // rank's place; the fold of this node.
   Slice arrived_, partial_;
 };
 

@@ -2,9 +2,8 @@
 //   T = ceil(lg p) (alpha + n beta + n gamma); p not a power of two: + 2 alpha + 2 n beta + n gamma
 // Source: Thakur et al., see build.hpp.
 //
-// Every Reduce names the lower block of ranks first. So all ranks evaluate one and the same expression, and
-// end up with equal bits even where the operation depends on the order of its operands (rounding, NaN, the
-// sign of zero).
+// Every Reduce names the lower block of ranks first: all ranks evaluate the same expression, and have equal
+// bits even where the order of operands matters (rounding, NaN, the sign of zero).
 #include "collectives/build.hpp"
 #include "collectives/fold.hpp"
 

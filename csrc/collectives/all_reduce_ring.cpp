@@ -1,10 +1,9 @@
 // All-reduce as a ring reduce-scatter followed by a ring all-gather.
-//   T = 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma; gamma is hidden behind beta by lanes and chunks,
-//       which multiply alpha
+//   T = 2(p-1) alpha + 2(p-1)/p n beta + (p-1)/p n gamma; lanes and chunks hide gamma
+//       behind beta and multiply alpha
 // Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 //
-// Block b of p is folded along the ranks b+1, b+2, ..., b, and then travels as bytes: one expression for all
-// ranks.
+// Block b is folded along the ranks b+1, b+2, ..., b, and then travels as bytes: one expression on all ranks.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

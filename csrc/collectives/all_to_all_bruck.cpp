@@ -3,8 +3,8 @@
 //   scratch n/2 (ceil(lg p) + 1)
 // Source: Bruck et al., see build.hpp.
 //
-// For blocks of equal size only. No rank knows whether the splits of the others are even, so that the table
-// never chooses it: it runs where the user promises even splits by naming it.
+// For blocks of equal size only: no rank knows whether the splits of the others are even, so that it runs
+// only where the user names it.
 #include "collectives/build.hpp"
 #include "common/error.hpp"
 
@@ -35,8 +35,7 @@ void all_to_all_bruck(ScheduleWriter& writer, const CollectiveSpec& spec, const 
   const auto block = [=](Buffer buffer, int of) {
     return Slice{buffer, static_cast<std::uint64_t>(wrap(of, p)) * count, count};
   };
-  // Block k has the distance k still to go to its receiver. It stands where it came in last: nothing is
-  // unpacked.
+  // Block k has the distance k still to go to its receiver. It stays where it came in last.
   std::vector<Slice> standing;
   for (int k = 0; k < p; ++k) standing.push_back(block(Buffer::Input, rank + k));
   const Slice packed = writer.scratch(count * static_cast<std::uint64_t>(p / 2));

@@ -2,9 +2,9 @@
 //   T = (p-1) alpha + n beta, n = what one rank sends to others
 // Source: Thakur et al., see build.hpp.
 //
-// Counts differ from rank to rank: the number of lanes follows from the group's size alone, and the lane of a
-// block from its step and its own length, which both its ranks know. Long blocks travel one after the other,
-// in the order of their steps: several at a time get in each other's way on a link.
+// Counts differ from rank to rank: the number of lanes follows from the group's size alone, the lane of a
+// block from its step and length, which both its ranks know. Long blocks travel one after the other: several
+// at a time get in each other's way on a link.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

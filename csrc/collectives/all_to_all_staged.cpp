@@ -2,16 +2,13 @@
 //   T = 1 flag + n copied in + n copied out, per chunk; n = what one rank sends to others
 // While a rank copies chunk i in, it copies the others' chunk i - 1 out.
 //
-// zero_copy does so with short blocks. A long one is written by its sender to where it belongs: both ranks of
-// a pair know how long it is.
+// zero_copy does so with short blocks. A long one is written by its sender to where it belongs.
 //   T = 2 flags + n copied per rank
 //
-// Each rank knows only what it sends and receives itself, so the ranks may differ in their number of chunks.
-// A rank waits for another one just as long as it has data for it or from it; both see that alike.
-//
-// What is longer than so many chunks goes on as a message, where there may be some: nobody knows how long the
-// blocks of the others are, so that the table cannot choose by length, and schedules must be bounded. That of
-// a device is bounded by its memory, of which a chunk is more.
+// Each rank knows only its own counts, so the ranks may differ in their number of chunks: a rank waits for
+// another one as long as it has data for it or from it, which both see alike. No rank can choose by the
+// length of the others' blocks, and schedules must be bounded: beyond a number of chunks a block goes on as a
+// message. On a device, whose chunks are larger, its memory is the bound.
 // Sources: see shared.hpp.
 #include <limits>
 
@@ -77,10 +74,9 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
         writer.copy(part, room(from, rank, i - 1, part.count));
     }
     if (i == chunks) break;
-    // Told: chunk i stands there, and chunk i - 1 has been read. Meanwhile something to do that nobody waits
-    // for.
+    // The signal: chunk i is there, and chunk i - 1 has been read. Meanwhile a copy that no rank waits for.
     writer.round();
-    // Of chunk 0 both ranks of a pair wait for each other, so that they compare their counts; chunk 1
+    // For chunk 0 both ranks of a pair wait for each other, so that they compare their counts; chunk 1
     // overwrites nothing; each later one what must have been read.
     const std::uint64_t next = i == 0 ? 0 : i + 1;
     const auto waits = [&](const Slice& in, const Slice& out) { return has(in, i) || has(out, next); };
@@ -101,8 +97,7 @@ std::uint64_t read_of(const Slice& received, const Slice& sent) {
   return received.count > sent.count ? (received.count - sent.count) / 2 : 0;
 }
 
-// Ends of blocks. The ranks of a pair that has any wait for each other before and after. Whether there are
-// some.
+// Ends of blocks; whether there are some. Both ranks of a pair that has any wait before and after.
 bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& ends,
                            const Tuning& tuning) {
   const auto self = static_cast<std::size_t>(spec.rank);
@@ -139,8 +134,7 @@ bool from_tensor_to_tensor(ScheduleWriter& writer, const CollectiveSpec& spec, c
   return any;
 }
 
-// In two lanes: a rank may wait in one for a pair that it is not a part of in the other. Whether this rank
-// and another one touch each other's tensors.
+// In two lanes, which wait for different pairs. Whether this rank and another one touch each other's tensors.
 bool write_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   // Measured on two cores: from there on the kernel's copy is faster than two of the processor's.
   const std::uint64_t longest = std::max<std::uint64_t>(1, tuning.chunk_bytes / 4 / item_size(spec.dtype));
@@ -170,8 +164,7 @@ void all_to_all_zero_copy(ScheduleWriter& writer, const CollectiveSpec& spec, co
   write_zero_copy(writer, spec, tuning);
 }
 
-// A rank without long blocks does the same in either. One with some waits until all ranks have called, also
-// those that it exchanges nothing with.
+// A rank without long blocks does the same in either; one with some waits until all ranks have called.
 void all_to_all_adaptive(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (!write_zero_copy(writer, spec, tuning)) return;
   ScheduleWriter staged("staged");

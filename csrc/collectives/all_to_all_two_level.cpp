@@ -1,6 +1,5 @@
-// All-to-all over several nodes. A short block for another node goes to the neighbour whose place is that of
-// the receiver, through the memory that they share. The neighbour sends all blocks for the receiver in one
-// message. Long blocks travel from rank to rank.
+// All-to-all over several nodes. A short block for another node goes to the neighbour at the receiver's
+// place, through shared memory, which sends all of them in one message. Long blocks travel from rank to rank.
 //   T = 1 flag + n copied in, together and out + (N-1) alpha + n beta; n = short blocks of a rank, N nodes;
 //   beside it that of pairwise for the long ones
 // Before it the ranks of a node tell each other what they send: counts_of_node(), 1 flag more.

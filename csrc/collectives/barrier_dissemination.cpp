@@ -1,10 +1,8 @@
-// Barrier by dissemination: in step k every rank tells rank + 2^k that it, and all it has heard of, has
-// arrived.
+// Barrier by dissemination: in step k every rank notifies rank + 2^k; and by a flag, inside a node.
 //   T = ceil(lg p) alpha
 // Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", IJPP 1988.
 //
-// A message of a barrier carries one element of scratch whose value nobody looks at: a schedule has no empty
-// messages, and so no executor needs a rule for them.
+// A message carries one element of scratch, which is not read: a schedule has no empty messages.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

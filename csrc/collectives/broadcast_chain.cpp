@@ -1,7 +1,6 @@
 // Broadcast along a chain of ranks, in k chunks: a rank passes chunk i on while chunk i + 1 arrives.
 //   T = (p - 2 + k) (alpha + n/k beta)
-// Source: Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations", Cluster Computing
-// 2007.
+// Source: Pjesivac-Grbovic et al., "Performance analysis of MPI collective operations", Cluster Comp. 2007.
 #include "collectives/build.hpp"
 
 namespace mpi_gdr::collectives {

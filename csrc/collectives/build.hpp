@@ -1,8 +1,7 @@
 // What the builders share: the cutting of buffers into blocks, lanes and chunks, and what a rank puts into a
 // reduction. Pure functions, thread-safe.
 //
-// What a builder's file says of its cost adds to its line in algorithms.inc. Papers that several of them
-// name:
+// The cost in a builder's file adds to its line in algorithms.inc. Papers that several of them name:
 //   Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
 //     message-passing systems", IEEE TPDS 1997
 //   Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004
@@ -47,9 +46,8 @@ constexpr std::uint64_t largest_piece(std::uint64_t count, std::uint64_t parts) 
 }
 
 // How a block that travels in one step is cut: into lanes that run side by side, and inside a lane into
-// chunks that follow each other, so that one message has about Tuning::chunk_bytes. Both counts follow from
-// what is equal on all ranks. With more than one lane or chunk no piece is empty, so that all lanes have the
-// same shape.
+// chunks that follow each other, of about Tuning::chunk_bytes. Both counts follow from what is equal on all
+// ranks. With more than one lane or chunk no piece is empty, so that all lanes have the same shape.
 struct Pipeline {
   int lanes = 1;
   std::uint64_t chunks = 1;
@@ -121,9 +119,8 @@ struct Exchange {
 void exchange_pairwise(ScheduleWriter& writer, const CollectiveSpec& spec, const Exchange& blocks,
                        const Tuning& tuning);
 
-// What this rank puts into a reduction, named by where it stands in the Input: the Input itself, or for
-// PREMUL_SUM its product with the rank's factor. The product stands in the Output of an all-reduce, and in
-// Scratch for the others, whose Output is too short or not there.
+// What this rank puts into a reduction: the Input itself, or for PREMUL_SUM its product with the factor, in
+// the Output of an all-reduce, and in Scratch for the others, whose Output is too short or not there.
 class Contribution {
  public:
   Contribution(ScheduleWriter& writer, const CollectiveSpec& spec)

@@ -10,8 +10,7 @@ namespace mpi_gdr {
 
 namespace collectives {
 
-// Inside a node: two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag
-// more than either.
+// Two schedules, of which the ranks choose one when they begin (Schedule::staged): one flag more than either.
 static void adaptive(Builder zero_copy, Builder staged, ScheduleWriter& writer, const CollectiveSpec& spec,
                      const Tuning& tuning) {
   zero_copy(writer, spec, tuning);

@@ -10,8 +10,7 @@
 
 namespace mpi_gdr {
 
-// Writes what one rank of several does. The spec and the tuning make sense, the writer has the algorithm's
-// name, and the caller finishes it.
+// Writes what one rank of several does, of a valid spec and tuning. The caller finishes the writer.
 using Builder = void (*)(ScheduleWriter&, const CollectiveSpec&, const Tuning&);
 
 struct Algorithm {
@@ -22,8 +21,7 @@ struct Algorithm {
   bool shared = false;     // only for ranks that share memory (Schedule::shared)
   bool two_level = false;  // chosen only for nodes of several ranks (Topology::two_level)
   // Every element of its result is one left fold over the ranks' contributions, in rank order and rounded
-  // once; of one for several nodes: where the ranks of each node follow each other and sums are kept in the
-  // dtype.
+  // once; with two_level: where the ranks of each node follow each other and sums are kept in the dtype.
   bool ordered = false;
 
   // Every element of its result is one Reduce of all contributions, which may be an exact sum.
@@ -32,8 +30,7 @@ struct Algorithm {
   bool serves(Bits bits) const { return bits == Bits::Any || (bits == Bits::Order ? ordered : flat()); }
   // The MPI library's own collective, run by the transport: there is no schedule to build.
   bool native() const { return !write; }
-  // The schedule of rank `spec.rank`. Throws Error(InvalidUsage) that names the argument if the spec or the
-  // tuning makes no sense.
+  // The schedule of rank `spec.rank`. Throws InvalidUsage that names a bad argument.
   SchedulePtr build(const CollectiveSpec& spec, const Tuning& tuning) const;
 };
 
@@ -43,8 +40,8 @@ const std::vector<Algorithm>& algorithms();
 // nullptr if there is none of that name.
 const Algorithm* find_algorithm(Collective collective, std::string_view name);
 
-// Each rank has a factor of its own, and only an all-reduce has memory for the product that others may read:
-// the others then run "staged" instead of what reads the tensors of other ranks.
+// Only an all-reduce has memory for the product with a factor that other ranks may read: the others then run
+// "staged" instead of what reads tensors of other ranks.
 constexpr bool only_through_staging(Collective collective, ReduceOp op) {
   return op == ReduceOp::PreMulSum && reduces(collective) && collective != Collective::AllReduce;
 }

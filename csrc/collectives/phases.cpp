@@ -15,14 +15,13 @@ namespace {
 
 using collectives::piece;
 
-// On devices a part is so many messages long where it crosses the network: long enough to hide what begins
-// and ends it.
+// On devices a part is so many messages long: long enough to hide what begins and ends it.
 constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
-// Where phases are joined a part is one message long, or more where there would be too many parts; an
-// all-reduce, which sends the Nth part of a slice at a time, has slices that are as many times longer.
+// Where phases are joined a part is one message long, or more where there would be too many parts; the slices
+// of an all-reduce, which sends the Nth part of one at a time, are as many times longer.
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
-// For each chunk of Staging the ranks of a node meet, which is expensive where they share a core: on the host
-// they send messages from so many bytes of the whole call on.
+// The ranks of a node meet for each chunk of Staging, which is expensive where they share a core: on the host
+// they send messages from so many bytes on.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
 
 std::uint64_t total(const Pieces& pieces) {
@@ -83,8 +82,8 @@ class PhaseWriter {
   bool for_join() const { return kind_ != Phase::Kind::Devices; }
   std::uint64_t bytes(std::uint64_t count) const { return count * item_size(spec_.dtype); }
 
-  // Into how many parts a buffer, or each block, of `count` elements is cut, if each rank that sends has
-  // `sent` bytes in `messages` messages that cross the network. No part is empty if one of them is not.
+  // Into how many parts a buffer, or each block, of `count` elements is cut, if each rank sends `sent` bytes
+  // in `messages` messages across the network. No part is empty if one of them is not.
   void cut(std::uint64_t count, std::uint64_t sent, std::uint64_t messages) {
     const std::uint64_t each = for_join() ? std::max<std::uint64_t>(messages, 1) : kChunksPerPart;
     const std::uint64_t most = for_join() ? kMostPartsInLanes : kMostParts;
@@ -104,8 +103,8 @@ class PhaseWriter {
   }
   Piece part(std::uint64_t count) const { return part({Output, 0, count}); }
 
-  // `counts`: of each rank's block, or one for all. `elsewhere`: what another phase does of the operation,
-  // which is a sum here then.
+  // `counts`: of each rank's block, or one for all. `elsewhere`: an op that another phase completes: Sum
+  // here.
   CollectiveSpec among(Collective collective, int rank, int size, Counts counts, ReduceOp elsewhere) const {
     CollectiveSpec spec{collective, rank, size};
     const bool even = std::all_of(counts.begin(), counts.end(), [&](auto c) { return c == counts[0]; });
@@ -134,9 +133,8 @@ class PhaseWriter {
                             scattered(*schedule, spec.rank, move.where)});
     return static_cast<int>(made_.phases.size()) - 1;
   }
-  // Among these ranks of the group. By the built-in table, the same for all parts, though they differ by some
-  // elements: all lanes have the same rounds then. But rank 0 of Bruck's all-gather receives into the Output,
-  // which is in pieces, what others send from Scratch, which is not.
+  // Among these ranks of the group. By the built-in table, the same for all parts, so that all lanes have the
+  // same rounds. Not Bruck's all-gather: its rank 0 receives into an Output in pieces what is sent in one.
   int by_messages(const CollectiveSpec& spec, Move move, const std::vector<int>& ranks) {
     const Algorithm*& chosen = chosen_[{spec.collective, &ranks == &members_}];
     if (!chosen) chosen = select_row(spec, false).algorithm;
@@ -205,8 +203,7 @@ class PhaseWriter {
   // This part of a rank's block, and of this one's where it stands alone.
   Piece block(int rank) const { return part(blocks_.at(Output, rank)); }
   Pieces own_block() const { return {part(blocks_.count(spec_.rank))}; }
-  // Of the blocks of all ranks, that part of those which the rank at `place` of node v takes across the
-  // network.
+  // This part of the blocks which the rank at `place` of node v takes across the network.
   Pieces carried(int v, int place) const {
     Pieces pieces;
     const std::vector<int>& all = topology_.members(v);
@@ -274,8 +271,7 @@ class PhaseWriter {
       const Pieces sums = common(total(joined(by_node)));
       std::uint64_t at = sums[0].offset;
       int there = -1;
-      // By messages for one node after the other: a block is in one piece then, as both sides of a message
-      // are.
+      // By messages for one node after the other: a block is then in one piece on both sides.
       const bool at_once = kind_ != Phase::Kind::Messages;
       for (int v = at_once ? -1 : 0; v < (at_once ? 0 : nodes_); ++v) {
         const std::vector<Pieces> some = carried_on(v);

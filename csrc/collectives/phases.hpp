@@ -1,8 +1,7 @@
 // Collectives over several nodes in phases: each is a schedule among the ranks of a node, through the memory
-// that they share, or among one rank of each node, by messages. What crosses the network does so once for all
-// ranks of a node, and as many ranks of each node as the smallest one has ("leaders") work on that at the
-// same time. A large call is cut into parts, so that one part is between the nodes while others are inside.
-// Any placement, contiguous or not, nodes of any sizes. Pure functions, thread-safe.
+// that they share, or among one rank of each node, by messages. Data crosses the network once for all ranks
+// of a node, carried by as many ranks of each node as the smallest one has ("leaders"). A large call is cut
+// into parts, so that one part is between the nodes while others are inside. Pure functions, thread-safe.
 //
 // Sources: Kandalla et al., "Designing multi-leader-based Allgather algorithms for multi-core clusters",
 // IPDPS 2009; Bayatpour et al., "Scalable reduction collectives with data partitioning-based multi-leader
@@ -17,16 +16,14 @@
 namespace mpi_gdr {
 
 struct Phase {
-  // What carries it. join() runs the first two together on the host; what runs one on a device is a line of
-  // engine/device_programs.cpp.
+  // What carries it: join() runs the first two together on the host.
   enum class Kind : std::uint8_t {
     Messages,  // between ranks of the group, as its schedule names them
     Shared,    // memory that the ranks of this node share; its schedule names them by their places
     Devices,   // the same, of the memory of their devices
   };
   CollectiveSpec spec;  // among its ranks
-  // The collective's buffers that are the Input and the Output of the schedule. Scratch: memory that all
-  // phases have in common; the Scratch that the schedule names is its own.
+  // The collective's buffers that are the schedule's. Scratch: memory that all phases have in common.
   Buffer input = Buffer::Input, output = Buffer::Output;
   int part = 0;         // of the call
   int depends_on = -1;  // the phase whose end it needs, of the same part; -1: none
@@ -35,8 +32,8 @@ struct Phase {
 };
 
 struct Phases {
-  // In an order in which they may run one after the other. Those on Devices form one sequence, equal on all
-  // ranks of a node, and those by Messages another; the two run side by side, but for Phase::depends_on.
+  // In an order in which they may run. Those on Devices form one sequence, equal on all ranks of a node, and
+  // those by Messages another; the two run side by side, but for Phase::depends_on.
   std::vector<Phase> phases;
   std::uint64_t scratch_count = 0;  // elements that all phases have in common
   bool one_way = false;             // as Schedule::one_way
@@ -58,28 +55,23 @@ struct Phases {
 //   barrier         inside, among the first ranks of the nodes, inside
 // With k parts the longer of the two sums, inside and between, hides all but 1/k of the other. Inside a node
 // everything is folded once, in the order of the ranks. On nodes of unequal sizes a leader also takes the
-// blocks of ranks beyond the places that all nodes have: they are gathered inside before, or handed out
-// after.
+// blocks of ranks beyond the places that all nodes have: gathered inside before, or handed out after.
 //
-// `kind`: of what is inside a node. On Devices, only for what has_phases(), each part is long, and what is
-// inside goes through Staging, however much it is. Else the parts are made for join(), each with a share of
-// the staging memory, and large calls send messages inside instead.
-// `inside`, `between`: what the builders are told. Of all-reduce, between.leaders bounds l.
+// `kind`: of what is inside a node. On Devices, only for what has_phases(), each part is long and goes
+// through Staging inside. Else the parts are made for join(), each with a share of the staging memory, and
+// large calls send messages inside. `inside`, `between`: for the builders; all_reduce: l <= between.leaders.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between);
 // What one schedule does on devices, as the only phase of its collective.
 Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
 
-// Whether devices that share memory inside the nodes run a call in phases: on nodes of unequal sizes only an
-// all-reduce and a broadcast, only even blocks, and no more than goes through Staging in chunks.
+// Whether devices that share memory inside the nodes run a call in phases.
 bool has_phases(const CollectiveSpec& spec, const Topology& topology);
 
-// All phases as one schedule among the ranks of the group: the parts take turns in the lanes, in each of
-// which the phases of a part follow each other.
+// All phases as one schedule: the parts take turns in the lanes, the phases of a part follow each other.
 void join(ScheduleWriter& writer, const CollectiveSpec& spec, const Topology& topology, const Phases& made);
 
-// Runs before a two-level all_to_all, whose schedule is made from the result: an all-gather of Int64 among
-// the ranks of this node, in place. Output: CollectiveSpec::node_counts. For a rank that is not alone there.
+// Runs before a two-level all_to_all: an all-gather of CollectiveSpec::node_counts, Int64, in place.
 SchedulePtr counts_of_node(const std::shared_ptr<const Topology>& topology, int rank, const Tuning& tuning);
 
 namespace collectives {

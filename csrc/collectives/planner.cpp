@@ -6,13 +6,10 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMostCached =
-    1024;  // plans; a job that varies its sizes without end must not grow for ever
-
+constexpr std::size_t kMostCached = 1024;                 // plans: a job may vary its sizes without end
 constexpr std::size_t kMostSteps = std::size_t{1} << 21;  // of all of them, some 100 bytes each
 
-// Of the calling thread, until its next call: the key of a plan that there is costs no allocation. `how`:
-// what else the plan depends on.
+// Valid until the thread's next call: a cached plan costs no allocation. `how`: what else chooses the plan.
 template <typename... How>
 std::string& key_of(const CollectiveSpec& spec, How... how) {
   thread_local std::string key;

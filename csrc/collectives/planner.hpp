@@ -27,12 +27,10 @@ class Planner {
   // Throws as load_selection() does.
   explicit Planner(const Env& env, const GroupSelection& group = {});
 
-  // `native`: the library has a collective that does just this. `reach` of the group's ranks into
-  // each other's memory: so with the algorithms that need it. `topology` of the group, in place of the
-  // spec's. `by_host`: for memory that the transport does not reach, see through_host(). Of an all_to_all in
-  // two levels by a rank that needs CollectiveSpec::node_counts and does not have them: Plan::then. Of
-  // other all_to_alls nothing is cached: their counts may differ at every call, and would only push out what
-  // repeats.
+  // `native`: the library has a collective that does just this. `reach` of the group's ranks into each
+  // other's memory. `topology` of the group, in place of the spec's. `by_host`: see through_host(). An
+  // all_to_all in two levels that lacks CollectiveSpec::node_counts gets Plan::then. Other all_to_alls are
+  // not cached: their counts may differ at every call, and would push out what repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
   // What plan() builds from.

@@ -1,5 +1,4 @@
-// Reduce along a binomial tree, in k chunks: a rank reduces chunk i while chunk i + 1 arrives from all its
-// children.
+// Reduce along a binomial tree, in k chunks: a rank reduces chunk i while its children send chunk i + 1.
 //   T = ceil(lg p) (alpha + n beta + n gamma) for k = 1; the root takes in n ceil(lg p) bytes whatever k is
 // Source: Thakur et al., see build.hpp.
 //
@@ -18,8 +17,7 @@ void reduce_binomial(ScheduleWriter& writer, const CollectiveSpec& spec, const T
 
   const Pipeline pipeline(spec.count, spec, tuning);
   const std::uint64_t most = pipeline.largest_chunk(spec.count);
-  const bool partial =
-      !is_root && (!children.empty() || premul);  // something other than Input goes to the parent
+  const bool partial = !is_root && (!children.empty() || premul);  // the parent gets other data than Input
   for (int lane = 0; lane < pipeline.lanes; ++lane) {
     writer.lane();
     // Two of each: one is filled while the other is read.

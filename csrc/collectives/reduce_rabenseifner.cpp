@@ -23,8 +23,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     writer.lane();
     const Slice range = pipeline.lane_slice({Buffer::Output, 0, spec.count}, lane);
     const Slice half = kept_half(range, steps[0]);
-    // What stands in the working memory: all of the range, if the rank has its own values changed before the
-    // first step, else the half that it keeps in it.
+    // In the working memory: all of the range, if it changes before the first step, else the half kept in it.
     const Slice held = premul || (fold.in_pair && !fold.sits_out) ? range : half;
     const bool needs_memory = !is_root && (premul || !fold.sits_out);
     const Slice memory = writer.scratch(needs_memory ? held.count : 0);
@@ -54,8 +53,7 @@ void reduce_rabenseifner(ScheduleWriter& writer, const CollectiveSpec& spec, con
     }
     const std::vector<Slice> ranges =
         halve(writer, fold, steps, range, fold.in_pair ? work : own, work, incoming, final_scale(spec.op));
-    // The ranks that agree with the root in the higher bits are left; of each pair the one nearer to the root
-    // takes over.
+    // The ranks that agree with the root in the higher bits are left; the nearer one of each pair takes over.
     for (std::size_t step = steps.size(); step-- > 0;) {
       const int peer = fold.actual(steps[step].peer);
       writer.round();

@@ -12,8 +12,7 @@
 namespace mpi_gdr::collectives {
 namespace {
 
-// This rank's block, folded lane by lane, and what `then(folded, part)` does with it there: part(buffer, r)
-// is the lane's part of rank r's block.
+// Folds this rank's block by lanes, and calls then(folded, part): part(buffer, r) is the lane's of r's block.
 template <typename Then>
 void fold_blocks(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning,
                  const Blocks& blocks, const Slice& result, Then then) {

@@ -1,9 +1,8 @@
 // Reductions inside a node through shared memory.
-//   flag     for what is tiny: every rank puts its input there, raises a flag, and those that take the result
-//            reduce all of them. T = 1 flag + n copied + pn read, per chunk
+//   flag     every rank copies its input there, and those that take the result reduce all of them.
+//            T = 1 flag + n copied + pn read, per chunk
 //   staged   copy in, each rank reduces its slice, those that take the result copy it out.
-//            T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; two flags more at the
-//            end. Of two ranks as flag: less is written, and one piece fewer is copied
+//            T = 1 flag + (p-1)/p n copied in + n reduced + n copied out, per chunk; then 2 flags
 //   one fold over all ranks in rank order, rounded once
 // Sources: see shared.hpp.
 #include "collectives/shared.hpp"
@@ -13,11 +12,9 @@ namespace {
 
 bool takes_result(const CollectiveSpec& spec) { return !has_root(spec.collective) || spec.rank == spec.root; }
 
-// The reduction of all ranks' inputs through Staging, piece r of each chunk by rank r. What a rank reduces
-// itself it takes from its Input: only the other pieces are copied in.
-//
-// A pipeline: while chunk i is copied in, chunk i - 1 is reduced and chunk i - 2 copied out, so that there is
-// one synchronisation for each chunk. Of three chunks in work each touches another part of Staging.
+// Piece r of each chunk is reduced by rank r, which takes its own from its Input: only the other pieces are
+// copied in. A pipeline: while chunk i is copied in, chunk i - 1 is reduced and chunk i - 2 copied out, each
+// in another part of Staging, so that there is one synchronisation for each chunk.
 class StagedReduction {
  public:
   StagedReduction(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning)
@@ -108,8 +105,6 @@ class StagedReduction {
 
 }  // namespace
 
-// The reduction of all ranks' inputs by each rank that takes the result: the others' come through Staging,
-// and everything is read by everybody. One fold over all ranks in rank order, rounded once.
 void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   const bool takes = takes_result(spec), gives = !has_root(spec.collective) || !takes;
   const bool scaled = spec.op == ReduceOp::PreMulSum;  // in Staging, by its own rank
@@ -129,8 +124,7 @@ void all_reduce_flag(ScheduleWriter& writer, const CollectiveSpec& spec, const T
   }
 }
 
-// Of two ranks, reducing everything is as much to read as to reduce one half and to copy the other one out,
-// and less to write; not where the halves need not be copied.
+// Two ranks read as much with `flag`, and write less; not where the halves need not be copied.
 void reduce_staged(ScheduleWriter& writer, const CollectiveSpec& spec, const Tuning& tuning) {
   if (spec.size == 2 && !tuning.in_place)
     all_reduce_flag(writer, spec, tuning);

@@ -1,7 +1,6 @@
-// Reductions inside a node: each rank reduces one part of all ranks' inputs where they stand, and stores it
+// Reductions inside a node: each rank reduces one part of all ranks' inputs where they are, and stores it
 // where it is wanted.
-//   all_reduce      T = 2 barriers + 2n/p per rank through each of p buffers: 2pn moved by p ranks at
-//                   once, the least that an in-place all-reduce can do
+//   all_reduce      T = 2 barriers + 2n/p per rank through each of p buffers, the least in place
 //   reduce          T = 2 barriers + n read and n/p written per rank
 //   reduce_scatter  T = 2 barriers + pn read and n written, for blocks of n
 //   one fold over all ranks in rank order, rounded once

@@ -1,5 +1,4 @@
-// Broadcast, scatter and gather inside a node through shared memory, chunk by chunk: while one is copied in,
-// the one before is copied out.
+// Broadcast, scatter and gather inside a node through shared memory, in chunks that are copied in and out.
 //   broadcast   T = 1 flag + n copied in by the root, n copied out, per chunk
 //   scatter     T = 1 flag + n copied in by the root, n/p copied out by each rank, per chunk
 //   gather      T = 1 flag + n/p copied in by each rank, n copied out by the root, per chunk

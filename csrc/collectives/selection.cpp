@@ -10,8 +10,7 @@ namespace {
 
 using Row = SelectionRow;
 
-// What goes through Staging in chunks has a schedule as long as it is large, times the number of ranks. For
-// two.
+// What goes through Staging has a schedule as long as it is large, times the number of ranks. For two ranks.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 30;
 
 // What chooses, of one call.
@@ -68,8 +67,7 @@ bool fits(const Row& row, const Traits& t) {
          !(row.even_blocks && t.uneven);
 }
 
-// The largest buffer or block, in bytes, of a call that goes through staging memory. A device's staging
-// memory is 64 times as large, and so are its chunks.
+// The largest buffer or block, in bytes, that goes through Staging. A device's chunks are 64 times as large.
 std::uint64_t staged_limit(int size, Reach reach) {
   return kStagedLimit / static_cast<unsigned>(size / 2) * (reach == Reach::Devices ? 64 : 1);
 }

@@ -31,8 +31,7 @@ std::vector<SelectionRow> forced_row(const Env& env, Collective collective) {
   return {std::move(row)};
 }
 
-// What the user names for a reduction that rounds. Rows of a file are passed over where they do not keep the
-// order.
+// For what the user names. Rows of a file are passed over where they do not keep the order.
 void check_bits(const std::vector<SelectionRow>& rows, Bits bits) {
   const bool exact = bits == Bits::Exact;
   for (const SelectionRow& row : rows)

@@ -1,5 +1,4 @@
-// Where the rows of a group's selection table come from, and what its ranks must have alike. Reads the file
-// of MPI_GDR_TUNING; nothing else here has a state. Thread-safe.
+// Where the rows of a group's selection table come from, and what its ranks must have alike. Thread-safe.
 #pragma once
 
 #include <string>
@@ -23,15 +22,13 @@ struct Selection {
   bool named = false;                   // there are rows of the user's; a forced algorithm is none
 };
 
-// The options of a group: rows as in MPI_GDR_SELECT, and what MPI_GDR_BITS may be. Empty: as the environment
-// has it.
+// The options of a group, as MPI_GDR_SELECT and MPI_GDR_BITS. Empty: as the environment has it.
 struct GroupSelection {
   std::string rows, bits;
 };
 
 // The table's rows in the order in which they are tried: MPI_GDR_<COLLECTIVE>_ALGO, MPI_GDR_SELECT, those of
-// the group, the file of MPI_GDR_TUNING, which is read once for both parts of the result, the built-in table.
-// Throws InvalidUsage that names the variable or the line of the file.
+// the group, the file of MPI_GDR_TUNING, the built-in table. Throws InvalidUsage that names the source.
 Selection load_selection(const Env& env, const GroupSelection& group = {});
 
 // Throws InvalidUsage that names `argument` unless it is "any", "order" or "exact".

@@ -21,8 +21,7 @@ namespace mpi_gdr {
 inline constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::uint32_t kEveryDataType = (std::uint32_t{1} << kDataTypeCount) - 1;
 
-// A row fits a call that meets all its conditions. What it names may still be unable to run the call: then
-// the next row is tried.
+// A row fits a call that meets all its conditions; it is passed over if its algorithm cannot run the call.
 struct SelectionRow {
   enum class Sizes : std::uint8_t { Any, PowersOfTwo, Others };
   enum class Where : std::uint8_t { Anywhere, Node, Messages };  // Node: the ranks share memory
@@ -77,14 +76,13 @@ std::string algorithm_names(Collective collective, Bits bits = Bits::Any);
 // The row is of a reduction, and fits some dtype that rounds.
 bool may_round(const SelectionRow& row);
 
-// The first row that fits and whose algorithm can run the call: where ranks reach so far into each other's
-// memory, as a schedule that stays small, and for "native" where the library has exactly our semantics for
-// this spec (`native_exact`). Looks only at what is equal on all ranks. The row stands in `table`.
+// The first row that fits and whose algorithm can run the call: with this reach, as a schedule that stays
+// small, and "native" only with exactly our semantics (`native_exact`). By what is equal on all ranks.
 const SelectionRow& select_row(const CollectiveSpec& spec, bool native_exact, Reach reach = Reach::None,
                                const SelectionTable& table = default_table());
 
 // What is chosen for groups of `size` ranks, of `dtype` (sum, even blocks), where the library can do
-// everything: for people to read. `two_level`: they are on several nodes, and some share one.
+// everything. `two_level`: they are on several nodes, and some share one.
 struct SelectionRange {
   Collective collective;
   std::uint64_t from_bytes, to_bytes;  // [from, to); to = kUnlimited: open

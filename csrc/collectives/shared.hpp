@@ -1,16 +1,13 @@
-// What the algorithms for ranks of one node share: they touch each other's memory instead of sending
-// messages.
+// What the algorithms share whose ranks touch each other's memory instead of sending messages.
 //
-//   zero_copy   each rank reads the others' Input and writes their Output: every byte moves once. What that
-//            costs depends on how the executor reaches the memory (mapped, or by the kernel's copy)
-//   staged   everything goes through Staging, in chunks: one copy more, no access to anybody's tensors
-//   flag     as staged, but every rank does all of the reduction: one synchronisation instead of two
+//   zero_copy   each rank reads the others' Input and writes their Output, mapped or by the kernel's copy:
+//               every byte moves once
+//   staged      everything goes through Staging, in chunks: one copy more, no access to other ranks' tensors
+//   flag        as staged, but every rank does all of the reduction: one synchronisation instead of two
 //
-// Staging is used in two halves: a half is written again once all ranks have come one synchronisation
-// further, so none of them waits for the slowest reader.
-//
-// Staged schedules for whoever can run them in place (Tuning::in_place) end with one synchronisation more:
-// what others read is then not a rank's own memory for staging, but its caller's.
+// Staging is used in two halves: a half is written again after one synchronisation more, so no rank waits for
+// the slowest reader. Staged schedules that may run in place (Tuning::in_place) end with one synchronisation
+// more: what others read is then the caller's memory.
 // Source: Graham, Shipman, "MPI support for multi-core architectures: optimized shared memory collectives",
 // EuroPVM/MPI 2008; Chakraborty et al., "Contention-aware kernel-assisted MPI collectives", CLUSTER 2017.
 #pragma once
@@ -75,9 +72,8 @@ class Tiles {
   std::uint64_t number_;
 };
 
-// A copy between ranks, in tiles: an executor does other things between rounds. They need not fit into a
-// cache, and each of them is a call of the kernel where the memory is not mapped, which costs a few percent
-// of 1 MiB.
+// A copy between ranks, in tiles: an executor does other things between rounds. They are larger than a cache,
+// since each is a call of the kernel where the memory is not mapped.
 inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                           const CollectiveSpec& spec, const Tuning& tuning) {
   const Tiles to(dst, spec, tuning, 16), from(source, spec, tuning, 16);
@@ -99,8 +95,7 @@ inline void copy_to_all(ScheduleWriter& writer, const Slice& dst, const Slice& s
     }
 }
 
-// Of a block that the root and another rank copy: what the root copies of it, and what the other does. Either
-// has less to do where tensors are in place.
+// What the root, and what the other rank copies of a block that the two exchange.
 inline Slice share_of_root(const Slice& block, const CollectiveSpec& spec) {
   return piece(block, static_cast<std::uint64_t>(spec.size) + 1, 0);
 }

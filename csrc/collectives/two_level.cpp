@@ -43,9 +43,8 @@ class Joiner {
   }
 
  private:
-  // Phases in shared memory take the two rooms of their lane in turn. In each of them all ranks meet, so that
-  // none is behind the phase before the last one when a room is taken again. But nobody waits for those that
-  // read a broadcast.
+  // Phases in shared memory take the two rooms of their lane in turn. In each of them all ranks meet, before
+  // a room is taken again; but no rank waits for readers of a broadcast.
   void take_room(const Phase& phase) {
     room_ = rooms_[turns_ % 2];
     if (++turns_ <= 2 || phase.spec.collective != Collective::Broadcast) return;

@@ -37,8 +37,7 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-// Of few tags most go to the slots, which bound what runs at once. A later call finds a difference that two
-// kinds hide.
+// Of few tags most go to the slots, which bound what runs at once.
 CollectiveTags::CollectiveTags(int max_tag) {
   const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
   kinds = all < 512 ? 1 : std::clamp<std::uint64_t>(all / 4096, 2, 31);

@@ -1,5 +1,4 @@
-// What is handed to Group::issue(): collectives and messages, and whether they are legal. Values and pure
-// functions.
+// What is handed to Group::issue(): collectives and messages. Values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +14,13 @@
 
 namespace mpi_gdr {
 
-// A collective on memory of the host, or of a device (IssueOptions::stream). Buffers and their aliasing as in
-// schedule/spec.hpp.
+// A collective on memory of the host or a device (IssueOptions::stream). Buffers as in schedule/spec.hpp.
 struct CollectiveCall {
   CollectiveSpec spec;
   const void* input = nullptr;
   void* output = nullptr;
   double factor = 1.0;  // PreMulSum
-  // Of data that is only moved, for CallRecord: the dtype of the tensors, a literal, and its bytes. Empty:
-  // the same on all ranks.
+  // Of data that is only moved, for CallRecord: the tensors' dtype, a literal, and its bytes. Empty: as spec.
   std::string_view dtype = {};
   std::uint64_t item_size = 1;
 };
@@ -44,16 +41,14 @@ using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 bool is_all_to_all(const Call& call);
 // Of what the ranks agree on; of a chained call, what it begins with. Not of messages.
 const CollectiveSpec& spec_of(const Call& call);
-// Throws InvalidUsage unless a group of this shape may run these calls, all collectives or all messages, as
-// one operation of this name.
+// Throws InvalidUsage unless a group of this shape may run these calls as one operation of this name.
 struct GroupShape {
   const std::string& name;
   int rank, size, max_tag;
 };
 void check(const std::vector<Call>& calls, const std::string& operation, const GroupShape& group);
 void check(const CollectiveSpec& spec, std::string_view operation, const GroupShape& group);
-// The tags of collectives: distinct for consecutive ones, and, with enough tags, for calls that differ, whose
-// messages then never match.
+// The tags of collectives: distinct for consecutive ones, and, with enough tags, for calls that differ.
 struct CollectiveTags {
   explicit CollectiveTags(int max_tag);
   int base(const CallRecord& call) const {

@@ -1,5 +1,4 @@
-// Runs the callbacks of finished operations (c10d Futures, Python hooks), away from the progress thread: they
-// may take the GIL and may block.
+// Runs the callbacks of finished operations (Futures, Python hooks), which may take the GIL and may block.
 //
 // A callback may wait for the Future of another operation (PowerSGD does): whenever a callback is queued and
 // no thread is free, one more is started. Callbacks have no order. Thread-safe.
@@ -23,8 +22,7 @@ class Completer {
   // Leaves `callbacks` empty. Never waits for a callback. After stop() they are dropped.
   void push(Callbacks& callbacks) noexcept;
 
-  // Runs what is queued, then ends the threads; those stuck in a callback after `patience` are left behind.
-  // Idempotent.
+  // Runs what is queued, then ends the threads, or leaves them behind after `patience`. Idempotent.
   void stop(std::chrono::milliseconds patience);
 
  private:

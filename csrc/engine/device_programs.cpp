@@ -37,7 +37,7 @@ std::shared_ptr<const ipc::DeviceNode> ProgramFactory::share_devices(
 
 void ProgramFactory::check_device(const CollectiveSpec& spec, const StreamTarget& target) const {
   if (&device_node_->device() != &target.device)
-    fail(ErrorCode::InvalidUsage, mpi_gdr::name(spec.collective), ": group ", options_.group,
+    fail(ErrorCode::InvalidUsage, mpi_gdr::name(spec.collective), ": group ", options_.group.name,
          " shares the memory of another device of this rank: expected tensors on the device of its first "
          "collective");
 }
@@ -117,7 +117,7 @@ ProgramFactory::Captured ProgramFactory::make_captured(const std::vector<Call>& 
       why = "by the algorithm " + std::string(plan.algorithm->name) + ' ' + why;
     }
     fail(ErrorCode::InvalidUsage, name, ": the current stream is being captured into a graph, and group ",
-         options_.group, " cannot replay this call: ", why,
+         options_.group.name, " cannot replay this call: ", why,
          ". Call it outside of the graph. What can be replayed are collectives of a group on one host whose "
          "devices share staging memory");
   }

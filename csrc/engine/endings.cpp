@@ -42,8 +42,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
   if (failed) operation.release_device();  // also where no pass will ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);
-  // Engine::carry() looks whether the operation is finished after it has left `waiters`; this writes there,
-  // so that one of the two sees the other.
+  // Engine::carry() leaves `waiters` before it looks for the end; this writes there: one sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
     // No waiter: the tensors are released after the pass, since that may need the GIL.
     try {

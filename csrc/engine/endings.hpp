@@ -1,5 +1,4 @@
-// How operations and groups end, well or not. The first failure of a group writes the flight log, and its
-// text says where.
+// How operations and groups end. The first failure of a group writes the flight log, and its text says where.
 //
 // Threads: any, but where the progress role (progress.hpp) is asked for.
 #pragma once
@@ -42,8 +41,7 @@ class Endings {
   // NoMemory, with the operation's name; without it where there is no memory for that.
   std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
 
-  // With the role: what ended well since the last call, with buffers that no waiter takes over. `ended` is
-  // empty before.
+  // With the role: what ended well since the last call, with buffers that no waiter releases. `ended`: empty.
   void take_unreleased(std::vector<OperationPtr>& ended) { ended.swap(unreleased_); }
 
  private:

@@ -38,8 +38,7 @@ void Engine::carry(const OperationPtr& operation, bool begin_here) {
   if (!operation->background()) return;
   bool begun = false;
   if (begin_here) {
-    // As a waiter: this thread releases the buffers of an operation that ends here, since to wake a completer
-    // thread takes longer than the operation.
+    // As a waiter, which releases the buffers: to wake a completer thread takes longer than the operation.
     const Counted waiter(operation->waiters);
     std::vector<OperationPtr> ended;
     begun = progress_.try_begin(*operation, ended);

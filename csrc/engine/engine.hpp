@@ -2,8 +2,7 @@
 //
 // Progress (progress.hpp) holds the role in which operations advance, Endings (endings.hpp) how they end;
 // Engine decides which thread takes the role when. Issuers take it to begin what calls no library, then
-// waiters (a blocking collective costs no hand-off); the progress thread takes it for operations without a
-// waiter.
+// waiters (a blocking collective costs no hand-off), and the progress thread for operations without one.
 //
 //   issuing threads --Outstanding (mutex, short)--> role holder: waiting -> active -> finished
 //        finished --> waiters (atomic flag)
@@ -57,8 +56,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // deadline at the latest, also if a thread is stuck inside the transport.
   void wait_all(GroupState& group);
 
-  // Ends the group: its running and later operations throw Aborted with `reason`, Futures included. Neither
-  // calls the transport nor waits for it.
+  // Ends the group, without the transport: its running and later operations throw Aborted with `reason`.
   void abort(GroupState& group, const std::string& reason, ErrorCode code = ErrorCode::Aborted);
 
   // As abort() for all of them, because a member of each is gone: a thread that is then inside the transport
@@ -81,8 +79,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // After shutdown(): a thread is inside the transport and may stay there.
   bool left_behind() const { return left_behind_; }
 
-  // The first sequence number of this channel that has not ended: the next one, or that of an operation that
-  // is still running in the background.
+  // The first sequence number of this channel that has not ended in the background; the next one if none.
   std::uint64_t first_unfinished(const GroupState& group, Channel channel) const {
     return outstanding_.first_sequence(group, channel, group.sequence(channel));
   }

@@ -35,9 +35,9 @@ Group::Group(Engine& engine, GroupOptions options, std::unique_ptr<Transport> tr
       engine_(engine),
       message_path_(transport_->message_path()),
       timeout_(options_.timeout),
-      programs_({options_.name, options_.node, options_.topology, std::move(planner), engine.scratch(),
-                 engine.observers().rounds(), &engine.traffic(), options_.choices},
-                *transport_) {
+      programs_(
+          {options_, std::move(planner), engine.scratch(), engine.observers().rounds(), &engine.traffic()},
+          *transport_) {
   keep_memory_reserve();
   const GroupInfo info = info_of(options_, size_);
   engine.observers().each(observed_, [&](Observer& o, auto& group) { group = o.opened(info); });

@@ -1,7 +1,6 @@
 // A group of ranks as its callers see it: calls become operations of the engine. Closed by Engine::close().
 //
-// Threads: any. Operations get their sequence numbers in the order of issue(), which must be the same on all
-// ranks per channel.
+// Threads: any. The order of issue() must be the same on all ranks per channel.
 #pragma once
 
 #include <array>
@@ -73,8 +72,7 @@ class Group : public GroupState {
   std::string algorithm(const CollectiveSpec& spec) const;
   // What has been measured so far, see RivalChoices.
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
-  // What issue() would make of these calls now; nothing is known of illegal calls, or once the group has
-  // ended.
+  // What issue() would make of these calls now; nothing of illegal ones, or once the group has ended.
   struct Preview {
     std::string algorithm = "unknown";  // several: "ring+zero_copy"; of messages "p2p"
     std::uint64_t bytes = 0;            // of this rank's contribution

@@ -75,8 +75,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool failed() const { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   ErrorCode failure_code() const;  // after failed()
-  // Called once, on the thread that notes the failure; not if the group has failed already. Must not throw,
-  // nor wait. Replaces the one before for the same.
+  // Called once, on the thread that notes the failure; must not throw, nor wait. Replaces the one before.
   enum class FailureOf { Replays, Hooks };
   void on_failure(FailureOf what, std::function<void()> callback);
   // The program has caught an exception of the failure.
@@ -88,8 +87,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::uint64_t sequence(Channel channel) const;
   // CallRecord::history of the last of them; 0: none.
   std::uint64_t history(Channel channel) const;
-  // What this rank has called as number `sequence`, or another number in its place; nothing: not issued yet,
-  // or a thread is just issuing. Does not wait.
+  // The call `sequence`, or a later one in its place; nothing: not issued yet, or just now. Does not wait.
   std::optional<CallRecord> called(Channel channel, std::uint64_t sequence) const;
   // Issued and not finished.
   int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
@@ -132,8 +130,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   }
 
  private:
-  // As far as another rank can be behind: the window, and 16 calls that wait for no rank. Older ones are not
-  // compared.
+  // As far as another rank can be behind: the window, and 16 calls that wait for no rank.
   static constexpr std::uint64_t kRecords = 64;
   std::array<std::array<CallRecord, kRecords>, 2> records_;  // Channel::Collective, Channel::Accelerator
   mutable std::mutex failure_mutex_;                         // all up to departures_

@@ -60,8 +60,8 @@ class Observer {
   virtual void entered(std::uint64_t number) {}
   virtual ExecutionObserver* rounds() { return nullptr; }
 
-  // Any thread, all that follow. It will end with an error, the first of its group. `pending`: the ranks that
-  // it waits for; null: not known.
+  // Any thread, all that follow. It is the first failure of its group. `pending`: awaited ranks; null: not
+  // known.
   virtual void failed(const Operation&, std::uint64_t number, Clock::time_point now, const std::string& error,
                       const std::vector<int>* pending) {}
   // Before others see that it has ended; the first call counts. `error`: null if all is well.

@@ -79,16 +79,14 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::function<void(const Operation&)> on_ended;
   // How; before the operation is submitted.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
-  // Releases the caller's buffers, only after finished(); idempotent. Not on the progress thread: it may
-  // destroy tensors.
+  // Releases the caller's buffers after finished(); idempotent. Not on the progress thread.
   void release_buffers();
   // Runs before the parts, which wait for it. Before the operation is submitted.
   void precede_by(std::unique_ptr<Execution> check) { check_ = std::move(check); }
   // "all_reduce seq=7 float32 count=1048576 op=sum algorithm=ring group=default_pg rank=0/2"
   std::string describe() const;
 
-  // When the engine began to work on it, at issue if it never did, and when it was over. Only after
-  // finished().
+  // When the engine began to work on it (issue if it never did), and when it was over. After finished().
   Clock::time_point started_at() const;
   Clock::time_point finished_at() const { return finished_at_; }
 

@@ -6,8 +6,7 @@
 namespace mpi_gdr {
 namespace {
 
-// One in so many one-way operations waits for its receivers: a sender runs no further ahead than this plus
-// the window.
+// One in so many one-way operations waits for its receivers: this plus the window bounds a sender's lead.
 constexpr std::uint64_t kAcknowledgedEvery = 16;
 
 bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec.counts.empty(); }
@@ -26,9 +25,10 @@ ProgramFactory::ProgramFactory(Options options, Transport& transport)
       rank_(transport.rank()),
       size_(transport.size()),
       tags_(transport.max_tag()),
-      rivals_(options_.node && !options_.topology && options_.traffic && options_.planner->adapts()
-                  ? std::make_unique<RivalChoices>(*options_.node, *options_.traffic, options_.group,
-                                                   options_.choices)
+      rivals_(options_.group.node && !options_.group.topology && options_.traffic &&
+                      options_.planner->adapts()
+                  ? std::make_unique<RivalChoices>(*options_.group.node, *options_.traffic,
+                                                   options_.group.name, options_.group.choices)
                   : nullptr) {}
 
 const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_device) const {
@@ -38,14 +38,14 @@ const SelectionRow& ProgramFactory::choose(const CollectiveSpec& spec, bool on_d
 
 std::shared_ptr<const Topology> ProgramFactory::topology(const CollectiveSpec& spec, bool on_device) const {
   if (on_device && spec.collective == Collective::AllToAll) return nullptr;
-  return options_.topology;
+  return options_.group.topology;
 }
 
 Reach ProgramFactory::reach(bool on_device) const {
   if (on_device && !device_node_) return Reach::None;
   if (on_device) return device_node_->size() == size_ ? Reach::Devices : Reach::NodesDevices;
-  if (!options_.node) return Reach::None;
-  return options_.topology ? Reach::Nodes : options_.node->reach();
+  if (!options_.group.node) return Reach::None;
+  return options_.group.topology ? Reach::Nodes : options_.group.node->reach();
 }
 
 std::unique_ptr<Execution> ProgramFactory::make_part(const Call& call, const Numbered& numbered,
@@ -97,7 +97,7 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
                                                          const Numbered& numbered) {
   // Held by `next`. This rank's own counts are the Input of the first stage.
   auto call = std::make_shared<CollectiveCall>(c);
-  const Topology& nodes = *options_.topology;
+  const Topology& nodes = *options_.group.topology;
   auto& all = call->spec.node_counts;
   const auto own = static_cast<std::size_t>(nodes.place(rank_) * size_);
   all.resize(nodes.members(nodes.node(rank_)).size() * static_cast<std::size_t>(size_));
@@ -109,7 +109,7 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
   const std::uint64_t slot_use = numbered.counters.slots;
   if (first.schedule->shared) numbered.counters.slots += 2;
   auto next = [this, call, then = first.then, channel = numbered.channel, record = numbered.call, slot_use] {
-    const Plan plan = options_.planner->build(*then, call->spec, reach(), options_.topology);
+    const Plan plan = options_.planner->build(*then, call->spec, reach(), options_.group.topology);
     return run_schedule(plan, *call, channel, record, false, slot_use + 1);
   };
   return std::make_unique<ChainedExecution>(
@@ -118,8 +118,8 @@ std::unique_ptr<Execution> ProgramFactory::make_by_nodes(const CollectiveCall& c
 
 std::unique_ptr<Execution> ProgramFactory::make_second(const CollectiveCall& c, Channel channel,
                                                        const CallRecord& first) {
-  check(c.spec, name(c.spec.collective), {options_.group, rank_, size_, transport_.max_tag()});
-  const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.topology);
+  check(c.spec, name(c.spec.collective), {options_.group.name, rank_, size_, transport_.max_tag()});
+  const Plan plan = options_.planner->plan(c.spec, false, Reach::None, options_.group.topology);
   // The counters belong to the issuing threads: each one-way one acknowledges, and none uses a slot.
   return run_schedule(plan, c, channel, record_of(c, first.sequence + 1, first.history),
                       plan.schedule->one_way && sends_anything(c.spec), 0);
@@ -147,7 +147,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
                                                         bool acknowledged, std::uint64_t slot_use,
                                                         const RivalChoices::Call& rivals) {
   Binding binding = bind(c, channel, call, acknowledged);
-  binding.node = options_.node.get();
+  binding.node = options_.group.node.get();
   binding.slot_use = slot_use;
   binding.rivals = rivals;
   binding.observer = options_.rounds;
@@ -158,8 +158,7 @@ std::unique_ptr<Execution> ProgramFactory::run_schedule(const Plan& plan, const 
   return std::make_unique<HostExecution>(plan.schedule, binding, transport_, *options_.scratch);
 }
 
-// No rank has all counts, and messages may be all one way: a barrier now and then holds the ranks together.
-// In shared memory the slots do.
+// All messages may go one way, which no rank can see: a barrier now and then bounds the lead of senders.
 bool ProgramFactory::barrier_is_due(const Counters& before, const Counters& now) {
   return before.all_to_alls / kAcknowledgedEvery != now.all_to_alls / kAcknowledgedEvery;
 }

@@ -11,11 +11,10 @@
 #include <vector>
 
 #include "collectives/planner.hpp"
-#include "engine/calls.hpp"
+#include "engine/group_state.hpp"
 #include "execution/device/device_parts.hpp"
 #include "execution/device/stream_target.hpp"
 #include "execution/scratch_pool.hpp"
-#include "transport/ipc/device_node.hpp"
 
 namespace mpi_gdr {
 
@@ -38,14 +37,11 @@ struct DeviceWork {
 class ProgramFactory {
  public:
   struct Options {
-    std::string group;  // its name, for messages
-    std::shared_ptr<const shm::NodeMemory> node;
-    std::shared_ptr<const Topology> topology;
+    const GroupOptions& group;  // outlives it
     std::shared_ptr<Planner> planner;
     std::shared_ptr<ScratchPool> scratch;
-    ExecutionObserver* rounds = nullptr;        // outlives all executions
-    const Traffic* traffic = nullptr;           // likewise, of the engine
-    std::vector<RivalChoices::Report> choices;  // of earlier jobs, equal on all ranks
+    ExecutionObserver* rounds = nullptr;  // outlives all executions
+    const Traffic* traffic = nullptr;     // likewise, of the engine
   };
   // The transport and what it makes are used by the same thread at a time.
   ProgramFactory(Options options, Transport& transport);
@@ -66,8 +62,7 @@ class ProgramFactory {
   // Adds the programs of the call to those of `work`, which it has.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
-  // Whether a barrier is to follow what has been counted since `before`: for every kAcknowledgedEvery-th
-  // all_to_all by messages.
+  // Whether a barrier is to follow what has been counted since `before`.
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 

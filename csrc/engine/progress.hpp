@@ -27,12 +27,10 @@ class Progress {
   // --- any thread ---
   // One pass if the role is free: `awaited` first and, if that ends, not always the others. True if something
   // moved. `ended`: receives what Endings::take_unreleased() gives. If nothing moved, and `awaited` (null:
-  // any) is all that runs and waits for one flag, `bell` is that, and `memory` keeps it valid without the
-  // operation.
+  // any) is all that runs and waits for one flag, `bell` is that, and `memory` keeps it valid.
   bool try_pass(std::vector<OperationPtr>& ended, const Operation* awaited, Doorbell* bell,
                 std::shared_ptr<const shm::NodeMemory>* memory);
-  // The first steps of this operation, if the role is free and this is all there is to begin. False: not
-  // here.
+  // The first steps of this operation, if the role is free and this is all there is to begin: else false.
   bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
   // Owns the role, or nothing if it could not be had in time.
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);

@@ -75,8 +75,8 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};  // since the last nap
-  // Until when what is When::Later is left to its caller, and since when. By issuing threads. Nanoseconds of
-  // CLOCK_MONOTONIC.
+  // Until when what is When::Later is left to its caller, and since when: CLOCK_MONOTONIC, by issuing
+  // threads.
   std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // under mutex_

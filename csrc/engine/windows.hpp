@@ -12,8 +12,7 @@
 
 namespace mpi_gdr {
 
-// The operations of one group that wait for their turn, and those that had it, by channel. With the progress
-// role.
+// A group's operations that wait for their turn, and those that had it, by channel. With the progress role.
 class Windows {
  public:
   // `in_flight`: operations of a channel that run at once, at most, but for messages.

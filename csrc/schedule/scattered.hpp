@@ -1,5 +1,4 @@
-// Schedules on buffers that lie in several pieces: the blocks of the ranks of a node in the Output of a group
-// over several nodes, a part of each block.
+// Schedules on buffers in several pieces: the blocks of a node's ranks in a group's Output, parts of blocks.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +14,14 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// By rank, of all ranks of the schedule, as one of others' memory names their buffers, too; or one for all of
-// them. Empty: where they stand. `ranks`: what they are called in the other schedule; empty: the same.
+// By rank, or one for all; empty: as they are. `ranks`: their names in the other schedule; empty: the same.
 struct Scattered {
   std::vector<Pieces> input = {}, output = {};
   std::vector<int> ranks = {};
 };
 
-// The same for rank `rank`, where the buffers are in pieces: slices and originals are moved, and a step is
-// cut where one of its slices passes from one piece into the next. Both sides of a message must pass from
-// piece to piece at the same elements. Pure, thread-safe.
+// The schedule of `rank` with its buffers in pieces: slices and originals are moved, and a step is cut where
+// a slice passes from one piece into the next: equally on both sides of a message. Pure, thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
 }  // namespace mpi_gdr

@@ -1,21 +1,20 @@
 // A collective is a schedule: what ONE rank does, as data. Builders (collectives/) make it, the checker
-// proves it, the cost model prices it, the engine runs it. A schedule is immutable once built and may be
-// shared by any number of threads and operations.
+// proves it, the engine runs it. It is immutable once built and shared by threads and operations.
 //
 //   schedule = lanes that progress independently of each other
 //   lane     = rounds, one after the other
 //   round    = steps without order among them; the round is over when all its steps are
 //
-// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers. In an all-to-all a rank
-// does not know what others have for each other: there, the Input or Output of another rank begins with the
-// block that it sends to this rank, or gets from it.
+// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers. In an all-to-all the
+// Input or Output of another rank begins with the block that it sends to this rank, or gets from it: a rank
+// does not know the others' counts.
 //
 // Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b meets
 // the k-th Recv of lane L from a on b. Steps of one round are taken in the order they stand.
 //
-// Ranks that share a node may also touch each other's memory: a slice names its owner. Such accesses are
-// ordered by Signal and Wait. The k-th Wait of lane L for rank a, on whatever rank, is over once a has come
-// to its k-th Signal of lane L and all earlier rounds of that lane are over on a.
+// Ranks that share a node may also touch each other's memory: a slice names its owner. Signal and Wait order
+// such accesses. The k-th Wait of lane L for rank a is over once a has come to its k-th Signal of lane L and
+// all earlier rounds of that lane are over on a.
 //
 // A slice of Staging may be the mirror of an original in Input or Output of the same rank. Where the others
 // reach that buffer, the data need not pass through Staging:
@@ -25,9 +24,8 @@
 //   Reduce into a mirror of        written to the Outputs of all ranks that are reached, at that offset, and
 //   Output                         to Staging if there are others
 //   Copy of such a mirror          not made by a rank whose Output the others reach
-// Whose are reached may differ from call to call and from rank to rank, and is known to a device that runs
-// the schedule only when it meets the others (execution/device/peer_execution.hpp). So the schedule is the
-// same.
+// Which are reached may differ from call to call and from rank to rank, and a device that runs the schedule
+// learns it only when it meets the others (execution/device/peer_execution.hpp).
 #pragma once
 
 #include <cstdint>
@@ -53,10 +51,9 @@ inline constexpr int kBufferCount = kNameCount<Buffer>;
 
 struct Slice {
   Buffer buffer = Buffer::Output;
-  std::uint64_t offset = 0;  // elements
-  std::uint64_t count = 0;   // elements
-  std::int32_t owner =
-      -1;  // the rank whose buffer it is, of the same node; -1: this rank. Never of Scratch, Bounce
+  std::uint64_t offset = 0;    // elements
+  std::uint64_t count = 0;     // elements
+  std::int32_t owner = -1;     // the rank of this node whose buffer it is; -1: this one. No Scratch, Bounce
   std::int32_t original = -1;  // into Schedule::originals; -1: none
   bool operator==(const Slice&) const = default;
 };
@@ -101,8 +98,8 @@ struct Lane {
   std::uint32_t round_count = 0;
 };
 
-// What a slice of Staging is the mirror of: in the Input, or the Output, of the rank that owns the slice, and
-// as long; `offset` in elements.
+// What a slice of Staging mirrors, in the Input or Output of the slice's owner, as long; `offset` in
+// elements.
 struct Original {
   Buffer buffer = Buffer::Input;
   std::uint64_t offset = 0;
@@ -122,12 +119,12 @@ struct Schedule {
   std::uint64_t bounce_count = 0;   // elements
   bool shared = false;              // needs memory that the ranks share: Signal, Wait, slices of others
   bool messages = false;            // has Sends or Receives
-  // Of a shared schedule that lets ranks touch each other's Input and Output: one with the same result that
-  // does not. The ranks choose when they begin (execution/rivals.hpp); unless that is measured, this one
-  // runs unless Input and Output of all ranks are in memory that the others map. Null: none.
+  // Of a schedule in which ranks touch each other's Input and Output: one with the same result in which they
+  // do not. The ranks choose when they begin, by measurement (execution/rivals.hpp), or by whether Input and
+  // Output of all ranks are mapped. Null: none.
   std::shared_ptr<const Schedule> staged;
-  // True if some rank can finish without having heard from the ranks that it sends to (broadcast, reduce):
-  // the engine then throttles senders, lest a loop of them floods the receiver.
+  // Some rank can finish without hearing from the ranks that it sends to (broadcast, reduce): the engine
+  // throttles senders, lest a loop of them floods the receiver.
   bool one_way = false;
   // Each element of the result is one left fold in rank order (Algorithm::ordered), as the checker proves.
   bool ordered = false;
@@ -151,9 +148,8 @@ struct Schedule {
 
 using SchedulePtr = std::shared_ptr<const Schedule>;
 
-// Appends lanes, rounds and steps in order. Empty slices are dropped (on both sides alike, since both sides
-// of a message name the same count), and so are empty rounds. An empty lane keeps its place with round_count
-// 0: a lane's number is equal on all ranks. Not thread-safe: one writer builds, then calls finish() once.
+// Appends lanes, rounds and steps in order. Empty slices, on both sides of a message alike, and empty rounds
+// are dropped. An empty lane keeps its place: a lane's number is equal on all ranks. Not thread-safe.
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }

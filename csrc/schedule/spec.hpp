@@ -13,7 +13,7 @@
 namespace mpi_gdr {
 
 // All fields but `rank`, `send_counts`, `recv_counts` and `node_counts` are equal on all ranks of the group,
-// and only those may choose the algorithm: ranks that chose by what they alone know would run different ones.
+// and only those may choose the algorithm.
 //
 // `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
@@ -23,9 +23,8 @@ namespace mpi_gdr {
 //                                  in rank order without gaps
 //   Barrier                        0
 //
-// `counts`: empty, or for AllGather and ReduceScatter one count per rank, zeros allowed. Then rank r's block
-// has counts[r] elements and stands behind those of the ranks below it, without gaps, and `count` is ignored.
-// Other collectives refuse it.
+// `counts`: empty, or for AllGather and ReduceScatter one count per rank, zeros allowed: blocks have so many
+// elements, in rank order without gaps, and `count` is ignored. Other collectives refuse it.
 //
 // Buffers that a schedule may name, and the aliasing that it must survive (the executor skips a Copy with
 // Scale::None whose two sides are the same memory):
@@ -47,15 +46,13 @@ struct CollectiveSpec {
   DataType dtype = DataType::UInt8;
   ReduceOp op = ReduceOp::Sum;
   std::vector<std::uint64_t> send_counts, recv_counts;
-  // Of an AllToAll in two levels: send_counts of the ranks of this node, one behind the other by place. Empty
-  // where it is alone there.
+  // Of an AllToAll in two levels: send_counts of this node's ranks by place. Empty where it is alone there.
   std::vector<std::uint64_t> node_counts;
   std::vector<std::uint64_t> counts;
   std::shared_ptr<const Topology> topology;  // of the group's ranks; null: all are on one node
 };
 
-// Elements of rank r's block, and where it begins in the buffer that holds the blocks of all ranks; r = size:
-// the end of that buffer. For the collectives of which `count` is one rank's part.
+// Elements of rank r's block, and where it begins in the buffer of all blocks; r = size: the end.
 inline std::uint64_t block_count(const CollectiveSpec& spec, int r) {
   return spec.counts.empty() ? spec.count : spec.counts[static_cast<std::size_t>(r)];
 }
@@ -87,8 +84,7 @@ struct Tuning {
   bool no_messages = false;  // in schedules on shared memory, however long they become
   // In phases: the ranks of this node share memory; else they send messages. Equal inside each node only.
   bool node_shares = false;
-  // Ranks of each node that cross the network in a two-level all-reduce. 0, or more than the smallest node
-  // has: as many as that one has.
+  // Ranks of each node that cross the network in a two-level all-reduce; 0: as many as the smallest node has.
   int leaders = 0;
 };
 

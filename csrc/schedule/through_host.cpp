@@ -79,7 +79,7 @@ class LaneWriter {
       forwards &= !send || arrival_of(from_.source(step));
     }
     // What arrived in the round before is copied beside this round's messages if no step needs it before. Any
-    // step on this rank's own buffers may: in place, Input and Output are the same memory.
+    // local step may: in place, Input and Output are the same memory.
     if (!messages || local || !forwards) copy_arrived();
     if (!forwards) {
       writer_.round();

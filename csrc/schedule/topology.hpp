@@ -31,7 +31,7 @@ class Topology {
   // All nodes have as many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
   // Most ranks have neighbours on their node and on others, and no node has far fewer than the mean, which
-  // would leave the others with that few leaders: what collectives/phases.hpp is for.
+  // bounds the leaders of all (collectives/phases.hpp).
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }

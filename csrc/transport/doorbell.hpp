@@ -1,6 +1,5 @@
 // Sleeping until another process has raised a flag in shared memory, where spinning would keep its rank from
-// the core: futex(2) between processes. The writer rings after it has stored the flag, which costs a fence
-// while no thread sleeps.
+// the core: futex(2) between processes. The writer rings after its store: a fence while no thread sleeps.
 #pragma once
 
 #include <atomic>

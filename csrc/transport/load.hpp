@@ -1,6 +1,5 @@
-// The network of this process, by the ABI of its MPI: MPICH's, Open MPI's or the MPI 5.0 standard's. Each
-// network is a shared library beside the core that is not linked with its MPI, which load_network() opens
-// first.
+// The network of this process, by the ABI of its MPI: MPICH's, Open MPI's or the MPI 5.0 standard's. Each is
+// a shared library beside the core that is not linked with its MPI, which load_network() opens first.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // What connects the processes of a job: it is started once a process, knows who they are, and makes the
-// transports of their groups. Implementations: mpi/ (production), loopback/ (ranks as threads of one process,
-// for the unit tests of job/).
+// transports of their groups. Implementations: mpi/, and loopback/ for the unit tests of job/.
 //
 // start(), renumber() and finalize() block, one thread at a time calls them, without a lock that a store or
 // another thread needs (the GIL). make_group() and the queries are thread-safe; queries never start anything.
@@ -77,8 +76,7 @@ class Network {
   // not come; InvalidUsage, Remote or System saying what to change.
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
-  // Once started, before a world of the same size whose ranks may stand in another order: all of them come
-  // here. Throws as start() does.
+  // Before another world of the same size, maybe in another order: all ranks call it. Throws as start() does.
   virtual void renumber(const NetworkOptions& options) = 0;
   // Whether finalize() may end it: this process has started it, and nobody has ended it.
   virtual bool ends_here() const noexcept = 0;
@@ -116,8 +114,7 @@ class Network {
   // Throws InvalidUsage for a transport of another network.
   virtual int handle(const Transport& transport) const = 0;
 
-  // Collective over the members, who have met before. Blocks; ends the process with a message if the library
-  // does not return within the timeout.
+  // Collective over the members. Blocks; ends the process if the library does not return within the timeout.
   virtual std::unique_ptr<Transport> make_group(const GroupTransportOptions& options) = 0;
 };
 

@@ -1,6 +1,5 @@
-// How bytes reach other ranks of one group. Implementations: mpi/ (production), shm/node_transport.hpp
-// (messages inside a node, over another transport), loopback/ (all ranks in one process, for tests of the
-// engine).
+// How bytes reach other ranks of one group. Implementations: mpi/, shm/node_transport.hpp (messages inside a
+// node, over another transport), loopback/ (all ranks in one process, for tests of the engine).
 //
 // Threads: a Transport is used by one thread at a time, the holder of the engine's progress role. No call
 // blocks. Buffers are the caller's and stay valid until the request is done. Errors are thrown as Error with
@@ -65,21 +64,18 @@ class Transport {
   virtual Request isend(Channel channel, const void* data, std::size_t bytes, int peer, int tag) = 0;
   // `peer` may be kAnySource. A message longer than `bytes` is an error, reported by test().
   virtual Request irecv(Channel channel, void* data, std::size_t bytes, int peer, int tag) = 0;
-  // True once done; the request is then inactive. Testing an inactive request is true. `status` may be null
-  // and is filled for receives only.
+  // True once done, and for an inactive request, which it is then. `status`: may be null; of receives only.
   virtual bool test(Request& request, RecvStatus* status = nullptr) = 0;
   // Gives up a pending request as far as the library allows: it becomes inactive, and the caller leaks the
   // buffer, which may still be written.
   virtual void abandon(Request& request) = 0;
 
-  // What an active request waited for at its last test(), if that was one flag of another process; else
-  // false.
+  // The one flag of another process that an active request waited for at its last test(); else false.
   virtual bool doorbell(const Request& request, Doorbell& bell) const { return false; }
   // Bytes of an active request that this side has moved; 0 where the library moves them.
   virtual std::uint64_t bytes_moved(const Request& request) const { return 0; }
 
-  // True if istart_native() serves this collective with exactly our semantics (type, op, NaN rules aside).
-  // Depends only on what is equal on all ranks.
+  // istart_native() serves this collective with exactly our semantics, NaN aside. Equal on all ranks.
   virtual bool has_native(Collective collective, DataType dtype, ReduceOp op, std::uint64_t count) const = 0;
   // Natives of one channel start in the same order on all ranks.
   virtual Request istart_native(Channel channel, const NativeCollective& collective) = 0;

@@ -7,8 +7,7 @@
 //
 // The device may still use a block that is freed. So it is given out again on its own stream, behind whose
 // work the next user's comes; on another stream, or if several used it, only once the whole device has been
-// waited for. Devices of other ranks must have ended their work in a block, as seen by this device, before it
-// is freed.
+// waited for. Before it is freed, devices of other ranks must have ended their work, as seen by this device.
 //
 // Threads: any. allocate() may wait for the device where no block of the stream's fits, as Device::allocate()
 // does, and not while work of the device is being recorded. Lifetime: that of the process, but for forget().
@@ -48,8 +47,7 @@ class DeviceArena {
   DeviceArena& operator=(const DeviceArena&) = delete;
 
   // Uninitialised, aligned to kAlignment, for use on `stream`: a native handle, which is only compared; null
-  // is the default stream. `may_wait`: for all work of the device. Throws NoMemory, and what the device
-  // throws.
+  // is the default one. `may_wait`: for all work of the device. Throws NoMemory, and what the device throws.
   void* allocate(std::size_t bytes, const void* stream = nullptr, bool may_wait = true);
   // Other streams use the block that begins at `memory` as well. Nothing where there is none.
   void share_with_streams(const void* memory);

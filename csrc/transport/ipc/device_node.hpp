@@ -3,8 +3,7 @@
 // Each rank has staging memory on its device, which the devices of the others map, and a segment of host
 // memory (common/memory_file.hpp) with flags that its own device waits for and the devices of the others
 // write: so a rank can unblock its own device when another one is gone. An operation uses one slot of both,
-// by the number of operations before it, which is equal on all ranks. The ranks also map each other's group
-// memory (device_arena.hpp).
+// by its number, equal on all ranks. The ranks also map each other's group memory (device_arena.hpp).
 //
 // Flags have one writer each and only grow; generation << 32 | number, so that a slot is used again without
 // being reset. What is recorded into graphs has a slot of its own, whose generation is the number of the
@@ -147,8 +146,7 @@ class DeviceNode {
                       static_cast<std::size_t>(writer);
     return flags_[static_cast<std::size_t>(owner)][line].value;
   }
-  // Of `owner`'s device, behind its tables: a word for each rank, which that rank's device tries, and before
-  // them the owner's nonce.
+  // Of `owner`'s device, behind its tables: the owner's nonce, then a word for each rank to try.
   std::uint64_t* trial(int owner, int word) const {
     return reinterpret_cast<std::uint64_t*>(staging(owner, kGraphSlot + 1)) + 2 * sizeof(Line) / 8 +
            kSlots * kTableWords + word;

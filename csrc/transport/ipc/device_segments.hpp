@@ -37,8 +37,7 @@ class DeviceSegments {
   // Own segments since the last time. Before all parts are known: a rank that attaches then sees them.
   void publish();
   // The same, and maps what the others have published, for collectives from use `use` of the slots on. One
-  // that cannot be mapped is never tried again; the first of these is logged. A few loads where nothing is
-  // new.
+  // that cannot be mapped is never tried again, the first is logged. A few loads where nothing is new.
   void refresh(std::uint64_t use);
   // What this process has mapped of rank `r`. Throws what the device throws.
   void release(int r);
@@ -62,8 +61,8 @@ class DeviceSegments {
   struct Part {
     Line* news = nullptr;   // how often anybody has published; raised by all of them
     Line* count = nullptr;  // of the owner's entries; raised by its host when they are there
-    // By rank, which writes it: a bit for each of the owner's segments that it has mapped, and before it
-    // since which use.
+    // By rank, which writes it: a bit for each of the owner's segments that it has mapped, and since which
+    // use.
     Line* mapped = nullptr;
     Line* shown = nullptr;  // by slot and kind, by the owner's device
     Entry* entries = nullptr;

@@ -74,8 +74,7 @@ bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& su
 
 // For on_exit(), of a rank that ends in order but without MPI_Finalize: hydra, MPICH's launcher, kills the
 // ranks that still run, and reports status 0, when a connection closes without this word of PMI-1. The answer
-// is waited for because hydra fails where it cannot send it. Other launchers speak otherwise on this
-// descriptor.
+// is waited for because hydra fails where it cannot send it. Other launchers have other protocols here.
 void take_leave_of_hydra(int status, void*) {
   const char* const number = std::getenv("PMI_FD");
   if (status != 0 || !number || !std::getenv("MPI_LOCALNRANKS")) return;

@@ -19,8 +19,7 @@ namespace mpi_gdr::mpi {
 
 class IdleProgress {
  public:
-  // Once MPI is initialised; without effect where MPI_GDR_IDLE_PROGRESS or the network makes it needless. The
-  // thread ends before MPI_Finalize does anything.
+  // Once MPI is initialised, if MPI_GDR_IDLE_PROGRESS or the network asks for it. Ends before MPI_Finalize.
   void begin();
   // Ends the thread; the next note_entry() starts it again: until then no message goes by MPI.
   void begin_with_a_message();

@@ -28,8 +28,7 @@ namespace {
 using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookEvery(100);
 constexpr std::chrono::seconds kContainersStart(4);  // the others' processes can be seen by then
-constexpr std::chrono::seconds kGrace(
-    2);  // a peer's watchdog fires first, so that its rank can be named here
+constexpr std::chrono::seconds kGrace(2);  // a peer's watchdog fires first, so that its rank can be named
 
 // What is wrong with an MPI that another library has initialised, or "".
 std::string objection_to_existing(int expected_size) {

@@ -131,8 +131,7 @@ class MpiTransport final : public Transport {
     if (kind_of(request) != Kind::Recv) return;  // MPI cannot take back the others: leaked
     MPI_Request mpi = unwrap(request);
     if (MPI_Cancel(&mpi) != MPI_SUCCESS) return;
-    // A cancelled receive completes locally, with some fabrics only after a few turns of their progress
-    // engine.
+    // A cancelled receive completes locally, with some fabrics only after a few turns of their progress.
     for (int turn = 0, done = 0; turn < 100 && !done; ++turn)
       if (MPI_Test(&mpi, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
   }

@@ -1,5 +1,4 @@
-// Which of the library's collectives mean exactly what ours mean, and how they are called. Default
-// visibility: for transport/mpi/raw, too.
+// Which of the library's collectives mean exactly what ours do, and their calls; also for transport/mpi/raw.
 #pragma once
 
 #include <mpi.h>

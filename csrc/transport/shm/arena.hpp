@@ -2,8 +2,7 @@
 // communicated: they reach it without the kernel's copy.
 //
 // One memfd for the whole process, mapped once here and once by each process that shares a group with it. It
-// is as large as the limit, but only pages in use take memory. Freed blocks keep their pages up to
-// kWarmBytes.
+// is as large as the limit; only pages in use take memory. Freed blocks keep their pages up to kWarmBytes.
 //
 // A forked child reads its parent's pages, and gets a copy of those that it writes to. It gives out and frees
 // nothing of that arena; if it needs one, it makes its own.
@@ -25,8 +24,7 @@ class Arena {
  public:
   static constexpr std::size_t kWarmBytes = std::size_t{256} << 20;
 
-  // This process's, made at the first call for `limit` bytes (MPI_GDR_GROUP_MEMORY). Null if that is 0, or
-  // the system has none, which is logged once.
+  // This process's, made at the first call for `limit` bytes; null if that is 0 or the system has none.
   static Arena* own(std::size_t limit);
   // The one that has given out this memory, this process's or one inherited by fork; or null.
   static Arena* find(const void* memory);

@@ -1,5 +1,4 @@
-// Which message goes into which receive: by source and tag, in order as MPI has it; a receive may take any
-// source. Used by one thread at a time.
+// Which message goes into which receive, by MPI's rules. Used by one thread at a time.
 #pragma once
 
 #include <array>

@@ -11,8 +11,7 @@
 // Flags are 64-bit counters with one writer each that only grow, stored with release and read with acquire
 // order. The writer's generation is in the upper half, so a slot is used again without being reset.
 //
-// Threads: create() blocks; everything else is lock-free and thread-safe between channels; the slots of one
-// are used by one thread at a time on each rank.
+// Threads: create() blocks; all else is lock-free. One thread at a time uses the slots of a channel.
 #pragma once
 
 #include <algorithm>
@@ -47,8 +46,7 @@ struct alignas(64) SlotUses {
   std::atomic<std::uint32_t> sleepers;  // of other ranks (doorbell.hpp); many writers
 };
 
-// What one rank shows to the others of calls that may run one of several schedules
-// (execution/rivals.hpp), by number of the call.
+// What one rank shows to the others of calls that choose a schedule (execution/rivals.hpp), by number.
 struct alignas(64) RivalWords {
   std::array<std::uint64_t, 2 * kSlots> times, decisions;
 };
@@ -149,8 +147,7 @@ class NodeMemory {
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
   // Whether the kernel copies memory of this process, by its first bytes; null: yes.
   static bool is_copied(const void* first, const void* second);
-  // The same, but false if the kernel does not copy this memory (a device's, or without the right of access);
-  // some of it may have been copied.
+  // The same, but false, maybe with some of it copied, if the kernel does not copy this memory (a device's).
   bool try_read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   bool try_write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
 

@@ -42,7 +42,7 @@ void RingWriter::put(const RecordHeader& header, std::size_t size) {
 
 const std::byte* RingReader::peek(RecordHeader& header) {
   for (;;) {
-    const Record& here = record();
+    const Record& here = record(at_);
     if (here.stamp.load(std::memory_order_acquire) != at_ + 1) return nullptr;
     header = here.header;
     const std::size_t to_end = bytes_ - (at_ & (bytes_ - 1));
@@ -70,7 +70,7 @@ void RingReader::ring() {
 }
 
 bool RingReader::bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const {
-  const auto& flag = record().stamp;
+  const auto& flag = record(at_).stamp;
   const std::uint64_t seen = flag.load(std::memory_order_acquire);
   if (seen == at_ + 1) return false;
   bell = {&flag, seen, sleepers};

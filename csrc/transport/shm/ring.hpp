@@ -38,41 +38,46 @@ constexpr std::size_t record_bytes(std::size_t payload) {
   return (sizeof(Record) + payload + kLine - 1) / kLine * kLine;
 }
 
-class RingWriter {
+template <typename Tail>
+class RingEnd {
  public:
-  // `bytes`: of the ring, a power of two. `sleepers`: of those who wait for its stamps.
-  RingWriter() = default;
-  RingWriter(std::byte* memory, std::size_t bytes, const std::atomic<std::uint64_t>* tail,
-             const std::atomic<std::uint32_t>* sleepers)
+  // `bytes`: of the ring, a power of two. `sleepers`: of those who wait for what this end writes.
+  RingEnd() = default;
+  RingEnd(std::byte* memory, std::size_t bytes, Tail* tail, const std::atomic<std::uint32_t>* sleepers)
       : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
+  std::size_t bytes() const { return bytes_; }
+
+ protected:
+  Record& record(std::uint64_t at) const { return *reinterpret_cast<Record*>(memory_ + (at & (bytes_ - 1))); }
+
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  Tail* tail_ = nullptr;
+  const std::atomic<std::uint32_t>* sleepers_ = nullptr;
+  std::uint64_t at_ = 0;  // position
+};
+
+class RingWriter : public RingEnd<const std::atomic<std::uint64_t>> {
+ public:
+  using RingEnd::RingEnd;
 
   // Where the payload of the next record goes; null: there is no room now. At most max_payload() bytes.
   std::byte* reserve(std::size_t payload);
   // The record that was reserved; `header.payload` is at most what was reserved.
   void publish(const RecordHeader& header) { put(header, record_bytes(header.payload)); }
   std::size_t max_payload() const { return bytes_ / 4; }
-  std::size_t bytes() const { return bytes_; }
   // Of the flag that changes when there is room again, after reserve() found none.
   Doorbell bell(std::atomic<std::uint32_t>* sleepers) const { return {tail_, seen_, sleepers}; }
 
  private:
-  Record& record(std::uint64_t at) const { return *reinterpret_cast<Record*>(memory_ + (at & (bytes_ - 1))); }
   void put(const RecordHeader& header, std::size_t size);
 
-  std::byte* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-  const std::atomic<std::uint64_t>* tail_ = nullptr;
-  const std::atomic<std::uint32_t>* sleepers_ = nullptr;
-  std::uint64_t at_ = 0, seen_ = 0;  // position; the last look at the tail
+  std::uint64_t seen_ = 0;  // the last look at the tail
 };
 
-class RingReader {
+class RingReader : public RingEnd<std::atomic<std::uint64_t>> {
  public:
-  RingReader() = default;
-  // `sleepers`: of those who wait for its tail.
-  RingReader(std::byte* memory, std::size_t bytes, std::atomic<std::uint64_t>* tail,
-             const std::atomic<std::uint32_t>* sleepers)
-      : memory_(memory), bytes_(bytes), tail_(tail), sleepers_(sleepers) {}
+  using RingEnd::RingEnd;
 
   // The next record, or null: a copy of its header, and where its payload is until pop(). Throws Internal for
   // a header from the other process that does not fit.
@@ -84,19 +89,13 @@ class RingReader {
   bool bell(Doorbell& bell, std::atomic<std::uint32_t>* sleepers) const;
 
  private:
-  Record& record() const { return *reinterpret_cast<Record*>(memory_ + (at_ & (bytes_ - 1))); }
-
-  std::byte* memory_ = nullptr;
-  std::size_t bytes_ = 0;
-  std::atomic<std::uint64_t>* tail_ = nullptr;
-  const std::atomic<std::uint32_t>* sleepers_ = nullptr;
-  std::uint64_t at_ = 0, rung_ = 0;
+  std::uint64_t rung_ = 0;
   std::size_t size_ = 0;  // of the record at at_
 };
 
 // Where the rings of a group are in each rank's area: by writer the tail and the backlog of the ring that it
-// reads, and lines for the copies of what it receives (two_ended_copy.hpp); then the rings that it writes, by
-// reader. Only what is used takes memory.
+// reads, and lines for the copies of what it receives (two_ended_copy.hpp); then by reader the rings that it
+// writes. Only what is used takes memory.
 class MessageArea {
  public:
   static constexpr int kCopyLines = 8;  // by writer

@@ -16,9 +16,8 @@ constexpr std::uint64_t kFront = 1, kBack = 1 << 16;
 constexpr std::uint64_t front_of(std::uint64_t taken) { return taken & 0xffff; }
 constexpr std::uint64_t back_of(std::uint64_t taken) { return taken >> 16 & 0xffff; }
 
-// Chunks of a message, equal at both ends; half of them are each end's own. A chunk costs a system call, and
-// must be so small that neither end waits long for the other's last. Fewer than 1 << 16: see
-// kMaxMessageBytes.
+// Chunks of a message, fewer than 1 << 16 (kMaxMessageBytes); half of them are each end's own. A chunk costs
+// a system call, and must be so small that neither end waits long for the other's last.
 std::uint64_t chunks_of(std::size_t bytes) {
   constexpr std::size_t kMost = 256 * 1024;
   return 2 * ((bytes + 2 * kMost - 1) / (2 * kMost));
