@@ -59,6 +59,11 @@ class FlightWriter : public Observer {
   std::string group_failed(const std::string& reason) override;
 
  private:
+  // Of the entries of an operation: a coalesced block of messages has one for each. `number`: 1 + the id of
+  // the first, 0: none.
+  template <typename Change>
+  void change(const Operation& operation, std::uint64_t number, Change&& change);
+
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
   // Issued so far, by (group, send, peer, tag).
