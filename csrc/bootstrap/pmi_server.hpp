@@ -64,8 +64,7 @@ class PmiServer {
   std::string answer(const std::string& line);
   void barrier();
   void watch_for_abort();
-  // Exit handler. MPI_Abort only sends a line and returns: without this the process could end with code 0
-  // before the line is read.
+  // Exit handler: without it the process could end with code 0 before the line of MPI_Abort is read.
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
@@ -82,8 +81,7 @@ class PmiServer {
 };
 
 // In forked children, replaces descriptor `fd` (a PMI connection) by a private socket that holds the answer
-// to "finalize". Only while it is still the same socket as now. Call once per process; later calls replace
-// the descriptor watched.
+// to "finalize", while it is the same socket as now. Of several calls in a process the last one counts.
 void shield_pmi_from_forks(int fd);
 
 }  // namespace mpi_gdr

@@ -116,8 +116,7 @@ void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool sam
 }
 
 bool CallCheck::all_arrived() {
-  // By hand: std::erase_if leaves copies behind when test() throws, and abandon() would give up one request
-  // twice.
+  // By hand: std::erase_if leaves copies behind when test() throws: abandon() would give up a request twice.
   for (std::size_t i = 0; i < messages_.size();) {
     RecvStatus status;
     Message& message = messages_[i];

@@ -48,14 +48,12 @@ struct CallHeader {
   Pair pair[kCalls];
 };
 
-// Of another rank, so that it can be compared and shown: its texts have an end. Throws Error(Remote) where a
-// number stands for nothing.
+// Of another rank: its texts have an end then. Throws Error(Remote) where a number stands for nothing.
 void check_received(CallHeader& header, int rank);
 
 class CallCheck : public Execution {
  public:
-  // `name`, `dtype` and `detail`: of the operation, for the header. `dtype` is compared, the others are
-  // shown.
+  // `name`, `dtype` and `detail`: of the operation. `dtype` is compared, the others are shown.
   CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name, std::string_view dtype,
             std::string_view detail, std::uint64_t sequence, Channel channel, int tag, Transport& transport);
 

@@ -119,8 +119,7 @@ class FlightLog {
     }
     return first;
   }
-  // `change(entry)` under the lock of its slot; not where a later entry has taken it. With the id kUnused, an
-  // entry is as if it had never been.
+  // `change(entry)` under the lock of its slot, unless a later one has that; the id kUnused removes it.
   template <typename Change>
   void change(std::uint64_t id, Change&& change) {
     Slot& slot = slots_[id % capacity_];

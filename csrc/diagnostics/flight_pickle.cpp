@@ -42,8 +42,7 @@ class Dict {
   PickleWriter& out_;
 };
 
-// Accelerator tensors have sequence numbers of their own, so in the eyes of the analyzer a group of their
-// own.
+// Accelerator tensors have sequence numbers of their own, so for the analyzer a group of their own.
 std::string shown_name(const GroupInfo& group, Channel channel) {
   return channel == Channel::Accelerator ? group.name + ":accelerator" : group.name;
 }

@@ -15,8 +15,7 @@ namespace mpi_gdr {
 
 class FlightSignal {
  public:
-  // Does nothing if the signal is not at its default, or if the system has no eventfd to give.
-  // `writer` or `trace` may be null.
+  // Does nothing if the signal is not at its default, or there is no eventfd. One of the others may be null.
   FlightSignal(int signal, std::shared_ptr<FlightWriter> writer, std::shared_ptr<const Trace> trace = {});
   ~FlightSignal();  // gives the signal its default back, unless the program has taken it by now
   FlightSignal(const FlightSignal&) = delete;

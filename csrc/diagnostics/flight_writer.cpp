@@ -8,8 +8,7 @@ namespace {
 // How long a failure waits for the file to be written: it is part of the deadline's 5 s of grace.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 
-// Message numbers kept at most. They serve matching only, and start anew now and then: a program may use a
-// tag per message.
+// Message numbers kept at most; then they start anew: they serve matching, and a tag may be used once only.
 constexpr std::size_t kMessageNumbers = 65536;
 
 }  // namespace

@@ -59,8 +59,7 @@ class FlightWriter : public Observer {
   std::string group_failed(const std::string& reason) override;
 
  private:
-  // Of the entries of an operation: a coalesced block of messages has one for each. `number`: 1 + the id of
-  // the first, 0: none.
+  // The entries of an operation: one, or one for each message. `number`: 1 + the first id; 0: there is none.
   template <typename Change>
   void change(const Operation& operation, std::uint64_t number, Change&& change);
 

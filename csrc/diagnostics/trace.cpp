@@ -31,8 +31,7 @@ void add_peer(TracedRound& record, std::int32_t peer, std::int32_t self) {
   ++record.peer_count;
 }
 
-// The rounds of one schedule that runs, on their way into the trace. Belongs to the holder of the progress
-// role; the trace outlives it.
+// Of one schedule that runs. Belongs to the holder of the progress role; the trace outlives it.
 class RoundTrace final : public RoundObserver {
  public:
   // `rank`: this one, which is no peer.
