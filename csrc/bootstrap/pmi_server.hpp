@@ -31,10 +31,9 @@ namespace mpi_gdr {
 struct PmiServerOptions {
   int rank = 0;
   int size = 1;
-  // The socket of this MPI's launcher: everything is passed on between the two, but for a smaller limit of
-  // values. Slurm reads at most 1024 bytes of a command, and announces 1024 for the value alone. MPICH cuts
-  // its addresses at what is announced; MPI_Init hangs where a command with such a piece is longer than Slurm
-  // reads. -1: there is none, and the members below are used.
+  // The socket of this MPI's launcher; -1: none, and the members below are used. All is passed on, but for a
+  // smaller limit of values: Slurm reads at most 1024 bytes of a command, and announces 1024 for the value
+  // alone. MPICH cuts its addresses at what is announced, and a longer command lets MPI_Init hang.
   int launcher = -1;
   std::shared_ptr<KvStore> store;
   std::string prefix;     // of all store keys: unique per job and attempt

@@ -19,9 +19,8 @@ struct ProcessId {
 // Of this process. domain is 0 where /proc does not show it.
 ProcessId own_process();
 
-// The torchrun agent that started this process, which is not always its parent: wrappers (numactl, a shell)
-// stand between, and a process whose parent has ended gets another one. Nothing: torchrun did not start this
-// process, or its agent cannot be seen from here. Ask while it is there.
+// The torchrun agent that started this process: its parent, or behind wrappers (numactl, a shell). Nothing:
+// torchrun did not start it, or the agent cannot be seen from here, as when it has ended.
 std::optional<ProcessId> torchrun_agent();
 
 // When the first process of this PID namespace started, in seconds since the epoch. Nothing: not known.

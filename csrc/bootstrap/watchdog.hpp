@@ -45,9 +45,8 @@ class Watchdog {
   std::thread thread_;
 };
 
-// What this process leaves behind when it is ended, such as its flight log. `words(reason)` is called from
-// any thread, returns what to add to the message ("; flight log: ...") and must not take longer than a second
-// or two. Without it, no operation has been called yet.
+// `words(reason)` is called from any thread when this process is ended, and returns what to add to the text
+// ("; flight log: ...") within a second or two. Without it, no operation has been called yet.
 void set_last_words(std::function<std::string(const std::string& reason)> words);
 std::string last_words(const std::string& reason) noexcept;
 

@@ -9,8 +9,7 @@
 
 namespace mpi_gdr {
 
-// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default. The
-// destructor restores the caller's mode.
+// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default.
 class StandardFloatMode {
  public:
   StandardFloatMode() : callers_(read()), differs_((callers_ & kControl) != kStandard) {

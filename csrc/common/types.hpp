@@ -1,5 +1,4 @@
-// The vocabulary every room shares: data types, reduction operations, collectives.
-// Plain values without state; safe to use from any thread.
+// The vocabulary every room shares: data types, reduction operations, collectives. Plain values.
 #pragma once
 
 #include <array>

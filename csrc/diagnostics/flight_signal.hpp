@@ -1,8 +1,6 @@
-// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd,
-// which is safe in a signal handler (signal-safety(7)); a thread that waits for it writes the files.
-//
-// One per process, because a signal's disposition belongs to the process. A program that handles the signal
-// itself keeps it, whether it says so before or after.
+// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd
+// (signal-safety(7)); a thread that waits for it writes the files. One per process, as is the disposition of
+// a signal. A program that handles the signal itself keeps it, whether it says so before or after.
 #pragma once
 
 #include <memory>
