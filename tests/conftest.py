@@ -19,14 +19,16 @@ collect_ignore += [] if "TEST_SLURM" in os.environ else ["slurm"]
 collect_ignore += [] if "TEST_CLIENTS" in os.environ else ["clients"]
 
 # Folders whose jobs need not import torch in each process (support/warm.py): what they test is no launcher,
-# no end of a process, no installation. None with --full: what a program forgets to import is seen there.
+# no end of a process, no installation. Elsewhere a test or a file is marked warm. None with --full: what a
+# program forgets to import is seen there.
 WARM = {"bench", "commands", "conformance", "docs", "examples", "frameworks", "gpu", "soak", "spmd"}
 COLD = processes.python
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    forked = item.path.parent.name in WARM and not item.config.getoption("--full")
+    forked = item.path.parent.name in WARM or item.get_closest_marker("warm")
+    forked = forked and not item.config.getoption("--full")
     processes.python = warm.python if forked else COLD
 
 
@@ -53,6 +55,7 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: of a file that takes a minute or more: begins first")
+    config.addinivalue_line("markers", "warm: its jobs need not import torch in each process (WARM above)")
     config.addinivalue_line("markers", "smoke: runs under every launcher, not only under mpi-gdr run")
     config.addinivalue_line("markers", "algorithms: runs once more with every algorithm forced")
     config.addinivalue_line("markers", "full: too long for every change; `make test-full` runs it")

@@ -26,9 +26,11 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
   const auto [where, name] = split_path(path);
   const TrustedFolder folder(where, use);
   const int at = folder.descriptor();
-  // Not like the final name: an analyzer that reads the folder meanwhile must not take it for a log.
-  // With the name of the host: two that share the folder may have one process number.
-  const std::string partial = ".partial-" + name + '-' + host_name() + '-' + std::to_string(getpid()) + "~";
+  // Nowhere the final name: torch's analyzer takes whatever contains it for a log, and who is killed here
+  // leaves this file. With the name of the host: two that share the folder may have one process number.
+  static std::atomic<unsigned> files{0};
+  const std::string partial = ".partial-" + host_name() + '-' + std::to_string(getpid()) + '-' +
+                              std::to_string(files.fetch_add(1, std::memory_order_relaxed)) + "~";
   unlinkat(at, partial.c_str(), 0);  // of an earlier process of this number
   const int fd = openat(at, partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return because("open", where + '/' + partial);

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from support import processes
 
+pytestmark = pytest.mark.warm
+
 PROGRAM = str(Path(__file__).parent / "programs" / "accelerator.py")
 
 

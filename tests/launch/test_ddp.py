@@ -6,6 +6,8 @@ import pytest
 import torch
 from support import processes
 
+pytestmark = pytest.mark.warm
+
 PROGRAM = Path(__file__).parents[1] / "support" / "ddp_program.py"
 
 

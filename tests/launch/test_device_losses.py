@@ -11,7 +11,7 @@ from support import processes, shared_memory, simgpu_build
 
 DEVICE = os.environ.get("MPI_GDR_TEST_DEVICE", "simgpu")
 MISSING = simgpu_build.missing() if DEVICE == "simgpu" else ""
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
+pytestmark = [pytest.mark.warm, pytest.mark.skipif(bool(MISSING), reason=str(MISSING))]
 
 PROGRAM = Path(__file__).parent / "programs" / "device_losses.py"
 EXIT = 123  # as documented for MPI_GDR_ASYNC_ERROR=exit

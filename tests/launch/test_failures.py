@@ -9,6 +9,7 @@ from support import processes
 PROGRAMS = Path(__file__).parent / "programs"
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize(
     "call, text",
     [
@@ -79,6 +80,7 @@ def test_the_last_line_repeats_no_error_that_the_program_has_caught(tmp_path, ca
 PLAIN = [*processes.MPI_GDR_RUN, "-n", "1", str(PROGRAMS / "plain.py")]
 
 
+@pytest.mark.warm
 def test_unknown_variable_warns_once_a_job_with_the_nearest_name():
     command = [*processes.MPI_GDR_RUN, "-n", "3", str(PROGRAMS / "plain.py")]
     output = processes.run(command, MPI_GDR_TIMEOUTS="3").expect(0)
@@ -87,6 +89,7 @@ def test_unknown_variable_warns_once_a_job_with_the_nearest_name():
     ]
 
 
+@pytest.mark.warm
 @pytest.mark.parametrize(
     "name, value, expected",
     [
@@ -102,12 +105,14 @@ def test_bad_value_is_an_error_that_names_the_variable(name, value, expected):
     assert re.search(rf"mpi-gdr: {name}={value} .*{expected}", result.output), result.tail()
 
 
+@pytest.mark.warm
 def test_debug_levels():
     output = processes.run(PLAIN, MPI_GDR_DEBUG="TRACE").expect(0)
     assert re.search(r"bootstrap launcher.*thread level multiple", output), output
     assert re.search(r"COLL.*all_reduce seq=0 float32\[1000\] op=sum", output), output
 
 
+@pytest.mark.warm
 def test_torch_distributed_debug_detail():
     command = [*processes.MPI_GDR_RUN, "-n", "2", str(PROGRAMS / "plain.py")]
     output = processes.run(command, TORCH_DISTRIBUTED_DEBUG="DETAIL").expect(0)

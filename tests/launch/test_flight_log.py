@@ -15,6 +15,8 @@ from torch.distributed.flight_recorder.components.loader import read_dir
 from mpi_backend import diagnose
 from mpi_backend.diagnose.dumps import BadDump, read_dump, strangers
 
+pytestmark = pytest.mark.warm
+
 PROGRAMS = Path(__file__).parent / "programs"
 PREFIX = "mpi_gdr_trace_rank_"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from support import processes
 
+pytestmark = pytest.mark.warm
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 EXPECTED = {

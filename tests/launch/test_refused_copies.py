@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from support import processes
 
+pytestmark = pytest.mark.warm
+
 PROGRAM = Path(__file__).parent / "programs" / "refused_copies.py"
 BY_MPI = {"MPI_GDR_SHM": "off", "MPI_GDR_P2P": "mpi"}
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.command import mpi_gdr
 
+pytestmark = pytest.mark.warm
+
 PROGRAM = Path(__file__).parents[1] / "support" / "tracing_program.py"
 RANKS = range(2)
 

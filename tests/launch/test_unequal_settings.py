@@ -8,6 +8,8 @@ from support import processes
 
 from mpi_backend.extension import _C
 
+pytestmark = pytest.mark.warm
+
 PROGRAM = Path(__file__).parent / "programs" / "selection.py"
 VALUES = {
     "MPI_GDR_DEBUG": ("not DETAIL", "DETAIL"),

@@ -12,13 +12,14 @@ import sys
 import termios
 from pathlib import Path
 
+from . import processes
 from .processes import clean_environment
 
 
 def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Runs `python -m MODULE ARGUMENTS` in a clean_environment()."""
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [processes.python(), "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=300,

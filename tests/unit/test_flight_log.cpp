@@ -1,12 +1,15 @@
 // The flight log: what it keeps, what its file says, and that it can be read while it is written.
 // tests/launch/test_flight_log.py has the files read by torch's analyzer and by `mpi-gdr diagnose`.
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "common/pickle.hpp"
+#include "diagnostics/file_writer.hpp"
 #include "diagnostics/flight_signal.hpp"
 #include "engine_world.hpp"
 
@@ -45,6 +48,27 @@ WorldOptions logged(const Folder& folder, std::chrono::milliseconds timeout) {
 }
 
 }  // namespace
+
+// torch's analyzer takes each file whose name contains that of a log.
+TEST(what_a_killed_process_had_written_is_not_taken_for_a_log) {
+  Folder folder;
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit one{1, 1};
+    setrlimit(RLIMIT_FSIZE, &one);  // SIGXFSZ at the second byte
+    replace_file(folder.path + "/log_0", "content", FolderUse::Named);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+    ++files;
+    CHECK(!contains(entry.path().filename().string(), "log_0"));
+  }
+  CHECK(files == 1);
+}
 
 TEST(pickles_are_those_of_protocol_2) {
   PickleWriter p;
