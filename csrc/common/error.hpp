@@ -19,6 +19,12 @@ enum class ErrorCode {
   Internal,  // a bug of ours
 };
 
+inline const char* name(ErrorCode code) {
+  constexpr const char* kNames[] = {"invalid usage", "not implemented",  "timeout",      "aborted",
+                                    "remote error",  "mismatched calls", "system error", "internal error"};
+  return kNames[static_cast<int>(code)];
+}
+
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& what) : std::runtime_error(what), code_(code) {}

@@ -9,7 +9,8 @@
 
 namespace mpi_gdr {
 
-// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default.
+// While it exists, the calling thread keeps subnormal numbers and rounds to nearest, IEEE 754's default. The
+// destructor restores the caller's mode.
 class StandardFloatMode {
  public:
   StandardFloatMode() : callers_(read()), differs_((callers_ & kControl) != kStandard) {

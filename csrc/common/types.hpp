@@ -1,4 +1,5 @@
-// The vocabulary every room shares: data types, reduction operations, collectives. Plain values.
+// The vocabulary every room shares: data types, reduction operations, collectives.
+// Plain values without state; safe to use from any thread.
 #pragma once
 
 #include <array>

@@ -41,7 +41,7 @@ inline std::string message_of(const std::function<void()>& f) {
   try {
     f();
   } catch (const Error& e) {
-    return std::to_string(static_cast<int>(e.code())) + "|" + e.what();
+    return std::string(name(e.code())) + "|" + e.what();
   }
   return "";
 }

@@ -176,7 +176,7 @@ void missing() {
   const auto begin = std::chrono::steady_clock::now();
   const std::string text = message_of([&] { start(o); });
   REQUIRE(contains(text, "rank(s) " + std::to_string(my_size - 1) + " of"));
-  REQUIRE(contains(text, std::to_string(static_cast<int>(ErrorCode::Timeout)) + "|"));
+  REQUIRE(contains(text, std::string(name(ErrorCode::Timeout)) + "|"));
   REQUIRE(std::chrono::steady_clock::now() - begin < 20s);
   int flag = 1;
   MPI_Initialized(&flag);

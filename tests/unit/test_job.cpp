@@ -15,9 +15,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// In front of what a rank has thrown.
-std::string label(ErrorCode code) { return "code " + std::to_string(static_cast<int>(code)) + ": "; }
-
 class Ranks {
  public:
   explicit Ranks(int size) : networks_(make_loopback_networks(size)) {
@@ -59,7 +56,7 @@ class Ranks {
           body(r);
           return "";
         } catch (const Error& e) {
-          return label(e.code()) + e.what();
+          return std::string(name(e.code())) + ": " + e.what();
         }
       }));
     std::vector<std::string> thrown;
@@ -159,7 +156,7 @@ TEST(a_rank_that_never_comes_is_named) {
   Ranks ranks(3);
   for (const std::string& text :
        ranks.at_once({0, 1}, [&](int r) { ranks[r].make_group(ranks.world(r, 300ms)); }))
-    CHECK(contains(text, label(ErrorCode::Timeout)) && contains(text, "rank(s) 2 of"));
+    CHECK(contains(text, name(ErrorCode::Timeout)) && contains(text, "rank(s) 2 of"));
 }
 
 TEST(what_chooses_algorithms_must_be_equal) {
@@ -169,7 +166,7 @@ TEST(what_chooses_algorithms_must_be_equal) {
          if (r == 1) request.selection.rows = "all_reduce:0-4K:ring";
          ranks[r].make_group(request);
        }))
-    CHECK(contains(text, label(ErrorCode::Remote)) && contains(text, "different settings"));
+    CHECK(contains(text, name(ErrorCode::Remote)) && contains(text, "different settings"));
 }
 
 TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
@@ -186,7 +183,7 @@ TEST(a_rank_that_leaves_is_named_where_it_is_missed) {
   // Nor does a new group with it wait for its deadline.
   const std::vector<std::string> next =
       ranks.at_once({0}, [&](int r) { ranks[r].make_group(ranks.of({0, 1}, r)); });
-  CHECK(contains(next[0], label(ErrorCode::Remote)) && contains(next[0], "cannot be made"));
+  CHECK(contains(next[0], name(ErrorCode::Remote)) && contains(next[0], "cannot be made"));
   // Else the program would have taken no notice of the failure, and would end with it.
   ranks[0].engine().abort(*worlds[0].group, "the test is over");
   ranks[0].group_aborted(*worlds[0].group);
