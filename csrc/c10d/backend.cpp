@@ -160,11 +160,16 @@ void MpiBackend::registerAbortHook(int64_t id, std::function<void()> hook) {
   if (group_->failed()) call();
 }
 
-Profile MpiBackend::observe(const TensorCall& call, bool joins) const {
+MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) const {
   if (!profiled()) return {};
+  const ProfiledGroup group{group_->name(), getGroupDesc(), rank_, size_, world_ranks_};
   const Channel channel = call.accelerator ? Channel::Accelerator : Channel::Collective;
-  return profile(call, {group_->name(), getGroupDesc(), rank_, size_, world_ranks_},
-                 group_->preview(call.calls, channel, call.streams != nullptr), joins);
+  const Group::Preview preview = group_->preview(call.calls, channel, call.streams != nullptr);
+  const ProfileArguments arguments = profile_arguments(call, group, preview);
+  Profile made;
+  if (!joins) made.span = std::make_shared<ProfiledSpan>(call.title, call.inputs, arguments);
+  made.call = std::make_unique<ProfiledCall>(call, group, preview, arguments);
+  return made;
 }
 
 // Of synchronous calls, by torch's flight recorder (2.15) and its register of what compiled code waits for.
@@ -184,7 +189,7 @@ MpiBackend::WorkPtr MpiBackend::run(TensorCall&& call) {
       const std::lock_guard lock(mutex_);
       joins = block_ && block_->owner == std::this_thread::get_id();
     }
-    const Profile observed = observe(call, joins);
+    const Profile observed = profile(call, joins);
     if (joins) {
       std::lock_guard lock(mutex_);
       if (block_) {

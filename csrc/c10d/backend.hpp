@@ -100,7 +100,8 @@ class MpiBackend : public c10d::Backend {
   // Devices with an index are accelerators; the CPU has none.
   bool supportsTensorAlloc(c10::DeviceIndex device) override;
 
-  // Virtuals of torch 2.14 and 2.15 (tests/newer_torch): `override` would not compile with older ones.
+  // Virtuals of torch 2.14 and 2.15, which older releases have not: `override` would not compile there. That
+  // each is one where it should be, tests/newer_torch shows.
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
   void addEphemeralTimeout(const std::chrono::milliseconds& timeout);
@@ -154,7 +155,12 @@ class MpiBackend : public c10d::Backend {
       return run(std::move(call));
     });
   }
-  Profile observe(const TensorCall& call, bool joins) const;  // nulls if nothing observes
+  // Shows the call to observers. The span is for its Work; null if it `joins` a block, or none observes.
+  struct Profile {
+    std::shared_ptr<ProfiledSpan> span;
+    std::unique_ptr<ProfiledCall> call;
+  };
+  Profile profile(const TensorCall& call, bool joins) const;
   WorkPtr run(TensorCall&& call);
   bool asked_for_works() const;
   // Hands what `call` holds to the engine, all but its epilogues; beside a device these, too, and notes in

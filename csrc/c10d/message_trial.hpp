@@ -9,9 +9,12 @@
 namespace mpi_gdr::torch_binding {
 
 // An MPI library that takes addresses of a device calls the device's runtime by itself, on the thread that
-// calls MPI. If such a call waits for a stream, and that stream for a message, neither ever ends: directly,
-// or by another thread that frees memory, which waits for the whole device and holds the lock of every call.
-// So each rank sends 1 MiB to the next one while a stream waits for run() and a thread allocates and frees.
+// calls MPI. If such a call waits for a stream, and that stream for a message, neither ever ends. It need not
+// ask for a stream: another thread that frees memory waits for the whole device, and holds the lock that
+// every call needs.
+//
+// So each rank of the group sends 1 MiB to the next one while a stream waits for run() and another thread
+// allocates and frees.
 class MessageTrial {
  public:
   // Takes what it needs, and waits for the current stream. Throws where that cannot be.

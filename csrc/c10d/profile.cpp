@@ -88,23 +88,6 @@ std::shared_ptr<Info> make_metadata(bool async, std::int64_t sequence, bool is_m
   return info;
 }
 
-// What is shown besides the tensors' sizes.
-ProfileArguments arguments_of(const TensorCall& call, const ProfiledGroup& group,
-                              const Group::Preview& preview) {
-  ProfileArguments arguments;
-  arguments["algorithm"] = preview.algorithm;
-  arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
-  if (const at::Tensor* tensor = call.first_tensor()) {
-    arguments["dtype"] = std::string(dtype_name(tensor->scalar_type()));
-    arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
-  }
-  if (!call.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);
-  arguments["group"] = group.name;
-  arguments["rank"] = static_cast<std::int64_t>(group.rank);
-  arguments["ranks"] = static_cast<std::int64_t>(group.size);
-  return arguments;
-}
-
 }  // namespace
 
 ProfiledSpan::ProfiledSpan(const char* title, const std::vector<at::Tensor>& inputs,
@@ -179,13 +162,20 @@ ProfiledCall::ProfiledCall(const TensorCall& call, const ProfiledGroup& group, c
   }
 }
 
-Profile profile(const TensorCall& call, const ProfiledGroup& group, const Group::Preview& preview,
-                bool joins) {
-  const ProfileArguments arguments = arguments_of(call, group, preview);
-  Profile made;
-  if (!joins) made.span = std::make_shared<ProfiledSpan>(call.title, call.inputs, arguments);
-  made.call = std::make_unique<ProfiledCall>(call, group, preview, arguments);
-  return made;
+ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
+                                   const Group::Preview& preview) {
+  ProfileArguments arguments;
+  arguments["algorithm"] = preview.algorithm;
+  arguments["bytes"] = static_cast<std::int64_t>(preview.bytes);
+  if (const at::Tensor* tensor = call.first_tensor()) {
+    arguments["dtype"] = std::string(dtype_name(tensor->scalar_type()));
+    arguments["count"] = static_cast<std::int64_t>(preview.bytes / tensor->element_size());
+  }
+  if (!call.is_message()) arguments["sequence"] = static_cast<std::int64_t>(preview.sequence);
+  arguments["group"] = group.name;
+  arguments["rank"] = static_cast<std::int64_t>(group.rank);
+  arguments["ranks"] = static_cast<std::int64_t>(group.size);
+  return arguments;
 }
 
 }  // namespace mpi_gdr::torch_binding

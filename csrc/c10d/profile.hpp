@@ -4,7 +4,8 @@
 //   record_param_comms         the call itself, with the metadata that NCCL's have: tools know them
 //   mpi-gdr::all_reduce ring   the same, with the algorithm
 //
-// docs/tracing.md shows it. While none observes (profiled()), nothing is done and no memory allocated.
+// docs/tracing.md shows what comes of it. Nothing here is done, and no memory is allocated, while none
+// observes: profiled() says so.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -72,12 +73,8 @@ class ProfiledCall {
   std::optional<at::RecordFunction> comms_, call_;
 };
 
-// The span goes to the operation's Work; null for a call that `joins` a block, which has one.
-struct Profile {
-  std::shared_ptr<ProfiledSpan> span;
-  std::unique_ptr<ProfiledCall> call;
-};
-Profile profile(const TensorCall& call, const ProfiledGroup& group, const Group::Preview& preview,
-                bool joins);
+// algorithm, bytes, dtype, count, sequence, group, ranks: what is shown besides the tensors' sizes.
+ProfileArguments profile_arguments(const TensorCall& call, const ProfiledGroup& group,
+                                   const Group::Preview& preview);
 
 }  // namespace mpi_gdr::torch_binding

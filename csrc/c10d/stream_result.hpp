@@ -1,4 +1,5 @@
-// Where on a device the results of an operation are: what a stream that uses them has to wait for.
+// Where on a device the results of an operation are: what a stream has to wait for that shall use them. The
+// CPU waits for nothing.
 //
 // A collective's results are behind an event. What a message brings is in host memory when the host's part is
 // over, and copied from there by whichever stream asks first: so no queue of ours waits for a message while

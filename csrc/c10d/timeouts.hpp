@@ -22,6 +22,10 @@ std::chrono::milliseconds bounded(std::chrono::duration<Rep, Period> timeout) {
   return fits ? std::chrono::duration_cast<std::chrono::milliseconds>(timeout) : kLongestTimeout;
 }
 
+inline std::chrono::milliseconds bounded_seconds(double seconds) {
+  return bounded(std::chrono::duration<double>(seconds));
+}
+
 // The same of a group. Throws InvalidUsage below 1 ms.
 template <typename Rep, typename Period>
 std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeout) {
@@ -32,7 +36,8 @@ std::chrono::milliseconds group_timeout(std::chrono::duration<Rep, Period> timeo
   return checked;
 }
 
-// Of torch's addEphemeralTimeout: each is for all operations from the next one to its end. Thread-safe.
+// Of torch's addEphemeralTimeout: each extension is for all operations from the next one on, until that one
+// has ended. Thread-safe.
 class TimeoutExtensions {
  public:
   void add(std::chrono::milliseconds more) {
