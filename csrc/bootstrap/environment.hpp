@@ -12,13 +12,11 @@ namespace mpi_gdr {
 void scrub_launcher_environment();
 
 // Lets a process fork (DataLoader workers) although a network library has registered its memory, and lets
-// UCX's connections over TCP outlive a network that is away: by default one without traffic is closed after
-// some 28 s without an answer, and the next operation on it crashes, or never ends. Values that the user has
-// set stay.
+// UCX's connections over TCP outlive a network that is away: by default one is closed after some 28 s without
+// an answer, and the next operation on it crashes, or never ends. Values that the user has set stay.
 void set_fabric_environment();
 
-// What the user has set a control variable of MPICH to, by any of its names: the library reads them all. Or
-// null.
+// The user's value of a control variable of MPICH, by any of the names that the library reads; null: none.
 const char* control(const std::string& name);
 inline bool control_is_set(const std::string& name) { return control(name) != nullptr; }
 bool control_is_on(const std::string& name);

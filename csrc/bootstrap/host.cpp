@@ -51,8 +51,7 @@ std::string namespaces(const std::string& process) {
 }
 
 std::string usable_cpus() {
-  // A fixed cpu_set_t ends at 1024 processors; larger machines make the call fail until the set is large
-  // enough.
+  // A fixed cpu_set_t ends at 1024 processors; the call fails until the set is large enough.
   for (int bits = 1024; bits <= 1 << 18; bits *= 2) {
     cpu_set_t* set = CPU_ALLOC(bits);
     const std::size_t bytes = CPU_ALLOC_SIZE(bits);

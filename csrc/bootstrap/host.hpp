@@ -7,9 +7,8 @@
 
 namespace mpi_gdr {
 
-// Equal on two ranks exactly if they can meet in shared memory: "hostname|boot id|device of /dev/shm". The
-// host name alone is not enough (containers share names), nor is the boot id (containers share a kernel, not
-// /dev/shm).
+// Equal on two ranks exactly if they can meet in shared memory: "hostname|boot id|device of /dev/shm".
+// Containers may share a name, or a kernel and so a boot id, but not /dev/shm.
 std::string host_identity();
 
 // The PID namespace and the network namespace of a process, by its entry in /proc; "": not known. UCX
@@ -32,9 +31,8 @@ bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std:
 // though its node has several for each of its ranks.
 std::string binding_problem(const std::string& own_cpus, int ranks_on_node, int cpus_of_node);
 
-// PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)"; a pattern that repeats over all
-// ranks is given once, since readers start over at its end. Nothing if it is longer than a PMI value may be:
-// MPI then compares host names.
+// PMI_process_mapping, "(vector,(first node,nodes,ranks per node),...)"; a pattern that repeats is given
+// once: readers start over at its end. Nothing if it is too long a PMI value: MPI then compares host names.
 std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank);
 
 }  // namespace mpi_gdr

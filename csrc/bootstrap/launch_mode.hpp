@@ -1,7 +1,5 @@
-// How MPI shall be started: by the launcher's own interface, or by our PMI server over the store.
-//
-// Every rank makes a Proposal from its environment; all proposals are gathered; decide() is a pure function
-// of them and so gives the same answer, or the same error, on all ranks.
+// How MPI shall be started: by the launcher's own interface, or by our PMI server over the store. decide() is
+// a pure function of the proposals of all ranks, and so returns, or throws, the same on all of them.
 #pragma once
 
 #include <cstdint>

@@ -51,8 +51,7 @@ const std::string& checked(const std::string& text, std::size_t most) {
   return text;
 }
 
-// Of what a launcher says. Only a text that is whole is changed: such answers are short, and come in one
-// piece.
+// Of what a launcher says. Only a whole answer is changed: such answers are short, and come in one piece.
 std::string with_smaller_limit(std::string text) {
   const std::size_t limit = text.find(kValueLimit);
   if (!text.starts_with(kMaxesOfLauncher) || limit == text.npos || text.back() != '\n') return text;

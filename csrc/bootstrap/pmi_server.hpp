@@ -31,10 +31,9 @@ namespace mpi_gdr {
 struct PmiServerOptions {
   int rank = 0;
   int size = 1;
-  // The socket of this MPI's launcher: everything is passed on between the two, but for a smaller limit of
-  // values. Slurm reads at most 1024 bytes of a command, and announces 1024 for the value alone. MPICH cuts
-  // its addresses at what is announced; MPI_Init hangs where a command with such a piece is longer than Slurm
-  // reads. -1: there is none, and the members below are used.
+  // The socket of this MPI's launcher; -1: none, and the members below are used. All is passed on, but for a
+  // smaller limit of values: Slurm reads at most 1024 bytes of a command, and announces 1024 for the value
+  // alone. MPICH cuts its addresses at what is announced, and a longer command lets MPI_Init hang.
   int launcher = -1;
   std::shared_ptr<KvStore> store;
   std::string prefix;     // of all store keys: unique per job and attempt
@@ -64,8 +63,7 @@ class PmiServer {
   std::string answer(const std::string& line);
   void barrier();
   void watch_for_abort();
-  // Exit handler. MPI_Abort only sends a line and returns: without this the process could end with code 0
-  // before the line is read.
+  // Exit handler: without it the process could end with code 0 before the line of MPI_Abort is read.
   void finish_at_exit();
   [[noreturn]] void abort_job(const std::string& line);
 
@@ -82,8 +80,7 @@ class PmiServer {
 };
 
 // In forked children, replaces descriptor `fd` (a PMI connection) by a private socket that holds the answer
-// to "finalize". Only while it is still the same socket as now. Call once per process; later calls replace
-// the descriptor watched.
+// to "finalize", while it is the same socket as now. Of several calls in a process the last one counts.
 void shield_pmi_from_forks(int fd);
 
 }  // namespace mpi_gdr

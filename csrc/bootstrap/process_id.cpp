@@ -20,8 +20,7 @@
 namespace mpi_gdr {
 namespace {
 
-// The beginning of /proc/PID/<file>. Nothing: there is no such process. "": it cannot be read for another
-// reason.
+// The beginning of /proc/PID/<file>. Nothing: there is no such process; "": it cannot be read.
 std::optional<std::string> read_proc(std::int64_t pid, const char* file) {
   const std::string path = "/proc/" + std::to_string(pid) + "/" + file;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -160,8 +159,7 @@ ProcessState look_at(const ProcessId& process) {
   if (stat->state == '?') return ProcessState::Runs;  // no news
   if (stat->started != process.started || stat->state == 'Z' || stat->state == 'X')
     return ProcessState::Ended;
-  // The dump of much memory takes minutes. Only of one that a signal ends: its status costs more than the
-  // rest of the look.
+  // A dump may take minutes. Only where a signal ends the process: its status is expensive to read.
   if (stat->signalled && dumps_core(read_proc(process.pid, "status").value_or("")))
     return ProcessState::Ended;
   if (stat->state == 't') return ProcessState::Traced;

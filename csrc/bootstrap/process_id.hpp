@@ -1,6 +1,5 @@
 // Which process a rank is, and whether it still is: asked of /proc, for processes of the same host.
-//
-// Stateless; thread-safe.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +19,14 @@ struct ProcessId {
 // Of this process. domain is 0 where /proc does not show it.
 ProcessId own_process();
 
-// The torchrun agent that started this process, which is not always its parent: wrappers (numactl, a shell)
-// stand between, and a process whose parent has ended gets another one. Nothing: torchrun did not start this
-// process, or its agent cannot be seen from here. Ask while it is there.
+// The torchrun agent that started this process: its parent, or behind wrappers (numactl, a shell). Nothing:
+// torchrun did not start it, or the agent cannot be seen from here, as when it has ended.
 std::optional<ProcessId> torchrun_agent();
 
 // When the first process of this PID namespace started, in seconds since the epoch. Nothing: not known.
 std::optional<double> start_of_pid_namespace();
 
-// The process at the other end of the launcher's socket, PMI_FD; 0: it is in another PID namespace, -1: it is
-// not known.
+// The process at the other end of the launcher's socket, PMI_FD; 0: in another PID namespace, -1: not known.
 std::int64_t launcher_pid(const char* pmi_fd);
 
 // Whether /proc shows a process that an MPI launcher started as another rank than this one.
@@ -45,8 +42,7 @@ enum class ProcessState {
   Ended     // gone, a zombie, writing a core dump, or its pid belongs to another process
 };
 
-// What /proc/PID/stat says: "pid (name) state ppid ... starttime ...", where the name may hold blanks and
-// brackets.
+// What /proc/PID/stat says: "pid (name) state ppid ... starttime ..."; the name may hold blanks and brackets.
 struct ProcessStat {
   char state = '?';  // it does not say
   std::int64_t parent = 0;

@@ -12,10 +12,9 @@ namespace mpi_gdr {
 // Bytes that may still be written to /dev/shm. Nothing where that cannot be asked.
 std::optional<std::uint64_t> free_shared_memory();
 
-// Why MPI cannot start on these ranks for want of shared memory, or "". `node_of_rank` as of number_nodes();
-// `free` of each rank in bytes; `library`: first line of its version; `started`: other ranks may have taken
-// their part of it already. Only where it is known for certain: MPICH writes to its segment without looking,
-// and the process then ends with SIGBUS.
+// Why MPI cannot start on these ranks for want of shared memory, or "": MPICH would end them with SIGBUS.
+// Only where it is certain. `node_of_rank` as of number_nodes(); `free` of each rank in bytes; `library`:
+// first line of its version; `started`: other ranks may have taken their part of it already.
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
                                        const std::string& library, bool started = false);
@@ -30,8 +29,7 @@ std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool
 std::string unshared_memory();
 
 // Removes the names of MPICH's shared-memory files that this process has mapped; the memory stays. For when
-// all ranks of the node have attached, or when this process is about to end without them. Files not mapped
-// here are not touched.
+// all ranks of the node have attached, or when this process is about to end without them.
 void unlink_mpich_shared_memory();
 
 }  // namespace mpi_gdr

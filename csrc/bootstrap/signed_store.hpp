@@ -21,8 +21,7 @@
 
 namespace mpi_gdr {
 
-// A value that no rank of the job has signed for this key, or one that is signed where this rank has no
-// secret.
+// A value that no rank of the job has signed for this key, or a signed one where this rank has no secret.
 class BadSignature : public Error {
  public:
   explicit BadSignature(const std::string& key);

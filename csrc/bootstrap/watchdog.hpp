@@ -3,9 +3,8 @@
 //
 //   { Watchdog guard("MPI_Init", deadline, rank, [] { return "what peers are missing"; });  MPI_Init(...); }
 //
-// At the deadline: one line on stderr, which says where the flight log is, then what `details` adds (it may
-// talk to a store; it is given 3 seconds), then _exit(kExitStuck). Nothing else is run: destructors and
-// atexit handlers could hang as well.
+// At the deadline: one line on stderr, which says where the flight log is, then what `details` adds within
+// 3 seconds, then _exit(kExitStuck): destructors and exit handlers could hang as well.
 //
 // A call may also end the process itself, by exit(): MPI does where an error is fatal. One line then says
 // which call it was, and what `lost` finds.
@@ -46,9 +45,8 @@ class Watchdog {
   std::thread thread_;
 };
 
-// What this process leaves behind when it is ended, such as its flight log. `words(reason)` is called from
-// any thread, returns what to add to the message ("; flight log: ...") and must not take longer than a second
-// or two. Without it, no operation has been called yet.
+// `words(reason)` is called from any thread when this process is ended, and returns what to add to the text
+// ("; flight log: ...") within a second or two. Without it, no operation has been called yet.
 void set_last_words(std::function<std::string(const std::string& reason)> words);
 std::string last_words(const std::string& reason) noexcept;
 

@@ -29,8 +29,7 @@ MpiBackend::MpiBackend(int rank, int size, Job::NewGroup made, c10::intrusive_pt
       options_(std::move(options)),
       devices_(group_->name(), made.served, made.gpu_aware) {}
 
-// Without shutdown() nothing of MPI is touched: it runs when the garbage collector likes, not when all ranks
-// do.
+// Touches nothing of MPI: it runs when the garbage collector likes, not on all ranks at a time.
 MpiBackend::~MpiBackend() = default;
 
 void MpiBackend::setTimeout(std::chrono::milliseconds timeout) {
@@ -77,10 +76,11 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
                        std::shared_ptr<StreamResult> result) {
   // Whether the engine ends the operation or refuses it is not known here: it may throw either way.
   if (hooks_->any())
-    options.on_finished = [expected = std::make_shared<CompletionHooks::Expected>(hooks_),
-                           type = call.type](const Operation& op) {
-      expected->tell(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(),
-                                                      op.finished_at(), op.finished_at() - op.started_at()));
+    options.on_finished = [hooks = hooks_, expected = hooks_->expect(),
+                           type = call.type](const Operation& op) mutable {
+      hooks->run(std::make_shared<c10d::WorkInfo>(type, op.info().sequence, op.started_at(), op.finished_at(),
+                                                  op.finished_at() - op.started_at()),
+                 std::move(expected));
     };
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   if (ended_hooks_->any())
@@ -120,8 +120,7 @@ void MpiBackend::wait_for_accelerator() {
     earlier = on_accelerator_;
   }
   for (const auto& [operation, copied_back, result] : earlier) {
-    // A message may be sent behind the peer's barrier. One that a stream waits for is among what that stream
-    // does.
+    // A message may be sent behind the peer's barrier. One that a stream waits for is part of its work.
     if (operation->info().channel == Channel::PointToPoint && !(result && result->awaited())) continue;
     operation->heard.store(true, std::memory_order_release);
     try {
@@ -173,8 +172,7 @@ MpiBackend::Profile MpiBackend::profile(const TensorCall& call, bool joins) cons
   return made;
 }
 
-// Of synchronous calls, by torch's flight recorder (2.15) and by its register of what compiled code waits
-// for.
+// Of synchronous calls, by torch's flight recorder (2.15) and its register of what compiled code waits for.
 bool MpiBackend::asked_for_works() const {
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   if (ended_hooks_->any()) return true;
@@ -223,11 +221,7 @@ MpiBackend::WorkPtr MpiBackend::message(Tensors& tensors, int peer, int tag, boo
     TensorCall call(&devices_, what, type, true, c10d::kUnsetTimeout);
     if (any && !send) call.title = "recvAnySource";
     call.inputs = call.outputs = {tensor};
-    MessageCall message;
-    message.send = send;
-    message.peer = peer;
-    message.tag = tag;
-    call.add_message(message, tensor);
+    call.add_message({.send = send, .peer = peer, .tag = tag}, tensor);
     return run(std::move(call));
   });
 }
@@ -254,8 +248,7 @@ void MpiBackend::startCoalescing() {
     if (block_ && block_->owner != std::this_thread::get_id())
       fail(ErrorCode::InvalidUsage,
            "start_coalescing: another thread has a coalescing block open on this group");
-    // torch does not end a block that an exception left. Nothing of it was sent; a wait for it gets an
-    // error.
+    // torch does not end a block that an exception left. Nothing of it was sent; a wait for it raises.
     if (block_) {
       block_->work->drop();
       log(LogLevel::Warn, "COLL", "a coalescing block of group ", group_->name(), " was never ended; its ",

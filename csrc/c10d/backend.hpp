@@ -43,9 +43,7 @@ class MpiBackend : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // What the collective would run with, "ring". Throws ValueError for a spec that no call may have.
   std::string algorithm(const CollectiveSpec& spec);
-  std::vector<RivalChoices::Report> rival_report() const { return group_->rival_report(); }
-  Reach reach() const { return group_->reach(); }
-  const char* message_path() const { return group_->message_path(); }
+  const Group& group() const { return *group_; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -130,9 +128,8 @@ class MpiBackend : public c10d::Backend {
   int mpi4py_handle();
 
  private:
-  // The free function, for all calls. In a forked child it throws, before any lock is taken. A call that
-  // finds no memory is not made on this rank, while the others carry it out: the group has failed, else the
-  // next one would be matched with it.
+  // The free function, for all calls. In a forked child it throws, before any lock is taken. The group fails
+  // where a call finds no memory: the other ranks carry it out, and would match this rank's next one with it.
   template <typename F>
   decltype(auto) with_torch_errors(F&& f) const {
     return torch_binding::with_torch_errors([&]() -> decltype(auto) {
@@ -149,8 +146,7 @@ class MpiBackend : public c10d::Backend {
       }
     });
   }
-  // One of c10d's, whose arguments `fill` translates. The profiler knows it by `name`, or the title that
-  // `fill` gives it.
+  // One of c10d's, whose arguments `fill` translates; it may give the call another title than `name`.
   template <typename Opts, typename Fill>
   WorkPtr collective(const char* name, c10d::OpType type, const Opts& opts, Fill&& fill) {
     return with_torch_errors([&] {
@@ -159,8 +155,7 @@ class MpiBackend : public c10d::Backend {
       return run(std::move(call));
     });
   }
-  // Tells the observers of this call; its span goes to the operation's Work, unless it `joins` a block, which
-  // has one. Nulls if nothing observes.
+  // Shows the call to observers. The span is for its Work; null if it `joins` a block, or none observes.
   struct Profile {
     std::shared_ptr<ProfiledSpan> span;
     std::unique_ptr<ProfiledCall> call;
@@ -173,8 +168,7 @@ class MpiBackend : public c10d::Backend {
   OperationPtr hand_over(TensorCall& call, IssueOptions& options,
                          const std::shared_ptr<StreamResult>& result);
   OperationPtr hand_over_collectives(TensorCall& call, IssueOptions& options, StreamResult& result);
-  // While the current stream of the call's device is being captured: the call becomes part of that graph, or
-  // is refused.
+  // Makes the call part of the graph into which the current stream of its device is captured, or refuses it.
   WorkPtr capture(TensorCall call);
   OperationPtr hand_over_messages(TensorCall& call, IssueOptions& options, StreamResult& result);
   // The same, and the operation and the epilogues to `work`. `accelerator`: some tensor, also of what the
@@ -191,8 +185,7 @@ class MpiBackend : public c10d::Backend {
   template <typename T>
   std::vector<T> all_gather_on_host(const T& own);
   bool all_say_so(bool own);
-  // Blocks until all earlier operations on an accelerator's tensors have ended, well or not, and their
-  // results have been copied back.
+  // Blocks until all operations on an accelerator's tensors have ended and their results are copied back.
   void wait_for_accelerator();
   WorkPtr message(Tensors& tensors, int peer, int tag, bool send, const char* what);
 

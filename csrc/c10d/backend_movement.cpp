@@ -50,16 +50,13 @@ void check_to_itself(const CollectiveSpec& spec, const char* what) {
 // Of what holds the inputs of all ranks.
 void check_output(const at::Tensor& output, const at::Tensor& input, int size, const char* what,
                   const char* output_name, const char* input_name) {
-  check_strided(output, what, output_name);
-  check_strided(input, what, input_name);
-  check_same_dtype(output, input, what, output_name, input_name);
+  check_alike(output, input, what, output_name, input_name);
   check_numel(output, input.numel() * size, what, output_name, "the input's, once per rank");
 }
 
 void add_all_gather(TensorCall& call, at::Tensor& output, at::Tensor& input, int rank, int size) {
   check_output(output, input, size, call.name, "output", "input");
-  CollectiveSpec spec{Collective::AllGather, rank, size};
-  spec.count = byte_count(input);
+  const CollectiveSpec spec{Collective::AllGather, rank, size, 0, byte_count(input)};
   call.inputs.push_back(input);
   call.outputs.push_back(output);
   const void* in = call.readable(apart(input, output, spec.count * rank));
@@ -76,10 +73,8 @@ std::vector<std::uint64_t> byte_counts(const std::vector<at::Tensor>& list) {
 CollectiveSpec rooted(TensorCall& call, Collective collective, const at::Tensor& block, std::int64_t root,
                       int rank, int size) {
   check_root(root, size, call.name);
-  CollectiveSpec spec{collective, rank, size, static_cast<int>(root)};
-  spec.count = byte_count(block);
   show(call.detail, block);
-  return spec;
+  return {collective, rank, size, static_cast<int>(root), byte_count(block)};
 }
 
 }  // namespace
@@ -87,12 +82,11 @@ CollectiveSpec rooted(TensorCall& call, Collective collective, const at::Tensor&
 MpiBackend::WorkPtr MpiBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   return collective("broadcast", OpType::BROADCAST, opts, [&](TensorCall& call) {
     at::Tensor& tensor = only(tensors, call.name, "tensors");
-    CollectiveSpec spec{Collective::Broadcast, rank_, size_, static_cast<int>(opts.rootRank)};
-    spec.count = byte_count(tensor);
+    const auto root = static_cast<int>(opts.rootRank);
+    const CollectiveSpec spec{Collective::Broadcast, rank_, size_, root, byte_count(tensor)};
     show(call.detail, tensor);
     call.inputs = call.outputs = {tensor};
-    const bool root = opts.rootRank == rank_;
-    void* data = root ? const_cast<void*>(call.readable(tensor)) : call.writable(tensor, false);
+    void* data = root == rank_ ? const_cast<void*>(call.readable(tensor)) : call.writable(tensor, false);
     call.add(spec, data, data);
   });
 }
@@ -136,7 +130,7 @@ MpiBackend::WorkPtr MpiBackend::allgather_into_tensor_coalesced(Tensors& outputs
 MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& opts) {
   return collective("all_gather_coalesced", OpType::ALLGATHER_COALESCED, opts, [&](TensorCall& call) {
-    check_not_empty(inputs, call.name, "input_tensor_list");
+    check_coalesced(inputs, call.name, "input_tensor_list");
     if (outputs.size() != static_cast<std::size_t>(size_))
       fail(ErrorCode::InvalidUsage, call.name, ": output_tensor_lists holds ", outputs.size(),
            " lists, expected ", size_, ", one per rank");
@@ -145,13 +139,10 @@ MpiBackend::WorkPtr MpiBackend::allgather_coalesced(std::vector<Tensors>& output
         fail(ErrorCode::InvalidUsage, call.name, ": a list of output_tensor_lists holds ", list.size(),
              " tensors, expected ", inputs.size(), ", as many as input_tensor_list");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      check_strided(inputs[i], call.name, "input_tensor_list");
-      check_same_device(inputs[i], inputs[0], call.name, "input_tensor_list");
       Tensors from_all;
       for (const Tensors& list : outputs) from_all.push_back(list[i]);
       check_list(from_all, inputs[i], size_, call.name, "output_tensor_lists", "input_tensor_list");
-      CollectiveSpec spec{Collective::AllGather, rank_, size_};
-      spec.count = byte_count(inputs[i]);
+      const CollectiveSpec spec{Collective::AllGather, rank_, size_, 0, byte_count(inputs[i])};
       const void* in = call.readable(apart(inputs[i], from_all[rank_], 0));
       call.add(spec, in, call.writable(from_all, false));
     }
@@ -167,9 +158,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               const c10d::AllToAllOptions& opts) {
   return collective("all_to_all_single", OpType::ALLTOALL_BASE, opts, [&](TensorCall& call) {
     call.title = "all_to_all";
-    check_strided(output, call.name, "output");
-    check_strided(input, call.name, "input");
-    check_same_dtype(output, input, call.name, "output", "input");
+    check_alike(output, input, call.name, "output", "input");
     CollectiveSpec spec{Collective::AllToAll, rank_, size_};
     spec.send_counts = split_bytes(input, input_splits, size_, "input", "input_split_sizes");
     spec.recv_counts = split_bytes(output, output_splits, size_, "output", "output_split_sizes");
@@ -191,8 +180,7 @@ MpiBackend::WorkPtr MpiBackend::alltoall(Tensors& outputs, Tensors& inputs,
     for (const auto& [list, name] :
          {std::pair(&outputs, "output_tensor_list"), {&inputs, "input_tensor_list"}})
       for (const at::Tensor& t : *list) {
-        check_strided(t, call.name, name);
-        check_same_dtype(t, outputs[0], call.name, name, "output_tensor_list[0]");
+        check_alike(t, outputs[0], call.name, name, "output_tensor_list[0]");
         aliases |= t.is_alias_of(outputs[0]) && list == &inputs;
       }
     CollectiveSpec spec{Collective::AllToAll, rank_, size_};
@@ -286,10 +274,7 @@ void MpiBackend::monitoredBarrier(const c10d::BarrierOptions& opts, bool) {
       const OpType type = send ? OpType::SEND : OpType::RECV;
       TensorCall call(&devices_, "monitored_barrier", type, false, timeout);
       for (int peer = rank_ == 0 ? 1 : 0; peer < (rank_ == 0 ? size_ : 1); ++peer) {
-        MessageCall message;
-        message.send = send;
-        message.peer = peer;
-        message.tag = group_->max_tag();
+        const MessageCall message{.send = send, .peer = peer, .tag = group_->max_tag()};
         call.add_message(message, bytes.narrow(0, peer, 1));
       }
       run(std::move(call));

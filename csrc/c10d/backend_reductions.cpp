@@ -12,18 +12,13 @@ using c10d::OpType;
 // Of one tensor, or one as large.
 CollectiveSpec reducing(Collective collective, const at::Tensor& tensor, const Reduction& r, int rank,
                         int size, const char* what) {
-  CollectiveSpec spec{collective, rank, size};
-  spec.count = tensor.numel();
-  spec.dtype = data_type(tensor, what, r.op);
-  spec.op = r.op;
-  return spec;
+  const auto count = static_cast<std::uint64_t>(tensor.numel());
+  return {collective, rank, size, 0, count, data_type(tensor, what, r.op), r.op};
 }
 
 void add_reduce_scatter(TensorCall& call, at::Tensor& output, at::Tensor& input, const Reduction& r, int rank,
                         int size) {
-  check_strided(output, call.name, "output");
-  check_strided(input, call.name, "input");
-  check_same_dtype(output, input, call.name, "output", "input");
+  check_alike(output, input, call.name, "output", "input");
   check_numel(input, output.numel() * size, call.name, "input", "the output's, once per rank");
   const CollectiveSpec spec = reducing(Collective::ReduceScatter, output, r, rank, size, call.name);
   call.inputs.push_back(input);
@@ -54,10 +49,8 @@ MpiBackend::WorkPtr MpiBackend::allreduce_coalesced(Tensors& tensors,
   return collective("allreduce_coalesced", OpType::COALESCED, opts, [&](TensorCall& call) {
     call.title = "all_reduce_coalesced";
     const Reduction r = reduction(opts.reduceOp, call.name);
-    check_not_empty(tensors, call.name, "tensors");
+    check_coalesced(tensors, call.name, "tensors");
     for (at::Tensor& tensor : tensors) {
-      check_strided(tensor, call.name, "tensors");
-      check_same_device(tensor, tensors[0], call.name, "tensors");
       const CollectiveSpec spec = reducing(Collective::AllReduce, tensor, r, rank_, size_, call.name);
       void* data = call.writable(tensor, true);
       call.add(spec, data, data, r.factor);

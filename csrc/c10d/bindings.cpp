@@ -251,14 +251,15 @@ PYBIND11_MODULE(_C, m) {
            py::arg("op") = "sum",
            "What a collective of `count` elements (of a block, where it has blocks) would run with.")
       .def(
-          "choices", +[](const MpiBackend& backend) { return as_reports(backend.rival_report()); },
+          "choices", +[](const MpiBackend& backend) { return as_reports(backend.group().rival_report()); },
           "What `adaptive` has chosen so far, by collective, size and memory; the speedup over the other "
           "algorithm on the first rank of a node only.")
       .def_property_readonly(
-          "reach", [](const MpiBackend& b) { return std::string(name(b.reach())); },
+          "reach", [](const MpiBackend& b) { return std::string(name(b.group().reach())); },
           "How far its ranks reach into each other's memory: none, segments or all.")
-      .def_property_readonly("message_path", &MpiBackend::message_path,
-                             "How send and recv travel: shm (shared memory) or mpi.")
+      .def_property_readonly(
+          "message_path", [](const MpiBackend& b) { return b.group().message_path(); },
+          "How send and recv travel: shm (shared memory) or mpi.")
       // torch has the virtual, but no Python name for it in every release.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");

@@ -61,8 +61,7 @@ class CapturedWork : public c10d::Work {
     const c10::Stream stream = result_->streams().captured();
     auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                            std::vector<c10::Device>{stream.device()});
-    // On the stream that has the results, so that no other gets into the capture, and would have to be
-    // joined.
+    // On the stream that has the results: another one would get into the capture, and have to be joined.
     const c10::StreamGuard guard(stream);
     future->markCompleted(c10::IValue(outputs_));
     return future;

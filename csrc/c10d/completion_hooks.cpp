@@ -16,31 +16,25 @@ void CompletionHooks::set(Hook hook) {
   any_.store(true, std::memory_order_release);
 }
 
-CompletionHooks::Expected::Expected(std::shared_ptr<CompletionHooks> hooks) : hooks_(std::move(hooks)) {
-  std::lock_guard lock(hooks_->mutex_);
-  ++hooks_->expected_;
-}
-
-CompletionHooks::Expected::~Expected() {
-  if (notified_) return;
-  std::lock_guard lock(hooks_->mutex_);
-  --hooks_->expected_;
-  hooks_->idle_.notify_all();
-}
-
-void CompletionHooks::Expected::tell(std::shared_ptr<c10d::WorkInfo> info) {
-  hooks_->run(std::move(info));
-  notified_ = true;
-}
-
-void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info) {
+std::shared_ptr<void> CompletionHooks::expect() {
   std::unique_lock lock(mutex_);
-  queue_.push_back(std::move(info));
+  ++expected_;
+  lock.unlock();
+  return {this, [self = shared_from_this()](CompletionHooks*) {
+            const std::lock_guard lock(self->mutex_);
+            --self->expected_;
+            self->idle_.notify_all();
+          }};
+}
+
+void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info, std::shared_ptr<void> expected) {
+  std::unique_lock lock(mutex_);
+  queue_.emplace_back(std::move(info), std::move(expected));
   if (running_) return;  // the thread that runs the hook takes this one next
   running_ = true;
   while (!queue_.empty()) {
     const std::shared_ptr<Hook> hook = hook_;
-    std::shared_ptr<c10d::WorkInfo> next = std::move(queue_.front());
+    auto [next, running] = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
     try {
@@ -48,11 +42,10 @@ void CompletionHooks::run(std::shared_ptr<c10d::WorkInfo> info) {
     } catch (const std::exception& e) {
       log(LogLevel::Warn, "COLL", "a completion hook threw: ", e.what());
     }
+    running.reset();
     lock.lock();
-    --expected_;
   }
   running_ = false;
-  idle_.notify_all();
 }
 
 int CompletionHooks::wait_until_idle(std::chrono::nanoseconds patience) {

@@ -15,7 +15,7 @@
 
 namespace mpi_gdr::torch_binding {
 
-class CompletionHooks {
+class CompletionHooks : public std::enable_shared_from_this<CompletionHooks> {
  public:
   using Hook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
@@ -23,35 +23,22 @@ class CompletionHooks {
   void set(Hook hook);
   bool any() const { return any_.load(std::memory_order_acquire); }
 
-  // One more operation, of which the hook will hear. If it goes without that, the operation never came to
-  // be, or no hook is left to call. Any thread; tell() once.
-  class Expected {
-   public:
-    explicit Expected(std::shared_ptr<CompletionHooks> hooks);
-    ~Expected();
-    Expected(const Expected&) = delete;
-    Expected& operator=(const Expected&) = delete;
-    // It has ended.
-    void tell(std::shared_ptr<c10d::WorkInfo> info);
+  // One more operation of which the hook will hear; until the result is dropped, which run() does when the
+  // hook has returned. Without run(), the operation never came to be, or no hook is left to call.
+  std::shared_ptr<void> expect();
+  // It has ended.
+  void run(std::shared_ptr<c10d::WorkInfo> info, std::shared_ptr<void> expected);
 
-   private:
-    const std::shared_ptr<CompletionHooks> hooks_;
-    bool notified_ = false;  // by the thread that ends the operation; read by the last one that drops this
-  };
-
-  // Until the hook has returned for all operations that were expected, or `patience` is over. How many it has
-  // not returned for.
+  // Until all expected operations are through, or `patience` is over. Returns how many are not.
   int wait_until_idle(std::chrono::nanoseconds patience);
 
  private:
-  void run(std::shared_ptr<c10d::WorkInfo> info);
-
-  mutable std::mutex mutex_;  // all below; never held while the hook runs
+  std::mutex mutex_;  // all below; never held while the hook runs
   std::condition_variable idle_;
   std::shared_ptr<Hook> hook_;
   std::atomic<bool> any_{false};  // there is one, for good; read without the mutex
-  std::deque<std::shared_ptr<c10d::WorkInfo>> queue_;
-  int expected_ = 0;  // not yet reported, or the hook has not returned
+  std::deque<std::pair<std::shared_ptr<c10d::WorkInfo>, std::shared_ptr<void>>> queue_;
+  int expected_ = 0;
   bool running_ = false;
 };
 

@@ -1,9 +1,7 @@
 // The streams on which a group works on one device, and what serves that device: a library of ours
-// (device/library.hpp) that joins its streams to the progress thread. Devices without one take the floor in
-// tensor_call.hpp.
+// (device/library.hpp) that joins its streams to the progress thread. Without one: see tensor_call.hpp.
 //
-// Threads: immutable after construction, but for pass_addresses(); streams may be given work by any thread
-// that issues operations.
+// Threads: immutable after construction, but for pass_addresses(); any thread may give work to streams.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -81,8 +79,7 @@ class Devices {
   // `group`: its name, for the log. `served`: on all members, who must all do alike.
   Devices(std::string group, bool served, bool gpu_aware)
       : group_(std::move(group)), served_(served), gpu_aware_(gpu_aware) {}
-  // Null: nothing serves it. The first call for a device may wait for it, and is refused while the current
-  // stream is being captured.
+  // Null: nothing serves it. The first call for a device may wait for it; it throws during a capture.
   std::shared_ptr<DeviceStreams> find(c10::Device where);
   bool served() const { return served_; }
   // On all members the transport takes addresses of a device, as it says.

@@ -1,8 +1,7 @@
 // Functions that torch registers by a number of its own, and may take back (torch 2.14 and newer).
 //
-// Threads: all members from any thread, with the GIL or without. No lock is held while a hook runs or is
-// copied or destroyed, for which one of Python's takes the GIL; so one that has just been removed may still
-// be running.
+// Threads: all members from any thread, with the GIL or without. No lock is held while a hook runs, is copied
+// or destroyed, for which Python's take the GIL: one that has just been removed may still be running.
 #pragma once
 
 #include <atomic>

@@ -15,14 +15,12 @@ namespace mpi_gdr::torch_binding {
 // Of the host's memory, one for the whole process. Thread-safe; throws torch's OutOfMemoryError.
 std::shared_ptr<c10::Allocator> group_allocator();
 
-// Whether allocate_tensor() has memory for such a device of torch's accelerator, so far as that is known
-// before. Loads the library that serves it. False where devices share no memory (MPI_GDR_IPC): there is no
-// use in it.
+// Whether allocate_tensor() serves this device of torch's accelerator. Loads the library for it. False where
+// devices share no memory (MPI_GDR_IPC): there is no use in it.
 bool has_device_memory(c10::DeviceIndex index);
 
-// One-dimensional, uninitialised. A device without an index is the current one. May wait for the device, as
-// an allocation of CUDA does. Throws InvalidUsage for a negative size or a device that nothing serves,
-// torch's OutOfMemoryError.
+// One-dimensional, uninitialised. A device without an index is the current one. May wait for the device.
+// Throws InvalidUsage for a negative size or a device that nothing serves, torch's OutOfMemoryError.
 at::Tensor allocate_tensor(std::int64_t size, const at::TensorOptions& options);
 
 }  // namespace mpi_gdr::torch_binding

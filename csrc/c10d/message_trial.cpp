@@ -17,8 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kBytes = 1 << 20;  // beyond what is sent eagerly
 constexpr std::chrono::seconds kPatience(2);
 
-// Until the end of the block: the legacy stream, behind which most others come, waits, and a thread allocates
-// and frees.
+// Keeps the legacy stream, behind which most others come, waiting, and a thread that allocates and frees.
 class Busy {
  public:
   // `flag`: the stream waits for it.

@@ -30,9 +30,8 @@ struct Listening : torch::profiler::impl::ProfilerStateBase {
   static bool to(const ProfilerStateBase& profiler) { return profiler.*(&Listening::handle_) != 0; }
 };
 
-// False if the profiler that `session` knows of has stopped. A session may outlive it: autograd, for one,
-// copies the state of threads. Not synchronised with a profiler that stops at this very moment: torch has no
-// means.
+// False if the profiler of `session` has stopped: autograd, for one, copies the state of threads, which then
+// outlives it. Not synchronised with a profiler that stops at this very moment: torch has no means.
 bool still_listens(const c10::ThreadLocalDebugInfo* session) {
   if (!session) return false;
   auto* const state = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);

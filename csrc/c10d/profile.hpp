@@ -33,9 +33,8 @@ using ProfileArguments = std::unordered_map<std::string, c10::IValue>;
 
 // From the call to the end of an operation. Made on the calling thread; end() by any, as often as they like.
 //
-// torch's own Work keeps the profiler's state for its end, and writes to it also when the profiler has
-// stopped and given the memory of its events away. Here the state is only watched: an end that comes too late
-// is not passed on.
+// torch's own Work keeps the profiler's state, and writes to it also when the profiler has stopped and freed
+// its events. Here the state is only watched: an end that comes too late is not passed on.
 class ProfiledSpan {
  public:
   // `title`: as TensorCall's. `inputs`: looked at by the constructor only, if the observer wants shapes.

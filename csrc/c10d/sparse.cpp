@@ -34,8 +34,7 @@ struct Header {
   }
 };
 
-// Lives until the operation is over and its result is made. Written by the issuing thread, then by the
-// engine.
+// Lives until the result of the operation is made. Written by the issuing thread, then by the engine.
 struct Exchange {
   int rank = 0, size = 1;
   std::vector<Header> headers;  // of all ranks, after the first stage

@@ -8,10 +8,9 @@
 namespace mpi_gdr::torch_binding {
 
 // The sum of all ranks' tensors, in the order of ranks and thus equal in every bit on all of them, coalesced,
-// into `tensor`. As Gloo's: only SUM, any dtype that ATen adds up. The shape, the number of sparse dimensions
-// and the dtype must be equal on all ranks; if they are not, all ranks get a ValueError when they wait, and
-// the group goes on. Costs an all_gather of headers and one of all ranks' elements: O(sum of nnz) memory on
-// each rank.
+// into `tensor`. As Gloo's: only SUM, any dtype that ATen adds up. If shape, number of sparse dimensions or
+// dtype differ between ranks, all of them get a ValueError when they wait, and the group goes on. Costs an
+// all_gather of headers and one of all ranks' elements: O(sum of nnz) memory on each rank.
 TensorCall sparse_all_reduce(const at::Tensor& tensor, const c10d::AllreduceOptions& opts, int rank,
                              int size);
 

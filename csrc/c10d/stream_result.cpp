@@ -72,8 +72,7 @@ void StreamResult::wait() {
   const c10::Stream consumer = streams_->current();
   order(consumer);
   awaited_ = true;
-  // Not on another stream: the allocator gives what is freed to the stream of the call, which is not behind
-  // the operation.
+  // The allocator gives what is freed to the stream of the call, which is not behind the operation otherwise.
   if (consumer != home_) return;
   // Other ranks may touch group memory, and if the operation fails do so later: until it is over.
   const auto theirs = std::partition(kept_.begin(), kept_.end(), [](const at::Tensor& tensor) {

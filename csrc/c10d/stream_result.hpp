@@ -31,8 +31,7 @@ class StreamResult {
   void computed(const c10::Stream& stream);
   // The host's part ends behind `gate`; then `arrivals` copy what it brought, on the current stream.
   void arrives(std::shared_ptr<Gate> gate, std::vector<std::function<void()>> arrivals);
-  // What is handed over here lives until the stream of the call has been ordered behind the operation, or
-  // release(). Any number of times.
+  // Keeps these, too, until the stream of the call has been ordered behind the operation, or release().
   void keep(std::vector<at::Tensor> tensors);
 
   // --- afterwards ---

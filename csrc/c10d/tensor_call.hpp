@@ -43,8 +43,7 @@ struct TensorCall {
   std::vector<at::Tensor> inputs, outputs;  // the caller's: for the profiler, result() and the Future
   std::vector<at::Tensor> held;             // all that must live until the end
   std::vector<std::shared_ptr<void>> kept;  // memory that is no tensor's, for as long
-  // What follows, on the thread that ends the operation; beside `streams` on their current stream, when it is
-  // issued.
+  // What follows, on the thread that ends the operation; beside `streams` on the current one, at the issue.
   std::vector<std::function<void()>> epilogues;
   // Of messages beside `streams`: copies to the host before they are sent, and from there when they are here.
   std::vector<std::function<void()>> departures, arrivals;
@@ -56,8 +55,7 @@ struct TensorCall {
   // Throws if elements of a tensor share memory.
   void* writable(at::TensorList tensors, bool keeps);
 
-  // Adds a message. Beside `streams` it travels by way of pinned memory. Throws while their current one is
-  // being captured.
+  // Beside `streams` it travels by way of pinned memory. Throws while their current one is being captured.
   void add_message(MessageCall call, const at::Tensor& tensor);
 
   // Of the caller's, an input if there is one; null: it has none.

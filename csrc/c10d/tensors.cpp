@@ -148,8 +148,10 @@ void check_writable(const at::Tensor& tensor, const char* what) {
          "overlap; pass a clone()");
 }
 
-void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,
-                      const char* b_name) {
+void check_alike(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,
+                 const char* b_name) {
+  check_strided(a, what, a_name);
+  check_strided(b, what, b_name);
   if (a.scalar_type() != b.scalar_type())
     fail(ErrorCode::InvalidUsage, what, ": ", a_name, " is ", describe(a), " and ", b_name, " is ",
          describe(b), ", expected equal dtypes");
@@ -165,15 +167,15 @@ void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* wh
          " elements, expected ", expected, " (", why, ")");
 }
 
-void check_same_device(const at::Tensor& a, const at::Tensor& b, const char* what, const char* argument) {
-  if (a.device() != b.device())
-    fail(ErrorCode::InvalidUsage, what, ": ", argument, " holds tensors on ", b.device().str(), " and ",
-         a.device().str(), ", expected one device");
-}
-
-void check_not_empty(const std::vector<at::Tensor>& list, const char* what, const char* argument) {
+void check_coalesced(const std::vector<at::Tensor>& list, const char* what, const char* argument) {
   if (list.empty())
     fail(ErrorCode::InvalidUsage, what, ": ", argument, " is empty, expected at least one tensor");
+  for (const at::Tensor& t : list) {
+    check_strided(t, what, argument);
+    if (t.device() != list[0].device())
+      fail(ErrorCode::InvalidUsage, what, ": ", argument, " holds tensors on ", list[0].device().str(),
+           " and ", t.device().str(), ", expected one device");
+  }
 }
 
 void check_length(const std::vector<at::Tensor>& list, int size, const char* what, const char* argument) {
@@ -203,8 +205,7 @@ void check_list(const std::vector<at::Tensor>& list, const at::Tensor& other, in
                 const char* list_name, const char* other_name) {
   check_length(list, size, what, list_name);
   for (const at::Tensor& t : list) {
-    check_strided(t, what, list_name);
-    check_same_dtype(t, other, what, list_name, other_name);
+    check_alike(t, other, what, list_name, other_name);
     if (t.numel() != other.numel())
       fail(ErrorCode::InvalidUsage, what, ": ", list_name, " holds ", describe(t), " where ", other_name,
            " is ", describe(other), ", expected as many elements");
@@ -216,11 +217,7 @@ void check_pairs(const std::vector<at::Tensor>& outputs, const std::vector<at::T
   if (outputs.size() != inputs.size())
     fail(ErrorCode::InvalidUsage, what, ": ", outputs.size(), " outputs and ", inputs.size(),
          " inputs, expected as many of each");
-  check_not_empty(inputs, what, "inputs");
-  for (const at::Tensor& t : inputs) {
-    check_strided(t, what, "inputs");
-    check_same_device(t, inputs[0], what, "inputs");
-  }
+  check_coalesced(inputs, what, "inputs");
 }
 
 void set_counts(CollectiveSpec& spec, const std::vector<at::Tensor>& list, const at::Tensor& own, Unit unit,
@@ -228,8 +225,7 @@ void set_counts(CollectiveSpec& spec, const std::vector<at::Tensor>& list, const
   check_length(list, spec.size, what, list_name);
   bool even = true;
   for (const at::Tensor& t : list) {
-    check_strided(t, what, list_name);
-    check_same_dtype(t, own, what, list_name, own_name);
+    check_alike(t, own, what, list_name, own_name);
     even &= t.numel() == list[0].numel();
     spec.counts.push_back(unit == Unit::Bytes ? byte_count(t) : static_cast<std::uint64_t>(t.numel()));
   }

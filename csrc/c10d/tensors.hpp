@@ -1,6 +1,5 @@
 // From tensors and c10d's options to what the engine understands, with messages that name the argument.
-// `what` is the operation's name, "all_reduce". Everything here throws mpi_gdr::Error before anything is
-// sent.
+// `what` is the operation's name, "all_reduce". Everything throws mpi_gdr::Error before anything is sent.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -17,8 +16,7 @@
 
 namespace mpi_gdr::torch_binding {
 
-// The type to reduce the tensor as. Throws if torch's dtype can only be moved. Whether `op` is defined on it,
-// the engine says.
+// The type to reduce the tensor as. Throws if its dtype can only be moved, or `op` is not defined on it.
 DataType data_type(const at::Tensor& tensor, const char* what, ReduceOp op);
 
 // The tensor itself, or the same memory under an integer dtype of the same size: ATen has no copy between
@@ -41,13 +39,14 @@ at::Tensor& only(std::vector<at::Tensor>& tensors, const char* what, const char*
 void check_strided(const at::Tensor& tensor, const char* what, const char* argument);
 // Throws if elements of a tensor that shall be written share memory, as those of an expanded one do.
 void check_writable(const at::Tensor& tensor, const char* what);
-void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,
-                      const char* b_name);
+// Both strided, of one dtype and on one device.
+void check_alike(const at::Tensor& a, const at::Tensor& b, const char* what, const char* a_name,
+                 const char* b_name);
 void check_numel(const at::Tensor& tensor, std::int64_t expected, const char* what, const char* argument,
                  const char* why);
 
-void check_same_device(const at::Tensor& a, const at::Tensor& b, const char* what, const char* argument);
-void check_not_empty(const std::vector<at::Tensor>& list, const char* what, const char* argument);
+// Not empty; each strided, all on one device.
+void check_coalesced(const std::vector<at::Tensor>& list, const char* what, const char* argument);
 // One tensor per rank.
 void check_length(const std::vector<at::Tensor>& list, int size, const char* what, const char* argument);
 void check_root(std::int64_t root, int size, const char* what);

@@ -19,8 +19,7 @@ struct Options : c10d::Backend::Options {
   explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
       : c10d::Backend::Options(kBackendName, timeout) {}
   Options(const Options&) = default;
-  // Rows of the selection table for this group, as in MPI_GDR_SELECT, and as MPI_GDR_BITS. Equal on all
-  // members.
+  // As MPI_GDR_SELECT and MPI_GDR_BITS, for this group. Equal on all members.
   std::string selection, bits;
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15
   // A derived class that does not override this is sliced by c10d.
@@ -30,9 +29,8 @@ struct Options : c10d::Backend::Options {
 #endif
 };
 
-// What a Python handler of a pending signal has raised (KeyboardInterrupt), else null: handlers of Python run
-// on its main thread, which must ask for them while a call of ours waits. On other threads null at once.
-// Takes the GIL.
+// What a Python handler of a pending signal has raised (KeyboardInterrupt), else null. Python runs handlers
+// on its main thread, which must call this while it waits in a call of ours. Takes the GIL there.
 std::exception_ptr pending_interrupt();
 
 // Leaked: it outlives every atexit handler.

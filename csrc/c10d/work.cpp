@@ -34,8 +34,7 @@ uint64_t next_completion_key() {
 
 }  // namespace
 
-// The base class is given no title: it would make a record function of its own for each Work, observed or
-// not.
+// The base class is given no title: it would make a record function for each Work, observed or not.
 MpiWork::MpiWork(Engine& engine, int rank, c10d::OpType type, std::vector<at::Tensor> outputs,
                  std::shared_ptr<ProfiledSpan> span, bool timed)
     : Work(rank, type),

@@ -49,9 +49,8 @@ class MpiWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   void synchronize() override;
   // Blocks until the data is there; throws the operation's error. Any number of times, from any thread. As
-  // with NCCL, an operation that is not there after `timeout` has failed, and its group with it; and on a
-  // device that something serves it is the current stream that waits, unless there is a timeout
-  // or MPI_GDR_BLOCKING_WAIT.
+  // with NCCL, after `timeout` the operation has failed, and its group with it; and on a served device the
+  // current stream waits instead, unless there is a timeout or MPI_GDR_BLOCKING_WAIT.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   // The same where it is known that this is no forked child.
   bool complete(std::chrono::milliseconds timeout = kNoTimeout);

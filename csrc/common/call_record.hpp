@@ -1,5 +1,4 @@
-// A collective as all ranks of its group must call it. Plain data: in memory that ranks share, and in
-// messages.
+// A collective as all ranks of its group must call it. Plain data, for shared memory and messages.
 #pragma once
 
 #include <array>

@@ -53,8 +53,7 @@ class Env {
   using Lookup = std::function<const char*(const char*)>;
   explicit Env(const Lookup& lookup);
 
-  // {unknown name, nearest known name} for each MPI_GDR_* in a NULL-terminated environment block, but for
-  // what setup.py reads.
+  // {unknown name, nearest known name} for each MPI_GDR_* in an environment block, but for setup.py's.
   static std::vector<std::pair<std::string, std::string>> unknown_variables(const char* const* environment);
 
   // The variable that overrides a collective's algorithm, e.g. "MPI_GDR_ALLREDUCE_ALGO".

@@ -1,5 +1,4 @@
-// One line per message: "host:pid:tid [rank/size] mpi-gdr LEVEL SUBSYSTEM text". Thread-safe; a line is one
-// write.
+// One line, and one write, per message: "host:pid:tid [rank/size] mpi-gdr LEVEL SUBSYSTEM text". Thread-safe.
 #pragma once
 
 #include <sstream>

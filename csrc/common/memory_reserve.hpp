@@ -1,5 +1,4 @@
-// Memory that is set aside so that there is some left to say that there is none: an error needs a text, and a
-// text needs memory. Thread-safe.
+// Memory that is set aside for the text of the error that says that there is none. Thread-safe.
 #pragma once
 
 namespace mpi_gdr {

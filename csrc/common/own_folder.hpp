@@ -1,5 +1,4 @@
-// The folder of the file that contains this code, where the libraries are that are loaded when they are
-// needed.
+// The folder of the file that contains this code, and of the libraries that are loaded when they are needed.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
-// Memory for objects that each operation makes one of. What one lets go of the next one takes: malloc keeps
-// few of a size at hand, and none above 1 KiB, while a window of messages makes and lets go of dozens at a
-// time.
+// Memory for objects that each operation makes one of, for the next one to take: malloc keeps few of a size
+// at hand, and none above 1 KiB, while a window of messages makes and frees dozens at a time.
 //
 // An allocator for std::allocate_shared. Threads: any, also in a forked child: nobody waits, whoever finds
 // the store in use goes to malloc.

@@ -33,4 +33,10 @@ void TensorShapes::add(const char* dtype, const std::int64_t* sizes, std::size_t
   used_ += std::max(tensor.dims, 1u);
 }
 
+std::int64_t TensorShapes::elements() const {
+  std::int64_t sum = 0;
+  for (int i = 0; i < count_; ++i) sum += product(sizes(tensors_[i]), tensors_[i].dims);
+  return sum;
+}
+
 }  // namespace mpi_gdr

@@ -31,6 +31,7 @@ class TensorShapes {
   int count() const { return count_; }
   const Tensor& operator[](int i) const { return tensors_[i]; }
   const std::int64_t* sizes(const Tensor& tensor) const { return sizes_ + tensor.first; }
+  std::int64_t elements() const;  // of all of them
 
  private:
   static constexpr int kTensors = 6;

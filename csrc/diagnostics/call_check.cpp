@@ -19,12 +19,7 @@ void copy_text(char (&to)[N], std::string_view text) {
 
 CallHeader::Call call_of(const CollectiveSpec& spec) {
   const CallRecord agreed = record_of(CollectiveCall{spec});
-  return {agreed.collective, spec.dtype, agreed.op, 0, agreed.root, agreed.count, 0, 0};
-}
-
-bool equal(const CallHeader::Call& a, const CallHeader::Call& b) {
-  return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.count == b.count;
+  return {agreed.collective, spec.dtype, agreed.op, 0, agreed.root, agreed.count};
 }
 
 bool equal(const CallHeader& a, const CallHeader& b) {
@@ -74,16 +69,19 @@ CallCheck::CallCheck(const std::vector<const CollectiveSpec*>& calls, std::strin
     pairs_ = true;
     const std::uint64_t item = item_size(spec.dtype);
     for (int r = 0; r < size_; ++r) {
-      ours_[r].call[i].to_you = spec.send_counts[r] * item;
-      ours_[r].call[i].from_you = spec.recv_counts[r] * item;
+      ours_[r].pair[i].to_you = spec.send_counts[r] * item;
+      ours_[r].pair[i].from_you = spec.recv_counts[r] * item;
     }
   }
   theirs_[rank_] = ours_[rank_];
 }
 
 bool CallCheck::advance() {
+  if (phase_ == Phase::Start) {
+    exchange(ours_.data(), theirs_.data(), sizeof(CallHeader), false);
+    phase_ = Phase::Headers;
+  }
   if (phase_ == Phase::Headers) {
-    if (!posted_) exchange(ours_.data(), theirs_.data(), sizeof(CallHeader), false);
     if (!all_arrived()) return false;
     for (int r = 0; r < size_; ++r) check_received(theirs_[r], r);
     compare_headers();
@@ -105,7 +103,6 @@ bool CallCheck::advance() {
 }
 
 void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool same_to_all) {
-  posted_ = true;
   messages_.clear();
   for (int r = 0; r < size_; ++r)
     if (r != rank_)
@@ -119,8 +116,7 @@ void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool sam
 }
 
 bool CallCheck::all_arrived() {
-  // By hand: std::erase_if leaves copies behind when test() throws, and abandon() would give up one request
-  // twice.
+  // By hand: std::erase_if leaves copies behind when test() throws: abandon() would give up a request twice.
   for (std::size_t i = 0; i < messages_.size();) {
     RecvStatus status;
     Message& message = messages_[i];
@@ -141,7 +137,7 @@ void CallCheck::compare_headers() const {
   std::uint32_t first = 0;
   const auto same_call = [&](std::uint32_t i) {
     return std::all_of(theirs_.begin(), theirs_.end(), [&](const CallHeader& h) {
-      return i < h.calls && i < theirs_[0].calls && equal(h.call[i], theirs_[0].call[i]);
+      return i < h.calls && i < theirs_[0].calls && h.call[i] == theirs_[0].call[i];
     });
   };
   while (first < CallHeader::kCalls && same_call(first)) ++first;
@@ -189,7 +185,7 @@ void CallCheck::judge_pairs() {
   verdicts_.assign(size_, Verdict{0, -1, -1, 0, 0});
   for (std::uint32_t i = 0; i < std::min<std::uint32_t>(ours_[0].calls, CallHeader::kCalls); ++i)
     for (int r = 0; r < size_; ++r) {
-      const CallHeader::Call &mine = ours_[r].call[i], &yours = theirs_[r].call[i];
+      const CallHeader::Pair &mine = ours_[r].pair[i], &yours = theirs_[r].pair[i];
       if (mine.to_you != yours.from_you) {
         verdicts_[rank_] = {i, rank_, r, mine.to_you, yours.from_you};
         return;

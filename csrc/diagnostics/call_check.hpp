@@ -31,8 +31,11 @@ struct CallHeader {
     ReduceOp op;
     std::uint8_t unused;
     std::int32_t root;
-    std::uint64_t count;     // of all_gather and reduce_scatter with uneven blocks: a hash of the blocks
-    std::uint64_t to_you;    // all_to_all, bytes: what the sender of this header sends to its receiver,
+    std::uint64_t count;  // of all_gather and reduce_scatter with uneven blocks: a hash of the blocks
+    bool operator==(const Call&) const = default;
+  };
+  struct Pair {              // of an all_to_all, in bytes:
+    std::uint64_t to_you;    // what the sender of this header sends to its receiver,
     std::uint64_t from_you;  // and what it expects from it
   };
   std::uint64_t sequence;
@@ -42,16 +45,15 @@ struct CallHeader {
   char dtype[20];    // as torch calls it
   char detail[140];  // "float32[10] op=sum"
   Call call[kCalls];
+  Pair pair[kCalls];
 };
 
-// Of another rank, so that it can be compared and shown: its texts have an end. Throws Error(Remote) where a
-// number stands for nothing.
+// Of another rank: its texts have an end then. Throws Error(Remote) where a number stands for nothing.
 void check_received(CallHeader& header, int rank);
 
 class CallCheck : public Execution {
  public:
-  // `name`, `dtype` and `detail`: of the operation, for the header. `dtype` is compared, the others are
-  // shown.
+  // `name`, `dtype` and `detail`: of the operation. `dtype` is compared, the others are shown.
   CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name, std::string_view dtype,
             std::string_view detail, std::uint64_t sequence, Channel channel, int tag, Transport& transport);
 
@@ -72,7 +74,7 @@ class CallCheck : public Execution {
     std::int32_t sender, receiver;  // sender < 0: all is well
     std::uint64_t sent, expected;
   };
-  enum class Phase { Headers, Verdicts, Done };
+  enum class Phase { Start, Headers, Verdicts, Done };
 
   void exchange(const void* to, void* from, std::size_t bytes, bool same_to_all);
   bool all_arrived();
@@ -85,8 +87,7 @@ class CallCheck : public Execution {
   const int tag_;
   Transport& transport_;
   const int rank_, size_;
-  Phase phase_ = Phase::Headers;
-  bool posted_ = false;
+  Phase phase_ = Phase::Start;
   bool pairs_ = false;                     // some call is an all_to_all
   std::vector<CallHeader> ours_, theirs_;  // one per rank; ours_[r] goes to rank r
   std::vector<Verdict> verdicts_;          // one per rank

@@ -1,8 +1,7 @@
 // Files that tell of a job that may be failing: the flight log, the trace.
 //
-// A file is written on a thread of its own: a file system that hangs delays no caller for longer than the
-// caller's patience, and while a late one goes on, none at all. Thread-safe; never throws but for
-// replace_file().
+// A file is written on a thread of its own: a file system that hangs delays no caller beyond its patience,
+// and while a late one goes on, none at all. Thread-safe; never throws but for replace_file().
 #pragma once
 
 #include <atomic>

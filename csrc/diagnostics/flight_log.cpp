@@ -25,48 +25,13 @@ void FlightLog::describe(std::uint32_t group, const std::string& description) {
   groups_.at(group).description = description;
 }
 
-template <typename Change>
-void FlightLog::update(std::uint64_t id, Change&& change) {
-  Slot& slot = slots_[id % capacity_];
-  const Lock lock(slot);
-  if (slot.used && slot.entry.id == id) change(slot);
-}
-
-void FlightLog::forget(std::uint64_t id) {
-  update(id, [](Slot& slot) { slot.used = false; });
-}
-
-void FlightLog::started(std::uint64_t id, Clock::time_point now) {
-  update(id, [&](Slot& slot) { slot.entry.started = nanoseconds(now); });
-}
-
-void FlightLog::chosen(std::uint64_t id, std::string_view algorithm) {
-  update(id, [&](Slot& slot) { slot.entry.algorithm = algorithm; });
-}
-
-void FlightLog::succeeded(std::uint64_t id, Clock::time_point now) {
-  update(id, [&](Slot& slot) { slot.entry.ended = nanoseconds(now); });
-}
-
-void FlightLog::failed(std::uint64_t id, Clock::time_point now, const std::string& error,
-                       const std::vector<int>* pending) {
-  update(id, [&](Slot& slot) {
-    FlightEntry& entry = slot.entry;
-    if (entry.failed) return;
-    entry.failed = true;
-    entry.ended = nanoseconds(now);
-    entry.error = error;
-    if (pending) entry.pending = *pending;
-  });
-}
-
 FlightLog::Snapshot FlightLog::snapshot() const {
   Snapshot shot;
   shot.entries.reserve(std::min<std::uint64_t>(capacity_, next_.load(std::memory_order_relaxed)));
   for (std::size_t i = 0; i < capacity_; ++i) {
     const Slot& slot = slots_[i];
     const Lock lock(slot);
-    if (slot.used) shot.entries.push_back(slot.entry);
+    if (slot.entry.id != FlightEntry::kUnused) shot.entries.push_back(slot.entry);
   }
   std::ranges::sort(shot.entries, {}, &FlightEntry::id);
   // After the entries: their groups are there.

@@ -56,9 +56,10 @@ class ShortText {
 };
 
 struct FlightEntry {
-  std::uint64_t id = 0;      // counts the entries of the process
-  std::uint64_t record = 0;  // counts its collectives
-  std::uint32_t group = 0;   // of FlightLog::add_group()
+  static constexpr std::uint64_t kUnused = ~std::uint64_t{0};
+  std::uint64_t id = kUnused;  // counts the entries of the process
+  std::uint64_t record = 0;    // counts its collectives
+  std::uint32_t group = 0;     // of FlightLog::add_group()
   Channel channel = Channel::Collective;
   ShortText<40> name;        // "all_reduce"
   ShortText<40> torch_name;  // as torch's profiler and its analyzer call it: "_all_gather_base"
@@ -78,6 +79,15 @@ struct FlightEntry {
   bool failed = false;
   std::string error;
   std::vector<int> pending;  // ranks of the group that it waited for when it failed
+
+  // The first call counts. `waited_for` may be null: not known.
+  void fail(std::int64_t now, const std::string& why, const std::vector<int>* waited_for) {
+    if (failed) return;
+    failed = true;
+    ended = now;
+    error = why;
+    if (waited_for) pending = *waited_for;
+  }
 };
 
 class FlightLog {
@@ -98,25 +108,24 @@ class FlightLog {
     for (std::uint32_t i = 0; i < count; ++i) {
       Slot& slot = slots_[(first + i) % capacity_];
       const Lock lock(slot);
-      if (slot.used && slot.entry.id > first + i) continue;  // overtaken by a whole turn of the ring
+      const std::uint64_t there = slot.entry.id;
+      if (there != FlightEntry::kUnused && there > first + i) continue;  // overtaken by a turn of the ring
       std::destroy_at(&slot.entry);
       ::new (static_cast<void*>(&slot.entry)) FlightEntry{};  // which leaves its texts unset
       slot.entry.id = first + i;
       slot.entry.record = record + (collective ? i : 0);
       slot.entry.channel = channel;
-      slot.used = true;
       fill(slot.entry, i);
     }
     return first;
   }
-  // It was refused after all: as if it had never been.
-  void forget(std::uint64_t id);
-  void started(std::uint64_t id, Clock::time_point now);
-  void chosen(std::uint64_t id, std::string_view algorithm);
-  void succeeded(std::uint64_t id, Clock::time_point now);
-  // The first call counts. `pending` may be null: not known.
-  void failed(std::uint64_t id, Clock::time_point now, const std::string& error,
-              const std::vector<int>* pending);
+  // `change(entry)` under the lock of its slot, unless a later one has that; the id kUnused removes it.
+  template <typename Change>
+  void change(std::uint64_t id, Change&& change) {
+    Slot& slot = slots_[id % capacity_];
+    const Lock lock(slot);
+    if (slot.entry.id == id) change(slot.entry);
+  }
 
   struct Snapshot {
     std::vector<GroupInfo> groups;
@@ -130,7 +139,6 @@ class FlightLog {
  private:
   struct Slot {
     mutable std::atomic<bool> locked{false};
-    bool used = false;
     FlightEntry entry;
   };
   class Lock {
@@ -145,8 +153,6 @@ class FlightLog {
    private:
     const Slot& slot_;
   };
-  template <typename Change>
-  void update(std::uint64_t id, Change&& change);
 
   const std::size_t capacity_;
   const std::int64_t offset_;  // from the steady clock to the epoch, ns

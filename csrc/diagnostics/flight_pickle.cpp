@@ -42,8 +42,7 @@ class Dict {
   PickleWriter& out_;
 };
 
-// Accelerator tensors have sequence numbers of their own, so in the eyes of the analyzer a group of their
-// own.
+// Accelerator tensors have sequence numbers of their own, so for the analyzer a group of their own.
 std::string shown_name(const GroupInfo& group, Channel channel) {
   return channel == Channel::Accelerator ? group.name + ":accelerator" : group.name;
 }
@@ -54,23 +53,13 @@ std::string list_text(const std::vector<int>& ranks) {
   return text + "]";
 }
 
-std::int64_t elements(const TensorShapes& shapes) {
-  std::int64_t sum = 0;
-  for (int i = 0; i < shapes.count(); ++i) {
-    std::int64_t product = 1;
-    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) product *= shapes.sizes(shapes[i])[d];
-    sum += product;
-  }
-  return sum;
-}
-
 // Ranks may differ in sizes, which the analyzer takes for an error.
 bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& group) {
   const auto size = static_cast<std::int64_t>(group.members.size());
   if (name.find("gather") != name.npos && name != "gather")
-    return elements(entry.outputs) != elements(entry.inputs) * size;
+    return entry.outputs.elements() != entry.inputs.elements() * size;
   if (name.find("reduce_scatter") != name.npos)
-    return elements(entry.inputs) != elements(entry.outputs) * size;
+    return entry.inputs.elements() != entry.outputs.elements() * size;
   return false;
 }
 

@@ -1,8 +1,6 @@
-// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd,
-// which is safe in a signal handler (signal-safety(7)); a thread that waits for it writes the files.
-//
-// One per process, because a signal's disposition belongs to the process. A program that handles the signal
-// itself keeps it, whether it says so before or after.
+// Writes the flight log and the trace when the process is sent a signal. The handler only adds to an eventfd
+// (signal-safety(7)); a thread that waits for it writes the files. One per process, as is the disposition of
+// a signal. A program that handles the signal itself keeps it, whether it says so before or after.
 #pragma once
 
 #include <memory>
@@ -15,8 +13,7 @@ namespace mpi_gdr {
 
 class FlightSignal {
  public:
-  // Does nothing if the signal is not at its default, or if the system has no eventfd to give.
-  // `writer` or `trace` may be null.
+  // Does nothing if the signal is not at its default, or there is no eventfd. One of the others may be null.
   FlightSignal(int signal, std::shared_ptr<FlightWriter> writer, std::shared_ptr<const Trace> trace = {});
   ~FlightSignal();  // gives the signal its default back, unless the program has taken it by now
   FlightSignal(const FlightSignal&) = delete;

@@ -8,17 +8,8 @@ namespace {
 // How long a failure waits for the file to be written: it is part of the deadline's 5 s of grace.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 
-// Message numbers kept at most. They serve matching only, and start anew now and then: a program may use a
-// tag per message.
+// Message numbers kept at most; then they start anew: they serve matching, and a tag may be used once only.
 constexpr std::size_t kMessageNumbers = 65536;
-
-// A coalesced block of messages has an entry for each. `number`: 1 + the id of the first, 0: none.
-template <typename Change>
-void for_each_entry(const Operation& operation, std::uint64_t number, Change&& change) {
-  if (number == 0) return;
-  const std::uint64_t entries = std::max<std::uint64_t>(operation.info().messages, 1);
-  for (std::uint64_t i = 0; i < entries; ++i) change(number - 1 + i);
-}
 
 }  // namespace
 
@@ -81,28 +72,35 @@ std::uint64_t FlightWriter::issued(std::uint32_t group, const Operation& operati
          });
 }
 
+template <typename Change>
+void FlightWriter::change(const Operation& operation, std::uint64_t number, Change&& change) {
+  if (number == 0) return;
+  const std::uint64_t entries = std::max<std::uint64_t>(operation.info().messages, 1);
+  for (std::uint64_t i = 0; i < entries; ++i) log_->change(number - 1 + i, change);
+}
+
 void FlightWriter::refused(const Operation& operation, std::uint64_t number) {
-  for_each_entry(operation, number, [&](std::uint64_t id) { log_->forget(id); });
+  change(operation, number, [](FlightEntry& entry) { entry.id = FlightEntry::kUnused; });
 }
 
 std::uint64_t FlightWriter::started(const Operation& operation, std::uint64_t number, Clock::time_point now) {
-  for_each_entry(operation, number, [&](std::uint64_t id) { log_->started(id, now); });
+  change(operation, number, [&](FlightEntry& entry) { entry.started = log_->nanoseconds(now); });
   return number;
 }
 
 void FlightWriter::chosen(const Operation& operation, std::uint64_t number) {
-  for_each_entry(operation, number, [&](std::uint64_t id) { log_->chosen(id, operation.algorithm()); });
+  change(operation, number, [&](FlightEntry& entry) { entry.algorithm = operation.algorithm(); });
 }
 
 void FlightWriter::failed(const Operation& operation, std::uint64_t number, Clock::time_point now,
                           const std::string& error, const std::vector<int>* pending) {
-  for_each_entry(operation, number, [&](std::uint64_t id) { log_->failed(id, now, error, pending); });
+  change(operation, number, [&](FlightEntry& entry) { entry.fail(log_->nanoseconds(now), error, pending); });
 }
 
 void FlightWriter::ended(const Operation& operation, std::uint64_t number, Clock::time_point now,
                          const std::string* error) {
   if (error) return failed(operation, number, now, *error, nullptr);
-  for_each_entry(operation, number, [&](std::uint64_t id) { log_->succeeded(id, now); });
+  change(operation, number, [&](FlightEntry& entry) { entry.ended = log_->nanoseconds(now); });
 }
 
 void FlightWriter::failed_elsewhere(const std::string& reason) {

@@ -59,6 +59,10 @@ class FlightWriter : public Observer {
   std::string group_failed(const std::string& reason) override;
 
  private:
+  // The entries of an operation: one, or one for each message. `number`: 1 + the first id; 0: there is none.
+  template <typename Change>
+  void change(const Operation& operation, std::uint64_t number, Change&& change);
+
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
   // Issued so far, by (group, send, peer, tag).

@@ -31,8 +31,7 @@ void add_peer(TracedRound& record, std::int32_t peer, std::int32_t self) {
   ++record.peer_count;
 }
 
-// The rounds of one schedule that runs, on their way into the trace. Belongs to the holder of the progress
-// role; the trace outlives it.
+// Of one schedule that runs. Belongs to the holder of the progress role; the trace outlives it.
 class RoundTrace final : public RoundObserver {
  public:
   // `rank`: this one, which is no peer.
@@ -131,19 +130,21 @@ std::string Trace::group_failed(const std::string& reason) {
 }
 
 void Trace::chosen(const Operation& operation, std::uint64_t id) {
-  if (id == 0) return;
   std::lock_guard lock(mutex_);
-  TracedOperation& record = operations_[(id - 1) % options_.capacity];
-  if (record.id == id) record.algorithm = operation.algorithm();
+  if (TracedOperation* const record = find(id)) record->algorithm = operation.algorithm();
 }
 
 void Trace::ended(std::uint64_t id, Clock::time_point now, bool failed) {
-  if (id == 0) return;
   std::lock_guard lock(mutex_);
+  TracedOperation* const record = find(id);
+  if (!record || record->ended) return;
+  record->ended = to_nanoseconds(now);
+  record->failed = failed;
+}
+
+TracedOperation* Trace::find(std::uint64_t id) {
   TracedOperation& record = operations_[(id - 1) % options_.capacity];
-  if (record.id != id || record.ended) return;
-  record.ended = to_nanoseconds(now);
-  record.failed = failed;
+  return id != 0 && record.id == id ? &record : nullptr;
 }
 
 void Trace::round(TracedRound record) {

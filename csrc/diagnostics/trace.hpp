@@ -99,6 +99,9 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   FileWriter::Result write(const std::string& reason, std::chrono::milliseconds patience) const;
 
  private:
+  // With mutex_ held; null: it was never traced, or a later one has its place.
+  TracedOperation* find(std::uint64_t id);
+
   const TraceOptions options_;
   const FileWriter file_;
   // Of the holder of the progress role.

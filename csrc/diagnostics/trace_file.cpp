@@ -99,7 +99,7 @@ std::string name_of(const TracedRound& round) {
   return name;
 }
 
-std::string arguments_of(const TracedOperation& o, std::int64_t end) {
+std::string arguments_of(const TracedOperation& o) {
   Object a;
   a.number("operation", o.id).text("group", o.group.view());
   if (o.channel != Channel::PointToPoint)
@@ -153,7 +153,7 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
                       end,
                       std::string(o.name.view()),
                       "operation",
-                      arguments_of(o, end)});
+                      arguments_of(o)});
   }
 
   struct Span {

@@ -1,8 +1,6 @@
 // Folders for files of this job: made where they are missing, and opened in such a way that no other user can
 // have put them there, or put anything into them. Who reads a flight log runs what stands in it (torch's
-// analyzer unpickles), so that a folder in /tmp must not be taken on its name alone.
-//
-// Stateless; thread-safe.
+// analyzer unpickles), so that a folder in /tmp must not be taken on its name alone. Thread-safe.
 #pragma once
 
 #include <string>

@@ -35,8 +35,7 @@ class BlockingCalls {
   };
 
   // Ends the process if a call has waited a grace of 3 s since it lost one of its ranks, or the store, or
-  // since its deadline. `lost_among`: what has become of one of these ranks, or ""; `store_lost`: of the
-  // store.
+  // since its deadline. `lost_among`, `store_lost`: what became of one of these ranks, of the store; or "".
   void look(const std::function<std::string(const std::vector<int>&)>& lost_among,
             const std::function<std::string()>& store_lost);
 

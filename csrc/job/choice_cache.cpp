@@ -117,14 +117,8 @@ std::optional<RivalChoices::Report> parse_line(const std::string& line) {
 }
 
 // Of this process's user, once it is known: where a home is may take long to find out.
-std::atomic<const ChoiceCache*>& users() {
-  static std::atomic<const ChoiceCache*> cache{nullptr};
-  return cache;
-}
-std::atomic<bool>& hangs() {
-  static std::atomic<bool> late{false};
-  return late;
-}
+std::atomic<const ChoiceCache*> users_cache{nullptr};
+std::atomic<bool> users_folder_hangs{false};
 constexpr std::chrono::seconds kPatience{1};
 
 using Class = std::tuple<Collective, bool, std::uint64_t>;
@@ -215,14 +209,14 @@ std::string ChoiceCache::save(const std::string& key, const MeasuredChoices& cho
 
 ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
   const auto late = [&] { return File{"", key, {}, "the user's cache folder takes longer than a second"}; };
-  if (hangs().load(std::memory_order_relaxed)) return late();
+  if (users_folder_hangs.load(std::memory_order_relaxed)) return late();
   const auto read = std::make_shared<std::promise<File>>();
   std::future<File> file = read->get_future();
   try {
     quiet_thread("mpigdr-file", [read, key] {
       try {
         static const auto* const made = new ChoiceCache;
-        users().store(made, std::memory_order_release);
+        users_cache.store(made, std::memory_order_release);
         read->set_value(made->read(key));
       } catch (...) {
         read->set_exception(std::current_exception());
@@ -232,13 +226,14 @@ ChoiceCache::File ChoiceCache::read_users(const std::string& key) {
   } catch (const std::exception& error) {  // no memory, no thread
     return {"", key, {}, error.what()};
   }
-  hangs().store(true, std::memory_order_relaxed);
+  users_folder_hangs.store(true, std::memory_order_relaxed);
   return late();
 }
 
 std::string ChoiceCache::save_users(const std::string& key, const MeasuredChoices& choices) {
-  const ChoiceCache* const cache = users().load(std::memory_order_acquire);
-  if (!cache || hangs().load(std::memory_order_relaxed)) return "the user's cache folder is not at hand";
+  const ChoiceCache* const cache = users_cache.load(std::memory_order_acquire);
+  if (!cache || users_folder_hangs.load(std::memory_order_relaxed))
+    return "the user's cache folder is not at hand";
   return cache->save(key, choices);
 }
 

@@ -1,8 +1,6 @@
 // What groups of earlier jobs have measured (execution/rivals.hpp): a file in the user's cache folder
 // for each processor, MPI library, number of ranks and table. The group's rank 0 reads it; its other ranks
-// get what was read with the member's record. Nothing in a file counts before all of it has been checked.
-//
-// Thread-safe.
+// get what was read with the member's record. A file counts once all of it has been checked. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,4 @@
-// What an operation that failed on a device means for the process: its Work was waited for long ago, by a
-// stream.
+// What an operation that failed on a device means for the process: a stream waited for its Work long ago.
 #pragma once
 
 #include "engine/operation.hpp"

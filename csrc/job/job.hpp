@@ -1,7 +1,6 @@
 // The job as this process takes part in it: its network, its one engine, and how groups come into being.
 //
-// Threads: groups may be made by several threads at once, in any order; nothing is locked while a peer is
-// waited for.
+// Threads: several may make groups at once, in any order; nothing is locked while a peer is waited for.
 #pragma once
 
 #include <atomic>
@@ -89,9 +88,8 @@ class Job {
   // Throws Aborted in a forked child: the network and our threads exist in the parent only.
   void check_process() const;
 
-  // Tells the other ranks, stops the engine, then the network. For an atexit hook; idempotent; never throws;
-  // ends within seconds unless it waits for ranks that are well. `failure`: the uncaught exception that ends
-  // the program, or "".
+  // Tells the other ranks, stops the engine, then the network. For an exit handler; idempotent; takes
+  // seconds, unless it waits for ranks that are well. `failure`: the exception that ends the program, or "".
   void finalize(const std::string& failure) noexcept;
 
  private:
@@ -132,8 +130,7 @@ class Job {
   std::shared_ptr<FlightWriter> flight_;  // null: off
   std::unique_ptr<FlightSignal> flight_signal_;
   std::shared_ptr<Trace> trace_;  // made before the engine; null: none
-  // Of the current default group. Kept, because on rank 0 it is the server that all others still need at
-  // exit.
+  // Of the current default group. Kept: on rank 0 it is the server that all others still need at exit.
   std::shared_ptr<KvStore> store_;
   int generation_ = -1;                         // how many default groups this process has had
   std::map<std::vector<int>, int> times_made_;  // per member list, within the generation

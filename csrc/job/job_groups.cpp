@@ -137,8 +137,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
 }
 
 // Over the store before the network's blocking call. The key is made of the members and of how often they
-// have met: names of groups differ between ranks (use_local_synchronization), and other groups may be made in
-// between.
+// have met: names differ between ranks (use_local_synchronization), as may the groups made in between.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;

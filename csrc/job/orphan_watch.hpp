@@ -13,8 +13,7 @@ class OrphanWatch {
  public:
   // Finds the agent; false: torchrun has not started this process.
   bool begin();
-  // Looks whether the agent lives. Says once that it does not, and ends the process MPI_GDR_ORPHAN_GRACE
-  // later.
+  // Once the agent has ended, says so, and ends the process MPI_GDR_ORPHAN_GRACE later.
   void look();
 
  private:

@@ -41,29 +41,20 @@ std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int ran
                                                  const std::string& version) {
   const Env& env = Env::get();
   if (env.flight_log == 0) return nullptr;
-  FlightWriterOptions options;
-  options.directory = env.flight_dir;
+  FlightWriterOptions options{env.flight_dir, rank, size, version};
   if (options.directory.empty()) {
     const std::string base = variable("TMPDIR");
     options.directory = (base.empty() ? "/tmp" : base) + "/mpi_gdr_flight_" + plain(job);
     options.use = FolderUse::Job;
   }
-  options.rank = rank;
-  options.size = size;
-  options.version = version;
   return std::make_shared<FlightWriter>(std::make_shared<FlightLog>(env.flight_log), std::move(options));
 }
 
 std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version) {
   const Env& env = Env::get();
   if (env.trace.empty()) return nullptr;
-  TraceOptions options;
-  options.path = trace_path(env.trace, rank, size);
-  options.rank = rank;
-  options.size = size;
-  options.version = version;
-  options.capacity = static_cast<std::size_t>(env.trace_events);
-  auto trace = std::make_shared<Trace>(options);
+  auto trace = std::make_shared<Trace>(TraceOptions{trace_path(env.trace, rank, size), rank, size, version,
+                                                    static_cast<std::size_t>(env.trace_events)});
   // Not at the end of the job; nor shall the file of an earlier job be taken for this one's.
   const FileWriter::Result result = trace->write("start", std::chrono::seconds(30));
   if (!result.problem.empty())

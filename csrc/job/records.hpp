@@ -16,8 +16,7 @@ std::string variable(const char* name);
 // front. Other users of the host cannot guess it.
 std::string new_job_name();
 
-// Null if MPI_GDR_FLIGHT_LOG=0. `job`: what tells this job from others on the node, equal on all ranks.
-// `version`: of this library.
+// Null if MPI_GDR_FLIGHT_LOG=0. `job`: its name, equal on all ranks; `version`: of this library.
 std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size,
                                                  const std::string& version);
 

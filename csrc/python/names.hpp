@@ -1,5 +1,4 @@
-// Names that come from Python. Throw ValueError that names the argument and lists what it may be. With the
-// GIL.
+// Names that come from Python. Throw a ValueError that lists what the argument may be. With the GIL.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,6 +1,5 @@
-// Python's view of the bare MPI calls (module mpi_backend._tools.raw_mpi), for `mpi-gdr bench`. Buffers are
-// addresses of contiguous memory on the CPU, which the caller owns. Wrong arguments raise ValueError. All of
-// it after _C.init_mpi_from_launcher.
+// Python's view of the bare MPI calls (module mpi_backend._tools.raw_mpi), for `mpi-gdr bench`, after
+// _C.init_mpi_from_launcher. Buffers are addresses of contiguous memory on the CPU, which the caller owns.
 #include "transport/mpi/raw/raw_mpi.hpp"
 
 #include <dlfcn.h>

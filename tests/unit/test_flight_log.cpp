@@ -97,13 +97,12 @@ TEST(the_last_entries_are_kept) {
   log.add_group({.name = "0", .members = {0, 1}});
   std::uint64_t ids[6];
   for (auto& id : ids) id = record(log, "all_reduce");
-  log.started(ids[0], Clock::now());  // no longer there: ignored
-  log.started(ids[4], Clock::now());
-  log.succeeded(ids[4], Clock::now());
+  for (const std::uint64_t id : {ids[0], ids[4]})  // the first is no longer there: ignored
+    log.change(id, [](FlightEntry& entry) { entry.started = entry.ended = 1; });
   const std::vector<int> pending = {1};
-  log.failed(ids[5], Clock::now(), "first", &pending);
-  log.failed(ids[5], Clock::now(), "second", nullptr);
-  log.forget(ids[3]);
+  log.change(ids[5], [&](FlightEntry& entry) { entry.fail(2, "first", &pending); });
+  log.change(ids[5], [](FlightEntry& entry) { entry.fail(3, "second", nullptr); });
+  log.change(ids[3], [](FlightEntry& entry) { entry.id = FlightEntry::kUnused; });
   const auto shot = log.snapshot();
   CHECK(shot.entries.size() == 3);
   CHECK(shot.entries[0].id == 2 && shot.entries[0].started == 0);
@@ -116,13 +115,7 @@ TEST(shapes_that_do_not_fit_are_summed_up) {
   TensorShapes shapes;
   const std::int64_t sizes[] = {2, 3, 4};
   for (int i = 0; i < 9; ++i) shapes.add("float32", sizes, 3);
-  std::int64_t elements = 0;
-  for (int i = 0; i < shapes.count(); ++i) {
-    std::int64_t product = 1;
-    for (std::uint32_t d = 0; d < shapes[i].dims; ++d) product *= shapes.sizes(shapes[i])[d];
-    elements += product;
-  }
-  CHECK(shapes.count() == 6 && elements == 9 * 24);
+  CHECK(shapes.count() == 6 && shapes.elements() == 9 * 24);
   CHECK(shapes[0].dims == 3 && shapes.sizes(shapes[0])[2] == 4);
   TensorShapes scalars;
   for (int i = 0; i < 40; ++i) scalars.add("int64", sizes, 0);
@@ -151,11 +144,13 @@ TEST(it_can_be_read_while_it_is_written) {
     writers.push_back(std::async(std::launch::async, [&] {
       while (!stop) {
         const std::uint64_t id = record(log, "all_reduce");
-        log.started(id, Clock::now());
-        if (id % 3 == 0)
-          log.failed(id, Clock::now(), "some text that is too long for the string's own memory", nullptr);
-        else
-          log.succeeded(id, Clock::now());
+        log.change(id, [](FlightEntry& entry) { entry.started = 1; });
+        log.change(id, [&](FlightEntry& entry) {
+          if (id % 3 == 0)
+            entry.fail(2, "some text that is too long for the string's own memory", nullptr);
+          else
+            entry.ended = 2;
+        });
       }
     }));
   for (int i = 0; i < 500; ++i) {
