@@ -37,8 +37,7 @@ class Chain {
         contribution_(writer, spec),
         pipeline_(slices_.smallest(), spec,
                   in_small_chunks(tuning, slices_.smallest() * item_size(spec.dtype))),
-        most_(pipeline_.largest_chunk(
-            collectives::largest_piece(spec.count, static_cast<std::uint64_t>(leaders_)))) {}
+        most_(pipeline_.largest_chunk(slices_.largest())) {}
 
   void write() {
     for (int lane = 0; lane < pipeline_.lanes; ++lane) {

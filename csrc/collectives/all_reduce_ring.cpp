@@ -26,8 +26,7 @@ void all_reduce_ring(ScheduleWriter& writer, const CollectiveSpec& spec, const T
     };
     const auto output = [&](int block, std::uint64_t i) { return chunk(Buffer::Output, block, i); };
     contribution.scale(p, [&](int b) { return pipeline.lane_slice(blocks.at(Buffer::Input, b), lane); });
-    const Slots incoming(writer, 2,
-                         pipeline.largest_chunk(largest_piece(spec.count, static_cast<std::uint64_t>(p))));
+    const Slots incoming(writer, 2, pipeline.largest_chunk(blocks.largest()));
 
     // Message k of the lane is chunk i of step s. It is reduced while message k + 1 is in flight.
     const auto reduce = [&](std::uint64_t k) {
