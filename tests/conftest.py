@@ -27,9 +27,8 @@ COLD = processes.python
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    forked = item.path.parent.name in WARM or item.get_closest_marker("warm")
-    forked = forked and not item.config.getoption("--full")
-    processes.python = warm.python if forked else COLD
+    fits = item.path.parent.name in WARM or item.get_closest_marker("warm")
+    processes.python = warm.python if fits and not item.config.getoption("--full") else COLD
 
 
 def pytest_addoption(parser):

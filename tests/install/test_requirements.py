@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from setuptools.config.pyprojecttoml import load_file
-from support.command import clean_environment, mpi_gdr
+from support.command import mpi_gdr
+from support.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = load_file(ROOT / "pyproject.toml")["project"]["optional-dependencies"]

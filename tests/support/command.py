@@ -13,17 +13,16 @@ import termios
 from pathlib import Path
 
 from . import processes
-from .processes import clean_environment
 
 
 def run_module(module: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `python -m MODULE ARGUMENTS` in a clean_environment()."""
+    """Runs `python -m MODULE ARGUMENTS` in a processes.clean_environment()."""
     return subprocess.run(
         [processes.python(), "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        env=clean_environment(**variables),
+        env=processes.clean_environment(**variables),
         check=False,
     )
 
@@ -44,7 +43,7 @@ def on_a_terminal(*arguments: str, **variables: str) -> tuple[int, str]:
     ours, its = os.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     command = [sys.executable, "-m", "mpi_backend", *arguments]
-    environment = clean_environment(TERM="xterm", **variables)
+    environment = processes.clean_environment(TERM="xterm", **variables)
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment) as process:
         os.close(its)
         output = b""
