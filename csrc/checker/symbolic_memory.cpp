@@ -6,7 +6,7 @@
 namespace mpi_gdr {
 namespace {
 
-// Appends, joining with the last value if both are one stretch.
+// Appends, extending the last value if both are contiguous.
 void append(Values& values, const Value& next) {
   if (!values.empty()) {
     Value& last = values.back();

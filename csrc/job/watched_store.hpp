@@ -1,5 +1,5 @@
-// A store each of whose calls is watched. torch's client waits for its server without a deadline, and a
-// server that is stopped, or whose host is gone, neither answers nor closes the connection.
+// A store whose calls are watched: torch's client waits for its server without a deadline, and a stopped or
+// unreachable server neither answers nor closes the connection.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace mpi_gdr {
 
 class WatchedStore : public KvStore {
  public:
-  // `what` is being done with it, for the message. A call that lasts beyond `deadline`, or beyond the loss of
-  // the store or of rank 0, which may serve it, ends the process (BlockingCalls).
+  // `what`: its purpose, for messages. A call that outlasts `deadline`, or the loss of the store or of rank
+  // 0, which may serve it, ends the process (BlockingCalls).
   WatchedStore(std::shared_ptr<KvStore> store, BlockingCalls& calls, std::string what,
                BlockingCalls::Clock::time_point deadline)
       : store_(std::move(store)), calls_(calls), what_(std::move(what)), deadline_(deadline) {}

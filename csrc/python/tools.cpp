@@ -1,5 +1,5 @@
-// The extension module mpi_backend._tools: what only commands and tests use. Jobs load mpi_backend._C. Of
-// torch it includes only pybind11, so that one build serves every torch.
+// The extension module mpi_backend._tools, for commands and tests; jobs load mpi_backend._C. It uses only the
+// pybind11 of torch, so one build serves every torch.
 #include <pybind11/pybind11.h>
 
 #include <exception>
