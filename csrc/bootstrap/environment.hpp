@@ -9,8 +9,8 @@ namespace mpi_gdr {
 // Removes the variables of the parent's MPI launcher. MPICH 5 aborts with both PMI_* and PMIX_* set.
 void scrub_launcher_environment();
 
-// Allows forks (DataLoader workers) with registered memory, and keeps UCX's TCP connections through outages:
-// UCX closes them after 28 s, and the next operation crashes or hangs. The user's values stay.
+// Makes forks safe for network libraries, and UCX over TCP wait through outages: it closes connections after
+// 28 s, and the next operation crashes or hangs. The user's values stay.
 void set_fabric_environment();
 
 // The user's value of an MPICH control variable, under any name that the library reads; null: not set.

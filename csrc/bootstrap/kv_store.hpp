@@ -1,6 +1,5 @@
-// The store over which ranks meet before MPI runs; c10d/store.hpp adapts c10d::Store to it. Thread-safe, but
-// calls on one connection are serialised: a thread that must not block uses a clone(). Connections are
-// expensive: the server may resolve each client's name. Every call may throw.
+// The store over which ranks meet before MPI runs. Thread-safe, but calls on one connection are serialised: a
+// thread that must not block uses a clone(). A connection costs the server a name lookup. Calls may throw.
 #pragma once
 
 #include <cstdint>

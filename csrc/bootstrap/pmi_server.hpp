@@ -1,8 +1,7 @@
 // In-process PMI-1 server: starts an MPICH-family MPI from a KvStore, or relays between MPI and its launcher.
-// A detached thread serves one end of a socketpair. PMI_FD names the other, which only the MPI library closes
-// (MPICH 5 does not). Both are close-on-exec; a forked child gets a private socket instead. Values are
-// published at the next barrier, a rendezvous over the store, so a get never waits. Never freed: MPICH sends
-// its last command from an atexit handler, after Python and other static destructors.
+// A detached thread serves one end of a socketpair; PMI_FD names the other, which MPI may close. Values are
+// published at the next barrier, a rendezvous over the store. Never freed: MPICH sends its last command from
+// an atexit handler, after static destructors.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +24,8 @@ namespace mpi_gdr {
 struct PmiServerOptions {
   int rank = 0;
   int size = 1;
-  // The launcher's socket, to which all is relayed; -1: none, and the members below are used. The value limit
-  // is lowered: Slurm reads 1024 bytes of a command but announces 1024 per value, and MPI_Init would hang.
+  // The launcher's socket, to which all is relayed, or -1: then the members below are used. The value limit
+  // is lowered: Slurm announces 1024 bytes but reads 1024 of the whole command, and MPI_Init would hang.
   int launcher = -1;
   std::shared_ptr<KvStore> store;
   std::string prefix;     // of all store keys; unique per job and attempt

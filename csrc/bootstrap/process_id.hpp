@@ -1,5 +1,4 @@
-// Identity and state of ranks' processes on this host, read from /proc.
-// Thread-safe.
+// Identity and state of ranks' processes on this host, read from /proc. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +54,7 @@ bool dumps_core(const std::string& status);
 // Valid only for a process in the domain of own_process(), which must not be 0.
 ProcessState look_at(const ProcessId& process);
 
-// Names the first rank that has ended and, if `stopped`, the first stopped or traced one; "": none. Only
-// ranks of `rank`'s domain are checked.
+// Names the first rank of `rank`'s domain that has ended and, if asked, the first that is stopped; or "".
 std::string find_lost(const std::vector<ProcessId>& processes, int rank, bool stopped);
 
 }  // namespace mpi_gdr

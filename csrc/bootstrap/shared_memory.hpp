@@ -12,9 +12,8 @@ namespace mpi_gdr {
 // Bytes that can still be written to /dev/shm. Nothing: unknown.
 std::optional<std::uint64_t> free_shared_memory();
 
-// Why shared memory certainly does not suffice (MPICH would die of SIGBUS); or "". Nodes as from
-// number_nodes(), free bytes by rank. `library`: first line of its version; `started`: others may have
-// allocated their part.
+// Why shared memory certainly does not suffice, which would raise SIGBUS in MPICH; or "". `free`: bytes by
+// rank; `library`: first line of its version; `started`: others may have allocated their part.
 std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
                                        const std::vector<std::optional<std::uint64_t>>& free,
                                        const std::string& library, bool started = false);
@@ -22,7 +21,7 @@ std::string objection_to_shared_memory(const std::vector<int>& node_of_rank,
 // A warning if `free` bytes are few for this many ranks of a host; or "". `started` as above.
 std::string warning_of_shared_memory(std::uint64_t free, std::size_t ranks, bool started);
 
-// Why MPICH waits for ranks that cannot join; "" unless certain: its file is mapped, no other rank is
+// Why MPICH certainly waits in vain for ranks of its host, or "": its file is mapped, no other rank is
 // visible, /dev/shm is as new as the PID namespace. For ranks whose launcher_pid() is 0.
 std::string unshared_memory();
 

@@ -1,8 +1,7 @@
 // Signs and verifies values of the store: torch's serves every process that reaches its port. A signature is
-// an HMAC-SHA256 over key and value; a key contains run, attempt, generation and list position, so a value is
-// invalid elsewhere. add() and check() are not signed: forging them can delay or prevent a start, not control
-// it. Before MPI runs, MPI_GDR_SECRET signs (unset: plain values); then also random bytes that the ranks
-// share.
+// an HMAC-SHA256 over key and value; no key is reused. add() and check() are not signed: forging them can
+// delay or prevent a start, not control it. Before MPI runs, MPI_GDR_SECRET signs (unset: plain values); then
+// also random bytes that the ranks share.
 #pragma once
 
 #include <memory>

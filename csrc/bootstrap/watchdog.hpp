@@ -1,8 +1,7 @@
 // Ends the process when an uninterruptible call (MPI_Init, MPI_Finalize) has not returned by its deadline:
-// MPI has no timeouts. Writes to stderr the place of the flight log and what `details` returns within 3 s,
-// then calls _exit(kExitStuck): destructors could hang. If the call itself ends the process by exit(), as MPI
-// does on fatal errors, one line names the call and what `lost` returns.
-// which call it was, and what `lost` finds.
+// reports where the flight log is and what `details` returns within 3 s, then calls _exit(kExitStuck), as
+// destructors could hang. If the call exits itself, as MPI does on fatal errors, reports it and what `lost`
+// returns.
 #pragma once
 
 #include <condition_variable>
@@ -17,8 +16,7 @@ namespace mpi_gdr {
 
 class Watchdog {
  public:
-  // `lost`, called every 250 ms, returns why the call cannot return; the process ends after 3 s of it. "":
-  // none.
+  // `lost`, called every 250 ms, returns why the call cannot return, or ""; after 3 s of it the process ends.
   Watchdog(std::string what, Deadline deadline, int rank, std::function<std::string()> details = {},
            std::function<std::string()> lost = {});
   ~Watchdog();
@@ -41,8 +39,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// `words(reason)` returns text for the process's last message ("; flight log: ..."), in about 2 s, on any
-// thread.
+// `words(reason)` returns text for the process's last message, within about 2 s, on any thread.
 void set_last_words(std::function<std::string(const std::string& reason)> words);
 std::string last_words(const std::string& reason) noexcept;
 

@@ -54,8 +54,8 @@ void expect_blocks(Simulation& run, const CollectiveSpec& spec) {
   }
 }
 
-// Number of ranks, from 0 on, of which the value is one left fold; 0: not one. `nested`: a fold that
-// continues another counts as the same, since nothing is rounded between them.
+// Ranks, from 0 on, of which the value is one left fold; 0: not one. `nested`: a fold that continues another
+// counts as the same, since nothing is rounded between them.
 int left_fold(const ExpressionTable& table, const Expression& fold, bool nested) {
   int next = 0;
   for (const ExpressionId operand : fold.operands) {
@@ -168,8 +168,7 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
 }
 
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules) {
-  // Synchronous sends and the device queue only add waits: schedules that complete with them complete
-  // without.
+  // Synchronous sends and the device queue only add waits: success with them implies success without.
   CheckResult result;
   using Aliased = CheckMode::Aliased;
   for (const Aliased aliased : {Aliased::None, Aliased::All, Aliased::Odd}) {

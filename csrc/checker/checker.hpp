@@ -1,11 +1,9 @@
 // Runs the schedules of all ranks of a group symbolically and proves that
 //  - slices are inside their buffers, Input is never written, uninitialised elements are never read;
-//  - steps of one round, and lanes, do not conflict on memory: the result is independent of timing, so that
-//    one order of execution is enough;
+//  - steps of one round, and lanes, do not conflict on memory, so that timing does not matter;
 //  - messages match in pairs of equal length, none is left over, nothing waits forever;
-//  - each output element is what the collective promises: every contribution once, PreMulSum's factor and
-//    Avg's division applied once, the same ordered expression on all ranks (one left fold in rank order if
-//    `ordered`, one Reduce if `flat`);
+//  - outputs are what the collective promises: every contribution once, PreMulSum and Avg applied once, the
+//    same ordered expression on all ranks (a left fold in rank order if `ordered`, one Reduce if `flat`);
 //  - no rank leaves a barrier before all have entered;
 //  - accesses to other ranks' memory are ordered (race_detector.hpp).
 // Costs depend on the number of steps and slices, not on the count. Thread-safe.

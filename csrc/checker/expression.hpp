@@ -1,5 +1,4 @@
-// The checker's values: hash-consed expressions over the inputs of all ranks, so that equal ordered
-// expressions have equal ids. Element indices are in Value. Not thread-safe.
+// Expressions over the inputs of all ranks; equal ordered expressions have equal ids. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,7 @@ template <typename... Parts>
   throw CheckFailure(text.str());
 }
 
-// Ranks as sorted, disjoint, non-adjacent intervals [first, second), few even for thousands of ranks:
-// collectives combine neighbours.
+// Sorted, disjoint, non-adjacent intervals [first, second): few, as collectives combine neighbours.
 class RankSet {
  public:
   RankSet() = default;

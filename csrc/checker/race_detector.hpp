@@ -1,12 +1,11 @@
-// Proves with vector clocks, from one run, that in every timing messages and notifications order all accesses
-// to memory that several ranks touch (Mattern, "Virtual time and global states of distributed systems", 1989;
-// Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009). Not thread-safe.
+// Proves with vector clocks, from one run, that in every timing messages and notifications order all
+// conflicting accesses to memory that several ranks touch (Mattern, "Virtual time and global states of
+// distributed systems", 1989; Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection",
+// PLDI 2009). Not thread-safe.
 //
-// A clock has a number per lane of the group: 0 unordered, 1 its rank has begun, 1 + k its first k rounds are
-// over. A Recv or Wait updates it from the next round on. Two accesses of which one writes must be ordered,
-// and all accesses to a rank's Input and Output must lie between its begin and its end. Staging is not reused
-// before all ranks have ended.
-// Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", PLDI 2009. Used by one thread.
+// A clock has a number per lane of the group: 0 no information, 1 its rank has begun, 1 + k its first k
+// rounds are over. A Recv or Wait updates it from the next round on. Accesses to a rank's Input and Output
+// must lie between its begin and its end. Staging is not reused before all ranks have ended.
 #pragma once
 
 #include <cstdint>

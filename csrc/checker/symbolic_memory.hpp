@@ -1,5 +1,4 @@
-// A rank's memory in the checker: ranges of elements with the same expression. Costs depend on the number of
-// ranges, not of elements. Not thread-safe.
+// A rank's memory as ranges of equal expressions, which bound the costs. Not thread-safe.
 #pragma once
 
 #include <array>

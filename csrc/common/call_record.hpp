@@ -11,8 +11,7 @@
 namespace mpi_gdr {
 
 struct CallRecord {
-  // Hash of this and all earlier calls on the group's channel; differs between ranks if any of them differs.
-  // The only member compared.
+  // Hash of this and all earlier calls on the group's channel. The only member compared.
   std::uint64_t history = 0;
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;  // elements; meaningless if `uneven`

@@ -69,8 +69,7 @@ struct Bytes {
   }
 };
 
-// Names in any case. The field becomes the name if it is a string, else its entry in `values`, by default its
-// index.
+// Names in any case. Yields the name for a string, else its entry in `values`, by default its index.
 struct OneOf {
   std::vector<const char*> names;
   std::vector<int> values;

@@ -1,5 +1,5 @@
-// Every MPI_GDR_* variable. Read once, at the first get(); immutable and thread-safe afterwards. An invalid
-// value throws Error(InvalidUsage) naming the variable; unknown names are warned about by rank 0.
+// Every MPI_GDR_* variable, read at the first get(); immutable and thread-safe afterwards. Invalid values
+// throw InvalidUsage naming the variable.
 #pragma once
 
 #include <csignal>
@@ -34,8 +34,8 @@ class Env {
   std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
   enum class Readers : std::uint8_t { Users, Experts };
-  // Equal: compared when a group's members first meet (selection_source.hpp). EqualAtStart: compared before
-  // MPI starts (launch_mode.hpp, rendezvous.hpp).
+  // Equal: compared when a group's members first meet (selection_source.hpp). EqualAtStart: before MPI
+  // starts.
   enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
     std::string name, default_value;

@@ -1,5 +1,4 @@
-// The floating-point mode of a thread. A new thread inherits its creator's: without a fixed mode, results
-// would depend on the thread that reduces.
+// A new thread inherits its creator's floating-point mode: results would depend on which thread reduces.
 #pragma once
 
 #include <cstdint>

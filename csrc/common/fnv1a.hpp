@@ -1,5 +1,4 @@
-// FNV-1a, 64 bits: unlike std::hash, equal on all ranks and in all releases. Not cryptographic (see
-// sha256.hpp).
+// FNV-1a, 64 bits: unlike std::hash, equal on all ranks and in all releases. Not cryptographic.
 #pragma once
 
 #include <cstddef>

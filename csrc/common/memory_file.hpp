@@ -1,6 +1,5 @@
 // An unnamed file (memfd) that processes of one user map; others find it through /proc/PID/fd. Sealed at its
-// size, since touching pages beyond a truncated end raises SIGBUS; excluded from core dumps. Stateless;
-// thread-safe.
+// size, since accesses beyond a truncated end raise SIGBUS; not in core dumps. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,21 +15,19 @@ struct MemoryFile {
   void* memory = nullptr;
 };
 
-// Who may write. Kernels before 5.1 cannot forbid later writable mappings; the file's mode then still
-// excludes other users.
+// Who may write. Before Linux 5.1, only the file's mode restricts later writable mappings.
 enum class Writers : std::uint8_t { All, Owner };
 
 // Pages are allocated when touched. Throws Error(System).
 MemoryFile make_memory_file(std::size_t bytes, Writers writers = Writers::All);
 void release(MemoryFile file, std::size_t bytes);
 
-// In a forked child, makes the mapping private in place, so that the child's writes stay its own; unwritten
-// pages show the file. Read-only if the system cannot commit memory for it. At most three system calls, no
-// lock.
+// In a forked child, makes the mapping private in place: unwritten pages show the file. Read-only if the
+// system cannot commit memory for it. At most three system calls, no lock.
 void make_private(MemoryFile file, std::size_t bytes) noexcept;
 
-// Maps file `file` of process `pid` if it belongs to this user and is sealed at exactly this size; otherwise
-// null. Read-only for Writers::Owner.
+// Maps a file of process `pid` if it belongs to this user and is sealed at this size, else null. Read-only
+// for Writers::Owner.
 void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers = Writers::All);
 
 // 64 random bits, which distinguish files that get the same number. Throws Error(System).

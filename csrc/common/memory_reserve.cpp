@@ -8,8 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-// A mapping returns to the system, and under an address-space limit to every allocator. glibc heaps grow by
-// 132 KiB.
+// Mapped, so that releasing it serves every allocator; glibc heaps grow by 132 KiB.
 constexpr std::size_t kReserve = 1 << 20;
 std::atomic<void*> reserve{nullptr};
 

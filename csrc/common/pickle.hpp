@@ -1,6 +1,5 @@
-// Writes Python pickles (protocol 2, PEP 307) of plain containers without Python, so that a process whose
-// threads are stuck or hold the GIL can report its state. Any pickle.load() reads them, even one that refuses
-// classes. Keys and values alternate inside a dict. Not thread-safe.
+// Writes Python pickles (protocol 2, PEP 307) of plain containers without Python, for processes whose threads
+// are stuck or hold the GIL. Keys and values alternate inside a dict. Not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,7 @@
 
 namespace mpi_gdr {
 
-// Runs `body` on a thread with all signals blocked and this name (at most 15 characters). Throws
-// std::system_error if no thread can be created. Thread-safe.
+// `name`: at most 15 characters. Throws std::system_error if no thread can be created. Thread-safe.
 std::thread quiet_thread(const char* name, std::function<void()> body);
 
 }  // namespace mpi_gdr

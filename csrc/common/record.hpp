@@ -1,10 +1,5 @@
-// Packed fields of text that processes exchange, untrusted until checked:
-//
-//   RecordReader record("a rank's bootstrap record", text);
-//   p.pid = record.number("pid", 1, kMaxPid);
-//   record.end();
-//
-// Readers throw Error(Remote) naming the record, the field, its text and the expected one. Not thread-safe.
+// Reads packed fields from other processes, untrusted until checked: throws Error(Remote) naming the record,
+// the field, its text and the expected one. Not thread-safe.
 #pragma once
 
 #include <concepts>

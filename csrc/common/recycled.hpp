@@ -1,6 +1,5 @@
-// An allocator for std::allocate_shared that reuses memory of objects made for each operation: malloc caches
-// few of a size and none above 1 KiB. Thread-safe, also in a forked child: no thread waits, but uses malloc
-// while the store is locked.
+// An allocator that reuses memory of objects made for each operation: malloc caches few of a size and none
+// above 1 KiB. Thread-safe, also in forked children: uses malloc instead of waiting for the lock.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// Sizes and dtypes of an operation's inputs or outputs, as passed by the caller. Fixed capacity: shapes that
-// do not fit are flattened, and tensors beyond the sixth are added to the last one.
+// An operation's inputs or outputs. Shapes that do not fit are flattened; the last tensor sums up all others.
 #pragma once
 
 #include <algorithm>

@@ -118,8 +118,7 @@ constexpr bool keeps_sums(DataType t) { return is_complex(t) ? t != DataType::Co
 // Integers and Bool, whose reductions do not depend on the order.
 constexpr bool is_integral(DataType t) { return t >= DataType::Int64; }
 
-// Whether `op` is defined on `t`. PreMulSum needs a type that rounds (its factor is real), Min and Max an
-// order, bitwise operations an integer or Bool.
+// PreMulSum needs a type that rounds (its factor is real), Min and Max an order, bitwise an integer or Bool.
 constexpr bool supports(ReduceOp op, DataType t) {
   if (op == ReduceOp::Avg) return t != DataType::Bool;
   if (op == ReduceOp::PreMulSum) return !is_integral(t);

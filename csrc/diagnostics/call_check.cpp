@@ -116,8 +116,7 @@ void CallCheck::exchange(const void* to, void* from, std::size_t bytes, bool sam
 }
 
 bool CallCheck::all_arrived() {
-  // Not std::erase_if: if test() throws, it leaves copies behind, and abandon() would release a request
-  // twice.
+  // std::erase_if leaves copies behind if test() throws: abandon() would release a request twice.
   for (std::size_t i = 0; i < messages_.size();) {
     RecvStatus status;
     Message& message = messages_[i];

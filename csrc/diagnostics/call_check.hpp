@@ -1,11 +1,8 @@
 // Compares a collective's call between all ranks of its group before any of its data is sent
-// (MPI_GDR_DEBUG=DETAIL), as the operation's first part.
-//
-// Every rank sends a header to every other rank. A relayed exchange would need fewer messages, but a rank
-// without a call would block the headers of others and could not be identified. Sizes that only two ranks can
-// compare (all_to_all) travel in their headers; the verdicts go to all in a second exchange.
-//
-// Threads: as every Execution and Observer.
+// (MPI_GDR_DEBUG=DETAIL). Every rank sends a header to every other: in a relayed exchange, a rank without a
+// call would block others' headers and could not be identified. Sizes that only two ranks can compare
+// (all_to_all) travel in their headers; the verdicts go to all in a second exchange. Threads: as every
+// Execution and Observer.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,8 @@ std::string replace_file(const std::string& path, const std::string& content, Fo
   const auto [where, name] = split_path(path);
   const TrustedFolder folder(where, use);
   const int at = folder.descriptor();
-  // Must not contain the final name, which torch's analyzer searches for: a killed process leaves this file.
-  // The host's name distinguishes processes with equal ids in a shared folder.
+  // Without the final name, which torch's analyzer searches for: a killed process leaves this file. Hosts
+  // that share the folder may have equal process ids.
   static std::atomic<unsigned> files{0};
   const std::string partial = ".partial-" + host_name() + '-' + std::to_string(getpid()) + '-' +
                               std::to_string(files.fetch_add(1, std::memory_order_relaxed)) + "~";
@@ -60,8 +60,7 @@ FileWriter::Result FileWriter::write(const std::string& path, std::function<std:
     std::string problem;
   };
   try {
-    // Groups may fail one after the other on the progress thread: only the first waits for a file system that
-    // hangs, else that thread would look stuck in MPI.
+    // Groups may fail one after the other on the progress thread, which must not wait for each.
     if (state_->late.load(std::memory_order_relaxed)) patience = std::chrono::milliseconds(0);
     auto shared = std::make_shared<Shared>();
     quiet_thread("mpigdr-file", [shared, content = std::move(content), state = state_, path, use] {

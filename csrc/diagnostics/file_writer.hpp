@@ -1,5 +1,5 @@
-// Writes files that describe a job that may be failing, each on a thread of its own: a file system that hangs
-// delays a caller by at most its timeout, and not at all while an earlier write is late. Thread-safe.
+// Writes each file on a thread of its own: a file system that hangs delays a caller by at most its patience,
+// and not at all while an earlier write is late. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class FileWriter {
     std::string path;
     std::string problem;  // empty: the file was written
   };
-  // Runs replace_file(path, content(), use) on another thread, one file at a time, and waits up to
-  // `patience`; `content` may run later. Errors are returned; throws only std::bad_alloc.
+  // Runs replace_file(path, content(), use), one file at a time; `content` may run later. Returns errors;
+  // throws only std::bad_alloc.
   Result write(const std::string& path, std::function<std::string()> content,
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
@@ -32,7 +32,7 @@ class FileWriter {
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the writing threads
 };
 
-// Replaces a file atomically; only its owner can read it. Returns an error or "". Throws std::bad_alloc and
+// Replaces a file atomically, readable by its owner only. Returns an error or "". Throws std::bad_alloc and
 // the errors of TrustedFolder.
 std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 

@@ -1,9 +1,7 @@
-// The last N operations of the process, over all groups: compared between ranks by `mpi-gdr diagnose` and
-// torch's flight-recorder analyzer. docs/errors-and-faults.md describes the file.
-//
-// Thread-safe. Each slot has a lock, held for a few copies of memory and never across a transport call: a
-// thread stuck in MPI does not block readers. An operation whose slot was reused is no longer tracked. Slots
-// are allocated up front; records allocate only for CallDetail::text and errors.
+// The last N operations of the process, over all groups (docs/errors-and-faults.md). Thread-safe: each slot
+// has a lock, never held across a transport call, so a thread stuck in MPI does not block readers. An
+// operation whose slot was reused is not tracked. Slots are allocated up front; records allocate only for
+// CallDetail::text and errors.
 #pragma once
 
 #include <algorithm>
@@ -94,8 +92,8 @@ class FlightLog {
   std::uint32_t add_group(GroupInfo group);
   void describe(std::uint32_t group, const std::string& description);
 
-  // Calls `fill(entry, i)` for `count` new entries, each under its slot's lock; it must not block. Returns
-  // the first id; ids are consecutive.
+  // Calls `fill(entry, i)` for `count` entries, each under its slot's lock; it must not block. Returns the
+  // first id.
   template <typename Fill>
   std::uint64_t record(Channel channel, std::uint32_t count, Fill&& fill) {
     const bool collective = channel != Channel::PointToPoint;
@@ -115,8 +113,8 @@ class FlightLog {
     }
     return first;
   }
-  // Calls `change(entry)` under its slot's lock, unless the slot was reused. Setting id to kUnused removes
-  // it.
+  // Calls `change(entry)` under its slot's lock, unless it was reused. Setting id to kUnused removes the
+  // entry.
   template <typename Change>
   void change(std::uint64_t id, Change&& change) {
     Slot& slot = slots_[id % capacity_];

@@ -1,10 +1,7 @@
-// Writes the flight log in the layout of torch's analyzer (torch/distributed/flight_recorder). It requires,
-// beyond the keys of FlightRecorder.hpp:
-//  - names "<library>:<operation>" from its lists, else it fails an assertion. Ours use "gloo:", since
-//  "nccl:"
-//    would imply NCCL's use of streams.
-//  - only collectives in `entries`, matched on all ranks of the group. Messages are in `p2p_entries`, for
-//    `mpi-gdr diagnose`.
+// The layout of torch's analyzer (torch/distributed/flight_recorder). It requires, beyond FlightRecorder.hpp:
+//  - names "<library>:<operation>" from its lists, else it fails an assertion: "gloo:", since "nccl:" would
+//    imply NCCL's use of streams.
+//  - only collectives in `entries`. Messages are in `p2p_entries`, for `mpi-gdr diagnose`.
 //  - states scheduled, started, completed: a failed operation keeps its state; `error` has the error.
 //  - equal descriptions of a group on all ranks, in `pg_config`.
 #include <unistd.h>

@@ -1,6 +1,5 @@
-// Writes the flight log and the trace on a signal. The handler only writes to an eventfd (signal-safety(7)),
-// which wakes a thread. One per process, as a signal's disposition. A program's own handler is respected,
-// whether installed before or after.
+// Writes the flight log and the trace on a signal. The handler only writes to an eventfd (signal-safety(7)).
+// One per process. A program's own handler is respected, whether installed before or after.
 #pragma once
 
 #include <memory>

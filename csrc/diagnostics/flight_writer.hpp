@@ -1,6 +1,5 @@
-// Records the flight log and writes it like torch's flight recorder: a pickle per rank in the layout of
-// version 2.10 (torch/csrc/distributed/c10d/FlightRecorder.hpp), with keys added. Thread-safe. Writing never
-// throws or fails the job.
+// Records the flight log and writes a pickle per rank in the layout of torch's flight recorder, version 2.10
+// (torch/csrc/distributed/c10d/FlightRecorder.hpp). Thread-safe. Writing never throws or fails the job.
 #pragma once
 
 #include <atomic>

@@ -1,11 +1,8 @@
-// Operations and the rounds of their lanes, with times (MPI_GDR_TRACE); docs/tracing.md describes the file.
+// Operations and the rounds of their lanes (MPI_GDR_TRACE, docs/tracing.md), in two rings of `capacity`
+// records. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
 //
 // Threads: started(), chosen(), entered(), execution() and round() need the progress role; ended(),
-// snapshot() and write() may be called by any thread. A mutex is held to copy one record (all of them in
-// snapshot()), never across a transport call.
-//
-// Two rings of `capacity` records are allocated up front. Times are nanoseconds of CLOCK_MONOTONIC, which all
-// processes of a host share.
+// snapshot() and write() do not. The mutex is never held across a transport call.
 #pragma once
 
 #include <chrono>

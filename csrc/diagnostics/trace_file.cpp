@@ -71,8 +71,7 @@ class Rows {
   std::vector<std::int64_t> ends_;
 };
 
-// Identifies a track; sorts as tracks are shown. `kind`: 0: queue, else 1 + channel. `part`, `lane`: -1:
-// operations.
+// Sorts as tracks are shown. `kind`: 0: queue, else 1 + channel. `part`, `lane`: -1: operations.
 using Track = std::tuple<int, int, int, int>;  // kind, row, part, lane
 
 std::string title(const Track& track) {

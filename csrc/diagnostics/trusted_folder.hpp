@@ -1,6 +1,5 @@
-// Folders for a job's files, created if missing and opened so that no other user can have created them or
-// written into them: torch's analyzer unpickles flight logs, so a name in /tmp must not be trusted.
-// Thread-safe.
+// Folders into which no other user can have written: torch's analyzer unpickles flight logs, so a name in
+// /tmp must not be trusted. Thread-safe.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@ enum class FolderUse {
 
 class TrustedFolder {
  public:
-  // Creates missing folders of the path (also a Job's last one), for the owner only. "": the current folder.
-  // Throws Error(System).
+  // Creates missing folders of the path (also a Job's last one). "": the current folder. Throws
+  // Error(System).
   TrustedFolder(const std::string& path, FolderUse use);
   ~TrustedFolder();
   TrustedFolder(const TrustedFolder&) = delete;

@@ -1,5 +1,4 @@
-// Uninterruptible calls of MPI and of torch's store: if the ranks or the store that they wait for are lost,
-// they may never return, and the process ends with a message.
+// Uninterruptible calls of MPI and of torch's store, which may never return if what they wait for is lost.
 #pragma once
 
 #include <chrono>
@@ -34,8 +33,8 @@ class BlockingCalls {
     Clock::time_point lost_{};
   };
 
-  // Ends the process if, for 3 s, a call's rank or store has been lost or its deadline has passed.
-  // `lost_among` and `store_lost` return a reason, or "".
+  // Ends the process if, for 3 s, a call's rank or store has been lost (`lost_among`, `store_lost` return
+  // why, or "") or its deadline has passed.
   void look(const std::function<std::string(const std::vector<int>&)>& lost_among,
             const std::function<std::string()>& store_lost);
 

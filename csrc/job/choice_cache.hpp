@@ -1,6 +1,6 @@
 // Measurements of earlier jobs (execution/rivals.hpp): a file in the user's cache folder per processor, MPI
-// library, number of ranks and table. Only a group's rank 0 reads it; the others get the choices with its
-// Member. A file with any error is ignored. Thread-safe.
+// library, number of ranks and table, read by a group's rank 0 only. Files with errors are ignored.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -37,11 +37,11 @@ class ChoiceCache {
   const std::string& folder() const { return folder_; }
   File read(const std::string& key) const;
   std::vector<File> all() const;  // by path
-  // Replaces the file atomically, keeping classes that only the file has. Blocks for at most 1 s. Returns an
-  // error or "".
+  // Replaces the file atomically, keeping classes that only it has; blocks for 1 s at most. Returns an error
+  // or "".
   std::string save(const std::string& key, const MeasuredChoices& choices) const;
-  // Use user_folder() as of the first read_users(), on other threads: a file system that hangs blocks a
-  // process for about 2 s in all, and the cache is then unused.
+  // Use user_folder() as of the first read_users(). A file system that hangs blocks a process for about 2 s
+  // in all, and the cache is then unused.
   static File read_users(const std::string& key);
   static std::string save_users(const std::string& key, const MeasuredChoices& choices);
 

@@ -29,8 +29,7 @@ namespace {
 
 std::atomic<bool> forked_child{false};
 
-// For a thread stuck in the MPI library: other exit handlers and destructors may wait for it or destroy state
-// that it still uses.
+// For a thread stuck in MPI: other exit handlers may wait for it or destroy state that it still uses.
 void skip_other_exit_handlers() {
   ::on_exit(
       [](int status, void*) {
@@ -77,8 +76,7 @@ void Job::check_process() const {
          "use the group in the parent only (DataLoader workers need no process group)");
 }
 
-// Attempts of an elastic job share one store, and a process may create the default group several times: keys
-// must not collide.
+// One store may serve several attempts of a job and several default groups: their keys must not collide.
 std::string Job::key_prefix() const {
   return "mpi-gdr/" + variable("TORCHELASTIC_RUN_ID") + "/" + variable("TORCHELASTIC_RESTART_COUNT") + "/" +
          std::to_string(generation_);
@@ -112,8 +110,7 @@ void Job::begin_generation(const GroupRequest& request) {
   std::string key;
   std::shared_ptr<KvStore> store;
   {
-    // Reuses the request's connection: a TCPStore server resolves each client's name in turn, which may take
-    // seconds. No call of this library blocks in the store for a peer.
+    // Reuses the connection: a TCPStore server resolves each client's name in turn, which may take seconds.
     std::lock_guard lock(mutex_);
     store = store_ = std::make_shared<SignedStore>(request.store(), Signer::of_launch());
     ++generation_;

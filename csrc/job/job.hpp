@@ -1,7 +1,5 @@
-// This process's part in the job: its network, its engine and the creation of groups.
-//
-// Threads: several may create groups at once, in any order. While waiting for a peer, a thread holds no lock
-// except `starting_`, if it starts the network or a generation.
+// This process's part in the job. Several threads may create groups at once, in any order; while waiting for
+// a peer, none holds a lock except `starting_`.
 #pragma once
 
 #include <atomic>
@@ -66,7 +64,7 @@ class Job {
   // Without finalize() the other ranks are not notified. No thread may be in a call of the job.
   ~Job();
 
-  // Starts the network at the first call. Blocks until all members arrive. Throws Timeout naming absent ones,
+  // Starts the network at the first call; blocks until all members arrive. Throws Timeout naming absent ones,
   // or Remote on all ranks if settings that choose algorithms differ.
   NewGroup make_group(const GroupRequest& request);
 
@@ -89,7 +87,7 @@ class Job {
   void check_process() const;
 
   // Notifies the other ranks, then stops the engine and the network. For an exit handler; idempotent; may
-  // wait for ranks that are alive, else takes seconds. `failure`: the exception that ends the program, or "".
+  // wait for live ranks, else takes seconds. `failure`: the exception that ends the program, or "".
   void finalize(const std::string& failure) noexcept;
 
  private:

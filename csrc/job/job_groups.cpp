@@ -40,8 +40,8 @@ bool on_one_node(const Membership& job, const std::vector<int>& members) {
   return std::ranges::all_of(nodes, [&](int node) { return node == nodes[0]; });
 }
 
-// Ranks of the group that may share memory with this process, ascending: all if they are on this host, else
-// those of its node, if they are. Equal on all ranks of the node.
+// Ranks of the group that may share memory with this process, ascending: all if on this host, else those of
+// its node, if on this host. Equal on all ranks of the node.
 std::vector<int> neighbours(const Membership& job, const std::vector<int>& members) {
   std::vector<int> all, node;
   const std::uint64_t here = job.own().domain;
@@ -120,8 +120,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   made.served = planner->bits() != Bits::Exact && std::ranges::all_of(meeting.members, &Member::served);
   made.gpu_aware = made.served && std::ranges::all_of(meeting.members, &Member::gpu_aware);
   const GroupOptions options = options_of(request, meeting);
-  // The library can reach device memory then, but our messages inside a node cannot, and both ends must
-  // agree.
+  // The library can then reach device memory, unlike our messages inside a node; both ends must agree.
   const bool kernel_copies =
       Env::get().messages != MessagePath::Shm && options.node && options.node->reach() == Reach::All;
   if (!made.gpu_aware) transport = shm::over_node_memory(std::move(transport), options.node, kernel_copies);
@@ -136,8 +135,8 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   return made;
 }
 
-// Over the store, before the network's blocking call. The key is made of the members and the number of their
-// meetings: names differ between ranks (use_local_synchronization), as may other groups.
+// Names differ between ranks (use_local_synchronization), so the key has the members and their meetings'
+// number.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;
@@ -191,8 +190,7 @@ Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   if (segment) {
     std::vector<std::string> tickets;
     for (const Member& member : meeting.members) tickets.push_back(member.ticket);
-    // No rank waits for one with an empty ticket. All have arrived, maybe just in time: a rank that gave up
-    // here alone would leave the others in a library call.
+    // No rank waits for one with an empty ticket. A rank that failed alone here would leave others in MPI.
     meeting.memory =
         shm::NodeMemory::create(std::move(segment), request.rank, tickets,
                                 std::max(deadline, Clock::now() + std::chrono::seconds(10)), all_there, here);

@@ -12,16 +12,14 @@ namespace mpi_gdr {
 // An environment variable's value; "": not set.
 std::string variable(const char* name);
 
-// A name for a job whose rank 0 is this process: "20260131-235959-<64 random bits>", after Slurm's job
-// number. Not guessable by other users of the host.
+// "20260131-235959-<64 random bits>", after Slurm's job number; not guessable by other users of the host.
 std::string new_job_name();
 
 // Null if MPI_GDR_FLIGHT_LOG=0. `job`: its name, equal on all ranks; `version`: of this library.
 std::shared_ptr<FlightWriter> make_flight_writer(const std::string& job, int rank, int size,
                                                  const std::string& version);
 
-// Null without MPI_GDR_TRACE. Creates the file without events; throws InvalidUsage naming the variable if
-// that fails. `rank`, `size`: of the world.
+// Null without MPI_GDR_TRACE. Creates the file; throws InvalidUsage naming the variable if that fails.
 std::shared_ptr<Trace> make_trace(int rank, int size, const std::string& version);
 
 }  // namespace mpi_gdr

@@ -1,8 +1,6 @@
-// Compares collectives that have been outstanding for seconds: their messages may never match because ranks
-// called different ones. One rank announces its call to all others in the job's news; each compares it with
-// its own call of that number, even a completed or future one.
-//
-// Thread-safe. No lock is held while a group, `announce` or `differs` is called.
+// Compares collectives outstanding for seconds: their messages may never match because ranks called different
+// ones. One rank announces its call in the job's news; each other compares it with its own call of that
+// number, even a completed or future one. Thread-safe; calls `announce` and `differs` without a lock.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +30,8 @@ class SlowCalls {
   void hear(const News& news);
   bool idle();  // nothing to do for look()
 
-  // Announces noted calls that no rank has announced, and compares received ones: calls `differs`, which
-  // fails the group, with a sentence that names both calls.
+  // Announces noted calls that no rank has announced; calls `differs`, which fails the group, with a sentence
+  // that names both calls.
   void look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
             const std::function<void(GroupState&, const std::string&)>& differs);
 

@@ -1,5 +1,5 @@
-// Bare MPI calls for `mpi-gdr bench` (module mpi_backend._tools.raw_mpi), after _C.init_mpi_from_launcher.
-// Buffers are addresses of contiguous CPU memory owned by the caller.
+// Bare MPI calls for `mpi-gdr bench`, after _C.init_mpi_from_launcher. Buffers are addresses of contiguous
+// CPU memory owned by the caller.
 #include "transport/mpi/raw/raw_mpi.hpp"
 
 #include <dlfcn.h>

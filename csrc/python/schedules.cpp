@@ -1,5 +1,4 @@
-// Schedules for property tests and commands (module mpi_backend._tools.schedule): build, inspect, edit,
-// check. Invalid arguments raise ValueError.
+// The module mpi_backend._tools.schedule, for tests and commands. Invalid arguments raise ValueError.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -1,5 +1,5 @@
-// The extension module mpi_backend._tools, for commands and tests; jobs load mpi_backend._C. It uses only the
-// pybind11 of torch, so one build serves every torch.
+// The module mpi_backend._tools, for commands and tests. Uses only torch's pybind11: one build serves every
+// torch.
 #include <pybind11/pybind11.h>
 
 #include <exception>

@@ -7,8 +7,7 @@
 
 namespace mpi_gdr {
 
-// Appends the rounds of a lane of `from` to the writer's lane. `change(step, sources)` gets a copy of each
-// step and writes its replacement.
+// Appends a lane of `from`. `change(step, sources)` gets a copy of each step and writes its replacement.
 template <typename Change>
 void rewrite(ScheduleWriter& writer, const Schedule& from, const Lane& lane, Change change) {
   for (const Round& round : from.rounds_of(lane)) {

@@ -13,15 +13,14 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// Pieces by rank, or one entry for all; empty: unchanged. `ranks`: their ranks in the result; empty:
-// unchanged.
+// Pieces by rank, or one entry for all. `ranks`: their ranks in the result. Empty: unchanged.
 struct Scattered {
   std::vector<Pieces> input = {}, output = {};
   std::vector<int> ranks = {};
 };
 
-// The schedule of `rank` on buffers in pieces. Steps are cut where a slice crosses pieces, alike on both ends
-// of a message. Thread-safe.
+// The schedule of `rank` on pieces; steps are cut where a slice crosses pieces, alike on both ends of a
+// message. Thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
 }  // namespace mpi_gdr

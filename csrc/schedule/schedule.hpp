@@ -1,31 +1,25 @@
-// A schedule is the part of ONE rank in a collective, as data. Builders (collectives/) create it, the checker
-// verifies it, the engine runs it. Immutable once built, and shared by threads and operations.
-//
+// The part of ONE rank in a collective, as data. Builders (collectives/) create it, the checker verifies it,
+// the engine runs it. Immutable once built; shared by threads and operations.
 //   schedule = lanes that progress independently of each other
 //   lane     = rounds, one after the other
 //   round    = unordered steps; it ends when all of them have
+// Steps name slices of buffers in ELEMENTS of the collective's dtype. In an all-to-all, another rank's Input
+// or Output begins at the block for, or from, this rank: no rank has the others' counts.
 //
-// Steps name slices of buffers in ELEMENTS of the collective's dtype, never pointers. In an all-to-all,
-// another rank's Input or Output begins at the block for, or from, this rank: no rank has the others' counts.
+// The k-th Send of lane L from a to b matches the k-th Recv of lane L from a on b. Steps of one round count
+// in their order.
 //
-// Messages match by (source, destination, lane) in schedule order: the k-th Send of lane L from a to b
-// matches the k-th Recv of lane L from a on b. Steps of one round count in their order.
-//
-// Ranks of a node may access each other's memory: a slice names its owner. Signal and Wait order such
-// accesses: the k-th Wait of lane L for rank a completes once a has reached its k-th Signal of lane L and
-// completed all earlier rounds of that lane.
+// Ranks of a node may access each other's memory (Slice::owner), ordered by Signal and Wait: the k-th Wait of
+// lane L for rank a completes once a has reached its k-th Signal of lane L and completed all earlier rounds
+// of that lane.
 //
 // A slice of Staging may mirror an original in Input or Output of the same rank. If other ranks can access
-// that buffer, data need not pass through Staging:
-//   Copy into a mirror of Input    skipped on a rank whose Input is accessible
-//   mirror of rank r's Input as a  read from r's Input instead, if accessible
-//   source
-//   Reduce into a mirror of        written to all accessible Outputs at that offset, and to Staging for other
-//   Output                         ranks
-//   Copy of such a mirror          skipped on a rank whose Output is accessible
-// Access may differ between calls and ranks; a device detects it when it meets the others
-// (execution/device/peer_execution.hpp).
-// learns it only when it meets the others (execution/device/peer_execution.hpp).
+// that buffer, data bypasses Staging:
+//   Copy into a mirror of Input         skipped on a rank whose Input is accessible
+//   mirror of rank r's Input as source  read from r's Input instead, if accessible
+//   Reduce into a mirror of Output      written to all accessible Outputs, and to Staging for other ranks
+//   Copy of such a mirror               skipped on a rank whose Output is accessible
+// Access may differ between calls and ranks (execution/device/peer_execution.hpp).
 #pragma once
 
 #include <cstdint>
@@ -99,8 +93,7 @@ struct Lane {
   std::uint32_t round_count = 0;
 };
 
-// The original of a slice of Staging, in Input or Output of the slice's owner; same length, `offset` in
-// elements.
+// The original of a slice of Staging, in the slice's owner's memory; same length, `offset` in elements.
 struct Original {
   Buffer buffer = Buffer::Input;
   std::uint64_t offset = 0;
@@ -120,12 +113,10 @@ struct Schedule {
   std::uint64_t bounce_count = 0;   // elements
   bool shared = false;              // needs shared memory: Signal, Wait, slices of other ranks
   bool messages = false;            // has Sends or Recvs
-  // For a schedule in which ranks access each other's Input and Output: one with the same result without
-  // that. The ranks choose at the start, by measurement (execution/rivals.hpp) or by whether these buffers
-  // are mapped on all. Null: none.
+  // A schedule with the same result without accesses to other ranks' Input and Output. The ranks choose at
+  // the start, by measurement (execution/rivals.hpp) or by whether these buffers are mapped. Null: none.
   std::shared_ptr<const Schedule> staged;
-  // Some rank may finish without a message from the ranks that it sends to (broadcast, reduce): the engine
-  // throttles senders, so that a loop of calls does not flood the receiver.
+  // Some rank may finish before the ranks that it sends to (broadcast, reduce): the engine throttles senders.
   bool one_way = false;
   // Each element of the result is one left fold in rank order (Algorithm::ordered); verified by the checker.
   bool ordered = false;
@@ -149,8 +140,8 @@ struct Schedule {
 
 using SchedulePtr = std::shared_ptr<const Schedule>;
 
-// Appends lanes, rounds and steps in order. Drops empty slices (alike on both ends of a message) and empty
-// rounds, but keeps empty lanes: lane numbers are equal on all ranks. Not thread-safe.
+// Appends in order. Drops empty slices (alike on both ends of a message) and empty rounds, but keeps empty
+// lanes: lane numbers are equal on all ranks. Not thread-safe.
 class ScheduleWriter {
  public:
   explicit ScheduleWriter(std::string algorithm) { schedule_.algorithm = std::move(algorithm); }

@@ -13,17 +13,13 @@
 namespace mpi_gdr {
 
 // Equal on all ranks, except `rank`, `send_counts`, `recv_counts` and `node_counts`; only equal fields may
-// choose the algorithm.
-//
-// `count`, in elements:
+// choose the algorithm. `count`, in elements:
 //   AllReduce, Broadcast, Reduce   the whole buffer
 //   AllGather, Gather              one rank's contribution; output holds size * count in rank order
 //   ReduceScatter, Scatter         one rank's result;       input  holds size * count in rank order
-//   AllToAll                       unused: send_counts[r] go to rank r, recv_counts[r] come from it, packed
-//                                  in rank order
-//   Barrier                        0
-// `counts`: empty, or for AllGather and ReduceScatter one count per rank (0 allowed), packed in rank order;
-// `count` is then ignored. Invalid for other collectives.
+//   AllToAll                       unused: send_counts and recv_counts by rank, packed in rank order
+// `counts`: empty, or for AllGather and ReduceScatter one count per rank (0 allowed), packed; replaces
+// `count`.
 //
 // Buffers that a schedule may name, and aliasing that it must support (the executor skips a Copy with
 // Scale::None between the same memory):
@@ -31,7 +27,7 @@ namespace mpi_gdr {
 //   Broadcast      Output on all      (root's data is in Output already)
 //   Reduce         Input on all, Output on the root only; Input may be Output there
 //   AllGather      Input, Output      Input may be Output's own block (offset block_offset(spec, rank))
-//   ReduceScatter  Input, Output      Output may be Input's own block (offset block_offset(spec, rank))
+//   ReduceScatter  Input, Output      Output may be Input's own block
 //   AllToAll       Input, Output      never alias
 //   Gather         Input on all, Output on the root only; Input may be Output's own block there
 //   Scatter        Input on the root only, Output on all; Output may be Input's own block there

@@ -77,8 +77,7 @@ class LaneWriter {
       local |= !send && step.kind != StepKind::Recv;
       forwards &= !send || arrival_of(from_.source(step));
     }
-    // Received data is copied beside this round's messages unless a step needs it first. Any local step may:
-    // in place, Input and Output are the same memory.
+    // Any local step may need received data first: in place, Input and Output are the same memory.
     if (!messages || local || !forwards) copy_arrived();
     if (!forwards) {
       writer_.round();

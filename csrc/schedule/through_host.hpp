@@ -5,9 +5,9 @@
 
 namespace mpi_gdr {
 
-// The same schedule with every message through bounce memory: per lane, the largest round's sends, and twice
-// its receives. Messages are unchanged, so each rank may choose by itself. Data that is forwarded at once
-// (ring all_gather, chain broadcast) is sent from bounce memory while it is copied.
+// The same schedule with messages through bounce memory: per lane, the largest round's sends, and twice its
+// receives. Messages are unchanged, so each rank may choose by itself. Data that is forwarded at once is sent
+// from bounce memory while it is copied.
 SchedulePtr through_host(const Schedule& schedule);
 
 }  // namespace mpi_gdr

@@ -8,8 +8,7 @@ namespace mpi_gdr {
 
 class Topology {
  public:
-  // node_of_rank[r]: any numbers, equal for ranks of one node; at least one rank. Nodes are renumbered from 0
-  // in the order of their lowest ranks.
+  // node_of_rank[r]: any numbers; renumbered from 0 by the nodes' lowest ranks. At least one rank.
   explicit Topology(const std::vector<int>& node_of_rank);
 
   int size() const { return static_cast<int>(node_.size()); }
@@ -30,8 +29,8 @@ class Topology {
   int most() const { return most_; }
   // All nodes have equally many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
-  // Whether two levels pay: at least 1.5 ranks per node, and no node below half the mean, since the smallest
-  // bounds the leaders of all (collectives/phases.hpp).
+  // Most ranks share a node, and none is below half the mean: the smallest bounds all leaders
+  // (collectives/phases.hpp).
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }
