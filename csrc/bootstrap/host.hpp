@@ -19,10 +19,9 @@ std::string usable_cpus();
 // 64 random bits in hexadecimal: unique per job, not guessable by other users.
 std::string random_nonce();
 
-// Node of each rank, numbered by first appearance.
+// Nodes numbered by their first rank.
 std::vector<int> number_nodes(const std::vector<std::string>& identities);
 
-// True if some node has more ranks than processors that they may use.
 bool oversubscribed(const std::vector<int>& node_of_rank, const std::vector<std::string>& cpus_of_rank);
 
 // A warning if this rank may use only one processor though its node has several per rank; or "".

@@ -18,7 +18,6 @@ class KvStore {
   // Adds to a counter that starts at 0, atomically; returns the new value.
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
   virtual bool check(const std::string& key) = 0;
-  // The same store over a connection of its own.
   virtual std::unique_ptr<KvStore> clone() = 0;
 };
 

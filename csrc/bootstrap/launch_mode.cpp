@@ -17,7 +17,6 @@ namespace {
 
 bool has(const char* variable) { return std::getenv(variable) != nullptr; }
 
-// -1 unless the variable holds a valid rank or size.
 int number(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text || !*text) return -1;

@@ -31,7 +31,6 @@ constexpr std::size_t kMaxLine = 1 << 16;
 constexpr const char* kMaxes = "cmd=maxes rc=0 kvsname_max=256 keylen_max=64 vallen_max=1024";
 constexpr std::size_t kMaxKey = 64, kMaxValue = 1024;
 constexpr std::string_view kMaxesOfLauncher = "cmd=maxes ", kValueLimit = "vallen_max=";
-// With the longest names, a command has 112 bytes besides the value.
 constexpr long kLongestCommand = 1024, kBesideValue = 128;
 constexpr char kFinalizeAck[] = "cmd=finalize_ack rc=0\n";
 
@@ -260,7 +259,6 @@ void PmiServer::abort_job(const std::string& line) {
   const std::string text =
       "rank " + std::to_string(options_.rank) + " called MPI_Abort with code " + code_text;
   report(options_.rank, text);
-  // The store may hang; the process must end regardless.
   auto noted = std::make_shared<std::promise<void>>();
   quiet_thread("mpigdr-abort", [this, text, noted] {
     try {

@@ -1,7 +1,7 @@
 // In-process PMI-1 server: starts an MPICH-family MPI from a KvStore, or relays between MPI and its launcher.
-// A detached thread serves one end of a socketpair; PMI_FD names the other, which MPI may close. Values are
-// published at the next barrier, a rendezvous over the store. Never freed: MPICH sends its last command from
-// an atexit handler, after static destructors.
+// A detached thread serves one end of a socketpair; PMI_FD names the other, which only MPI closes, if at all.
+// Values are published at the next barrier, a rendezvous over the store. Never freed: MPICH sends its last
+// command from an atexit handler, after static destructors.
 #pragma once
 
 #include <sys/types.h>
@@ -32,8 +32,8 @@ struct PmiServerOptions {
   std::string kvsname;    // unique per job on its nodes: MPICH names shared memory after it
   std::string abort_key;  // set when a rank calls MPI_Abort inside MPI_Init
   std::optional<std::string> process_mapping;
-  Deadline init_deadline;                   // of barriers inside MPI_Init: the process ends
-  std::chrono::milliseconds later_timeout;  // of barriers in MPI_Finalize: answered as done
+  Deadline init_deadline;                   // for barriers inside MPI_Init; then the process ends
+  std::chrono::milliseconds later_timeout;  // for barriers in MPI_Finalize; then they are answered as done
 };
 
 class PmiServer {

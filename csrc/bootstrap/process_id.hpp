@@ -30,7 +30,6 @@ std::int64_t launcher_pid(const char* pmi_fd);
 // True if /proc shows a process that an MPI launcher started as another rank.
 bool sees_another_rank();
 
-// "rank 3 (host n7, pid 4711)"
 std::string describe(int rank, const ProcessId& process);
 
 enum class ProcessState {

@@ -7,7 +7,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Starts a signed value, so that a rank without the secret does not take it for a plain one.
 constexpr std::string_view kMark = "mpi-gdr signed 1\n";
 
 }  // namespace

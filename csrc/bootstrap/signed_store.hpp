@@ -1,7 +1,7 @@
 // Signs and verifies values of the store: torch's serves every process that reaches its port. A signature is
-// an HMAC-SHA256 over key and value; no key is reused. add() and check() are not signed: forging them can
-// delay or prevent a start, not control it. Before MPI runs, MPI_GDR_SECRET signs (unset: plain values); then
-// also random bytes that the ranks share.
+// an HMAC-SHA256 over key and value; keys name run, attempt, generation and list position. add() and check()
+// are not signed: forging them can delay or prevent a start, not control it. Before MPI runs, MPI_GDR_SECRET
+// signs (unset: plain values); then also random bytes that the ranks share.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,6 @@ class BadSignature : public Error {
 // Thread-safe.
 class Signer {
  public:
-  // `secret`: "": none.
   explicit Signer(std::string_view secret);
   // The process's signer, with the secret of its environment. Throws InvalidUsage if that is malformed.
   static Signer& of_launch();

@@ -97,7 +97,7 @@ void Watchdog::exit_inside(int status) noexcept try {
   announce(" has ended this process" + (reason.empty() ? "" : ": " + reason), status & 0xff);
   unlink_mpich_shared_memory();
 } catch (...) {
-  // No memory for the message.
+  // No memory.
 }
 
 void Watchdog::run(Deadline deadline) {

@@ -1,6 +1,6 @@
 // Ends the process when an uninterruptible call (MPI_Init, MPI_Finalize) has not returned by its deadline:
 // reports where the flight log is and what `details` returns within 3 s, then calls _exit(kExitStuck), as
-// destructors could hang. If the call exits itself, as MPI does on fatal errors, reports it and what `lost`
+// destructors could hang. If the call itself exits, as MPI does on errors, reports it and what `lost`
 // returns.
 #pragma once
 

@@ -17,7 +17,6 @@ struct Access {
   std::size_t owner;  // a step of a round, or a lane
 };
 
-// Two accesses of different owners to the same memory, at least one a write.
 std::optional<std::pair<Access, Access>> find_conflict(std::vector<Access> accesses) {
   std::sort(accesses.begin(), accesses.end(), [](const Access& a, const Access& b) {
     return std::pair(a.extent.region, a.extent.begin) < std::pair(b.extent.region, b.extent.begin);

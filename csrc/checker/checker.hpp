@@ -35,7 +35,6 @@ struct CheckMode {
 struct CheckResult {
   bool ok = true;
   std::string error;  // names rank, lane, round and step, all from 0
-  // Costs, over all ranks.
   std::uint64_t messages = 0, elements_sent = 0, elements_reduced = 0;
   std::uint64_t steps = 0;  // messages and notifications on the longest chain
 };
@@ -47,10 +46,10 @@ CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<Sc
 // Checks every mode; reports the least demanding one that fails.
 CheckResult check(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules);
 
-// Checks one rank's schedule alone. Throws CheckFailure.
+// Throws CheckFailure.
 void check_rank(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
 
-// True if the executor skips this step, because source and destination are the same memory.
+// The executor skips a step whose source and destination are the same memory.
 bool is_skipped(const Schedule& schedule, const Step& step, const Layout& layout);
 
 }  // namespace mpi_gdr

@@ -14,7 +14,6 @@
 
 namespace mpi_gdr {
 
-// A violation; the text becomes part of CheckResult::error.
 struct CheckFailure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -10,7 +10,6 @@
 
 namespace mpi_gdr {
 
-// A slice as memory; equal extents are the same memory.
 struct Extent {
   Buffer region = Buffer::Output;
   std::uint64_t begin = 0, end = 0;  // elements
@@ -26,14 +25,12 @@ struct Layout {
   enum class Alias : std::uint8_t { None, InputInOutput, OutputInInput } alias = Alias::None;
   std::uint64_t offset = 0;
 
-  // `aliased`: in place, where the collective supports it on this rank.
   Layout(const CollectiveSpec& spec, const Schedule& schedule, bool aliased);
   Extent resolve(const Slice& slice) const;
   // Throws CheckFailure unless the slice is inside its buffer.
   void check_bounds(const Slice& slice) const;
 };
 
-// Whether it can run in place.
 constexpr bool has_alias(Collective c) { return traits(c).input != Contents::None && has_count(c); }
 
 // "output[3..7)", "input[0..8) of rank 2"

@@ -38,7 +38,6 @@ class RaceDetector {
   void end(int owner, const VectorClock& knows) const;
 
  private:
-  // Accesses to one buffer by first element, and the longest one's length.
   struct History {
     std::multimap<std::uint64_t, Access> accesses;
     std::uint64_t longest = 0;

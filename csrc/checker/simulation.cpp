@@ -40,7 +40,6 @@ void Simulation::initialise(std::size_t rank) {
       state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
   fill(Buffer::Input);
-  // A Broadcast's data is in the root's Output.
   if (traits(spec.collective).input == Contents::None && spec.rank == spec.root) fill(Buffer::Output);
   if (barrier()) fill(Buffer::Scratch);  // the values do not matter
   if (!mode_.device_queue) return;

@@ -34,7 +34,7 @@ class Simulation {
     bool started = false;
     std::uint32_t round = 0, remaining = 0;
     std::vector<bool> done;  // steps of the current round
-    // At the start of the current round, and including its receives.
+    // At the start of the current round, and at its end.
     RankSet heard, heard_next;
     std::uint64_t depth = 0, depth_next = 0;
     VectorClock clock, clock_next;                // only for shared schedules
@@ -86,7 +86,6 @@ class Simulation {
   }
   void hear(LaneState& state, const Notice& notice) const;
   void heed(const Waiting& waiting, const Notice& notice);
-  // Access memory of any rank, as a step of a lane.
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
   std::size_t owner(std::size_t lane, const Slice& slice) const {

@@ -6,7 +6,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Appends, extending the last value if both are contiguous.
 void append(Values& values, const Value& next) {
   if (!values.empty()) {
     Value& last = values.back();

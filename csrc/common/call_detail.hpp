@@ -27,7 +27,6 @@ struct CallDetail {
   std::int64_t sizes[kDims] = {};
   std::string_view op;  // must live as long as the process; empty: none
   int root = -1;        // -1: none
-  // A message: "to=1 tag=0".
   bool message = false, send = false;
   int peer = 0, tag = 0;  // -1: any
 };

@@ -25,7 +25,6 @@ struct CallRecord {
 // "all_reduce #5 of 10 x float32, op=sum". Accepts any bytes: the record may come from another process.
 std::string text_of(const CallRecord& call);
 
-// For two records that differ: "rank 1 called ..., this rank called ...".
 std::string difference(int rank, const CallRecord& theirs, const CallRecord& ours);
 
 }  // namespace mpi_gdr

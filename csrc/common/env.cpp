@@ -20,8 +20,6 @@ using Variable = Env::Variable;
   fail(ErrorCode::InvalidUsage, variable.name, "=", text, " is not valid: expected ", variable.allowed);
 }
 
-// The readers of settings.inc: each parses a text into a field and returns the value in canonical form.
-
 struct Text {
   std::string expected;
   std::string allowed() const { return expected; }

@@ -34,8 +34,7 @@ class Env {
   std::string algorithm[kCollectiveCount];  // MPI_GDR_<COLLECTIVE>_ALGO
 
   enum class Readers : std::uint8_t { Users, Experts };
-  // Equal: compared when a group's members first meet (selection_source.hpp). EqualAtStart: before MPI
-  // starts.
+  // Equal: compared at a group's first meeting (selection_source.hpp). EqualAtStart: before MPI starts.
   enum class Ranks : std::uint8_t { Any, Equal, EqualAtStart };
   struct Variable {
     std::string name, default_value;
@@ -54,7 +53,6 @@ class Env {
   // {unknown name, nearest known name} for each MPI_GDR_* of an environment block, except setup.py's.
   static std::vector<std::pair<std::string, std::string>> unknown_variables(const char* const* environment);
 
-  // "MPI_GDR_ALLREDUCE_ALGO"
   static std::string algorithm_variable(Collective collective);
 
  private:

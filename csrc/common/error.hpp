@@ -37,13 +37,11 @@ class Error : public std::runtime_error {
 // An allocation failed on this rank only.
 class NoMemory : public Error {
  public:
-  // "no memory for 1048576 bytes of scratch"
   NoMemory(std::size_t bytes, const std::string& purpose)
       : NoMemory("no memory for " + std::to_string(bytes) + " bytes of " + purpose) {}
   explicit NoMemory(const std::string& what) : Error(ErrorCode::System, what) {}
 };
 
-// fail(ErrorCode::InvalidUsage, "root=", root, " is not in 0..", size - 1);
 template <typename... Parts>
 [[noreturn]] void fail(ErrorCode code, const Parts&... parts) {
   std::ostringstream text;
@@ -51,7 +49,6 @@ template <typename... Parts>
   throw Error(code, text.str());
 }
 
-// Checks an invariant of this library.
 #define MPI_GDR_CHECK(condition)                                                                             \
   do {                                                                                                       \
     if (!(condition))                                                                                        \

@@ -7,7 +7,6 @@ namespace mpi_gdr {
 inline constexpr int kExitStuck = 124;
 // An operation on device memory failed after the program had continued.
 inline constexpr int kExitDeviceFailure = 123;
-// The torchrun agent that started this rank has ended.
 inline constexpr int kExitOrphan = 122;
 // The program ended with status 0 although a group had failed or calls of a group did not match.
 inline constexpr int kExitGroupFailed = 121;

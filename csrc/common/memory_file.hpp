@@ -26,8 +26,7 @@ void release(MemoryFile file, std::size_t bytes);
 // system cannot commit memory for it. At most three system calls, no lock.
 void make_private(MemoryFile file, std::size_t bytes) noexcept;
 
-// Maps a file of process `pid` if it belongs to this user and is sealed at this size, else null. Read-only
-// for Writers::Owner.
+// Maps a file of process `pid` if this user's and sealed at this size, else null. Writers::Owner: read-only.
 void* map_file_of(std::int64_t pid, int file, std::size_t bytes, Writers writers = Writers::All);
 
 // 64 random bits, which distinguish files that get the same number. Throws Error(System).

@@ -3,7 +3,7 @@
 
 namespace mpi_gdr {
 
-// Creates the reserve unless it exists; does nothing if there is no memory for it.
+// Does nothing if the reserve exists or there is no memory for it.
 void keep_memory_reserve() noexcept;
 
 // Call after catching std::bad_alloc, before building its text. Works once per keep_memory_reserve().

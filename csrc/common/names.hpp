@@ -25,7 +25,6 @@ template <typename Enum>
 constexpr std::string_view name(Enum e) {
   return kNames<Enum>[static_cast<std::size_t>(e)];
 }
-// All enumerators with names, in order.
 template <typename Enum>
 constexpr std::array<Enum, kNames<Enum>.size()> every() {
   std::array<Enum, kNames<Enum>.size()> all{};

@@ -22,11 +22,10 @@ class PickleWriter {
   // Joins the last two values.
   void pair() { out_ += kTuple2; }
 
-  // Returns the pickle; nothing may be written afterwards.
+  // Nothing may be written afterwards.
   std::string finish();
 
  private:
-  // Opcodes of Python's pickletools.
   static constexpr char kProto = '\x80', kStop = '.', kMark = '(';
   static constexpr char kEmptyDict = '}', kSetItems = 'u', kEmptyList = ']', kAppends = 'e', kTuple2 = '\x86';
   static constexpr char kBinUnicode = 'X', kBinInt = 'J', kLong1 = '\x8a';

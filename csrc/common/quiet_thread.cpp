@@ -36,7 +36,6 @@ std::thread quiet_thread(const char* name, std::function<void()> body) {
     try {
       body();
     } catch (const std::bad_alloc&) {
-      // Other threads depend on this one; std::terminate would not name the cause.
       char text[128];
       const int length = std::snprintf(
           text, sizeof text, "[mpi-gdr] thread %s has no memory to go on; this process ends with code %d\n",

@@ -20,14 +20,12 @@ inline constexpr std::int64_t kMaxPid = 1 << 22;  // Linux's limit
 
 class RecordReader {
  public:
-  // `what` names the record in messages.
   RecordReader(std::string what, const std::string& text);
 
   bool more() const { return at_ < fields_.size(); }
   const std::string& text(const char* field);
   bool blank();                  // skips an empty field
   bool flag(const char* field);  // "0" or "1"
-  // A decimal integer in low..high.
   template <std::integral T>
   T number(const char* field, T low = std::numeric_limits<T>::min(), T high = std::numeric_limits<T>::max()) {
     using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;

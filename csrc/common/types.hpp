@@ -70,7 +70,6 @@ enum class Contents : std::uint8_t {
   Blocks,  // those of all ranks
   Splits,  // one part per rank, of a length that only these two ranks have
 };
-// Whether only the root has an input, or an output.
 enum class Root : std::uint8_t { None, Gives, Takes };
 
 struct CollectiveTraits {
@@ -88,7 +87,6 @@ inline constexpr CollectiveTraits kCollectives[] = {
 constexpr const CollectiveTraits& traits(Collective c) { return kCollectives[static_cast<int>(c)]; }
 constexpr bool reduces(Collective c) { return traits(c).reduces; }
 constexpr bool has_root(Collective c) { return traits(c).root != Root::None; }
-// It has data whose length all ranks have.
 constexpr bool has_count(Collective c) {
   return traits(c).output != Contents::None && traits(c).output != Contents::Splits;
 }

@@ -89,7 +89,6 @@ bool CallCheck::advance() {
     phase_ = pairs_ ? Phase::Verdicts : Phase::Done;
     if (pairs_) {
       judge_pairs();
-      // The same tag: messages between two ranks do not overtake each other.
       exchange(&verdicts_[rank_], verdicts_.data(), sizeof(Verdict), true);
     }
   }

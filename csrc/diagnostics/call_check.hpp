@@ -1,8 +1,7 @@
-// Compares a collective's call between all ranks of its group before any of its data is sent
-// (MPI_GDR_DEBUG=DETAIL). Every rank sends a header to every other: in a relayed exchange, a rank without a
-// call would block others' headers and could not be identified. Sizes that only two ranks can compare
-// (all_to_all) travel in their headers; the verdicts go to all in a second exchange. Threads: as every
-// Execution and Observer.
+// Compares a collective's call between all ranks of its group before its data is sent (MPI_GDR_DEBUG=DETAIL).
+// Every rank sends a header to every other: in a relayed exchange, a rank without a call would block others'
+// headers and could not be identified. Sizes that only two ranks can compare (all_to_all) travel in their
+// headers; the verdicts go to all. Threads: as every Execution and Observer.
 #pragma once
 
 #include <cstdint>
@@ -47,13 +46,12 @@ void check_received(CallHeader& header, int rank);
 
 class CallCheck : public Execution {
  public:
-  // `dtype` is compared; `name` and `detail` are only shown.
+  // `dtype` is compared, `name` and `detail` are shown.
   CallCheck(const std::vector<const CollectiveSpec*>& calls, std::string_view name, std::string_view dtype,
             std::string_view detail, std::uint64_t sequence, Channel channel, int tag, Transport& transport);
 
   // Throws Mismatch on every rank, naming the calls of all, if they differ.
   bool advance() override;
-  // The ranks whose call has not arrived.
   std::vector<int> pending_peers() const override;
   void abandon() noexcept override;
 

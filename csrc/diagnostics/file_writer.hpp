@@ -19,8 +19,7 @@ class FileWriter {
     std::string path;
     std::string problem;  // empty: the file was written
   };
-  // Runs replace_file(path, content(), use), one file at a time; `content` may run later. Returns errors;
-  // throws only std::bad_alloc.
+  // Runs replace_file(path, content(), use), one file at a time; `content` may run later. Returns errors.
   Result write(const std::string& path, std::function<std::string()> content,
                std::chrono::milliseconds patience, FolderUse use = FolderUse::Named) const;
 
@@ -32,8 +31,7 @@ class FileWriter {
   const std::shared_ptr<State> state_ = std::make_shared<State>();  // shared with the writing threads
 };
 
-// Replaces a file atomically, readable by its owner only. Returns an error or "". Throws std::bad_alloc and
-// the errors of TrustedFolder.
+// Replaces a file atomically, readable by its owner only. Returns an error. Throws as TrustedFolder.
 std::string replace_file(const std::string& path, const std::string& content, FolderUse use);
 
 }  // namespace mpi_gdr

@@ -1,7 +1,6 @@
-// The last N operations of the process, over all groups (docs/errors-and-faults.md). Thread-safe: each slot
-// has a lock, never held across a transport call, so a thread stuck in MPI does not block readers. An
-// operation whose slot was reused is not tracked. Slots are allocated up front; records allocate only for
-// CallDetail::text and errors.
+// The last N operations of the process (docs/errors-and-faults.md). Thread-safe: a slot's lock is never held
+// across a transport call, so a thread stuck in MPI does not block readers. Operations whose slot was reused
+// are not tracked. Slots are allocated up front; records allocate only for CallDetail::text and errors.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +21,12 @@
 
 namespace mpi_gdr {
 
-// Since the epoch of Time's clock.
 template <typename Time>
 std::int64_t to_nanoseconds(Time t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// Text of fixed capacity; longer text is truncated.
+// Longer text is truncated.
 template <std::size_t N>
 class ShortText {
  public:
@@ -88,12 +86,11 @@ class FlightLog {
  public:
   explicit FlightLog(std::size_t capacity);  // >= 1
 
-  // Makes the name unique in the process by appending "#2", "#3", ...
+  // Makes the name unique by appending "#2", "#3", ...
   std::uint32_t add_group(GroupInfo group);
   void describe(std::uint32_t group, const std::string& description);
 
-  // Calls `fill(entry, i)` for `count` entries, each under its slot's lock; it must not block. Returns the
-  // first id.
+  // Calls `fill(entry, i)` for new entries, each under its slot's lock; must not block. Returns the first id.
   template <typename Fill>
   std::uint64_t record(Channel channel, std::uint32_t count, Fill&& fill) {
     const bool collective = channel != Channel::PointToPoint;
@@ -113,8 +110,7 @@ class FlightLog {
     }
     return first;
   }
-  // Calls `change(entry)` under its slot's lock, unless it was reused. Setting id to kUnused removes the
-  // entry.
+  // Calls `change(entry)` under its slot's lock, unless that was reused. An id of kUnused removes the entry.
   template <typename Change>
   void change(std::uint64_t id, Change&& change) {
     Slot& slot = slots_[id % capacity_];

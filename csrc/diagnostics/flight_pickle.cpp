@@ -61,7 +61,6 @@ bool uneven(std::string_view name, const FlightEntry& entry, const GroupInfo& gr
   return false;
 }
 
-// The analyzer's name of an operation.
 std::string analyzer_name(const FlightEntry& entry, const GroupInfo& group) {
   // No destructor: the writing thread may still run when the process ends.
   static constexpr auto known = std::to_array<std::string_view>(

@@ -5,10 +5,10 @@
 namespace mpi_gdr {
 namespace {
 
-// A failure's wait for the file; part of the deadline's grace of 5 s.
+// How long a failure waits for the file.
 constexpr auto kFlightPatience = std::chrono::seconds(1);
 
-// Bounds message numbers per group; counting restarts then, since a tag may be used only once.
+// Bounds the message counters per group; they restart then, since a program may never reuse a tag.
 constexpr std::size_t kMessageNumbers = 65536;
 
 }  // namespace

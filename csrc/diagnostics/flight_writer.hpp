@@ -28,7 +28,6 @@ class FlightWriter : public Observer {
   FlightWriter(std::shared_ptr<FlightLog> log, FlightWriterOptions options);
 
   const std::shared_ptr<FlightLog>& log() const { return log_; }
-  // Ranks may be renumbered in a later world.
   void set_rank(int rank) { rank_.store(rank, std::memory_order_relaxed); }
   // "<directory>/mpi_gdr_trace_rank_<rank>"; "" without a directory.
   std::string path() const;
@@ -63,7 +62,6 @@ class FlightWriter : public Observer {
 
   const std::shared_ptr<FlightLog> log_;
   std::mutex messages_mutex_;
-  // Messages issued so far, by (group, send, peer, tag).
   std::map<std::uint32_t, std::map<std::tuple<bool, int, int>, std::uint64_t>> messages_;
   std::atomic<int> rank_;
   const FlightWriterOptions options_;

@@ -33,7 +33,6 @@ void add_peer(TracedRound& record, std::int32_t peer, std::int32_t self) {
 // Observes one schedule. Used by the holder of the progress role; the trace outlives it.
 class RoundTrace final : public RoundObserver {
  public:
-  // `rank`: this one, which is not counted as a peer.
   RoundTrace(Trace& trace, const Schedule& schedule, DataType dtype, int rank)
       : trace_(trace),
         schedule_(schedule),

@@ -62,7 +62,6 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
 
   const TraceOptions& options() const { return options_; }
 
-  // Returns the operation's id.
   std::uint64_t started(const TracedOperation& operation);
   void chosen(const Operation& operation, std::uint64_t number) override;
   // Ignored if the record was reused or has ended.
@@ -75,9 +74,7 @@ class Trace : public Observer, public ExecutionObserver, public std::enable_shar
   std::string group_failed(const std::string& reason) override;
   ExecutionObserver* rounds() override { return this; }
   std::unique_ptr<RoundObserver> observe(const Schedule& schedule, DataType dtype, int rank) override;
-  // A number for one more schedule.
   std::uint32_t execution() { return ++executions_; }
-  // Sets `record.operation`.
   void round(TracedRound record);
 
   struct Snapshot {

@@ -33,7 +33,6 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
-// The format's microseconds, without floating point.
 std::string microseconds(std::int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%s%lld.%03lld", ns < 0 ? "-" : "",
@@ -129,7 +128,6 @@ std::vector<Event> lay_out(const Trace::Snapshot& shot, std::uint64_t& orphans) 
   Rows queue;
   std::array<Rows, kChannelCount> rows;
   std::unordered_map<std::uint64_t, std::size_t> operations;  // index of an operation's event
-  // By time of issue for the queue; operations start in another order.
   std::vector<const TracedOperation*> by_issue;
   for (const TracedOperation& o : shot.operations) by_issue.push_back(&o);
   std::ranges::sort(by_issue, {}, &TracedOperation::issued);

@@ -14,14 +14,12 @@ enum class FolderUse {
 
 class TrustedFolder {
  public:
-  // Creates missing folders of the path (also a Job's last one). "": the current folder. Throws
-  // Error(System).
+  // Creates missing folders (also a Job's last one). "": the current folder. Throws Error(System).
   TrustedFolder(const std::string& path, FolderUse use);
   ~TrustedFolder();
   TrustedFolder(const TrustedFolder&) = delete;
   TrustedFolder& operator=(const TrustedFolder&) = delete;
 
-  // For openat() and the like, not for reading.
   int descriptor() const { return descriptor_; }
 
  private:

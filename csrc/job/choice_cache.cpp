@@ -74,7 +74,6 @@ std::string read_own_file(const std::string& path) {
   return text;
 }
 
-// `key`: the expected one; "": any.
 ChoiceCache::File read_file(const std::string& path, const std::string& key) {
   ChoiceCache::File file{path, key, {}, ""};
   try {

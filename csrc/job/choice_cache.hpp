@@ -1,6 +1,5 @@
 // Measurements of earlier jobs (execution/rivals.hpp): a file in the user's cache folder per processor, MPI
-// library, number of ranks and table, read by a group's rank 0 only. Files with errors are ignored.
-// Thread-safe.
+// library, number of ranks and table, read by a group's rank 0. Files with errors are ignored. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +36,7 @@ class ChoiceCache {
   const std::string& folder() const { return folder_; }
   File read(const std::string& key) const;
   std::vector<File> all() const;  // by path
-  // Replaces the file atomically, keeping classes that only it has; blocks for 1 s at most. Returns an error
-  // or "".
+  // Replaces the file atomically, keeping classes that only it has; blocks for 1 s at most. Returns an error.
   std::string save(const std::string& key, const MeasuredChoices& choices) const;
   // Use user_folder() as of the first read_users(). A file system that hangs blocks a process for about 2 s
   // in all, and the cache is then unused.

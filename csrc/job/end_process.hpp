@@ -1,4 +1,3 @@
-// Ends this process where no exception would reach a caller.
 #pragma once
 
 #include <unistd.h>

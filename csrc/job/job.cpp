@@ -161,7 +161,6 @@ void Job::start_engine(const std::vector<Member>& members, int rank, int size) {
   EngineOptions options;
   options.oversubscribed = oversubscribed(number_nodes(hosts), cpus);
   options.longest_nap = std::chrono::microseconds(Env::get().nap_us);
-  // Rank 0 of the first group names the job.
   flight_ = make_flight_writer(members[0].job, rank, size, options_.version);
   if (flight_) options.observers.push_back(flight_);
   if (trace_) options.observers.push_back(trace_);
@@ -217,7 +216,6 @@ void Job::write_trace(const char* reason) noexcept {
   try {
     log(LogLevel::Warn, "TRACE", "MPI_GDR_TRACE: ", result.problem);
   } catch (const std::bad_alloc&) {
-    // The missing file shows it.
   }
 }
 
@@ -266,7 +264,6 @@ void Job::finalize(const std::string& failure) noexcept {
       engine = engine_.get();
       flight_signal = std::move(flight_signal_);
     }
-    // A device or peer may have ended operations unnoticed.
     if (engine && !network_.failed()) engine->settle(std::chrono::seconds(1));
     const bool failed = network_.failed();
     std::string why =
@@ -274,7 +271,6 @@ void Job::finalize(const std::string& failure) noexcept {
     if (failed) why = "its program ended after a failure";
     if (!failure.empty()) why = "its program ended with " + failure;
     liveness_.end(why);
-    // Ranks that wait for this one should not wait longer than necessary.
     if (failed) liveness_.farewell(false, milliseconds(1500));
     if (engine && !engine->shutdown())
       network_.mark_failed(engine->left_behind() ? "a thread is inside the MPI library"
@@ -294,7 +290,6 @@ void Job::finalize(const std::string& failure) noexcept {
   bool told = false;
   std::optional<std::uint64_t> sum = liveness_.checksum_of_calls();
   const bool finalized = network_.finalize(orderly && failure.empty(), sum, [&] {
-    // Most ranks finish within this time and need no notification.
     if (!told && Clock::now() - start > std::chrono::seconds(1)) {
       told = true;
       liveness_.farewell(true, milliseconds(500));

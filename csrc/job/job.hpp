@@ -59,7 +59,6 @@ class Job {
     bool gpu_aware = false;    // its transport takes device addresses, on all members
   };
 
-  // `network` must outlive the job.
   Job(Network& network, JobOptions options);
   // Without finalize() the other ranks are not notified. No thread may be in a call of the job.
   ~Job();
@@ -95,10 +94,8 @@ class Job {
   // Held while the network is started or a generation begins; polls while waiting for it. Throws Timeout.
   std::unique_lock<std::mutex> alone(std::chrono::milliseconds timeout);
   void join_generation(const GroupRequest& request);
-  // For the default group or the first group: ranks may be renumbered.
   void begin_generation(const GroupRequest& request);
   void start_network(int rank, int size, std::chrono::milliseconds timeout, bool begins_generation);
-  // Result of the members' meeting.
   struct Meeting {
     std::string key;
     int times = 0;  // earlier meetings of the same members
@@ -127,7 +124,7 @@ class Job {
   std::shared_ptr<FlightWriter> flight_;  // null: off
   std::unique_ptr<FlightSignal> flight_signal_;
   std::shared_ptr<Trace> trace_;  // created before the engine; null: none
-  // Of the current generation. Kept: on rank 0 it is the server that all ranks need until they exit.
+  // Kept: on rank 0 it is the server that all ranks need until they exit.
   std::shared_ptr<KvStore> store_;
   int generation_ = -1;                         // number of default groups so far, less one
   std::map<std::vector<int>, int> times_made_;  // by members, within the generation

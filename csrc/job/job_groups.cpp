@@ -61,7 +61,6 @@ std::vector<int> neighbours(const Membership& job, const std::vector<int>& membe
   return {};
 }
 
-// Null: no shared memory.
 std::unique_ptr<shm::Segment> make_segment(std::size_t sharing, std::size_t group) {
   if (sharing < 2 || sharing > kMostOnNode || !Env::get().node_memory) return nullptr;
   try {
@@ -135,8 +134,7 @@ Job::NewGroup Job::make_group(const GroupRequest& request) {
   return made;
 }
 
-// Names differ between ranks (use_local_synchronization), so the key has the members and their meetings'
-// number.
+// Names differ between ranks (use_local_synchronization): the key has the members and their meetings' count.
 Job::Meeting Job::meet(const GroupRequest& request, const Planner& planner) {
   const auto size = static_cast<int>(request.members.size());
   const std::string what = "group " + request.name;

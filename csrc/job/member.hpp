@@ -1,4 +1,3 @@
-// A member's record for the meeting of a new group.
 #pragma once
 
 #include <string>

@@ -18,7 +18,6 @@ std::string variable(const char* name) {
 
 namespace {
 
-// The result becomes part of a path.
 std::string plain(std::string text) {
   for (char& c : text)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';

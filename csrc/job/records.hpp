@@ -9,7 +9,6 @@
 
 namespace mpi_gdr {
 
-// An environment variable's value; "": not set.
 std::string variable(const char* name);
 
 // "20260131-235959-<64 random bits>", after Slurm's job number; not guessable by other users of the host.

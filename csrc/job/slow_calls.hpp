@@ -30,8 +30,7 @@ class SlowCalls {
   void hear(const News& news);
   bool idle();  // nothing to do for look()
 
-  // Announces noted calls that no rank has announced; calls `differs`, which fails the group, with a sentence
-  // that names both calls.
+  // Announces noted calls that no rank has announced; calls `differs`, which fails the group, for mismatches.
   void look(const std::vector<Group>& groups, const std::function<void(News)>& announce,
             const std::function<void(GroupState&, const std::string&)>& differs);
 

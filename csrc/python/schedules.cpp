@@ -31,7 +31,6 @@ struct PyStep {
 };
 using PyLanes = std::vector<std::vector<std::vector<PyStep>>>;
 
-// A schedule and the spec that it was built for.
 struct PySchedule {
   CollectiveSpec spec;
   SchedulePtr schedule;

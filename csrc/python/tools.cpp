@@ -1,5 +1,4 @@
-// The module mpi_backend._tools, for commands and tests. Uses only torch's pybind11: one build serves every
-// torch.
+// The module mpi_backend._tools. Uses only torch's pybind11, so that one build serves every torch.
 #include <pybind11/pybind11.h>
 
 #include <exception>

@@ -8,7 +8,6 @@
 namespace mpi_gdr {
 namespace {
 
-// One buffer's pieces, indexed by element.
 class Map {
  public:
   explicit Map(const Pieces& pieces) : pieces_(pieces) {
@@ -65,7 +64,6 @@ class PieceWriter {
   static std::uint64_t moved(const Map* map, std::uint64_t element) {
     return map ? map->moved(element) : element;
   }
-  // Elements from `at` on that need no cut.
   std::uint64_t run(const Slice& slice, std::uint64_t at) const {
     std::uint64_t length = slice.count - at;
     if (const Map* const own = map(slice.buffer, slice.owner))

@@ -19,8 +19,7 @@ struct Scattered {
   std::vector<int> ranks = {};
 };
 
-// The schedule of `rank` on pieces; steps are cut where a slice crosses pieces, alike on both ends of a
-// message. Thread-safe.
+// The schedule of `rank` on pieces; cuts steps where a slice crosses pieces, alike on all ranks. Thread-safe.
 SchedulePtr scattered(const Schedule& schedule, int rank, const Scattered& where);
 
 }  // namespace mpi_gdr

@@ -8,7 +8,6 @@
 
 namespace mpi_gdr {
 
-// Every enumerator has a name.
 static_assert(kDataTypeCount == static_cast<int>(DataType::Bool) + 1);
 static_assert(kReduceOpCount == static_cast<int>(ReduceOp::BitXor) + 1);
 static_assert(kStepKindCount == static_cast<int>(StepKind::Wait) + 1);
@@ -46,7 +45,6 @@ void ScheduleWriter::step(Step step, const std::vector<Slice>& sources) {
   for (const Slice& source : sources)
     MPI_GDR_CHECK(step.kind == StepKind::Send || source.count == step.dst.count);
   if (count == 0 && !notice) return;
-  // Clears fields without meaning for this kind.
   if (notice || step.kind == StepKind::Send) step.dst = {};
   if (notice || message) step.scale = Scale::None;
   if (step.kind != StepKind::Wait && !message) step.peer = -1;

@@ -65,7 +65,7 @@ template <>
 inline constexpr auto kNames<StepKind> = names("send", "recv", "copy", "reduce", "signal", "wait");
 inline constexpr int kStepKindCount = kNameCount<StepKind>;
 
-// Scaling inside a Copy or Reduce, so that AVG and PREMUL_SUM need no extra pass.
+// Saves the extra pass of AVG and PREMUL_SUM.
 enum class Scale : std::uint8_t {
   None,
   PreMul,   // Copy only: multiplies by the operation's factor (ReduceOp::PreMulSum)
@@ -162,7 +162,6 @@ class ScheduleWriter {
   void wait(int peer) { step({.kind = StepKind::Wait, .peer = peer}, {}); }
   // Adds a step of any kind; fields without meaning for its kind are cleared.
   void step(Step step, const std::vector<Slice>& sources);
-  // Reserves `count` elements of scratch, staging or bounce memory.
   Slice scratch(std::uint64_t count) { return reserve(Buffer::Scratch, schedule_.scratch_count, count); }
   Slice staging(std::uint64_t count) { return reserve(Buffer::Staging, schedule_.staging_count, count); }
   Slice bounce(std::uint64_t count) { return reserve(Buffer::Bounce, schedule_.bounce_count, count); }

@@ -55,7 +55,6 @@ inline std::uint64_t block_offset(const CollectiveSpec& spec, int r) {
   return std::accumulate(spec.counts.begin(), spec.counts.begin() + r, std::uint64_t{0});
 }
 
-// Elements of this rank's buffers; 0: none.
 std::uint64_t input_count(const CollectiveSpec& spec);
 std::uint64_t output_count(const CollectiveSpec& spec);
 // Bytes of the larger buffer, on the root if there is one.

@@ -11,7 +11,6 @@ bool overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.count && b.offset < a.offset + a.count;
 }
 
-// Consecutive slices of a part of bounce memory.
 class Area {
  public:
   explicit Area(Slice all) : all_(all) {}

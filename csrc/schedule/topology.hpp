@@ -24,17 +24,13 @@ class Topology {
       peers.push_back(all[static_cast<std::size_t>(place) % all.size()]);
     return peers;
   }
-  // Ranks of the smallest and of the largest node.
   int fewest() const { return fewest_; }
   int most() const { return most_; }
-  // All nodes have equally many ranks.
   bool even() const { return fewest_ * nodes() == size(); }
-  // Most ranks share a node, and none is below half the mean: the smallest bounds all leaders
-  // (collectives/phases.hpp).
+  // 1.5 ranks per node or more, and none below half the mean, which bounds leaders (collectives/phases.hpp).
   bool two_level() const {
     return nodes() > 1 && 2 * size() >= 3 * nodes() && 2 * fewest_ * nodes() >= size();
   }
-  // The ranks of each node are consecutive.
   bool consecutive() const;
   // Unique among the Topologies of this process.
   std::uint64_t id() const { return id_; }
