@@ -9,7 +9,7 @@
 
 namespace mpi_gdr {
 
-// The algorithm of which Execution::chosen() names what runs. Of several parts info_ names the last one's.
+// Execution::chosen() names what this algorithm runs.
 constexpr std::string_view kAdaptive = "adaptive";
 
 Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
@@ -77,7 +77,7 @@ void Operation::abandon() noexcept {
 }
 
 void Operation::retire() {
-  if (info_.channel != Channel::PointToPoint) parts_.clear();  // messages tell their source afterwards
+  if (info_.channel != Channel::PointToPoint) parts_.clear();  // the source of a message is read later
 }
 
 bool Operation::try_finish(std::exception_ptr error, Clock::time_point now,
@@ -134,7 +134,7 @@ void let_the_device_go_on(const OperationPtr& operation) noexcept {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }).detach();
   } catch (const std::exception&) {
-    // No thread, no memory: what has been set once is all that can be done.
+    // Without a thread or memory, once is all.
   }
 }
 
