@@ -51,9 +51,8 @@ class Backoff {
   // less than two polls if no thread wants the core.
   static constexpr int kSpins = 200;
   static constexpr std::chrono::microseconds kLongYields{50000};
-  // Ranks that share a core switch fastest by yielding: waking an idle core costs about 50 us in a virtual
-  // machine. Beside other programs a yield costs their time slice (sched(7)); only sleep passes the core to
-  // another rank.
+  // Ranks on one core switch fastest by yielding: waking an idle core costs 50 us in a virtual machine.
+  // Beside other programs a yield costs a time slice (sched(7)); only sleep passes the core to a rank.
   static constexpr std::chrono::microseconds kYields{500}, kCrowdedYields{25};
   static constexpr std::chrono::microseconds kNap{50};
   Crowding& crowding_;

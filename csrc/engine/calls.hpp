@@ -25,8 +25,7 @@ struct CollectiveCall {
   std::uint64_t item_size = 1;
 };
 
-// Two collectives, sizes then data, as one part of an operation, which takes both sequence numbers when
-// issued.
+// Two collectives, sizes then data: one part of an operation, which takes both sequence numbers at once.
 struct ChainedCall {
   CollectiveCall first;
   // Called once, with the progress role, after `first`: returns the second stage, no all_to_all, or nothing,

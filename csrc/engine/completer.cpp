@@ -16,8 +16,7 @@ struct Completer::Pool : std::enable_shared_from_this<Pool> {
   int available = 0;  // waiting for a callback, or starting
   bool stopping = false;
 
-  // With the mutex.
-  void ensure_taker() noexcept {
+  void ensure_taker() noexcept {  // with the mutex
     if (queue.empty() || available > 0) return;
     try {
       quiet_thread("mpigdr-complete", [pool = shared_from_this()] { pool->run(); }).detach();

@@ -1,7 +1,5 @@
-// Threads that run the callbacks of finished operations (Futures, Python hooks), in no order. Thread-safe.
-//
-// A callback may take the GIL, block, or wait for the Future of another operation (PowerSGD does): if no
-// thread is free, one more is started.
+// Runs callbacks of finished operations (Futures, Python hooks), in no order. Thread-safe. They may take the
+// GIL, block, or wait for another operation's Future (PowerSGD does): if no thread is free, one is started.
 #pragma once
 
 #include <chrono>
@@ -19,8 +17,7 @@ class Completer {
   // Lists move without allocating: without memory a Future would never complete.
   using Callbacks = std::list<std::function<void()>>;
 
-  // Empties `callbacks`. Does not block. Drops them after stop().
-  void push(Callbacks& callbacks) noexcept;
+  void push(Callbacks& callbacks) noexcept;  // empties it; does not block; drops after stop()
 
   // Runs queued callbacks and ends the threads; leaves them behind after `patience`. Idempotent.
   void stop(std::chrono::milliseconds patience);

@@ -1,5 +1,4 @@
-// Whether this process shares its cores: counted at the start, and measured, since a count misses containers,
-// quotas and other jobs.
+// Whether this process shares its cores: counted at the start, and measured, as counts miss containers.
 #pragma once
 
 #include <atomic>
@@ -7,25 +6,21 @@
 
 namespace mpi_gdr {
 
-// One per engine. Thread-safe.
-class Crowding {
+class Crowding {  // one per engine; thread-safe
  public:
   using Clock = std::chrono::steady_clock;
-  // `counted`: more ranks than cores.
-  explicit Crowding(bool counted) : counted_(counted) {}
+  explicit Crowding(bool counted) : counted_(counted) {}  // `counted`: more ranks than cores.
   bool counted() const { return counted_; }
 
   void yielded(Clock::time_point begin, Clock::time_point end) {
     if (end - begin > kAlone) remember(shared_until_, end + kRemembered);
     if (end - begin > kSlice) remember(slices_until_, end + kRemembered);
   }
-  // Another thread wants the cores,
+  // Another thread wants the cores; slices(): and keeps them for whole time slices.
   bool shared(Clock::time_point now) const { return counted_ || before(now, shared_until_); }
-  // and keeps them for whole time slices.
   bool slices(Clock::time_point now) const { return before(now, slices_until_); }
 
-  // On shared cores spinning pays only if the awaited rank runs on another core: recent waits decide, and one
-  // wait in kTryAgain spins anyway.
+  // Spinning on shared cores pays if the awaited rank runs elsewhere: recent waits decide; some try again.
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }

@@ -42,8 +42,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
   if (failed) operation.release_device();  // no pass may ever abandon it
   operation.group().one_finished();
   outstanding_.remove(operation);
-  // Engine::carry() leaves `waiters` before it reads finished(); this writes `waiters` after: one sees the
-  // other.
+  // Engine::carry() leaves `waiters` before it reads finished(); this writes it after: one sees the other.
   if (!failed && operation.has_buffers() && operation.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) {
     // Released after the pass: may need the GIL.
     try {
@@ -58,8 +57,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
 
 void Endings::fail_operation(Operation& operation, std::exception_ptr error) noexcept {
   operation.abandon();
-  // A peer or the library may still write to its buffers.
-  operation.leak();
+  operation.leak();  // a peer or the library may still write there
   finish(operation, std::move(error));
 }
 
@@ -72,8 +70,7 @@ void Endings::end_background(const GroupState* group, const std::string& reason)
     } catch (const std::bad_alloc&) {
       error = memory_error(*operation, reason);
     }
-    // The next pass, if any, abandons the requests.
-    if (finish(*operation, error)) operation->leak();
+    if (finish(*operation, error)) operation->leak();  // the next pass, if any, abandons the requests
   }
 }
 

@@ -32,8 +32,7 @@ class Endings {
   // With the role. Fails the group of `operation` unless it has failed; returns the operation's error.
   std::exception_ptr fail_group(Operation& operation, ErrorCode code, std::string text,
                                 Others others = Others::Unaware);
-  // Notifies observers of a group's first failure; returns `text` with what they add. `pending`: awaited
-  // ranks; null: unknown.
+  // Notifies observers of a first failure; returns `text` and what they add. `pending` may be null.
   std::string tell_failure(Operation& operation, std::string text, const std::vector<int>* pending);
   enum class Waiting { ForPeers, ForItsTurn, ForTheRole };
   // `waiting` ForPeers: with the role.
@@ -41,8 +40,7 @@ class Endings {
   // NoMemory, with the operation's name if there is memory for it.
   std::exception_ptr memory_error(const Operation& operation, std::string_view text) const noexcept;
 
-  // With the role: operations that succeeded since the last call and have buffers that no waiter releases.
-  // `ended`: empty.
+  // With the role: operations that succeeded since the last call and that no waiter releases. `ended`: empty.
   void take_unreleased(std::vector<OperationPtr>& ended) { ended.swap(unreleased_); }
 
  private:

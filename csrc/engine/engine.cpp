@@ -75,8 +75,7 @@ void Engine::later(std::function<void()> callback) {
 
 void Engine::release(std::vector<OperationPtr>& ended, Releases releases) noexcept {
   if (ended.empty()) return;
-  // May wait long for the GIL.
-  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);
+  const Counted away(callers_, releases == Releases::ByCaller ? -1 : 0);  // may wait long for the GIL
   Completer::Callbacks callbacks;
   for (OperationPtr& operation : ended) {
     if (releases != Releases::Completer) {
@@ -221,9 +220,8 @@ bool Engine::shutdown() {
   std::unique_lock role = progress_.take_role(std::chrono::seconds(1));
   bool outstanding = outstanding_.background() > 0;
   endings_.end_background(nullptr, kShutDown);
-  // Without the transport, which could block.
-  if (role) outstanding |= progress_.end_all(kShutDown);
-  outstanding_.stop();  // waiters end what was submitted just now
+  if (role) outstanding |= progress_.end_all(kShutDown);  // without the transport, which could block
+  outstanding_.stop();                                    // waiters end what was submitted just now
   left_behind_ = !role;
   ended_well_ = role && !outstanding;
   if (role) role.unlock();

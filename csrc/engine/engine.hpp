@@ -76,16 +76,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Stops the threads; outstanding operations fail with Aborted. False if MPI must not be called any more: a
   // thread is stuck in the transport, or something was outstanding. Idempotent.
   bool shutdown();
-  // After shutdown(): a thread is stuck in the transport.
-  bool left_behind() const { return left_behind_; }
+  bool left_behind() const { return left_behind_; }  // after shutdown(): a thread is stuck in the transport
 
   // The lowest sequence number outstanding in the background; the next one if there is none.
   std::uint64_t first_unfinished(const GroupState& group, Channel channel) const {
     return outstanding_.first_sequence(group, channel, group.sequence(channel));
   }
 
-  // Progress::stuck(): MPI must not be called.
-  bool stuck() const { return progress_.stuck(); }
+  bool stuck() const { return progress_.stuck(); }  // MPI must not be called
 
   const Observers& observers() const { return endings_.observers(); }
 

@@ -21,8 +21,7 @@ struct EngineOptions {
   // Names lost members of a group, or returns "". Called with the progress role for an error of the
   // transport: libraries do not report that a peer has died.
   std::function<std::string(const GroupState&)> explain;
-  // Names a member that is stopped or unreachable, or returns "". Called on any thread when an operation
-  // times out.
+  // Names a suspended or unreachable member, or returns "". Called on any thread when an operation times out.
   std::function<std::string(const GroupState&)> quiet;
   // Called with the progress role for slow operations (GroupState::is_slow()); must not block.
   std::function<void(const Operation&)> on_slow;

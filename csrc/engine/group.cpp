@@ -157,8 +157,7 @@ OperationPtr Group::issue_locked(Issue& issue) {
     operation->try_finish(std::current_exception(), Clock::now(), dropped);
     throw;
   }
-  // A refused operation uses none of these.
-  next_sequence_[channel] += sequences;
+  next_sequence_[channel] += sequences;  // a refused operation uses none of these
   counters_[channel] = issue.counters;
   history_[channel] = issue.counters.history;
   if (options.stream) {

@@ -23,14 +23,11 @@ struct IssueOptions : Description {
   std::optional<std::chrono::nanoseconds> timeout;  // default: the group's
   // Owns the buffers: released after success, never on the progress thread; leaked after a failure.
   std::shared_ptr<void> keepalive;
-  // True: the progress thread ensures progress. False: the caller waits at once.
-  bool background = true;
+  bool background = true;  // true: the progress thread ensures progress; false: the caller waits at once
   // Collectives on a device's memory, none chained; null: host memory. Borrowed.
   const StreamTarget* stream = nullptr;
-  // Messages beside a device begin once the gate is entered; null: at once.
-  std::shared_ptr<Gate> gate;
-  // An operation in the background that was issued before: this one succeeds only if that one does. May be
-  // null.
+  std::shared_ptr<Gate> gate;  // messages beside a device begin once it is entered; null: at once
+  // Issued before, in the background: this operation succeeds only if that one does. May be null.
   OperationPtr join;
   // Called on a completer thread when the operation completes or fails; not if the engine refuses it.
   std::function<void(const Operation&)> on_finished;
@@ -48,8 +45,7 @@ class Group : public GroupState {
   Engine& engine() const { return engine_; }
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_.store(timeout, std::memory_order_relaxed); }
   std::chrono::nanoseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
-  // For observers: the user's name of the group.
-  void describe(const std::string& description);
+  void describe(const std::string& description);  // the user's name, for observers
 
   // Starts the calls, all collectives or all messages, as ONE operation: they complete together. Blocks only
   // in calls of a device's runtime. Throws, before anything is sent, InvalidUsage for an illegal call or a
@@ -68,8 +64,7 @@ class Group : public GroupState {
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;
-  // The algorithm that issue() would choose, "ring". Throws as check() does, InvalidUsage for a closed group,
-  // and the error of a failed one.
+  // What issue() would choose, "ring". Throws as check() does, and where the group is closed or has failed.
   std::string algorithm(const CollectiveSpec& spec) const;
   // See RivalChoices. Any time.
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
@@ -83,20 +78,16 @@ class Group : public GroupState {
 
   // Null: all ranks are on one node.
   const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
-  // Between all members.
-  Reach reach() const { return topology() ? Reach::None : programs_.reach(); }
-  // "shm" or "mpi"; "": there is only one way.
-  const char* message_path() const { return message_path_; }
-  // Not after Engine::close().
-  const Transport& library_transport() const { return transport_->library(); }
+  Reach reach() const { return topology() ? Reach::None : programs_.reach(); }  // between all members
+  const char* message_path() const { return message_path_; }  // "shm" or "mpi"; "": there is only one way
+  const Transport& library_transport() const { return transport_->library(); }  // not after Engine::close()
   // Memory shared by the devices of all ranks, or of the ranks of each node. Called on all ranks alike before
   // the first collective on a device's memory; null after the last one. The memory is never freed if the
   // group has failed, since other ranks may still read it, or if graphs use it.
   void share_devices(std::shared_ptr<const ipc::DeviceNode> node);
 
  private:
-  // Calls on the way to an operation. Belongs to the issuing thread.
-  struct Issue {
+  struct Issue {              // belongs to the issuing thread
     std::vector<Call> calls;  // a barrier may be appended
     IssueOptions& options;
     OperationInfo info = {};  // moved into the operation

@@ -5,8 +5,7 @@
 namespace mpi_gdr {
 namespace {
 
-// What a member sent before it left may arrive this late.
-constexpr std::chrono::seconds kDepartureGrace(1);
+constexpr std::chrono::seconds kDepartureGrace(1);  // what a member sent before it left may arrive this late
 constexpr std::chrono::milliseconds kSlow(2000);
 constexpr int kMostAnnouncers = 32;
 

@@ -1,5 +1,4 @@
-// A group as the engine sees it; Group (group.hpp) issues operations. Any thread where nothing else is
-// stated.
+// A group as the engine sees it; Group (group.hpp) issues operations. Any thread unless stated otherwise.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +28,7 @@ struct GroupOptions {
   int max_in_flight = 32;
   // Of the members on this rank's node, if they share memory; without a topology: of all members.
   std::shared_ptr<const shm::NodeMemory> node;
-  // Equal on all ranks; null: all on one node.
-  std::shared_ptr<const Topology> topology;
+  std::shared_ptr<const Topology> topology;  // equal on all ranks; null: all on one node
   // As in GroupInfo; no members: 0..size-1.
   bool is_default = false;
   std::string uid;
@@ -38,8 +36,8 @@ struct GroupOptions {
   // Measured by earlier jobs, equal on all members. Key of this group's measurements; "": not kept.
   std::vector<RivalChoices::Report> choices;
   std::string choices_key;
-  // Called at the first failure with Others::Unaware, on any thread, which may hold locks of the group: must
-  // not wait or throw.
+  // Called at the first failure that is Others::Unaware. Any thread, maybe under locks: must not wait or
+  // throw.
   std::function<void(const GroupState&, const std::string& reason)> on_failed;
 };
 
@@ -53,8 +51,7 @@ struct Departure {
   std::string text;
   std::array<std::uint64_t, kChannelCount> sequences{};  // per channel, the first one without it
   std::chrono::steady_clock::time_point when;
-  // After an error: every message fails, not only those that need this member.
-  bool failed = false;
+  bool failed = false;  // after an error: every message fails, not only those that need this member
 };
 
 class GroupState : public std::enable_shared_from_this<GroupState> {
@@ -70,8 +67,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const std::shared_ptr<const shm::NodeMemory>& node() const { return options_.node; }  // may be null
 
   // The first failure counts: later operations throw it, the engine ends running ones. `refused`: this rank
-  // could not begin an operation that the other ranks run; their devices are notified even after an earlier
-  // failure.
+  // could not begin what other ranks run; notifies their devices even after an earlier failure.
   void fail_with(std::string_view reason, ErrorCode code = ErrorCode::Aborted, bool refused = false,
                  Others others = Others::Unaware) noexcept;
   bool failed() const { return failed_.load(std::memory_order_acquire); }
@@ -86,20 +82,15 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void note_failure_thrown() { failure_thrown_.store(true, std::memory_order_relaxed); }
   void depart(Departure departure);
 
-  // Collectives issued so far.
-  std::uint64_t sequence(Channel channel) const;
-  // CallRecord::history of the last collective; 0: none.
-  std::uint64_t history(Channel channel) const;
-  // The record of `sequence`, or of a later call in its slot; none if not issued yet or if the lock is taken.
-  // Does not block.
+  std::uint64_t sequence(Channel channel) const;  // collectives issued so far
+  std::uint64_t history(Channel channel) const;   // CallRecord::history of the last collective; 0: none
+  // The record of `sequence` or of a later call in its slot; none if not issued yet, or if the lock is taken.
   std::optional<CallRecord> called(Channel channel, std::uint64_t sequence) const;
-  // Issued and not ended.
-  int outstanding() const { return outstanding_.load(std::memory_order_acquire); }
+  int outstanding() const { return outstanding_.load(std::memory_order_acquire); }  // issued and not ended
 
   // --- for Engine ---
   void one_finished() { outstanding_.fetch_sub(1, std::memory_order_acq_rel); }
-  // issue() throws from now on.
-  void shut();
+  void shut();  // issue() throws from now on
   // --- with the progress role ---
   Windows& windows() { return windows_; }
   // Whether this collective is to be announced as slow; then the next one gets twice the time, up to a
@@ -117,8 +108,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
  protected:
   GroupState(GroupOptions options, std::unique_ptr<Transport> transport, bool one_by_one);
 
-  // Notified of a failure; null: none.
-  void tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node);
+  void tell_of_failure(std::shared_ptr<const ipc::DeviceNode> node);  // notified of a failure; null: none
   const GroupOptions options_;
   std::unique_ptr<Transport> transport_;
   const int rank_, size_, max_tag_;

@@ -1,7 +1,6 @@
-// Observes the operations of this process: flight log, trace, check of calls (diagnostics/).
-//
-// Members neither block nor call the transport, except the result of before(); group_failed() and
-// failed_elsewhere() may wait for a file.
+// Observes the operations of this process: flight log, trace, check of calls (diagnostics/). Members neither
+// block nor call the transport, except that before() returns an execution that does, and that group_failed()
+// and failed_elsewhere() may wait for a file.
 #pragma once
 
 #include <algorithm>
@@ -34,12 +33,10 @@ class Observer {
  public:
   virtual ~Observer() = default;
 
-  // Any thread. Returns a number for the group.
-  virtual std::uint32_t opened(const GroupInfo&) { return 0; }
+  virtual std::uint32_t opened(const GroupInfo&) { return 0; }  // any thread; returns a number for the group
   virtual void describe(std::uint32_t group, const std::string& description) {}
 
-  // Issuing thread. Returns what runs before the parts of a collective, with messages of this tag; may be
-  // null.
+  // Issuing thread. Returns what runs before a collective's parts, with messages of this tag; may be null.
   virtual std::unique_ptr<Execution> before(const Operation&, const std::vector<Call>&, Transport&, int tag) {
     return nullptr;
   }
@@ -48,18 +45,15 @@ class Observer {
 
   // Issuing thread, in the group's order of issue. Returns a number for the operation.
   virtual std::uint64_t issued(std::uint32_t group, const Operation&, const std::vector<Call>&) { return 0; }
-  // Issuing thread: the engine refused it.
-  virtual void refused(const Operation&, std::uint64_t number) {}
+  virtual void refused(const Operation&, std::uint64_t number) {}  // issuing thread: the engine refused it
 
   // The next three with the progress role. started() returns the operation's number from now on.
   virtual std::uint64_t started(const Operation&, std::uint64_t number, Clock::time_point now) {
     return number;
   }
-  // Operation::algorithm() has changed.
-  virtual void chosen(const Operation&, std::uint64_t number) {}
-  // Further calls of rounds() belong to this operation.
-  // Any thread. The members of the result are called with the progress role. May be null.
-  virtual void entered(std::uint64_t number) {}
+  virtual void chosen(const Operation&, std::uint64_t number) {}  // algorithm() has changed
+  virtual void entered(std::uint64_t number) {}                   // later rounds belong to this operation
+  // Any thread. The result, which may be null, is called with the progress role.
   virtual ExecutionObserver* rounds() { return nullptr; }
 
   // All below: any thread. The first failure of the group. `pending`: awaited ranks; null: unknown.

@@ -9,8 +9,7 @@
 
 namespace mpi_gdr {
 
-// Execution::chosen() names what this algorithm runs.
-constexpr std::string_view kAdaptive = "adaptive";
+constexpr std::string_view kAdaptive = "adaptive";  // Execution::chosen() names what it runs
 
 Operation::Operation(std::shared_ptr<GroupState> group, OperationInfo&& info, std::vector<Part> parts,
                      std::shared_ptr<void> keepalive, bool background, bool on_device)

@@ -1,8 +1,6 @@
-// One operation: callers wait for it, the engine advances it.
+// One operation: callers wait for it, the engine advances it. The thread with a true try_finish() ends it.
 //
-// Threads: `info` is constant. The parts belong to the issuing thread until the submission, then to the
-// holder of the progress role. The thread whose try_finish() returns true finishes the operation. Members
-// without a remark: any thread.
+// Any thread unless stated otherwise. Parts: the issuing thread until the submission, then the role holder.
 #pragma once
 
 #include <atomic>
@@ -27,8 +25,7 @@ class GroupState;
 inline constexpr const char* kNoMemoryForRecords =
     "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
 
-// For observers and messages.
-struct Description {
+struct Description {               // for observers and messages
   std::string name;                // "all_reduce"
   CallDetail detail;               // "float32[1048576] op=sum"
   std::string_view profiler_name;  // torch's profiler's name without the backend: "_all_gather_base"
@@ -66,12 +63,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
   GroupState& group() const { return *group_; }
   // True: the progress thread ensures progress. False: a waiter does. Any role holder may advance either.
   bool background() const { return background_; }
-  // A device also works on it, and waits for the host's part.
-  bool on_device() const { return on_device_; }
+  bool on_device() const { return on_device_; }  // a device also works on it, and waits for the host's part
 
   bool finished() const { return finished_.load(std::memory_order_acquire); }
-  // Null: it succeeded. After finished().
-  std::exception_ptr error() const { return error_; }
+  std::exception_ptr error() const { return error_; }  // after finished(); null: it succeeded
   // Runs `callback` on a completer thread, or at once on this thread if the operation has finished.
   void on_finished(std::function<void()> callback);
   // After a failure: unblocks the device from programs and messages. False: call again until true.
@@ -80,31 +75,24 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::function<void(const Operation&)> on_ended;
   // Before the submission. `release`: any thread, also several at once.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
-  // After finished(); idempotent. Not on the progress thread.
-  void release_buffers();
+  void release_buffers();  // after finished(), idempotent; not on the progress thread
   // Before the submission: `check` runs before the parts.
   void precede_by(std::unique_ptr<Execution> check) { check_ = std::move(check); }
   // "all_reduce seq=7 float32[1048576] op=sum algorithm=ring group=default_pg rank=0/2"
   std::string describe() const;
 
-  // When the engine first advanced it, else when it was issued.
-  Clock::time_point started_at() const;
-  // After finished().
-  Clock::time_point finished_at() const { return finished_at_; }
+  Clock::time_point started_at() const;  // first advance(); before that the time of issue
+  Clock::time_point finished_at() const { return finished_at_; }  // after finished()
 
-  // The result of message i (the source of a receive): retire() frees the parts of collectives. After
-  // finished(), without an error.
+  // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
   // A host thread waits and throws the failure. Set before it waits, never cleared.
   std::atomic<bool> heard{false};
-  // MpiWork::settle() has run: epilogues are done or have failed.
-  std::atomic<bool> settled{false};
-  // Threads that release the buffers once it has finished; if there are none, Engine::Releases decides who
-  // does.
+  std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
+  // Threads that release the buffers after the end; if there are none, Engine::Releases decides.
   std::atomic<int> waiters{0};
-  // The progress thread must not leave it to its caller, or it has ended.
-  std::atomic<bool> urgent{false};
+  std::atomic<bool> urgent{false};  // the progress thread must not leave it to its caller, or it has ended
   // See Observers. Written by the issuing thread, then with the role; read on the thread that ends it.
   Observers::Numbers numbers{};
 
@@ -124,14 +112,12 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool awaits_turn() const;                // of any part
   bool doorbell(Doorbell& bell) const;     // Execution::doorbell() of the only part
   void abandon() noexcept;
-  // After advance() returned true: frees scratch memory, since users may keep the Work.
-  void retire();
+  void retire();  // after advance() returned true: frees scratch memory, since users may keep the Work
 
   // --- for the thread that ends it ---
   // True for one caller only. Moves the callbacks to `callbacks`, for a completer thread.
   bool try_finish(std::exception_ptr error, Clock::time_point now, Completer::Callbacks& callbacks) noexcept;
-  // Keeps the operation and its buffers forever: a peer or the library may still write there. Allocates
-  // nothing.
+  // Keeps operation and buffers forever: a peer or the library may still write there. Allocates nothing.
   void leak() noexcept;
   bool has_buffers() const { return has_buffers_.load(std::memory_order_acquire); }
 

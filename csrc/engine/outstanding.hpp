@@ -1,5 +1,4 @@
-// Operations that have not ended: submitted ones, until the role holder takes them, and those in the
-// background. Thread-safe.
+// Operations that have not ended: those no role holder has taken, and those in the background. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +15,11 @@ namespace mpi_gdr {
 
 class Outstanding {
  public:
-  // Throws Aborted after stop().
-  void submit(const OperationPtr& operation);
-  // Moves submitted operations to `arrived`; with `only`, if no other is there. False: nothing moved. With
-  // the role.
+  void submit(const OperationPtr& operation);  // throws Aborted after stop()
+  // With the role: moves submitted ones to `arrived`; with `only`, if no other is there. False: none moved.
   bool take(std::vector<OperationPtr>& arrived, const Operation* only);
-  // The progress thread must not leave the operation to its caller.
-  void hurry(Operation& operation);
-  // The thread that ended it.
-  void remove(Operation& operation);
+  void hurry(Operation& operation);   // the progress thread must not leave it to its caller
+  void remove(Operation& operation);  // by the thread that ended it
 
   void stop();  // permanent
   bool stopped() const { return stopped_.load(std::memory_order_acquire); }
@@ -38,8 +33,7 @@ class Outstanding {
   int urgent() const { return urgent_.load(std::memory_order_seq_cst); }
   int on_device() const { return on_device_.load(std::memory_order_relaxed); }
 
-  // Earliest deadline, in ticks of Clock.
-  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();  // ticks of Clock
   std::int64_t earliest_deadline() const {
     return std::min(taken_deadline_.load(std::memory_order_relaxed),
                     intake_deadline_.load(std::memory_order_relaxed));

@@ -14,8 +14,7 @@ bool sends_anything(const CollectiveSpec& spec) { return spec.count > 0 || !spec
 }  // namespace
 
 bool ProgramFactory::is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters) {
-  // Both sides must agree, so only what all ranks share counts. An empty message acknowledges nothing; uneven
-  // one-way blocks are not all empty.
+  // Depends only on what all ranks share: both sides must agree. Uneven blocks are not all empty.
   return one_way && sends_anything(spec) && counters.one_way++ % kAcknowledgedEvery == 0;
 }
 

@@ -19,8 +19,7 @@
 
 namespace mpi_gdr {
 
-// Collectives issued on one channel, equal on all ranks.
-struct Counters {
+struct Counters {             // issued on one channel; equal on all ranks
   std::uint64_t one_way = 0;  // one-way ones with data
   std::uint64_t slots = 0;    // used a slot of the node's memory
   std::uint64_t rivals = 0;   // choose their algorithm when they begin
@@ -29,8 +28,7 @@ struct Counters {
   std::uint64_t history = 0;      // the last CallRecord::history
 };
 
-// The device programs of an operation and their memory.
-struct DeviceWork {
+struct DeviceWork {                       // of one operation
   std::shared_ptr<DeviceParts> programs;  // null: none
   std::vector<std::shared_ptr<void>> kept;
 };
@@ -49,8 +47,7 @@ class ProgramFactory {
   ~ProgramFactory();
 
   const SelectionRow& choose(const CollectiveSpec& spec, bool on_device = false) const;
-  // Between ranks, in a call.
-  Reach reach(bool on_device = false) const;
+  Reach reach(bool on_device = false) const;  // between ranks, in a call
 
   // The numbers of a call. The make functions advance `counters` and set `algorithm`.
   struct Numbered {
@@ -66,8 +63,7 @@ class ProgramFactory {
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
-  // See Group::capture().
-  struct Captured {
+  struct Captured {  // see Group::capture()
     std::vector<std::pair<Plan, Binding>> programs;
     bool waits = false;  // for other ranks
   };
@@ -86,8 +82,7 @@ class ProgramFactory {
   bool has_native(const CollectiveSpec& spec) const {
     return spec.counts.empty() && transport_.has_native(spec.collective, spec.dtype, spec.op, spec.count);
   }
-  // Null for an all_to_all on devices, which runs from rank to rank: programs are made before any rank has
-  // another's counts.
+  // Null for an all_to_all on devices: its programs are made before any rank has another's counts.
   std::shared_ptr<const Topology> topology(const CollectiveSpec& spec, bool on_device) const;
   Plan plan(const CollectiveSpec& spec, bool on_device = false, bool by_host = false) const {
     return options_.planner->plan(spec, !on_device && has_native(spec), reach(on_device),

@@ -259,8 +259,7 @@ void Progress::close(GroupState& group) {
   } catch (const std::bad_alloc&) {
     fail_for_want_of_memory();
   }
-  // The program may reuse their buffers, and no pass may follow. Others are left to a pass: the library may
-  // block in abandon().
+  // The program may reuse buffers now. Others wait for a pass, if any: abandon() may block in a library.
   traffic_.ended += std::erase_if(active_, [&](const OperationPtr& operation) {
     if (&operation->group() != &group || !operation->finished() || !operation->keeps_to_memory())
       return false;

@@ -1,6 +1,5 @@
-// The progress role: its holder starts operations, polls the transport, runs local steps and checks
-// deadlines, in passes. A mutex that threads only try, since its holder may be stuck in the MPI library: at
-// most one thread advances operations.
+// The progress role: its holder, one thread at a time, starts operations, polls the transport, runs local
+// steps and checks deadlines. Its mutex is only tried, since the holder may be stuck in the MPI library.
 #pragma once
 
 #include <atomic>
@@ -34,10 +33,8 @@ class Progress {
   bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
   // Owns nothing if `patience` is over.
   std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
-  // A pass has lasted longer than `stuck_grace`.
-  bool stuck() const;
-  // For the role holder to read.
-  const Traffic& traffic() const { return traffic_; }
+  bool stuck() const;                                  // a pass has lasted longer than `stuck_grace`
+  const Traffic& traffic() const { return traffic_; }  // to be read with the role
   // The operation being advanced, or the last one that has not ended; may be null.
   OperationPtr current() const;
 
@@ -48,8 +45,7 @@ class Progress {
   bool end_all(const std::string& reason);
 
  private:
-  // Marks the time in the transport.
-  class InTransport {
+  class InTransport {  // marks the time in the transport
    public:
     InTransport(std::atomic<std::int64_t>& began, Clock::time_point now) : began_(began) {
       began_.store(now.time_since_epoch().count(), std::memory_order_release);
@@ -69,10 +65,8 @@ class Progress {
   bool advance(const OperationPtr& operation, Clock::time_point now);
   bool advance_parts(Operation& operation);  // and notifies observers of choices
   bool was_complete(Operation& operation);
-  // Fails overdue operations that have not started.
-  void end_overdue(Clock::time_point now);
-  // Fails everything outstanding.
-  void fail_for_want_of_memory() noexcept;
+  void end_overdue(Clock::time_point now);  // fails overdue operations that have not started
+  void fail_for_want_of_memory() noexcept;  // fails everything outstanding
   void set_current(const OperationPtr& operation);
 
   const EngineOptions& options_;

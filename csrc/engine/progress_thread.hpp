@@ -25,8 +25,7 @@ class Device;
 
 class ProgressThread {
  public:
-  // Parts of the engine, which outlives the thread.
-  struct Work {
+  struct Work {  // parts of the engine, which outlives the thread
     const Outstanding& outstanding;
     const std::atomic<int>& callers;  // waiting in the engine
     Crowding& crowding;
@@ -36,14 +35,12 @@ class ProgressThread {
   ProgressThread(Work work, std::chrono::microseconds longest_nap);
   ~ProgressThread() { stop(std::chrono::seconds(2)); }
 
-  // Starts the thread, which owns `engine` until its end. Once.
-  void begin(std::shared_ptr<void> engine);
+  void begin(std::shared_ptr<void> engine);  // once; the thread owns `engine` until its end
 
-  // When the thread takes over what the calling thread has submitted.
-  enum class When {
-    Later,  // after a nap without further submissions: the caller will most likely wait
-    Soon,   // after a nap, if a caller waits
-    Now     // at once
+  enum class When {  // when to take over what the calling thread submitted
+    Later,           // after a nap without further submissions: the caller will most likely wait
+    Soon,            // after a nap, if a caller waits
+    Now              // at once
   };
   void wake(When when);
 
@@ -54,8 +51,7 @@ class ProgressThread {
   void stop(std::chrono::milliseconds patience);
 
  private:
-  // Left: nothing is urgent; ends early when something is.
-  enum class Rest { None, Left, Nap, Sleep };
+  enum class Rest { None, Left, Nap, Sleep };  // Left: until something is urgent
 
   void run();
   void sleep();
@@ -64,8 +60,7 @@ class ProgressThread {
   bool issuer_computes();
   // A device may wait for this thread, and no core is shared.
   bool keeps_polling(Clock::time_point now) const;
-  // Other ranks need the shared cores.
-  bool naps_soon(Clock::time_point now) const;
+  bool naps_soon(Clock::time_point now) const;  // other ranks need the shared cores
   void enter_device();
 
   const Work work_;
@@ -74,8 +69,7 @@ class ProgressThread {
   std::condition_variable changed_;
   std::atomic<Rest> rest_{Rest::None};
   std::atomic<bool> at_once_{false};
-  // When::Later leaves work to its caller until then, first since then: CLOCK_MONOTONIC, written by issuing
-  // threads.
+  // When::Later leaves work to its caller until then, first since then. CLOCK_MONOTONIC; by issuing threads.
   std::atomic<std::int64_t> left_until_{0}, first_left_{0};
   std::atomic<bool> stopping_{false};
   bool ended_ = false;  // with mutex_

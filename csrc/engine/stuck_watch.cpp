@@ -46,15 +46,13 @@ void StuckWatch::run() {
 }
 
 void StuckWatch::look() {
-  // A process that was suspended looks stuck at the first look.
-  seen_ = progress_.stuck() ? seen_ + 1 : 0;
+  seen_ = progress_.stuck() ? seen_ + 1 : 0;  // a process that was suspended looks stuck at first
   if (notified_ || seen_ < kLooks) return;
   const OperationPtr operation = progress_.current();
   std::unique_lock lock(mutex_);
   std::string lost = lost_;
   lock.unlock();
-  // The lost peer belongs to other groups.
-  if (operation && !operation->group().failed()) lost.clear();
+  if (operation && !operation->group().failed()) lost.clear();  // the lost peer is in other groups
   // Any overdue operation counts: a stuck thread blocks all.
   std::int64_t deadline = outstanding_.earliest_deadline();
   if (operation)

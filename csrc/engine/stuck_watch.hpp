@@ -19,9 +19,8 @@ class StuckWatch {
   StuckWatch(const EngineOptions& options, const Progress& progress, const Outstanding& outstanding,
              const Observers& observers);
   ~StuckWatch() { stop(); }
-  // The first reason counts. Any thread.
-  void lose(const std::string& reason);
-  void stop();  // idempotent
+  void lose(const std::string& reason);  // any thread; the first reason counts
+  void stop();                           // idempotent
 
  private:
   void run();

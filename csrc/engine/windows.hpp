@@ -11,8 +11,7 @@
 
 namespace mpi_gdr {
 
-// A group's queued and running operations, by channel. With the progress role.
-class Windows {
+class Windows {  // queued and running operations of a group, by channel; with the progress role
  public:
   // Sequence numbers of a channel in flight; messages are unlimited.
   explicit Windows(std::uint64_t in_flight) : in_flight_(in_flight) {}
