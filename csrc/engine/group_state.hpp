@@ -36,8 +36,7 @@ struct GroupOptions {
   // Measured by earlier jobs, equal on all members. Key of this group's measurements; "": not kept.
   std::vector<RivalChoices::Report> choices;
   std::string choices_key;
-  // Called at the first failure that is Others::Unaware. Any thread, maybe under locks: must not wait or
-  // throw.
+  // Called at the first failure if Others::Unaware. Any thread, maybe under locks: must not wait or throw.
   std::function<void(const GroupState&, const std::string& reason)> on_failed;
 };
 
