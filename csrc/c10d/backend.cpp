@@ -91,8 +91,7 @@ void MpiBackend::issue(MpiWork& work, TensorCall& call, IssueOptions& options, b
       if (timed) took = std::chrono::duration<float, std::milli>(op.finished_at() - op.started_at()).count();
       try {
         for (const uint64_t key : keys) hooks->call({key, took});
-      } catch (const std::bad_alloc&) {
-        // No hook is called.
+      } catch (const std::bad_alloc&) {  // no further hook is called
       }
     };
 #endif
@@ -125,8 +124,7 @@ void MpiBackend::wait_for_accelerator() {
     operation->heard.store(true, std::memory_order_release);
     try {
       group_->engine().wait(*operation);
-    } catch (const Error&) {
-      // The Work reports it.
+    } catch (const Error&) {  // reported by its Work
     }
     if (result && !operation->error()) result->synchronize();
     const auto until = Clock::now() + group_->timeout();  // a completer thread or a waiter copies back

@@ -38,7 +38,7 @@ class MpiBackend : public c10d::Backend {
   OptionsPtr getBackendOptions() override;
   c10::intrusive_ptr<Options> options() const { return options_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // What the collective would run with, "ring". Throws ValueError for an illegal spec.
+  // The algorithm that the collective would run, "ring". Throws ValueError for an illegal spec.
   std::string algorithm(const CollectiveSpec& spec);
   const Group& group() const { return *group_; }
 

@@ -53,7 +53,7 @@ std::vector<at::Tensor> strided(std::vector<at::Tensor> tensors) {
   return tensors;
 }
 
-// Of an all_to_all, in elements; empty: even, or none.
+// Splits of an all_to_all, in elements; empty: even, or none.
 std::vector<std::int64_t> splits(const std::vector<std::uint64_t>& counts, const CollectiveSpec& spec,
                                  const at::Tensor* tensor) {
   std::vector<std::int64_t> result;

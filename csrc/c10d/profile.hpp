@@ -1,4 +1,4 @@
-// What torch's profiler and other observers of RecordFunction see of an operation (docs/tracing.md):
+// Shows operations to torch's profiler and other observers of RecordFunction (docs/tracing.md):
 //
 //   mpi-gdr:all_reduce         asynchronous: from the call to the end, on any thread
 //   record_param_comms         the call, with NCCL's metadata, which tools expect

@@ -190,8 +190,7 @@ bool MpiWork::complete(std::chrono::milliseconds timeout) {
     engine_.wait(
         op, timeout == kNoTimeout ? std::nullopt : std::optional<std::chrono::nanoseconds>(bounded(timeout)),
         pending_interrupt);
-  } catch (const Error&) {
-    // settle() translates the error.
+  } catch (const Error&) {  // settle() translates it
   }
   settle();
   throw_error();

@@ -1,4 +1,3 @@
-// Waiting between polls without progress.
 #pragma once
 
 #include <sched.h>

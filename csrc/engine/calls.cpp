@@ -37,8 +37,7 @@ void check(const MessageCall& m, const GroupShape& group) {
 
 }  // namespace
 
-// Slots get most of few tags: they bound the calls in flight.
-CollectiveTags::CollectiveTags(int max_tag) {
+CollectiveTags::CollectiveTags(int max_tag) {  // slots get most of few tags: they bound what is in flight
   const std::uint64_t all = (static_cast<std::uint64_t>(max_tag) + 1) / kTagsPerCollective;
   kinds = all < 512 ? 1 : std::clamp<std::uint64_t>(all / 4096, 2, 31);
   slots = std::max<std::uint64_t>(all / kinds, 1);

@@ -1,4 +1,4 @@
-// What Group::issue() takes: collectives and messages. Values and pure functions.
+// Arguments of Group::issue(): collectives and messages. Values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct ChainedCall {
 using Call = std::variant<CollectiveCall, MessageCall, ChainedCall>;
 
 bool is_all_to_all(const Call& call);
-// What ranks agree on; of a chained call, its first stage. Not for messages.
+// The spec on which ranks agree: the first stage of a chained call. Not for messages.
 const CollectiveSpec& spec_of(const Call& call);
 // Throws InvalidUsage unless a group of this shape may run these calls as the operation of this name.
 struct GroupShape {
@@ -52,14 +52,13 @@ struct CollectiveTags {
   int base(const CallRecord& call) const {
     return static_cast<int>(call.sequence % slots + slots * (call.history % kinds)) * kTagsPerCollective;
   }
-  // Equal on all ranks, even for different calls.
-  int header(std::uint64_t sequence) const {
+  int header(std::uint64_t sequence) const {  // equal on all ranks, even for different calls
     return static_cast<int>(sequence % slots) * kTagsPerCollective + kHeaderTag;
   }
   std::uint64_t slots;  // sequence numbers until tags repeat
   std::uint64_t kinds;  // of calls per sequence number; 1: different calls match
 };
-// What all ranks must call alike; other fields are zero. `history`: of earlier calls.
+// The fields that must be equal on all ranks; others are zero. `history`: of earlier calls.
 CallRecord record_of(const CollectiveCall& c, std::uint64_t sequence = 0, std::uint64_t history = 0);
 
 struct ResolvedCall {

@@ -24,8 +24,7 @@ class Crowding {  // one per engine; thread-safe
   bool spins(Clock::time_point now) const {
     return !shared(now) || misses_.load(std::memory_order_relaxed) % kTryAgain == 0;
   }
-  // A wait ended while spinning, or later.
-  void met() {
+  void met() {  // a wait ended while spinning; missed(): later
     if (misses_.load(std::memory_order_relaxed) != 0) misses_.store(0, std::memory_order_relaxed);
   }
   void missed() { misses_.fetch_add(1, std::memory_order_relaxed); }

@@ -1,4 +1,3 @@
-// Collectives on a device's memory: from a call to device programs.
 #include <utility>
 
 #include "common/error.hpp"
@@ -11,7 +10,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Null for 0 bytes.
 template <typename Allocate>
 void* keep(DeviceWork& work, std::uint64_t bytes, const Allocate& allocate) {
   if (bytes == 0) return nullptr;

@@ -32,8 +32,7 @@ bool Endings::finish(Operation& operation, std::exception_ptr error) noexcept {
     observers_.each(operation.numbers, [&](Observer& o, const auto& number) {
       o.ended(operation, number, now, failed ? &text : nullptr);
     });
-  } catch (const std::bad_alloc&) {
-    // Observers miss its end.
+  } catch (const std::bad_alloc&) {  // observers miss its end
   }
   if (!operation.try_finish(std::move(error), now, callbacks)) return false;
   observers_.each(operation.numbers,

@@ -138,8 +138,7 @@ void Engine::wait_all(GroupState& group) {
     }
     try {
       wait(*operation);
-    } catch (const Error&) {
-      // Reported by its Work.
+    } catch (const Error&) {  // reported by its Work
     }
   }
 }

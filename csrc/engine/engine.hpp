@@ -52,15 +52,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // From now on transports are given this device's memory.
   void serve(Device& device) { progress_thread_.serve(device); }
 
-  // Blocks until the group has nothing outstanding, including what others issue meanwhile. Ends at the latest
-  // deadline, even if a thread is stuck in the transport.
+  // Blocks until nothing of the group is outstanding: until its last deadline, even if a thread is stuck.
   void wait_all(GroupState& group);
 
   // Fails the group without calling the transport: running and later operations throw Aborted with `reason`.
   void abort(GroupState& group, const std::string& reason, ErrorCode code = ErrorCode::Aborted);
 
-  // As abort() for groups that have lost a member. A thread stuck in the transport for `stuck_grace` is then
-  // reported with `reason`, before any deadline.
+  // As abort(), for groups that lost a member; reports a thread that is stuck, even before a deadline.
   void lose(const std::vector<GroupState*>& groups, const std::string& reason);
 
   // Runs outstanding operations to their end, at most until their deadlines, then destroys the group's
@@ -95,7 +93,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Where buffers of operations without a waiter are released after a pass: on the thread that made it, or on
   // a completer thread. ByCaller: on a waiter, while the progress thread takes over progress.
   enum class Releases { Here, ByCaller, Completer };
-  // Progress::try_pass(), then release().
   bool try_pass(Releases releases, const Operation* awaited = nullptr, Doorbell* bell = nullptr,
                 std::shared_ptr<const shm::NodeMemory>* memory = nullptr);
   std::shared_ptr<ScratchPool> scratch() { return scratch_; }
@@ -103,10 +100,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
  private:
   explicit Engine(EngineOptions options);
-  // Not with the role: may take the GIL.
-  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;
-  // Ends the operation of a waiter even if the role is stuck.
-  void give_up(Operation& operation, ErrorCode code);
+  void release(std::vector<OperationPtr>& ended, Releases releases) noexcept;  // not with the role
+  void give_up(Operation& operation, ErrorCode code);  // for a waiter, even if the role is stuck
 
   const EngineOptions options_;
   const std::shared_ptr<ScratchPool> scratch_ = std::make_shared<ScratchPool>();

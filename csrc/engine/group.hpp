@@ -64,11 +64,10 @@ class Group : public GroupState {
 
   // Throws the InvalidUsage that issue() would throw for these calls; `name` as in IssueOptions.
   void check(const std::vector<Call>& calls, const std::string& name) const;
-  // What issue() would choose, "ring". Throws as check() does, and where the group is closed or has failed.
+  // The choice of issue(), "ring". Throws as check() does, and where the group is closed or has failed.
   std::string algorithm(const CollectiveSpec& spec) const;
-  // See RivalChoices. Any time.
   std::vector<RivalChoices::Report> rival_report() const { return programs_.rival_report(); }
-  // What issue() would do with these calls; the defaults for illegal calls and for a group that has ended.
+  // A forecast of issue(); the defaults for illegal calls and for a group that has ended.
   struct Preview {
     std::string algorithm = "unknown";  // several: "ring+zero_copy"; messages: "p2p"
     std::uint64_t bytes = 0;            // this rank's contribution
@@ -76,7 +75,6 @@ class Group : public GroupState {
   };
   Preview preview(const std::vector<Call>& calls, Channel channel, bool on_device = false) const;
 
-  // Null: all ranks are on one node.
   const std::shared_ptr<const Topology>& topology() const { return options_.topology; }
   Reach reach() const { return topology() ? Reach::None : programs_.reach(); }  // between all members
   const char* message_path() const { return message_path_; }  // "shm" or "mpi"; "": there is only one way

@@ -26,7 +26,7 @@ struct GroupOptions {
   std::string name;
   std::chrono::nanoseconds timeout = std::chrono::minutes(30);
   int max_in_flight = 32;
-  // Of the members on this rank's node, if they share memory; without a topology: of all members.
+  // Shared by the members on this rank's node, without a topology by all members; may be null.
   std::shared_ptr<const shm::NodeMemory> node;
   std::shared_ptr<const Topology> topology;  // equal on all ranks; null: all on one node
   // As in GroupInfo; no members: 0..size-1.
@@ -76,7 +76,6 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   // Replaces the previous one. Dropped if the group has failed: check failed() afterwards.
   enum class FailureOf { Replays, Hooks };
   void on_failure(FailureOf what, std::function<void()> callback);
-  // An exception of the failure was thrown to the program.
   bool failure_thrown() const { return failure_thrown_.load(std::memory_order_relaxed); }
   void note_failure_thrown() { failure_thrown_.store(true, std::memory_order_relaxed); }
   void depart(Departure departure);

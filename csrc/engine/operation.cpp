@@ -132,8 +132,7 @@ void let_the_device_go_on(const OperationPtr& operation) noexcept {
       while (!operation->release_device() && Clock::now() < patience)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }).detach();
-  } catch (const std::exception&) {
-    // Without a thread or memory, once is all.
+  } catch (const std::exception&) {  // without a thread or memory, once is all
   }
 }
 

@@ -1,6 +1,5 @@
-// One operation: callers wait for it, the engine advances it. The thread with a true try_finish() ends it.
-//
-// Any thread unless stated otherwise. Parts: the issuing thread until the submission, then the role holder.
+// One operation: callers wait for it, the engine advances it; a true try_finish() ends it. Any thread unless
+// stated otherwise. The parts belong to the issuing thread until the submission, then to the role holder.
 #pragma once
 
 #include <atomic>
@@ -21,7 +20,6 @@ namespace mpi_gdr {
 
 class GroupState;
 
-// For std::bad_alloc, which does not say for what.
 inline constexpr const char* kNoMemoryForRecords =
     "this rank has no memory for what it keeps of its operations (std::bad_alloc)";
 
@@ -55,8 +53,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
             std::shared_ptr<void> keepalive, bool background, bool on_device = false);
 
   const OperationInfo& info() const { return info_; }
-  // `zero_copy` or `staged` replaces `adaptive` once decided.
-  std::string_view algorithm() const {
+  std::string_view algorithm() const {  // `adaptive` is replaced once decided
     const char* const chosen = chosen_.load(std::memory_order_relaxed);
     return chosen ? std::string_view(chosen) : info_.algorithm;
   }
@@ -71,15 +68,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void on_finished(std::function<void()> callback);
   // After a failure: unblocks the device from programs and messages. False: call again until true.
   bool release_device() const noexcept { return !release_device_ || release_device_(); }
-  // Called on the thread that ends it. Set before the submission; may be empty.
-  std::function<void(const Operation&)> on_ended;
+  std::function<void(const Operation&)> on_ended;  // on the thread that ends it; set before the submission
   // Before the submission. `release`: any thread, also several at once.
   void on_release_device(std::function<bool()> release) { release_device_ = std::move(release); }
   void release_buffers();  // after finished(), idempotent; not on the progress thread
   // Before the submission: `check` runs before the parts.
   void precede_by(std::unique_ptr<Execution> check) { check_ = std::move(check); }
-  // "all_reduce seq=7 float32[1048576] op=sum algorithm=ring group=default_pg rank=0/2"
-  std::string describe() const;
+  std::string describe() const;  // "all_reduce seq=7 float32[8] op=sum algorithm=ring group=g rank=0/2"
 
   Clock::time_point started_at() const;  // first advance(); before that the time of issue
   Clock::time_point finished_at() const { return finished_at_; }  // after finished()
@@ -87,17 +82,13 @@ class Operation : public std::enable_shared_from_this<Operation> {
   // The result of message i, after finished() without an error; retire() frees the parts of collectives.
   const Execution& part(std::size_t i) const { return *parts_[i].execution; }
 
-  // A host thread waits and throws the failure. Set before it waits, never cleared.
-  std::atomic<bool> heard{false};
+  std::atomic<bool> heard{false};  // set before a host thread waits, which throws the failure; never cleared
   std::atomic<bool> settled{false};  // MpiWork::settle() has run: epilogues are done or have failed
-  // Threads that release the buffers after the end; if there are none, Engine::Releases decides.
-  std::atomic<int> waiters{0};
-  std::atomic<bool> urgent{false};  // the progress thread must not leave it to its caller, or it has ended
-  // See Observers. Written by the issuing thread, then with the role; read on the thread that ends it.
-  Observers::Numbers numbers{};
+  std::atomic<int> waiters{0};       // threads that will release the buffers; if none, see Engine::Releases
+  std::atomic<bool> urgent{false};   // the progress thread must not leave it to its caller, or it has ended
+  Observers::Numbers numbers{};      // see Observers; by the issuing thread, then with the role
 
-  // Of all parts. The issuing thread before the submission, then with the role.
-  bool keeps_to_memory() const;
+  bool keeps_to_memory() const;  // of all parts; before the submission, then with the role
 
   // --- for the holder of the progress role ---
   void note_start(Clock::time_point now) {
@@ -133,11 +124,10 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::shared_ptr<void> keepalive_;  // reset by the thread that clears has_buffers_
   std::mutex mutex_;                 // callbacks_, and finishing
   Completer::Callbacks callbacks_;
-  std::exception_ptr error_;       // written before finished_
-  Clock::time_point finished_at_;  // written before finished_
-  // Ticks of Clock; 0: not started. Atomic: the role holder may start an operation that a waiter has ended.
-  std::atomic<Clock::rep> started_at_{0};
-  std::atomic<bool> finished_{false};  // released after error_
+  std::exception_ptr error_;               // written before finished_
+  Clock::time_point finished_at_;          // written before finished_
+  std::atomic<Clock::rep> started_at_{0};  // ticks; 0: not yet; a waiter may have ended it before the start
+  std::atomic<bool> finished_{false};      // released after error_
   std::atomic<bool> has_buffers_{false};
   std::atomic<bool> leaked_{false};
   std::atomic<const char*> chosen_{nullptr};  // written with the role

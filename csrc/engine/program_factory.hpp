@@ -1,8 +1,6 @@
-// Turns calls into executions on host memory (program_factory.cpp) or device programs (device_programs.cpp),
-// with the planner's algorithm.
-//
-// Threads: with the group's issue_mutex_, except rival_report(), captured_on(), tags() and reach() of host
-// memory: any thread. Second stages are made with the progress role.
+// Turns calls into executions on host memory or device programs, by the planner's algorithms. With the
+// group's issue_mutex_, except rival_report(), captured_on(), tags() and reach() of host memory: any thread.
+// Second stages are made with the progress role.
 #pragma once
 
 #include <atomic>
@@ -59,7 +57,6 @@ class ProgramFactory {
   // Appends the call's programs to `work`, whose list exists.
   void make_programs(const CollectiveCall& call, const Numbered& numbered, const StreamTarget& target,
                      std::string& algorithm, DeviceWork& work);
-  // Whether the calls counted since `before` require a barrier.
   static bool barrier_is_due(const Counters& before, const Counters& now);
   const CollectiveTags& tags() const { return tags_; }
 
@@ -67,14 +64,12 @@ class ProgramFactory {
     std::vector<std::pair<Plan, Binding>> programs;
     bool waits = false;  // for other ranks
   };
-  // Throws InvalidUsage for what cannot be replayed.
   Captured make_captured(const std::vector<Call>& calls, const std::string& name, const StreamTarget& target);
   void record(const Captured& captured, const StreamTarget& target);
   std::vector<RivalChoices::Report> rival_report() const;
   // Set once a waiting program has been recorded.
   const ipc::DeviceNode* captured_on() const { return captured_on_.load(std::memory_order_acquire); }
 
-  // See Group::share_devices(). Returns the previous one.
   std::shared_ptr<const ipc::DeviceNode> share_devices(std::shared_ptr<const ipc::DeviceNode> node);
   static void keep_for_good(std::shared_ptr<const ipc::DeviceNode> node);
 
@@ -99,7 +94,6 @@ class ProgramFactory {
   std::unique_ptr<Execution> run_schedule(const Plan& plan, const CollectiveCall& c, Channel channel,
                                           const CallRecord& call, bool acknowledged, std::uint64_t slot_use,
                                           const RivalChoices::Call& rivals = {});
-  // Advances `counters`.
   RivalChoices::Call rivals_of(const Plan& plan, const CollectiveSpec& spec, Counters& counters) const;
   // Whether the sends of a call wait for their receivers; advances `counters`.
   static bool is_acknowledged(bool one_way, const CollectiveSpec& spec, Counters& counters);

@@ -94,8 +94,7 @@ void Progress::start(GroupState& group, Clock::time_point now) {
   do {
     started_.clear();
     group.windows().start_ready(started_);
-    // First advances post in the order of issue.
-    for (OperationPtr& operation : started_) {
+    for (OperationPtr& operation : started_) {  // first advances post in the order of issue
       const auto start = std::max(now, operation->info().issued);  // it may be issued after `now`
       operation->note_start(start);
       if (!operation->finished())  // while queued, by an abort
@@ -170,8 +169,7 @@ bool Progress::was_complete(Operation& operation) {
 
 // True if the operation has ended.
 bool Progress::advance(const OperationPtr& operation, Clock::time_point now) {
-  // After shutdown() the transport must not be called.
-  if (outstanding_.stopped()) return false;
+  if (outstanding_.stopped()) return false;  // after shutdown() the transport must not be called
   set_current(operation);
   endings_.observers().each(operation->numbers, [](Observer& o, const auto& number) { o.entered(number); });
   GroupState& group = operation->group();

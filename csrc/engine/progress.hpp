@@ -31,8 +31,7 @@ class Progress {
                 std::shared_ptr<const shm::NodeMemory>* memory);
   // Starts this operation if the role is free and nothing else is to be started; else returns false.
   bool try_begin(const Operation& operation, std::vector<OperationPtr>& ended);
-  // Owns nothing if `patience` is over.
-  std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);
+  std::unique_lock<std::mutex> take_role(std::chrono::milliseconds patience);  // may own nothing
   bool stuck() const;                                  // a pass has lasted longer than `stuck_grace`
   const Traffic& traffic() const { return traffic_; }  // to be read with the role
   // The operation being advanced, or the last one that has not ended; may be null.
@@ -41,8 +40,7 @@ class Progress {
   // --- with the role ---
   // Drops ended operations that keep to memory, and the group's transport.
   void close(GroupState& group);
-  // Ends running operations without calling the transport. False: there were none.
-  bool end_all(const std::string& reason);
+  bool end_all(const std::string& reason);  // without the transport; false: nothing was running
 
  private:
   class InTransport {  // marks the time in the transport

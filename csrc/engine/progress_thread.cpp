@@ -26,9 +26,8 @@ constexpr nanoseconds kHandOver = microseconds(20);
 // Naps beside callers grow up to this many times the longest: a wake-up costs a core about 10 us.
 constexpr int kNapsBesideCallers = 4;
 constexpr int kNapsLeft = 16;  // maximum naps before takeover of what is When::Later
-// After this long without progress a nap costs little.
-constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);
-constexpr nanoseconds kCrowdedQuiet = microseconds(200);  // where a yield costs a time slice
+constexpr nanoseconds kQuiet = std::chrono::milliseconds(50);  // without progress; a nap costs little then
+constexpr nanoseconds kCrowdedQuiet = microseconds(200);       // where a yield costs a time slice
 
 nanoseconds read(clockid_t clock) {
   timespec t{};

@@ -1,9 +1,7 @@
-// Advances operations without a waiter (DDP waits on a torch Future).
-//
-// Sleeps on a condition variable while nothing is outstanding, and naps while a caller makes progress. Else
-// it polls at full speed while the issuing thread is blocked or a device waits, and with naps of 50 us up to
-// `longest_nap` while the issuing thread computes (its CPU clock advances), since spinning takes the core
-// from it. Naps of milliseconds before sleep would save wake-ups but cost a computation 12 %.
+// Advances operations without a waiter (DDP waits on a torch Future). Sleeps on a condition variable while
+// nothing is outstanding, and naps while a caller makes progress. Else it polls at full speed while the
+// issuing thread is blocked or a device waits, and with naps of 50 us up to `longest_nap` while its CPU clock
+// advances: spinning takes the core from it. Naps of milliseconds instead of sleep cost a computation 12 %.
 #pragma once
 
 #include <atomic>
@@ -47,8 +45,7 @@ class ProgressThread {
   // From now on the transport is given this device's memory: it becomes the thread's current device.
   void serve(Device& device) { device_.store(&device, std::memory_order_release); }
 
-  // Ends the thread; if stuck, leaves it behind with its engine. Idempotent.
-  void stop(std::chrono::milliseconds patience);
+  void stop(std::chrono::milliseconds patience);  // a stuck thread is left behind with its engine; idempotent
 
  private:
   enum class Rest { None, Left, Nap, Sleep };  // Left: until something is urgent
@@ -58,9 +55,8 @@ class ProgressThread {
   void nap(std::chrono::nanoseconds duration, Rest rest);  // When::Now ends it early
   void poll_until_idle();
   bool issuer_computes();
-  // A device may wait for this thread, and no core is shared.
-  bool keeps_polling(Clock::time_point now) const;
-  bool naps_soon(Clock::time_point now) const;  // other ranks need the shared cores
+  bool keeps_polling(Clock::time_point now) const;  // a device may wait, and no core is shared
+  bool naps_soon(Clock::time_point now) const;      // other ranks need the shared cores
   void enter_device();
 
   const Work work_;

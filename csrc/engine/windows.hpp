@@ -22,7 +22,6 @@ class Windows {  // queued and running operations of a group, by channel; with t
   bool any_waits() const {
     return std::any_of(windows_.begin(), windows_.end(), [](const Window& w) { return !w.waiting.empty(); });
   }
-  // Appends operations that may start to `started`, in order.
   void start_ready(std::vector<OperationPtr>& started) {
     for (int c = 0; c < kChannelCount; ++c) {
       auto& [waiting, running] = windows_[c];
