@@ -42,8 +42,8 @@ struct WorldOptions {
   Env env = env_of({});
   std::vector<std::shared_ptr<Observer>> observers = {};  // one a rank; empty: none
   bool node = false;                                      // the ranks share memory
-  bool kernel_copies = true;  // for long messages on a node
-  std::vector<shm::Arena*> arenas = {};  // of the ranks with group memory
+  bool kernel_copies = true;                              // for long messages on a node
+  std::vector<shm::Arena*> arenas = {};                   // of the ranks with group memory
 };
 
 // Each rank maps the segments of its node, as processes do. Without a topology all ranks are on one node.

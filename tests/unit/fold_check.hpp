@@ -45,7 +45,7 @@ struct FoldShape {
   std::size_t count;
   int sources;
   std::size_t residue;  // of dst, in units of the element's alignment
-  std::size_t shift;  // of the last source, in addition
+  std::size_t shift;    // of the last source, in addition
   unsigned threads, most_blocks;
   bool in_place;  // dst is the last source
 };
