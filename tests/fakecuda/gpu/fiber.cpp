@@ -9,7 +9,7 @@
 
 #include "gpu/fault.hpp"
 
-// void fakecuda_switch(void** save, void* load): what a function must keep goes onto the one stack and comes
+// void fakecuda_switch(void** save, void* load): saves callee-saved registers on one stack and restores them
 // from the other.
 extern "C" void fakecuda_switch(void** save, void* load);
 // The first return of a new stack: its function is in rbx, the argument in rbp.
@@ -85,7 +85,7 @@ void Fiber::give_back() {
 }
 
 void Fiber::start(void (*function)(void*), void* argument) {
-  // What the switch pops: r15 to r12, rbx, rbp, where to return to. fakecuda_enter begins with an aligned
+  // Popped by the switch: r15 to r12, rbx, rbp, the return address. fakecuda_enter starts with an aligned
   // stack.
   auto* const top = reinterpret_cast<void**>(stack_ + kStackBytes) - 9;
   top[4] = reinterpret_cast<void*>(function);
