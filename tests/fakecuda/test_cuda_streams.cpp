@@ -1,5 +1,5 @@
-// Streams, events and graphs of the software CUDA. Each test has a process of its own, because what CUDA was
-// told stays.
+// Streams, events and graphs of the software CUDA. Each test runs in its own process, because CUDA's state
+// persists.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 
