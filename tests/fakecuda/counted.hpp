@@ -43,7 +43,7 @@ class Counting {
   Counts& counts_;
 };
 
-// Of `run`, which must wait for its work.
+// Counts the traffic of `run`, which must wait for its work.
 inline void count_traffic(Counts& counts, const std::function<void()>& run) {
   const fakecuda::Traffic before = fakecuda::traffic();
   run();

@@ -45,7 +45,7 @@ TEST(group_memory_is_moved_once) {
     all.peer_written += at_once.peer_written;
   });
   CHECK(all.peer_read == kBytes && all.peer_written == kBytes);
-  CHECK(all.read >= kBytes && all.read < 2 * kBytes);  // and the part of the result that is the other's
+  CHECK(all.read >= kBytes && all.read < 2 * kBytes);  // and the other's addresses
 }
 
 UNIT_MAIN()

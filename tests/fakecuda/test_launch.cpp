@@ -88,7 +88,7 @@ TEST(shared_memory_is_the_blocks_own_and_poisoned) {
 }
 
 TEST(resident_blocks_wait_for_each_other) {
-  // Each block increments the word when it equals the block's number, the last block first.
+  // Each block increments the word in its turn, the last block first.
   const Kernel in_turn = kernel([](Thread& t) {
     const u64 word = argument(t);
     while (load<Order::Volatile, u32, 1>(t, word)[0] != t.nctaid - 1 - t.ctaid) {

@@ -46,7 +46,7 @@ void start(NetworkOptions o = {}, std::shared_ptr<FileStore> store = nullptr) {
   network().start(o);
 }
 
-// Returns the sum over the ranks of rank + 1, if all ranks finalized in order.
+// Returns the sum over the ranks of rank + 1, if all ranks finalized cleanly.
 std::optional<std::uint64_t> finalize() {
   std::optional<std::uint64_t> sum = my_rank + 1;
   network().finalize(true, sum, {});

@@ -94,7 +94,7 @@ struct PowerOfTwo {
     const double m = std::fabs(v);
     if (!(m < decode(0xfe) * 1.5)) return 0xff;
     for (int pattern = 0xfe; pattern > 0; --pattern) {
-      // Below 2^-126 torch rounds between this and zero (which it stores as 2^-127), above between powers.
+      // Below 2^-126 torch rounds between 2^-126 and zero (which it stores as 2^-127), above between powers.
       const double half_way = pattern == 1 ? decode(0) : decode(pattern - 1) * 1.5;
       if (pattern == 1 ? m > half_way : m >= half_way) return static_cast<std::uint32_t>(pattern);
     }

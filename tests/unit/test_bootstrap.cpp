@@ -385,7 +385,7 @@ TEST(shared_memory_that_other_ranks_of_the_job_have_taken_is_not_missing) {
   CHECK(warning_of_shared_memory(64 * kMiB, 4, false) == "");
   CHECK(warning_of_shared_memory(47 * kMiB, 4, false).find("48128 KiB free for 4 rank(s)") !=
         std::string::npos);
-  CHECK(warning_of_shared_memory(47 * kMiB, 4, true) == "");  // of 64, which three others have started with
+  CHECK(warning_of_shared_memory(47 * kMiB, 4, true) == "");  // the others have taken theirs
   CHECK(warning_of_shared_memory(8 * kMiB, 3, true).find("(expected 48 MiB)") != std::string::npos);
   CHECK(warning_of_shared_memory(0, 1, false) == "" && warning_of_shared_memory(0, 0, true) == "");
 }

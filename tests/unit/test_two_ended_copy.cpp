@@ -37,7 +37,7 @@ shm::CopyCell& cell(NodeRanks& ranks) {
 
 }  // namespace
 
-#if !defined(__SANITIZE_THREAD__)  // as in test_shared_memory.cpp: it does not know that it is one memory
+#if !defined(__SANITIZE_THREAD__)  // for the reason in test_shared_memory.cpp
 TEST(long_messages_from_group_memory_are_copied_once) {
   shm::Arena first(std::size_t{16} << 20), second(std::size_t{16} << 20);
   NodeRanks ranks(2, /*kernel_copies=*/false, {&first, &second});

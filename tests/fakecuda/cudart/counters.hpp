@@ -27,7 +27,7 @@ struct Traffic {
 __attribute__((visibility("default"))) Traffic traffic();
 
 void count_call(const char* name);
-// Of the calling thread, which executes an item of a queue. settle_traffic() adds it to traffic().
+// Traffic of the item that the calling thread executes. settle_traffic() adds it to traffic().
 inline Traffic& own_traffic() {
   thread_local Traffic traffic;
   return traffic;

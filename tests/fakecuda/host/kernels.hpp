@@ -31,7 +31,7 @@ namespace fakecuda {
 // About 20 s of sleeps.
 inline constexpr int kMostPolls = 250'000;
 
-// Of the running kernel's current thread.
+// The reads, polls and fences of the running kernel thread.
 struct Fences {
   struct Read {
     const void* word;
