@@ -51,7 +51,6 @@ std::vector<std::string> outcome(World& world, const std::function<std::vector<C
   return errors;
 }
 
-// Every rank failed with an error that contains all parts.
 void check_all(const std::vector<std::string>& errors, const std::vector<std::string>& parts) {
   for (const std::string& error : errors)
     for (const std::string& part : parts)

@@ -116,7 +116,6 @@ TEST(equal_calls_and_those_of_other_groups_are_no_difference) {
   const auto news = equal.announced();
   CHECK(news.size() == 1);
   CHECK(equal.found(news[0]).empty());
-  // Rank 1 has received the announcement of this call and sends none.
   std::size_t said = 0;
   equal.of_rank[1].note(*equal.operations[1]);
   equal.of_rank[1].look(equal.groups(1), [&](News) { ++said; }, [](auto&, auto&) {});

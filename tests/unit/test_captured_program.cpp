@@ -1,5 +1,5 @@
-// Collectives that are captured once and replayed: every shared-memory algorithm in graphs of the software
-// CUDA, all ranks in one process, with eager collectives between, and replays whose peers do not come.
+// Collectives captured once and replayed: every shared-memory algorithm in graphs of the software CUDA, with
+// eager collectives between, and replays whose peers do not come.
 #include <random>
 
 #include "common/error.hpp"
@@ -75,8 +75,7 @@ Graph capture(Rank& rank, int size, const ipc::DeviceNode& node, DeviceQueue& qu
   return made;
 }
 
-// Alternates two graphs, the second of larger tensors; some turns run an eager collective on its own queues
-// beside the replay.
+// Alternates two graphs, the second of larger tensors; some turns run an eager collective beside the replay.
 void replay_everything(const Layout& layout) {
   Meeting meeting(layout.size);
   on_all_ranks(layout, [&](Rank& rank) {

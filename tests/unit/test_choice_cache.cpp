@@ -68,7 +68,6 @@ TEST(what_was_measured_comes_back) {
   CHECK(to_text(found) == to_text(some()) && found.size() == 3);
   CHECK(found[0].collective == C::AllReduce && found[0].to_bytes == 1 << 21 && !found[0].mapped);
   CHECK(found[0].rival == 0 && found[0].speedup == 1.25 && found[1].mapped && found[2].to_bytes == 1);
-  // Another group measures two classes, one of them again.
   CHECK(cache.save(kKey, {{C::AllReduce, 1 << 20, 1 << 21, false, 1, 2}, {C::Gather, 8, 16, false, 0, 1}}) ==
         "");
   const MeasuredChoices merged = cache.read(kKey).choices;

@@ -39,7 +39,6 @@ TEST(blocks_are_apart_and_come_back) {
   CHECK(arena.in_use() == 0);
   const int segments = arena.segments();
   CHECK(segments == 2 && segments == device.allocations && device.synchronizations > 0);
-  // Each segment is in one piece again.
   std::vector<void*> whole;
   for (int i = 0; i < segments; ++i) whole.push_back(arena.allocate(arena.segment(i).bytes));
   CHECK(arena.segments() == segments && arena.in_use() == arena.reserved());

@@ -1,5 +1,4 @@
-// Failing collectives and messages on device memory, through Group and Engine: nothing hangs, and waiters get
-// the reason.
+// Failing operations on device memory, through Group and Engine: nothing hangs, and waiters get the reason.
 #include <barrier>
 #include <cstring>
 
@@ -83,8 +82,7 @@ TEST(what_ended_before_a_failure_ends_well_on_the_other_ranks) {
 
 namespace {
 
-// Rank 0's device accepts only this many submissions of an all_reduce. False: they were all, and it
-// succeeded.
+// Rank 0's device accepts only this many submissions of an all_reduce. False: it needed no more.
 bool refuses(int submissions, bool shared) {
   World world(2);
   const auto gpus = make_gpus(2);

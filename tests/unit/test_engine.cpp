@@ -56,8 +56,7 @@ TEST(more_operations_than_tags) {
 }
 
 TEST(a_sender_cannot_run_away_from_its_receivers) {
-  // The root's sends are all eager; the receivers start late. Without back-pressure the root would finish at
-  // once.
+  // All sends of the root are eager and receivers start late: without back-pressure it would finish at once.
   World world(2, {.group = {"test", 30s, 4}});
   std::atomic<int> root_done{0};
   constexpr int kBroadcasts = 400;
@@ -318,7 +317,6 @@ TEST(a_waiter_lets_go_of_what_ends_beside_its_own_operation) {
 }
 
 TEST(two_groups_in_opposite_order) {
-  // Rank 0 issues A then B, rank 1 B then A, on the same engines.
   auto transports = make_loopback(2);
   World world(2);
   std::shared_ptr<Group> second[2];

@@ -54,7 +54,6 @@ TEST(a_dead_peer_is_a_timeout_that_names_it) {
     auto op = start(world, r, data[r], foreground());
     if (r == 2) {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "still waiting for rank");
-      // The group is unusable from here on.
       CHECK_THROWS(start(world, r, data[r]), Error, "failed earlier: timed out");
     } else {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "timed out after");

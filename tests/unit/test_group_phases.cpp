@@ -1,5 +1,4 @@
-// Collectives in phases, through Group and Engine: a group over several nodes with devices that share memory
-// inside each node.
+// Collectives in phases, through Group and Engine, on devices that share memory inside each of several nodes.
 #include <barrier>
 
 #include "device_world.hpp"

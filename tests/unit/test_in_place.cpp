@@ -1,5 +1,4 @@
-// Staged schedules with mirrors: right where the buffers of all, no or some ranks are reachable, and without
-// copies where all are.
+// Staged schedules with mirrors, with the buffers of all, no or some ranks reachable.
 #include "in_place.hpp"
 #include "schedules.hpp"
 #include "test.hpp"

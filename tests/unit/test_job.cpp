@@ -125,7 +125,6 @@ TEST(groups_are_made_in_any_order) {
 
 TEST(threads_whose_groups_are_the_first_start_the_job_once) {
   Ranks ranks(2);
-  // Two threads a rank; 0 and 1 make one group, 2 and 3 the other.
   CHECK(none(ranks.at_once({0, 1, 2, 3}, [&](int k) {
     const int r = k % 2;
     const Job::NewGroup made =

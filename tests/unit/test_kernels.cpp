@@ -1,5 +1,4 @@
-// Every host kernel (dtype, operation, number of sources, scaling, aliasing) against an independent scalar
-// reference.
+// Every host kernel (dtype, operation, sources, scaling, aliasing) against an independent scalar reference.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -164,7 +163,6 @@ void check_integers(DataType dtype) {
   });
 }
 
-// All 65536 pairs of operands.
 template <typename Format>
 void check_all_pairs(DataType dtype, const Format& format) {
   std::vector<std::uint8_t> a(65536), b(65536), result(65536);

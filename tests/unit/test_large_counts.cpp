@@ -1,5 +1,4 @@
-// Counts and bytes beyond 2^31 and 2^32 without the memory: a transport that only records messages, over
-// address space that nothing touches.
+// Counts and bytes beyond 2^31 and 2^32 without the memory: a transport that only records messages.
 #include <sys/mman.h>
 
 #include <cstddef>
@@ -21,7 +20,6 @@ using namespace mpi_gdr;
 
 namespace {
 
-// Reserved, neither readable nor writable.
 class AddressSpace {
  public:
   explicit AddressSpace(std::size_t bytes) : bytes_(bytes) {

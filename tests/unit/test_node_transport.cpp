@@ -316,7 +316,6 @@ TEST(a_waiter_sleeps_on_what_it_waits_for) {
   CHECK(ranks[1].test(receive) && ranks[0].test(send));
   Request any = ranks[1].irecv(kP2P, &got, 4, kAnySource, 7);
   CHECK(!ranks[1].test(any) && !ranks[1].doorbell(any, bell));  // two flags
-  // A full ring: the sender waits for space.
   const Bytes data = pattern(100000, 1);
   std::vector<Request> sends;
   for (int i = 0; i < 20; ++i) sends.push_back(ranks[0].isend(kP2P, data.data(), data.size(), 1, 2));

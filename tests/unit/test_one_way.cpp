@@ -49,7 +49,6 @@ TEST(givers_do_not_run_away) {
         CHECK(given.load() < 64);
       }
       for (int i = 0; i < 200; ++i) {
-        // Gather: 8 bytes from each rank; input and output are separate.
         auto memory = std::make_shared<std::vector<char>>(32, static_cast<char>(i % 100));
         CollectiveCall call;
         call.spec = {.collective = c.collective, .rank = r, .size = 2, .root = 0, .count = 8};
@@ -126,8 +125,7 @@ TEST(what_was_refused_does_not_count) {
 }
 
 TEST(all_to_alls_of_two_channels_are_counted_apart) {
-  // Only the order on each channel is guaranteed equal: the 16th call of both channels together differs
-  // between the ranks.
+  // The channels' calls are only ordered each by itself: the 16th of both together differs between the ranks.
   World world(2, {.group = {"test", 5s, 32}});
   world.run([&](int r) {
     const auto exchange = [&](Channel channel) {

@@ -127,8 +127,7 @@ Seen run(Where spot, int k, int more) {
 
 // Runs until allocation k no longer happens; returns how many failures had an effect.
 int every_one(Where spot, int more) {
-  // Initialised first: another thread repeats a failed initialisation, which ThreadSanitizer takes for a
-  // race.
+  // Another thread would repeat a failed initialisation, which ThreadSanitizer takes for a race.
   static_cast<void>(host::selected_isa());
   int felt = 0, untouched = 0;
   for (int k = 0; untouched < 3 && k < 2000; ++k) {

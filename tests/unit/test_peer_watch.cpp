@@ -8,8 +8,8 @@ TEST(a_healthy_job_has_no_news_and_asks_little) {
   WatchedRanks job({0, 0, 0, 0, 1, 1, 1, 1});
   job.seconds(1000);
   for (const auto& heard : job.heard) CHECK(heard.empty());
-  // Each round a host sends a beat, reads one and reads the length of the list; once it posts its lifeline
-  // and reads the other's.
+  // A round: a host sends a beat, reads one, reads the list's length. Once: it posts its lifeline, reads
+  // another.
   CHECK(job.store.requests() <= 1000 * 2 * 3 + 2 * 3);
   CHECK(job.watches[0]->missing().empty());
 }
@@ -64,7 +64,6 @@ TEST(a_silent_host_is_reported_once_and_given_up_later) {
     CHECK(job.watches[r]->quiet_among({3}) == job.heard[r][0].text);
     CHECK(job.watches[r]->lost_among({3}).empty());
   }
-  // Only one rank posts it.
   CHECK(job.found[0].size() + job.found[1].size() + job.found[5].size() == 1);
   job.seconds(200);
   for (const int r : {0, 1, 5}) {
@@ -141,7 +140,6 @@ TEST(what_the_last_speaker_had_not_published_is_published_by_the_next) {
   job.states[2] = ProcessState::Ended;
   job.seconds(3);
   CHECK(job.of_kind(0, Kind::Left).size() == 1 && job.of_kind(0, Kind::Ended).size() == 1);
-  // No news is posted twice.
   CHECK(job.store.add("job/news", 0) <= 2);
 }
 

@@ -69,7 +69,6 @@ void expect_right(const Made& made, const Topology& topology, const Reached& rea
   unit::expect_right(group);
 }
 
-// One part, and several.
 const std::vector<Tuning> kBetween = {{.chunk_bytes = 1 << 20, .max_lanes = 1},
                                       {.chunk_bytes = 64, .max_lanes = 1}};
 

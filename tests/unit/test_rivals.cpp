@@ -1,5 +1,4 @@
-// The choice between two schedules with the same result: the policy with synthetic times, and ranks that
-// share memory where one schedule sleeps.
+// The choice between schedules of equal result: the policy with synthetic times, and ranks where one sleeps.
 #include "execution/host/host_execution.hpp"
 #include "shared_calls.hpp"
 

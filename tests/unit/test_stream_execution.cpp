@@ -1,5 +1,4 @@
-// Device programs and host programs joined by flags: every algorithm on the software CUDA, all ranks in one
-// process.
+// Device programs and host programs joined by flags: every algorithm on the software CUDA in one process.
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -15,7 +14,6 @@ using namespace stream_test;
 
 namespace {
 
-// Every algorithm at every count, all in flight together.
 void run_everything(const Layout& layout, LoopbackOptions options, bool by_host = false) {
   on_all_ranks(
       layout,

@@ -86,8 +86,7 @@ TEST(waiting_for_all_ends_with_an_abort_though_a_thread_is_stuck) {
   faults->release();
 }
 
-// The engine's owner releases it while a thread is inside the transport; the thread must return to a live
-// engine.
+// The engine is released while a thread is inside the transport; the thread must return to a live engine.
 TEST(a_thread_that_is_left_behind_keeps_its_engine) {
   auto faults = std::make_shared<LoopbackFaults>();
   std::weak_ptr<Engine> engine;

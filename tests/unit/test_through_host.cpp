@@ -1,5 +1,4 @@
-// Schedules whose messages pass through bounce memory: as right as the original ones, on all ranks or some,
-// and forwarded data is not copied twice.
+// Schedules with messages through bounce memory are as right as the original ones and copy no data twice.
 #include "common/error.hpp"
 #include "schedule/through_host.hpp"
 #include "schedules.hpp"

@@ -1,5 +1,4 @@
-// Folders that another user has created or may write to are refused. Uid 65534 plays the other user, which
-// needs root.
+// Folders that another user has created or may write to. Uid 65534 plays that user, which needs root.
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,7 +111,6 @@ TEST(what_another_user_has_planted_is_refused) {
     CHECK(log_problem(job, use).find(job + " belongs to the user with number 65534") == 0);
   CHECK(fs::is_empty(job));
   CHECK(log_problem(link, FolderUse::Job).find("open " + link) == 0 && fs::is_empty(victim));
-  // A planted file of the same name is not written to.
   const std::string named = shared.path + "/mpi_gdr_trace_rank_0";
   CHECK(as_other([&] { return symlink("/etc/passwd", named.c_str()) == 0; }));
   const std::string before = fs::read_symlink(named);

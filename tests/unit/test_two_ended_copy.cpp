@@ -72,7 +72,6 @@ TEST(both_ends_copy_a_long_message) {
       Doorbell bell;
       CHECK(!ranks[0].doorbell(send, bell));  // it has not reached the end
     }
-    // The receiver can finish alone.
     for (int turns = 0; !ranks[1].test(receive); ++turns) CHECK(turns < 100);
     CHECK(got == data && ranks[0].test(send));
   }

@@ -57,7 +57,6 @@ void each(Body body) {
       for (const std::vector<int>& nodes : placements()) body(a, nodes);
 }
 
-// Messages inside the nodes, and shared memory.
 const Tuning kFine[] = {{64, 3, 256},
                         {.chunk_bytes = 64, .max_lanes = 3, .staging_bytes = 256, .node_shares = true}};
 
@@ -266,8 +265,7 @@ TEST(lanes_have_the_same_rounds) {
 }
 
 TEST(scratch_of_an_all_reduce_is_bounded) {
-  // The number of chunks is bounded: long slices have longer chunks, and a leader receives one from each
-  // rank.
+  // The number of chunks is bounded: long slices have longer ones, and a leader receives one from each rank.
   const struct {
     int nodes, each, leaders;
     std::uint64_t most;
