@@ -1,5 +1,4 @@
-// Collectives with their expected results, bit for bit: reductions by host::reduce over all inputs, others as
-// copies.
+// Collectives with expected results, bit for bit: reductions by host::reduce, others as copies.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// The device library on a CUDA whose calls fail, on an old driver, and on devices without access to each
-// other.
+// The device library on a CUDA whose calls fail, on an old driver, and on devices without peer access.
 #include <dlfcn.h>
 
 #include <filesystem>

@@ -60,8 +60,8 @@ TEST(group_memory_of_all_ranks) {
   run_ranks({}, [](PeerRank& self) { run_everything(self, everything); });
 }
 
-// Every allocation between two calls, and every submission to a full queue, waits for the device and blocks
-// all other calls.
+// Every allocation between calls, and every submission to a full queue, waits for the device and blocks
+// others.
 TEST(group_memory_of_some_ranks_and_calls) {
   run_ranks({.queues = "32", .stream_words = "0", .delay_us = "10", .waits = "1", .depth = "5"},
             [](PeerRank& self) { run_everything(self, some); });

@@ -1,5 +1,4 @@
-// Streams, events and graphs of the software CUDA. Each test runs in its own process, because CUDA's state
-// persists.
+// Streams, events and graphs of the software CUDA. CUDA's state persists, so each test is a process.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 

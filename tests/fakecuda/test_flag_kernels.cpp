@@ -27,7 +27,6 @@ Launch launch(const char* name, Arguments... arguments) {
   return Launch(flag_kernel(name), 1, 1, parameters(arguments...), whole_gpu());
 }
 
-// Waits, and continues to wait.
 bool waits(Launch& launch) {
   for (int i = 0; i < 100; ++i)
     if (launch.step() != Launch::State::Waiting) return false;

@@ -1,5 +1,4 @@
-// nvcc's folds, as PTX, against host::reduce bit for bit: division of elements, vector loads, and remainders
-// at both ends.
+// nvcc's folds, as PTX, against host::reduce bit for bit: division of elements, vector loads, remainders.
 #define MPI_GDR_ISA cuda
 #define MPI_GDR_FOLD "launched_fold.hpp"
 

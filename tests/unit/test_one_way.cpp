@@ -125,7 +125,7 @@ TEST(what_was_refused_does_not_count) {
 }
 
 TEST(all_to_alls_of_two_channels_are_counted_apart) {
-  // The channels' calls are only ordered each by itself: the 16th of both together differs between the ranks.
+  // Order is guaranteed per channel only: the 16th call of both together differs between the ranks.
   World world(2, {.group = {"test", 5s, 32}});
   world.run([&](int r) {
     const auto exchange = [&](Channel channel) {

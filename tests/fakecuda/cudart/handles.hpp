@@ -1,5 +1,4 @@
-// The objects of the callers' handles. No handle is reused; an unknown one is a fault. Guarded by the
-// machine's mutex.
+// The objects of callers' handles. No handle is reused; an unknown one is a fault. Needs the machine's mutex.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -63,8 +63,7 @@ class Memory : public MemoryRules {
   void* open(const IpcHandle& handle, int device);
   void close(void* memory);
 
-  // The range that contains [address, address + bytes), which must not leave it; none: memory unknown to
-  // CUDA.
+  // The range that contains [address, address + bytes), which must not leave it; none: unknown to CUDA.
   std::optional<Range> find(const void* address, std::size_t bytes) const;
   // For an access by the executing device of the calling thread.
   bool check(const void* address, std::size_t bytes, bool write) const override;

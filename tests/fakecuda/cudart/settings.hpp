@@ -23,8 +23,7 @@ inline constexpr std::size_t kMemory = std::size_t{kOneProcess ? 1024 : 4} << 30
 
 struct Settings {
   std::uint64_t devices;  // DEVICES, of the machine: the same for all its processes
-  // QUEUES, hardware queues of a device, assigned round robin to streams. Default:
-  // CUDA_DEVICE_MAX_CONNECTIONS, or 8.
+  // QUEUES, hardware queues of a device, used round robin. Default: CUDA_DEVICE_MAX_CONNECTIONS, or 8.
   std::uint64_t queues;
   std::uint64_t depth;         // DEPTH, items in a hardware queue: a submission to a full one waits
   bool weak;                   // MEMORY=weak or strong: its order (gpu/weak_memory.hpp)
@@ -33,8 +32,7 @@ struct Settings {
   std::uint64_t stream_words;  // STREAM_WORDS, 0: no stream memory operations
   std::uint64_t flush;         // FLUSH, 1: they can flush earlier writes from the network
   std::uint64_t elsewhere;     // ELSEWHERE, 1: devices see pinned and registered memory at other addresses
-  // WAITS, 1: allocation, loading, and submission to a full queue wait for the device and block all other
-  // calls
+  // WAITS, 1: allocation, loading, and submission to a full queue wait for the device and block other calls
   std::uint64_t waits;
   std::uint64_t driver;           // DRIVER, its version, like 13000
   std::uint64_t other_bytes;      // OTHER_BYTES, 1: memory of other processes reads as other values

@@ -17,8 +17,7 @@ class Turns {
   explicit Turns(int device) : device_(device) {}
   Turns(const Turns&) = delete;
 
-  // Enclose each step of a kernel. begin() waits for this process's turn. `first`, `last`: step of the
-  // kernel.
+  // Enclose each step of a kernel. begin() waits for this process's turn. `first`, `last`: of its steps.
   void begin(bool first);
   void end(bool last);
   // This process's kernels that have begun and not ended, including those that wait for their turn.

@@ -135,8 +135,8 @@ T join(Parts... parts) {
 
 // ---- conversions ----
 
-// Takes the low bits of a wider register. To floats: to nearest. Floats to integers: toward zero, saturating,
-// NaN to 0.
+// Takes the low bits of a wider register. To floats: to nearest. To integers: toward zero, saturating, NaN to
+// 0.
 template <typename To, typename From>
 Value<To> cvt(u64 bits_of) {
   const From from = as<From>(static_cast<Bits<From>>(bits_of));

@@ -11,7 +11,6 @@ namespace {
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u | 1) {}
-  // Below `end`.
   std::uint32_t operator()(std::size_t end) {
     state_ ^= state_ >> 12;
     state_ ^= state_ << 25;
@@ -41,7 +40,6 @@ class Block {
   ~Block() {
     if (stores_) weak_memory()->take(stores_->of_block);
   }
-  // Runs one thread's turn.
   Thread::Stop turn(Random& random) {
     const std::size_t at = random(ready_.size());
     const std::uint32_t thread = ready_[at]->tid;
