@@ -15,7 +15,7 @@ namespace mpi_gdr {
 
 void scrub_launcher_environment() {
   constexpr std::string_view kPrefixes[] = {"PMIX_", "OMPI_COMM_WORLD_", "HYDI_", "HYDRA_"};
-  constexpr std::string_view kNames =  // each between blanks
+  constexpr std::string_view kNames =  // separated by blanks
       " PMI_FD PMI_RANK PMI_SIZE PMI_PORT PMI_ID PMI_SPAWNED PMI_KVS PMI_HOSTNAME PMI_APPNUM"
       " PMI_DOMAIN PMI_JOBID PMI_LOCAL_RANK PMI_LOCAL_SIZE PMI_VERSION PMI_SUBVERSION"
       " MPI_LOCALRANKID MPI_LOCALNRANKS PMI_UNIVERSE_SIZE MPIR_CVAR_PMI_VERSION ";

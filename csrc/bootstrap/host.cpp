@@ -19,9 +19,8 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMaxMapping = 1023;  // one less than the 1024 that the PMI server announces
+constexpr std::size_t kMaxMapping = 1023;  // below the 1024 that the PMI server announces
 
-// Smallest p that divides the length and has v[i] == v[i - p] for all i from p on.
 std::size_t period(const std::vector<int>& v) {
   for (std::size_t p = 1; p < v.size(); ++p)
     if (v.size() % p == 0 && std::equal(v.begin() + static_cast<std::ptrdiff_t>(p), v.end(), v.begin()))
@@ -121,7 +120,6 @@ std::optional<std::string> process_mapping(const std::vector<int>& node_of_rank)
       blocks.push_back({node, 1, ranks});
     at = next;
   }
-  // All ranks on one node have period 1; say the whole count, as launchers do.
   if (end == 1) blocks[0].ranks = static_cast<int>(node_of_rank.size());
   std::ostringstream text;
   text << "(vector";

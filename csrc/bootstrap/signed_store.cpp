@@ -7,7 +7,6 @@
 namespace mpi_gdr {
 namespace {
 
-// Begins what is signed, so that a rank without the secret does not take it for a plain value.
 constexpr std::string_view kMark = "mpi-gdr signed 1\n";
 
 }  // namespace
@@ -36,7 +35,7 @@ std::string Signer::signature(const std::string& key, std::string_view value) co
     secret = secret_;
   }
   if (secret.empty()) return "";
-  // The length in front: no other key and value make the same text.
+  // Prefixed by the key's length: no other key and value yield the same text.
   std::string text = std::to_string(key.size()) + ':' + key;
   return std::string(bytes_of(hmac_sha256(secret, text.append(value))));
 }

@@ -1,4 +1,3 @@
-// Groups made from a group: split and merge.
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/signed_store.hpp"
 #include "c10d/backend.hpp"
@@ -67,7 +66,7 @@ MpiBackend::BackendPtr MpiBackend::merge(const StorePtr& store, const OptionsPtr
       fail(ErrorCode::InvalidUsage, "merge: rank=", rank, ", expected 0..", size - 1);
     if (auto known = known_child(store.get())) return known;
     const c10d::Backend::Options& options = opts ? *opts : *options_;
-    // The user's connection: other threads of the program may hold it for long.
+    // On the user's connection, which other threads may occupy.
     SignedStore meeting(std::make_unique<C10dStore>(store), Signer::of_launch());
     std::vector<int> members;
     for (const std::string& blob : rendezvous(meeting, "mpi-gdr/merge/" + options.group_name, rank, size,

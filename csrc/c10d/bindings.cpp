@@ -1,5 +1,4 @@
-// The extension module mpi_backend._C. Python sees: the creator, Options, what `mpi-gdr info` prints, and the
-// few MPI calls that are needed before a store exists.
+// The extension module mpi_backend._C.
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -39,9 +38,8 @@ c10::intrusive_ptr<c10d::Backend> create_backend(const c10d::DistributedBackendO
                                                  c10::intrusive_ptr<Options> options, int world_rank,
                                                  int world_size,
                                                  c10::intrusive_ptr<c10d::Store> world_store) {
-  // A copy: the caller may make several groups with these options.
   options = options ? c10::make_intrusive<Options>(*options) : c10::make_intrusive<Options>();
-  // c10d passes its default where the caller gave no timeout: the options' is valid then.
+  // c10d passes this default without a user's timeout.
   options->timeout = group_timeout(dist.timeout != kBackendDefaultTimeout ? dist.timeout : options->timeout);
   Job::NewGroup made =
       this_job().make_group(group_request(dist, *options, world_rank, world_size, world_store));
@@ -71,7 +69,7 @@ c10::intrusive_ptr<Options> make_options(const py::object& timeout, const py::ob
                                          const py::object& bits) {
   auto options = c10::make_intrusive<Options>();
   if (!timeout.is_none()) {
-    // pybind11 would also take a float.
+    // pybind11 also accepts a float.
     if (!py::isinstance(timeout, py::module_::import("datetime").attr("timedelta")))
       throw py::type_error("Options: timeout=" + std::string(py::repr(timeout)) +
                            ", expected a datetime.timedelta");
@@ -99,8 +97,7 @@ Report<"MpiInfo"> mpi_info() {
       "nodes"_a = info.nodes, "rank_on_node"_a = info.rank_on_node, "ranks_on_node"_a = info.ranks_on_node);
 }
 
-// Loads the CUDA library and asks the driver for its devices, without starting one.
-Report<"CudaInfo"> cuda_info() {
+Report<"CudaInfo"> cuda_info() {  // starts no device
   std::string path, problem, built;
   std::vector<std::string> devices;
   try {
@@ -113,7 +110,7 @@ Report<"CudaInfo"> cuda_info() {
       const int count = loaded.devices->device_count(problem);
       for (int i = 0; i < count; ++i) devices.push_back(loaded.devices->describe(i));
     }
-  } catch (const Error& error) {  // such as MPI_GDR_CUDA=on where it cannot be
+  } catch (const Error& error) {  // MPI_GDR_CUDA=on without CUDA
     if (error.code() == ErrorCode::InvalidUsage) throw;
     problem = error.what();
   }
@@ -135,7 +132,6 @@ Reports<"EnvVariable"> env_table() {
   return table;
 }
 
-// What is wrong with the variables of the environment, each looked at alone.
 Reports<"EnvProblem"> env_problems() {
   Reports<"EnvProblem"> problems;
   const auto add = [&](const std::string& name, const std::string& message, bool bad) {
@@ -153,7 +149,7 @@ Reports<"EnvProblem"> env_problems() {
   return problems;
 }
 
-// Data movement is planned in bytes, whatever the type.
+// Moved data is counted in bytes.
 std::string algorithm_of(MpiBackend& backend, const std::string& collective, std::uint64_t count,
                          const std::string& dtype, const std::string& op) {
   CollectiveSpec spec;
@@ -202,7 +198,7 @@ std::pair<std::string, Reports<"ChoiceFile">> remembered_choices() {
   return {cache.folder(), files};
 }
 
-// The whole table in force: the text of each row, and where it was written.
+// Each row and its origin.
 std::vector<std::pair<std::string, std::string>> selection_rows() {
   const SelectionTable table = load_selection(Env::get()).table;
   std::vector<std::pair<std::string, std::string>> rows;
@@ -260,7 +256,7 @@ PYBIND11_MODULE(_C, m) {
       .def_property_readonly(
           "message_path", [](const MpiBackend& b) { return b.group().message_path(); },
           "How send and recv travel: shm (shared memory) or mpi.")
-      // torch has the virtual, but no Python name for it in every release.
+      // Not every torch binds the virtual.
       .def("get_error", &MpiBackend::getError,
            "torch._C._distributed_c10d.ErrorType: SUCCESS until the group fails.");
 

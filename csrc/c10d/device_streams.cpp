@@ -20,21 +20,19 @@ std::map<c10::DeviceType, DeviceLibrary*>& registered() {  // with registry_mute
   return *libraries;
 }
 
-// Of the device, for all groups: flags of finished operations serve the next one. Leaked, as the device is.
+// Per device, for all groups; leaked with the device.
 std::shared_ptr<StreamFlagPool> flag_pool(Device& device) {
   static auto* const pools = new std::map<Device*, std::shared_ptr<StreamFlagPool>>;
   const std::lock_guard lock(registry_mutex);
   std::shared_ptr<StreamFlagPool>& pool = (*pools)[&device];
-  // Some thousand programs in flight, of which an operation may have two dozen, before more flags have to be
-  // made, which may wait for the device.
+  // For thousands of programs in flight, two dozen of an operation: making more may wait for the device.
   if (!pool) pool = std::make_shared<StreamFlagPool>(device, 4096);
   return pool;
 }
 
-// Streams of ours. Never destroyed, since torch's allocator may record events there for as long as there is
-// memory that they have used: those of groups that are gone serve others.
+// Reused by later groups, never destroyed: torch's allocator records events there while their memory lives.
 struct OwnStreams {
-  DeviceQueue* captured = nullptr;  // of all groups
+  DeviceQueue* captured = nullptr;  // shared by all groups
   std::vector<DeviceQueue*> spare;
 };
 OwnStreams& own_streams(Device& device) {  // with registry_mutex
@@ -42,19 +40,19 @@ OwnStreams& own_streams(Device& device) {  // with registry_mutex
   return (*streams)[&device];
 }
 
-// As torch itself wraps a stream that it has not made: the number is the handle.
+// As torch wraps foreign streams: the number is the handle.
 c10::Stream wrap(DeviceQueue& queue, c10::Device where) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(queue.native()));
 }
 
-// Calls of the device are made without the lock: they may wait, and the progress thread may want it.
+// Calls the device without the lock, since they may wait.
 DeviceQueue& take_stream(Device& device, c10::Device where) {
   std::vector<DeviceQueue*> spare;
   {
     const std::lock_guard lock(registry_mutex);
     spare.swap(own_streams(device).spare);
   }
-  // That of a group which has failed may be held up yet.
+  // A failed group's stream may still be blocked.
   const c10::impl::VirtualGuardImpl guard(where.type());
   const auto idle = std::find_if(spare.begin(), spare.end(),
                                  [&](DeviceQueue* queue) { return guard.queryStream(wrap(*queue, where)); });
@@ -75,7 +73,7 @@ DeviceQueue& captured_stream(Device& device, c10::Device where) {
   const std::lock_guard lock(registry_mutex);
   OwnStreams& own = own_streams(device);
   if (own.captured)
-    own.spare.push_back(&made);  // another thread was faster
+    own.spare.push_back(&made);  // another thread was first
   else
     own.captured = &made;
   return *own.captured;

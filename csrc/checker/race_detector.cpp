@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock that knows it to be over
+std::uint32_t over(std::uint32_t round) { return round + 2; }  // the clock value once it is over
 
 std::string where(const RaceDetector::Access& a) {
   return "round " + std::to_string(a.round) + ", step " + std::to_string(a.step) + " of rank " +
@@ -43,7 +43,7 @@ void RaceDetector::access(const Access& access, const VectorClock& knows, std::s
                                                      : knows[other.lane] >= over(other.round);
       if (overlaps && !ordered)
         reject(where(access), " ", place(access), " while ", where(other), " ", place(other));
-      // Whatever is ordered behind this write is ordered behind what it covers, too.
+      // Accesses ordered after this write are ordered after those that it covers.
       const bool covered = access.write && !same_step && overlaps && extent.begin <= other.extent.begin &&
                            other.extent.end <= extent.end;
       at = covered ? all.erase(at) : std::next(at);

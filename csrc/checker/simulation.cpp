@@ -40,7 +40,6 @@ void Simulation::initialise(std::size_t rank) {
       state.memory.write(layout.resolve({buffer, 0, count}), {{count, table_.input(spec.rank), 0}});
   };
   fill(Buffer::Input);
-  // What no rank has in an Input stands in the root's Output.
   if (traits(spec.collective).input == Contents::None && spec.rank == spec.root) fill(Buffer::Output);
   if (barrier()) fill(Buffer::Scratch);  // the values do not matter
   if (!mode_.device_queue) return;
@@ -102,7 +101,7 @@ void Simulation::check_ends() const {
   }
 }
 
-// An all-to-all names blocks of others (schedule.hpp).
+// In an all-to-all, slices of other ranks are relative to a block (schedule.hpp).
 Slice Simulation::in_whole_buffer(Slice slice, int rank, int owner) const {
   const CollectiveSpec& spec = specs_[static_cast<std::size_t>(owner)];
   const bool tensor = slice.buffer == Buffer::Input || slice.buffer == Buffer::Output;

@@ -1,4 +1,4 @@
-// Runs schedules on symbolic memory, by one thread. They outlive it and have passed check_rank().
+// Runs schedules that have passed check_rank() on symbolic memory; they must outlive it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,11 @@ class Simulation {
  public:
   Simulation(const std::vector<CollectiveSpec>& specs, const std::vector<SchedulePtr>& schedules,
              const CheckMode& mode);
-  // To the end of all lanes. Throws CheckFailure.
+  // Throws CheckFailure.
   void run();
-  // The costs, valid after run().
   const CheckResult& costs() const { return costs_; }
   Values output(int rank, const Slice& slice) const;
-  // The ranks whose start the end of `rank` depends on (kept for barriers only).
+  // The ranks on whose start the end of `rank` depends; for barriers only.
   RankSet heard(int rank) const;
   ExpressionTable& expressions() { return table_; }
 
@@ -35,13 +34,13 @@ class Simulation {
     bool started = false;
     std::uint32_t round = 0, remaining = 0;
     std::vector<bool> done;  // steps of the current round
-    // As of the start of the current round, and what its receives add.
+    // At the start of the current round, and at its end.
     RankSet heard, heard_next;
     std::uint64_t depth = 0, depth_next = 0;
-    VectorClock clock, clock_next;                // only if the schedules are shared
-    std::map<std::size_t, std::size_t> consumed;  // Waits so far, by lane of the peer
+    VectorClock clock, clock_next;                // only for shared schedules
+    std::map<std::size_t, std::size_t> consumed;  // number of Waits, by lane of the peer
   };
-  struct Notice {  // what a Signal or Send tells of its lane
+  struct Notice {  // the state of a lane, carried by a Signal or Send
     RankSet heard;
     std::uint64_t depth = 0;
     VectorClock clock;
@@ -55,7 +54,7 @@ class Simulation {
   struct Waiting {  // a Wait
     std::size_t lane;
     std::uint32_t step;
-    std::size_t number;  // of the Signal
+    std::size_t number;  // of the awaited Signal
   };
   struct Notices {
     std::vector<Notice> sent;
@@ -87,7 +86,6 @@ class Simulation {
   }
   void hear(LaneState& state, const Notice& notice) const;
   void heed(const Waiting& waiting, const Notice& notice);
-  // Reads or writes memory of any rank, as one step of a lane.
   Values read(std::size_t lane, std::uint32_t step, const Slice& slice);
   void write(std::size_t lane, std::uint32_t step, const Slice& slice, const Values& values);
   std::size_t owner(std::size_t lane, const Slice& slice) const {

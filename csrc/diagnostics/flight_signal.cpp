@@ -13,17 +13,17 @@
 namespace mpi_gdr {
 namespace {
 
-// An eventfd counts: a signal adds 1, the destructor adds so much that no number of signals can be meant.
+// An eventfd counter: a signal adds 1; kStop exceeds any number of signals.
 constexpr std::uint64_t kStop = std::uint64_t{1} << 62;
 
-// What the handler may touch.
+// Only these are used by the handler.
 std::atomic<int> event{-1};
 std::atomic<pid_t> owner{0};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<pid_t>::is_always_lock_free);
 
 void on_signal(int) {
   const int saved = errno;
-  // A forked child has the handler, but neither the thread nor a log of its own.
+  // A forked child inherits the handler, but has no thread and no log.
   if (owner.load(std::memory_order_relaxed) == getpid()) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = write(event.load(std::memory_order_relaxed), &one, sizeof one);
@@ -69,7 +69,7 @@ FlightSignal::~FlightSignal() {
   owner.store(0, std::memory_order_relaxed);
   [[maybe_unused]] const ssize_t n = write(event_, &kStop, sizeof kStop);
   thread_.join();
-  // The eventfd stays open: a handler that began just now may still write to it.
+  // The eventfd stays open: a running handler may still write to it.
 }
 
 void FlightSignal::run() {

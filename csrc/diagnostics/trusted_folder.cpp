@@ -19,7 +19,7 @@ constexpr int kOpen = O_PATH | O_DIRECTORY | O_CLOEXEC;
   fail(ErrorCode::System, call, " ", path, ": ", std::strerror(errno));
 }
 
-// For the owner only: texts may name files and hosts.
+// Owner only: the files may contain names of files and hosts.
 void make_directories(const std::string& path) {
   if (path.empty() || ::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
   if (errno != ENOENT) fail_at("mkdir", path);

@@ -5,12 +5,11 @@
 namespace mpi_gdr {
 namespace {
 
-// What a member sent before it left may still be under way for so long.
-constexpr std::chrono::seconds kDepartureGrace(1);
+constexpr std::chrono::seconds kDepartureGrace(1);  // what a member sent before it left may arrive this late
 constexpr std::chrono::milliseconds kSlow(2000);
 constexpr int kMostAnnouncers = 32;
 
-// No two running operations share a tag, however many the user allows and however few tags the transport has.
+// Running operations never share a tag, whatever the user's limit and the transport's tags.
 std::uint64_t most_in_flight(const GroupOptions& options, int max_tag, bool one_by_one) {
   return std::min<std::uint64_t>(one_by_one ? 1 : options.max_in_flight, CollectiveTags(max_tag).slots);
 }
@@ -27,7 +26,7 @@ GroupState::GroupState(GroupOptions options, std::unique_ptr<Transport> transpor
       slow_after_(rank_ > kMostAnnouncers ? Clock::duration::max() / 4 : kSlow + rank_ * kSlow / 8) {}
 
 GroupState::~GroupState() {
-  // Engine::close() destroys the transport; without it (exit without destroy) the library must not be called.
+  // After an exit without Engine::close() the library must not be called.
   [[maybe_unused]] Transport* leaked = transport_.release();
 }
 
@@ -40,11 +39,11 @@ void GroupState::fail_with(std::string_view reason, ErrorCode code, bool refused
     try {
       failure_ = reason;
     } catch (const std::bad_alloc&) {
-      failure_ = "no memory";  // so short that it needs none
+      failure_ = "no memory";  // short: allocates nothing
     }
     failure_code_ = code;
     failed_.store(true, std::memory_order_release);
-    // Before any device is unblocked: other ranks must not consume what it computes then.
+    // Before devices are unblocked: other ranks must not consume their results.
     if (notified_node_) notified_node_->tell_failed();
     told.swap(on_failure_);
   }

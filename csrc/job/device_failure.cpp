@@ -15,7 +15,6 @@ void captured_group_failed(const Group& group) noexcept {
         ", whose replays could never end, so this process ends (MPI_GDR_ASYNC_ERROR=raise: replays go on "
         "with undefined results, and the next call on the group raises instead)");
   } catch (const std::exception&) {
-    // No memory for the text.
   }
   std::_Exit(kExitDeviceFailure);
 }

@@ -8,7 +8,7 @@
 namespace mpi_gdr {
 namespace {
 
-constexpr std::size_t kMost = 64;  // kept of each kind
+constexpr std::size_t kMost = 64;  // entries of each kind
 constexpr int kMostAnnouncements = 512;
 
 template <typename T>
@@ -55,7 +55,7 @@ void SlowCalls::note(const Operation& operation) noexcept try {
   const std::lock_guard lock(mutex_);
   keep(noted_, {&operation.group(), operation.info().channel, operation.info().call});
 } catch (const std::bad_alloc&) {
-  // It ends at its deadline without a comparison.
+  // The call ends at its deadline without a comparison.
 }
 
 void SlowCalls::hear(const News& news) {

@@ -1,5 +1,4 @@
-// Python's view of schedules (module mpi_backend._tools.schedule): build, look at, edit, check. For the
-// property tests and for commands. Wrong arguments raise ValueError.
+// The module mpi_backend._tools.schedule, for tests and commands. Invalid arguments raise ValueError.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -23,7 +22,7 @@ using namespace pybind11::literals;
 
 using PySlice = std::tuple<std::string, std::uint64_t, std::uint64_t, int>;  // buffer, offset, count, owner
 
-// A step by itself, without the index into Schedule::sources.
+// A self-contained step, without the index into Schedule::sources.
 struct PyStep {
   std::string kind, scale;
   int peer = -1;
@@ -32,7 +31,6 @@ struct PyStep {
 };
 using PyLanes = std::vector<std::vector<std::vector<PyStep>>>;
 
-// A schedule together with what it was built for.
 struct PySchedule {
   CollectiveSpec spec;
   SchedulePtr schedule;
@@ -64,7 +62,7 @@ PyLanes lanes_of(const PySchedule& self) {
   return lanes;
 }
 
-// Not through ScheduleWriter: its checks would refuse the mistakes that the checker is to be tested with.
+// Bypasses ScheduleWriter, whose checks would reject the errors with which the checker is tested.
 PySchedule with_lanes(const PySchedule& self, const PyLanes& lanes) {
   Schedule schedule = *self.schedule;
   schedule.lanes.clear();

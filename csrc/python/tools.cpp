@@ -1,5 +1,4 @@
-// The extension module mpi_backend._tools: what only commands and tests use. Jobs load mpi_backend._C. Of
-// torch it includes only pybind11, so that one build serves every torch.
+// The module mpi_backend._tools. Uses only torch's pybind11, so that one build serves every torch.
 #include <pybind11/pybind11.h>
 
 #include <exception>

@@ -28,8 +28,8 @@ void LoopbackFaults::pass() const {
 
 namespace {
 
-// The state that the endpoints of a loopback group share: requests, unmatched messages, natives in progress.
-// Thread-safe: one lock around everything, held for the copies as well.
+// Shared by the endpoints of a loopback group: requests, unmatched messages, natives in progress.
+// Thread-safe: one lock, also held for the copies.
 class World {
  public:
   World(int size, const LoopbackOptions& options)
@@ -96,13 +96,13 @@ class World {
     operation.parts[rank] = collective;
     operation.requests[rank] = handle;
     if (++operation.arrived < size_) return handle;
-    // A rank that gave up has left the collective for good, so the others can never finish it.
+    // A rank that gave up never returns to the collective, so the others can never finish it.
     if (!operation.given_up) run_native(operation);
     natives_.erase(entry);
     return handle;
   }
 
-  // True once done, and the handle is free for reuse; throws what went wrong with the request.
+  // True once done; the handle is then free. Throws the request's error.
   bool test(std::uint64_t handle, RecvStatus* status) {
     std::lock_guard lock(mutex_);
     Slot& slot = slots_[handle];
@@ -207,7 +207,7 @@ class World {
       }
       return;
     }
-    // The result is complete before any output is written: outputs may be inputs.
+    // Complete before any output is written: outputs may be inputs.
     std::vector<std::byte> result;
     const auto append = [&](const void* data) {
       const auto* first = static_cast<const std::byte*>(data);
@@ -286,7 +286,7 @@ class LoopbackTransport : public Transport {
     try {
       if (!world_->test(request.handle, status)) return false;
     } catch (...) {
-      request.active = false;  // the handle is free: a failed request is over too
+      request.active = false;  // a failed request is over: its handle is free
       throw;
     }
     request.active = false;

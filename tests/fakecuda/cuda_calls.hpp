@@ -1,4 +1,4 @@
-// Short forms of CUDA's calls for tests of the software CUDA, which may be fatal.
+// Short forms of CUDA calls for tests of the software CUDA, some of which end the process.
 #pragma once
 
 #include <cuda.h>
@@ -26,7 +26,7 @@ inline void ok(CUresult status) {
   if (status != CUDA_SUCCESS) throw std::runtime_error("driver: " + std::to_string(status));
 }
 
-// Words of pinned memory, zeroed.
+// Zeroed words of pinned memory.
 inline std::atomic<std::uint32_t>* make_words() {
   void* memory = nullptr;
   ok(cudaHostAlloc(&memory, 4096, cudaHostAllocMapped | cudaHostAllocPortable));
@@ -58,10 +58,10 @@ inline unsigned char* allocate(std::size_t bytes) {
   return static_cast<unsigned char*>(memory);
 }
 
-// Long enough for what should have waited to show that it has not.
+// Long enough for work that wrongly did not wait to show.
 inline void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
-// Kernels of flag_kernels.cu, as nvcc's objects make them known.
+// Kernels of flag_kernels.cu, registered as nvcc's objects do.
 #define FLAG_KERNEL(name) "_ZN7mpi_gdr3gpu5flags" name
 inline const void* make_known(char& function, const char* name) {
   __cudaRegisterFunction(nullptr, &function, &function, name, -1, nullptr, nullptr, nullptr, nullptr,
@@ -82,7 +82,7 @@ inline const void* loaded(const void* kernel) {
   return kernel;
 }
 inline const void* loaded_write_kernel() { return loaded(write_kernel()); }
-// That waits for `value`, or writes it.
+// The kernel waits for `value` or writes it.
 inline void launch_flag(const void* kernel, void* word, std::uint32_t value, cudaStream_t stream) {
   void* arguments[] = {&word, &value};
   ok(cudaLaunchKernel(kernel, dim3(1), dim3(1), arguments, 0, stream));
@@ -97,7 +97,7 @@ inline cudaGraphExec_t end_capture(cudaStream_t stream) {
   return exec;
 }
 
-// Dies by abort() and names the rule.
+// Expects abort() with the rule's name.
 inline void expect_fault(const char* rule, const std::function<void()>& body) {
   const unit::End end = unit::end_of(body);
   if (end.signal == SIGABRT && end.said.find(rule) != std::string::npos) return;

@@ -1,4 +1,4 @@
-// How a process ends that does what it must not.
+// Runs code that must end its process, and captures how.
 #pragma once
 
 #include <sys/wait.h>
@@ -13,10 +13,10 @@ namespace unit {
 
 struct End {
   int signal;        // 0: none
-  std::string said;  // to stderr
+  std::string said;  // on stderr
 };
 
-// Of a process that does `run`, for 20 s at most. An exception is said, too.
+// Runs `run` in a child for at most 20 s. An exception's text is included.
 inline End end_of(const std::function<void()>& run) {
   End end{-1, ""};
   int ends[2];

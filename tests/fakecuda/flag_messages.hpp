@@ -1,5 +1,5 @@
-// Messages between the host and a device that the flags of its queue announce: what was written before a flag
-// is there when the flag is. Each in every way that a queue has.
+// Messages between host and device, announced by flags of a queue: writes before a flag are visible with it.
+// Covers every kind of flag.
 #pragma once
 
 #include "peer_runs.hpp"
@@ -33,7 +33,7 @@ class FlagMessages {
   }
 
  private:
-  static constexpr int kData = 0, kFlag = 64, kSeen = 128, kReleased = 192;  // no two in one line
+  static constexpr int kData = 0, kFlag = 64, kSeen = 128, kReleased = 192;  // each in its own line
   static constexpr std::uint64_t kFifth = std::uint64_t{1} << 32 | 5;        // of the first replay
 
   Replays replays() {
@@ -45,7 +45,7 @@ class FlagMessages {
     page_[kData] = ++value_;
   }
 
-  // The device tells the host.
+  // From the device to the host.
   void tell(const std::function<void()>& write, const std::function<bool()>& written) {
     begin();
     queue_->copy(memory_, &page_[kData], 8);
@@ -56,7 +56,7 @@ class FlagMessages {
     queue_->synchronize();
   }
 
-  // The host tells the device, which has read what was there before; all of it was submitted before.
+  // From the host to the device, which has read the old value; all work is submitted before.
   void hear(const std::function<void()>& wait, const std::function<void()>& raise) {
     begin();
     hold_.on(*queue_);
@@ -67,7 +67,7 @@ class FlagMessages {
     queue_->copy(&page_[kSeen], memory_, 8);
     hold_.let_go();
     while (cudaEventQuery(event_) != cudaSuccess) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has looked at the flag by now
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it has read the flag by now
     page_[kData] = ++value_;
     raise();
     queue_->synchronize();

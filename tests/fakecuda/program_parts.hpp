@@ -1,5 +1,5 @@
-// What comes behind what, where an operation has several device programs (execution/device/device_parts.hpp),
-// or ends early (execution/device/stream_flags.hpp).
+// Order of the parts of an operation with several device programs (execution/device/device_parts.hpp), and
+// early ends (execution/device/stream_flags.hpp).
 #pragma once
 
 #include "execution/device/device_parts.hpp"
@@ -9,7 +9,7 @@ namespace fakecuda_test {
 
 using Word = std::uint64_t;
 
-// One copy, on its first queue.
+// One copy, on the first queue.
 class CopyOneWord : public DeviceProgram {
  public:
   CopyOneWord(Word* to, const Word* from) : to_(to), from_(from) {}
@@ -40,7 +40,7 @@ class ProgramParts {
         words_(static_cast<Word*>(device.allocate(9 * sizeof(Word)))),
         given_(reinterpret_cast<Word*>(host_.take(8 * sizeof(Word)))) {}
 
-  // Words 0 and 1 go through parts on both queues to 6 and 7, by every kind of order that there is.
+  // Words 0 and 1 pass through parts on both queues to 6 and 7, with every kind of order.
   void all_kinds_of_order() {
     const auto part = [&](DevicePart::On on, int from, int to, int follows, int behind) {
       return DevicePart{std::make_shared<CopyOneWord>(words_ + to, words_ + from), on, follows, behind};
@@ -63,7 +63,7 @@ class ProgramParts {
     }
   }
 
-  // Both queues have to come to the end of what was submitted.
+  // Both queues must reach the end of the submitted work.
   void early_end() {
     const auto pool = std::make_shared<StreamFlagPool>(device_, 1);
     for (const auto& late : owned_) {

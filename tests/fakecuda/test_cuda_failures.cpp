@@ -1,5 +1,4 @@
-// What the device library makes of a CUDA whose calls fail, of an old driver, and of devices without a way to
-// each other.
+// The device library on a CUDA whose calls fail, on an old driver, and on devices without peer access.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -14,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every call of `function` fails from now on, in this process that has not used CUDA yet.
+// Every later call of `function` fails in this process, which must not have used CUDA yet.
 void let_fail(const char* function, int with = 999) {
   ::setenv("FAKECUDA_FAILS", function, 1);
   ::setenv("FAKECUDA_FAILS_WITH", std::to_string(with).c_str(), 1);
@@ -22,7 +21,7 @@ void let_fail(const char* function, int with = 999) {
 
 constexpr int kOutOfMemory = 2;
 
-// A folder of its own for the device library, where this file is the driver.
+// A folder with the device library and `driver` as its driver.
 class Elsewhere {
  public:
   explicit Elsewhere(const fs::path& driver) {
@@ -133,7 +132,7 @@ TEST(a_machine_without_a_driver_that_will_do) {
   expect(fs::canonical(other.dli_fname), "libcuda.so.1 has no cuInit");
 }
 
-// At the end of the process the driver may be gone before what it has made.
+// At process exit the driver may be gone before its objects.
 TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
   const auto go = [](const char* call) {
     run([call] {
@@ -151,7 +150,7 @@ TEST(what_goes_when_the_driver_is_gone_goes_in_silence) {
     go(call);
 }
 
-// Then its group has no shared memory, and says why.
+// The group then has no shared memory, and reports why.
 TEST(memory_that_cannot_be_mapped_is_refused) {
   const auto expect = [](const char* setting, const char* value, const char* part) {
     run_processes<Tickets>(2, std::chrono::seconds(50), [&](int rank, World& world) {

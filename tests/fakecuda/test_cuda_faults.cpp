@@ -1,4 +1,4 @@
-// What CUDA forbids ends the process and is named.
+// Violations of CUDA's rules end the process and are named.
 #include "cuda_calls.hpp"
 
 using namespace fakecuda_test;

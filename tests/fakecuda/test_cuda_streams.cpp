@@ -1,5 +1,4 @@
-// Streams, events and graphs of the software CUDA. Each test has a process of its own, because what CUDA was
-// told stays.
+// Streams, events and graphs of the software CUDA. CUDA's state persists, so each test is a process.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 

@@ -7,7 +7,7 @@ using namespace fakecuda_test;
 
 namespace {
 
-// Kernels, and more queues than the test has streams.
+// Flags by kernels, and more queues than the test has streams.
 void let_kernels_poll(const char* slice_us, const char* devices = "1") {
   ::setenv("FAKECUDA_STREAM_WORDS", "0", 1);
   ::setenv("FAKECUDA_QUEUES", "32", 1);
@@ -20,7 +20,7 @@ struct Polling {
     flags = device.make_flags(2);
     queue->wait_flag(&flags[0], 1);
   }
-  // Its kernels have the device then, the one that polls among them.
+  // Its kernels, including the polling one, then hold the device.
   void get_a_turn(int device = 0) {
     while (fakecuda::kernels_under_way(device) == 0) std::this_thread::yield();
     beside->write_flag(&flags[1], 1);

@@ -1,4 +1,4 @@
-// Weak memory (gpu/weak_memory.hpp) below the runtime's functions: what streams and the host are promised.
+// Weak memory (gpu/weak_memory.hpp) below the runtime: guarantees of streams to the host.
 #include "cuda_calls.hpp"
 #include "cudart/host_work.hpp"
 
@@ -7,7 +7,7 @@ using namespace fakecuda_test;
 namespace {
 
 using Words = std::atomic<std::uint32_t>*;
-constexpr int kData = 0, kFlag = 64, kBegun = 128, kSeen = 192, kGo = 256;  // no two in one line
+constexpr int kData = 0, kFlag = 64, kBegun = 128, kSeen = 192, kGo = 256;  // each in its own line
 
 void run_weak(const char* mutant, const std::function<void()>& body) {
   run([&] {
@@ -21,7 +21,7 @@ void copy(void* to, const void* from, cudaStream_t stream) {
   ok(cudaMemcpyAsync(to, from, 4, cudaMemcpyDefault, stream));
 }
 
-// The device's 0x05050505 comes to the host, and then the flag by `write_flag`.
+// The device writes 0x05050505 to the host, then the flag by `write_flag`.
 std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
@@ -33,8 +33,8 @@ std::uint32_t told(const std::function<void(Words, cudaStream_t)>& write_flag) {
   return words[kData];
 }
 
-// The device reads a word, waits by `wait_flag`, for what the host raises after a new value, and reads it
-// again. All is submitted before: what is submitted later sees what the host has written.
+// The device reads a word, waits by `wait_flag` until the host has written a new value and the flag, and
+// reads again. All is submitted before, because later work sees the host's writes anyway.
 std::uint32_t heard(const std::function<void(Words, cudaStream_t)>& wait_flag) {
   const Words words = make_words();
   const auto stream = make_stream();
@@ -62,7 +62,7 @@ void wait_by_kernel(Words words, cudaStream_t stream) {
   launch_flag(loaded(wait_kernel()), &words[kFlag], 1, stream);
 }
 
-// As they are numbered in the PTX of flag_kernels.cu.
+// Numbers in the PTX of flag_kernels.cu.
 constexpr const char *kFenceOfWait = "fence:flag_kernels:2", *kFenceOfWrite = "fence:flag_kernels:3";
 
 }  // namespace
@@ -118,7 +118,7 @@ TEST(the_host_sees_all_when_it_has_waited) {
   });
 }
 
-// As kernels of the framework are, here.
+// Like kernels of the framework here.
 TEST(functions_of_the_host_see_what_the_device_sees_and_it_sees_them) {
   run_weak("", [] {
     const Words words = make_words();

@@ -14,7 +14,7 @@ using fakecuda::Launch;
 
 namespace {
 
-// The kernel of this name and these types.
+// `name_and_types`: mangled.
 const fakecuda::Kernel& flag_kernel(const std::string& name_and_types) {
   const std::string mangled = "_ZN7mpi_gdr3gpu5flags" + name_and_types;
   const fakecuda::Kernel* const kernel = fakecuda::find_kernel(mangled);
@@ -27,7 +27,6 @@ Launch launch(const char* name, Arguments... arguments) {
   return Launch(flag_kernel(name), 1, 1, parameters(arguments...), whole_gpu());
 }
 
-// Waits, and goes on waiting.
 bool waits(Launch& launch) {
   for (int i = 0; i < 100; ++i)
     if (launch.step() != Launch::State::Waiting) return false;
@@ -36,7 +35,7 @@ bool waits(Launch& launch) {
 
 template <typename Word>
 void check_wait_and_write(const char* wait, const char* write) {
-  // Values grow, and beyond the largest they begin anew.
+  // Values grow and wrap around.
   for (const Word at_least :
        {Word{1}, Word{7}, static_cast<Word>(Word{1} << (8 * sizeof(Word) - 1)), Word{0}}) {
     Word word = at_least - 1;
@@ -58,7 +57,7 @@ constexpr const char* kWrite = "19write_replay_kernelEPVmPKmS5_j";
 }  // namespace
 
 TEST(names_of_internal_linkage_are_found_but_for_the_hashes) {
-  // A kernel of a program of the probe (tools/gpu_probe).
+  // A kernel of the GPU probe (tools/gpu_probe).
   const std::string end = "4fillEPjmj";
   const fakecuda::Kernel* const fill = fakecuda::find_kernel("_ZN34_GLOBAL__N__00000000_6_ipc_cu_main" + end);
   CHECK(fill && fill->name.ends_with(end));

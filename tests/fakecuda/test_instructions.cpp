@@ -1,4 +1,4 @@
-// Instructions of PTX at the ends of their ranges, as the PTX manual has them.
+// PTX instructions at the ends of their ranges, by the PTX manual.
 #include <cmath>
 
 #include "gpu/instructions.hpp"

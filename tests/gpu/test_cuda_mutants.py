@@ -1,6 +1,5 @@
-"""Software GPUs that leave something out are noticed: each fence, barrier and volatile access of the kernels,
-each wait of a stream for a flag or for an event, and each write of a flag, one at a time, where memory is as
-weak as PTX allows. With --full all of them, else ten."""
+"""Tests detect software GPUs that skip one fence, barrier or volatile access of the kernels, or one stream's
+wait for a flag or event or write of a flag, with memory as weak as PTX allows. With --full all, else ten."""
 
 import time
 from collections import defaultdict
@@ -14,13 +13,12 @@ from test_gpu import GPUS, WAYS
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-# What nothing notices, and why it cannot matter.
-# The kernel reads these once, behind the lane's Wait for those who wrote them
-# (execution/device/peer_execution.cpp), and a wait leaves nothing old in the cache. A rank that gives up
-# says so before its device goes on past it.
+# Undetected mutants, and why they are harmless. The kernel reads these once, after the lane's Wait for their
+# writers (execution/device/peer_execution.cpp), and a wait leaves nothing stale in the cache. A rank that
+# gives up publishes that before its device continues.
 READ_ONCE = "behind a wait, and once"
 HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
-# Ten, of each kind, that are noticed soon, by these cases.
+# Ten of different kinds that these cases detect soon.
 SOON = (
     "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
@@ -54,7 +52,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
     assert not full or len(named) >= 120
     chosen = {place: name for place, name in named.items() if name not in HARMLESS and (full or name in TEN)}
     assert full or len(chosen) == 10
-    with ThreadPoolExecutor(3) as pool:  # most of the time they wait
+    with ThreadPoolExecutor(3) as pool:  # they mostly wait
         ends = pool.map(lambda place: mutants.outcome(programs, place, cases[place], limits), chosen)
         found = dict(zip(chosen, ends, strict=True))
     for place, end in found.items():
@@ -63,7 +61,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
 
 
 def notices(tmp_path, way, timeout, **environment):
-    """What tests/gpu/ranks says; empty: nothing is wrong."""
+    """The failure of tests/gpu/ranks, or ""."""
     size, gpus, chosen, env = WAYS[way]
     reports = tmp_path / f"reports-{time.monotonic()}"
     env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}

@@ -1,4 +1,4 @@
-"""The error that Open MPI gives without its launcher has tests of its own."""
+"""Collects the tests of Open MPI without its launcher only for Open MPI."""
 
 import os
 

@@ -1,7 +1,6 @@
-// A unit-test harness in one page, because the prerequisites are a compiler and nothing else.
+// A unit-test harness in one page, since a compiler is the only prerequisite.
 //   TEST(name) { CHECK(a == b); }
-// The binary runs all tests, or those whose name contains argv[1]; a watchdog aborts (and so dumps) a hung
-// one.
+// The binary runs all tests, or those whose name contains argv[1]; SIGALRM ends it when a test hangs.
 #pragma once
 
 #include <unistd.h>
@@ -36,7 +35,7 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
   int passed = 0, failed = 0;
   for (const Test& t : registry()) {
     if (argc > 1 && !std::strstr(t.name, argv[1])) continue;
-    alarm(seconds_per_test);  // SIGALRM ends the process: a hang is a failure, never a wait
+    alarm(seconds_per_test);
     try {
       t.body();
       ++passed;
@@ -65,7 +64,7 @@ inline int run(int argc, char** argv, unsigned seconds_per_test = 240) {
     }                                                          \
   } while (0)
 
-// Passes if `expression` throws E whose text contains `part`.
+// Passes if `expression` throws an E whose text contains `part`.
 #define CHECK_THROWS(expression, E, part)                                                      \
   do {                                                                                         \
     bool threw_ = false;                                                                       \

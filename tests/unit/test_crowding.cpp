@@ -1,4 +1,4 @@
-// What yields and waits tell about the cores, on a clock of the test.
+// Detection of shared cores from yields and waits, on a clock of the test.
 #include "engine/crowding.hpp"
 #include "test.hpp"
 

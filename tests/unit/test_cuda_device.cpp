@@ -1,5 +1,5 @@
-// The CUDA library beside this program on a real device: its kernels against host::reduce bit for bit, flags,
-// order. Where there is no library or no device, every test says so and passes.
+// The CUDA library beside this program on a real device: kernels against host::reduce bit for bit, flags,
+// order. Without library or device every test prints so and passes.
 #include <unistd.h>
 
 #include <chrono>
@@ -39,7 +39,6 @@ Device* first_device() {
   return found;
 }
 
-// Memory of the device for one test.
 struct Memory {
   Device& device;
   unsigned char* const bytes;
@@ -51,7 +50,7 @@ struct Memory {
 struct Shape {
   std::size_t count;
   int sources;
-  std::size_t residue, shift;  // of all, and of the last source besides: in alignments of the element
+  std::size_t residue, shift;  // of all; extra of the last source; in alignments of the element
 };
 constexpr Shape kShapes[] = {{1, 1, 0, 0},    {103, 2, 1, 0}, {103, 3, 1, 1},
                              {1000, 9, 0, 0}, {70, 40, 3, 0}, {400000, 3, 1, 0}};
@@ -144,7 +143,7 @@ TEST(group_memory_is_used_again_in_the_order_of_its_stream) {
   queue->wait_flag(&flags[0], 1);
   queue->copy(memory + 1000, memory, 1000);
   arena.free(memory);
-  CHECK(arena.allocate(bytes, &streams[0]) == memory);  // though the device has not come to the copy
+  CHECK(arena.allocate(bytes, &streams[0]) == memory);  // before the device has executed the copy
   arena.free(memory);
   std::thread host([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -186,7 +185,7 @@ TEST(flags_of_replays_follow_the_devices_count) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   flags[2].store(1, std::memory_order_release);
   queue->synchronize();
-  CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short, and nothing told
+  CHECK(flags[1].load() == (std::uint64_t{3} << 32 | 5));  // cut short: nothing was written
   device->unregister_host(page);
   std::free(page);
 }

@@ -1,4 +1,4 @@
-// Staged calls: the second collective follows from what the first brought.
+// Chained calls: the result of the first collective determines the second.
 #include "engine_world.hpp"
 #include "execution/chained_execution.hpp"
 
@@ -17,7 +17,7 @@ CollectiveCall all_gather(int rank, int size, const void* input, void* output, s
   return call;
 }
 
-// Gathers one number per rank, then as many bytes of each rank as the largest number says.
+// Gathers one number per rank, then as many bytes from each rank as the largest number.
 struct Exchange {
   std::uint64_t own = 0;
   std::vector<std::uint64_t> sizes;
@@ -47,7 +47,7 @@ struct Exchange {
 
 TEST(second_stage_follows_the_first) {
   for (int p : {1, 2, 3, 5}) {
-    // Also where the user asked for the library's own collectives: the second stage cannot be one.
+    // Also with the library's own collectives: the second stage cannot be one.
     for (const char* algorithm : {"ring", "native"}) {
       World world(p, {.loopback = {.eager_bytes = 64, .max_late_tests = 5},
                       .env = env_of({{"MPI_GDR_ALLGATHER_ALGO", algorithm}})});
@@ -97,8 +97,7 @@ TEST(staged_calls_mix_with_others) {
 TEST(an_error_between_the_stages_fails_the_operation) {
   World world(2, {.group = {"test", 2s, 32}});
   world.run([&](int r) {
-    auto* exchange =
-        new Exchange(r, 2, 8);  // stays behind a failed operation, as the engine's keepalive does
+    auto* exchange = new Exchange(r, 2, 8);  // leaked as the keepalive of a failed operation is
     ChainedCall call = exchange->call(r, 2);
     if (r == 0) call.next = []() -> std::optional<CollectiveCall> { throw std::bad_alloc(); };
     auto op = world.ranks[r].group->issue({call}, foreground());

@@ -1,5 +1,4 @@
-// What the engine does when something goes wrong: every failure ends with an error that says what, and
-// nothing hangs.
+// Failures in the engine: each ends with an error that names its cause, and nothing hangs.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
@@ -55,7 +54,6 @@ TEST(a_dead_peer_is_a_timeout_that_names_it) {
     auto op = start(world, r, data[r], foreground());
     if (r == 2) {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "still waiting for rank");
-      // The group is unusable from here on, and says why.
       CHECK_THROWS(start(world, r, data[r]), Error, "failed earlier: timed out");
     } else {
       CHECK_THROWS(world.ranks[r].engine->wait(*op), Error, "timed out after");
@@ -120,14 +118,14 @@ TEST(an_operation_that_waits_for_its_turn_has_a_deadline) {
   hurried.timeout = 100ms;
   std::promise<void> finished;
   auto op = start(world, 0, second, hurried);
-  op->on_finished([&] { finished.set_value(); });  // nobody waits but a Future
+  op->on_finished([&] { finished.set_value(); });  // only a Future waits
   finished.get_future().get();
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "all_reduce seq=1");
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "had not started: earlier operations");
   CHECK_THROWS(world.ranks[0].engine->wait(*patient), Error, "the group failed earlier: timed out");
 }
 
-// As a call that may run one of two schedules: all ranks have begun it, and none is missing.
+// Like a call that may run one of two schedules: all ranks have begun it, none is missing.
 TEST(an_operation_behind_one_that_has_not_begun_everywhere_says_so) {
   class Behind : public Execution {
    public:
@@ -160,7 +158,7 @@ TEST(waiting_for_all_obeys_each_deadline) {
   world.ranks[0].engine->wait_all(*world.ranks[0].group);
   CHECK(op->finished() && patient->finished());
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "timed out");
-  world.ranks[0].engine->wait_all(*world.ranks[0].group);  // of a failed group: nothing is left
+  world.ranks[0].engine->wait_all(*world.ranks[0].group);  // the failed group has no operations left
 }
 
 TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
@@ -175,7 +173,7 @@ TEST(a_member_that_leaves_fails_what_it_takes_no_part_in) {
   auto& third = unfreed(10);
   auto waiting = start(world, 0, third);
   CHECK(world.ranks[0].engine->first_unfinished(group, Channel::Collective) == 1);
-  // It had promised two: the running one may still end.
+  // Rank 1 promised two collectives: the running one may still complete.
   group.depart({1, "rank 1 has left", {2, 0, 0}, Clock::now()});
   std::this_thread::sleep_for(100ms);
   CHECK(!waiting->finished() && !group.failed());
@@ -195,10 +193,10 @@ TEST(what_a_lost_member_had_completed_ends_well) {
   Engine& engine = *world.ranks[0].engine;
   Group& group = *world.ranks[0].group;
   auto complete = start(world, 0, mine, foreground());
-  engine.try_pass(Engine::Releases::Here, complete.get());  // the other one sees this rank's part
+  engine.try_pass(Engine::Releases::Here, complete.get());  // sends this rank's part
   world.ranks[1].engine->wait(*start(world, 1, others, foreground()));
   auto incomplete = start(world, 0, unmatched, foreground());
-  // Of messages the next one might get what was meant for this one.
+  // A later message could match the receive of a lost one.
   auto message = group.issue({MessageCall{false, &received, 1, 1, 0}}, named("recv", foreground()));
   engine.try_pass(Engine::Releases::Here, message.get());
   char sent = 1;
@@ -238,14 +236,14 @@ TEST(errors_of_the_transport_say_what_is_known_of_the_peer) {
 TEST(a_closed_group_lets_nobody_write_to_what_it_was_receiving) {
   constexpr std::size_t kBytes = 5000000;
   WorldOptions options{.node = true};
-  options.engine.longest_nap = 1h;  // every pass is the test's
+  options.engine.longest_nap = 1h;  // only the test makes passes
   World world(2, options);
   auto &sent = *new std::vector<char>(kBytes, 1), &got = *new std::vector<char>(kBytes, 0);
   Engine &sender = *world.ranks[0].engine, &receiver = *world.ranks[1].engine;
   auto send = world.ranks[0].group->issue({MessageCall{true, sent.data(), kBytes, 1, 0}}, {{.name = "send"}});
   auto receive =
       world.ranks[1].group->issue({MessageCall{false, got.data(), kBytes, 0, 0}}, {{.name = "recv"}});
-  receiver.try_pass(Engine::Releases::Here);  // opens the copy, and takes some
+  receiver.try_pass(Engine::Releases::Here);  // opens the copy and takes some
   CHECK(got.front() == 1 && got.back() == 0 && !receive->finished());
   receiver.abort(*world.ranks[1].group, "aborted by the user");
   receiver.close(*world.ranks[1].group);

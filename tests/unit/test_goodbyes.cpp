@@ -1,4 +1,4 @@
-// What PeerWatch passes on when a rank leaves, fails or writes nonsense.
+// Callbacks of PeerWatch when a rank leaves, fails or writes invalid data.
 #include "bootstrap/rendezvous.hpp"
 #include "test.hpp"
 #include "watched_ranks.hpp"
@@ -77,7 +77,7 @@ TEST(who_gives_up_the_last_meeting_is_missing) {
   job.watches[1]->say(news);
   job.seconds(2);
   CHECK(job.watches[0]->missing() == "rank 1 has given up");
-  CHECK(job.heard[0].size() == 1);  // only the last meeting has to know
+  CHECK(job.heard[0].size() == 1);  // only the last meeting needs it
 }
 
 TEST(all_goodbyes_of_a_large_job_are_heard) {

@@ -1,5 +1,4 @@
-// Collectives and messages on the memory of a device, through Group and Engine: who waits for whom, and what
-// is given back.
+// Collectives and messages on device memory, through Group and Engine: ordering and release of resources.
 #include <barrier>
 
 #include "device_world.hpp"
@@ -105,7 +104,7 @@ TEST(messages_begin_with_their_queue_and_end_before_what_awaits_them) {
         gpu.caller->copy(&moved, &source, sizeof moved);
         GatedMessage message(world, 0, gpu, {true, &moved, sizeof moved, 1, 0}, *gpu.caller);
         message.gate->wait(*gpu.caller);
-        gpu.caller->copy(&moved, &result, sizeof moved);  // only now is it free again
+        gpu.caller->copy(&moved, &result, sizeof moved);  // only now may it be reused
         gpu.caller->synchronize();
         world.ranks[r].engine->wait(*message.operation);
       } else {
@@ -131,7 +130,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
       Flag late{0};
       gpu.caller->wait_flag(&late, 1);
       std::vector<OperationPtr> operations;
-      // The first of them is the last to be entered; one of the host's comes behind it.
+      // The first message enters last, and a host message follows.
       for (int k = 0; k < 3; ++k) {
         const MessageCall call{r == 0, r == 0 ? &data[k] : &received[k], sizeof(float),
                                r == 1 && k == 1 && i % 2 ? kAnySource : 1 - r, 7};
@@ -140,7 +139,7 @@ TEST(messages_are_posted_in_the_order_of_the_calls) {
       }
       const MessageCall last{r == 0, r == 0 ? &data[3] : &received[3], sizeof(float), 1 - r, 7};
       operations.push_back(world.ranks[r].group->issue({last}, {{.name = "message"}}));
-      // One that the other side can tell from them waits for none of them.
+      // A message with another tag waits for none of them.
       float other = 5;
       const MessageCall apart{r == 0, &other, sizeof(float), 1 - r, 8};
       world.ranks[r].engine->wait(*GatedMessage(world, r, gpu, apart, *gpu.side).operation);
@@ -208,7 +207,7 @@ TEST(flags_of_a_gate_that_nobody_entered_are_not_given_out_again) {
   gpu.caller->wait_flag(&late, 1);
   {
     Gate(gpu.flags).enter(*gpu.caller);
-  }  // refused: its flag is written when nobody looks
+  }  // refused: its flag is written later
   Gate next(gpu.flags);
   next.enter(*gpu.side);
   gpu.side->synchronize();

@@ -1,4 +1,4 @@
-// The loopback transport: matching as MPI matches, faults as asked for.
+// The loopback transport: MPI's matching, and faults on request.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -81,7 +81,7 @@ TEST(short_sends_are_buffered_long_ones_wait) {
   std::vector<char> brief(8, 'a'), longer(9, 'b'), got(9);
   Request eager = ranks[0]->isend(kChannel, brief.data(), brief.size(), 1, 0);
   CHECK(ranks[0]->test(eager));
-  std::fill(brief.begin(), brief.end(), 'x');  // buffered: ours again
+  std::fill(brief.begin(), brief.end(), 'x');  // buffered: reusable
   Request rendezvous = ranks[0]->isend(kChannel, longer.data(), longer.size(), 1, 0);
   CHECK(!ranks[0]->test(rendezvous));
   for (const std::size_t expected : {8u, 9u}) {

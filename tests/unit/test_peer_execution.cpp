@@ -1,5 +1,5 @@
-// Schedules that devices of a node run by themselves, on memory that they share: every such algorithm on
-// devices of the software CUDA, all ranks in one process, and what becomes of them when a rank does not come.
+// Schedules that the devices of a node run by themselves on shared memory: every such algorithm on the
+// software CUDA, all ranks in one process, and missing ranks.
 #include "common/error.hpp"
 #include "peer_meeting.hpp"
 #include "test.hpp"
@@ -10,7 +10,7 @@ using namespace stream_test;
 
 namespace {
 
-// `grouped`: of which buffers, by rank and operation.
+// `grouped`: the buffers in group memory, by rank and operation.
 void run_everything(const Layout& layout, unsigned (*grouped)(int rank, int index) = nullptr) {
   Meeting meeting(layout.size);
   on_all_ranks(layout, [&](Rank& rank) {
@@ -48,7 +48,7 @@ TEST(every_shared_algorithm_on_queues_of_their_own) {
   for (int size = 2; size <= 5; ++size) run_everything({size, 4, 2, 5});
 }
 
-// Segments become known while the operations run.
+// New segments are mapped while the operations run.
 TEST(group_memory_of_all_ranks) {
   for (int size = 2; size <= 5; ++size) {
     run_everything({size, 1, 3, 5}, [](int, int) -> unsigned { return kInput | kOutput; });
@@ -68,7 +68,7 @@ TEST(group_memory_does_not_go_through_staging) {
   Meeting meeting(3);
   on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
     DeviceArena& arena = DeviceArena::of(rank.device);
-    arena.free(arena.allocate(1));  // a segment, which all map when they meet
+    arena.free(arena.allocate(1));  // makes a segment that all ranks map when they meet
     const auto node = meeting.meet(rank);
     int index = 0;
     for (const Collective collective :
@@ -92,7 +92,7 @@ TEST(group_memory_does_not_go_through_staging) {
   });
 }
 
-// Who has given up may have put something else there.
+// A rank that abandoned the operation may have reused the memory.
 TEST(group_memory_of_a_rank_that_gave_up_is_not_touched) {
   Meeting meeting(3);
   on_all_ranks({3, 2, 1, 0}, [&](Rank& rank) {
@@ -141,7 +141,7 @@ TEST(a_rank_that_does_not_come_is_named_and_its_peers_can_go_on) {
       CHECK(execution->pending_peers() == std::vector<int>{1});
       execution->abandon();
       rank.caller->synchronize();  // a flag that is never reached ends the process
-      // What the other one has come to in the end is worth nothing, since it gave up as well.
+      // The other rank's result is invalid, since it abandoned the operation as well.
       while (node->failed(rank.rank(), other).load() == 0) std::this_thread::yield();
       bool told = false;
       try {
@@ -176,7 +176,7 @@ TEST(calls_that_differ_are_told_apart) {
   });
 }
 
-// Only the two know what they exchange.
+// Only the two ranks have the counts of their exchange.
 TEST(an_all_to_all_whose_counts_differ_is_told) {
   for (const bool sender : {true, false}) {
     Meeting meeting(3);

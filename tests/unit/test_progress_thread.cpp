@@ -1,4 +1,4 @@
-// What the progress thread carries, and what it leaves to callers.
+// Which operations the progress thread carries, and which callers must.
 #include <barrier>
 
 #include "node_ranks.hpp"
@@ -20,7 +20,7 @@ TEST(progress_thread_carries_what_nobody_waits_for) {
 }
 
 TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping) {
-  // As with the GIL: to let go of a tensor waits for a thread that waits for an operation in the background.
+  // Like the GIL: releasing a tensor waits for a thread that waits for a background operation.
   std::promise<void> letting_go;
   const std::shared_future<void> lets_go = letting_go.get_future().share();
   std::promise<void> carried;
@@ -37,7 +37,7 @@ TEST(a_waiter_that_lets_go_of_buffers_does_not_keep_the_progress_thread_napping)
         in_time = is_carried.wait_for(30s) == std::future_status::ready;
       });
     auto first = start(world, r, ended, std::move(options));
-    if (r == 1) {  // so that rank 0's waiter, which waits for the second one, finds that the first one ends
+    if (r == 1) {  // lets rank 0's waiter, which waits for the second, find the first completed
       engine.wait(*first);
       lets_go.wait();
     }
@@ -71,13 +71,13 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
       return;
     }
     auto told = group.issue({MessageCall{false, &ready, 4, 0, 2}}, {{.name = "told"}});
-    engine.wait(*told);  // and so the offer is here
+    engine.wait(*told);  // so the offer has arrived
     auto receive = group.issue({MessageCall{false, got.data(), got.size(), 0, 1}}, {{.name = "receive"}});
     std::this_thread::sleep_for(20ms);
     CHECK(!receive->finished());
     std::promise<void> finished;
     receive->on_finished([&] { finished.set_value(); });
-    engine.expect(*receive);  // nobody waits: the progress thread ends its nap
+    engine.expect(*receive);  // no thread waits: the progress thread ends its nap
     finished.get_future().get();
     CHECK(got == data);
     engine.wait(*receive);
@@ -86,8 +86,8 @@ TEST(a_message_is_left_to_its_caller_for_a_nap) {
 }
 
 TEST(messages_do_not_delay_what_others_expect) {
-  // Two threads of each rank: one begins messages and carries them by itself, the other one never waits in
-  // the engine. What the progress thread leaves alone by mistake stays where it is.
+  // Two threads a rank: one begins messages and carries them itself, the other never waits in the engine. An
+  // operation that the progress thread wrongly skips never completes.
   WorldOptions options{.node = true};
   options.engine.longest_nap = 1h;
   World world(2, options);

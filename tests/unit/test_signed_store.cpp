@@ -1,4 +1,4 @@
-// Values that no rank of the job has signed are not believed, and neither stop nor steer what reads them.
+// Store values without a valid signature of the job are ignored and cannot stop or steer the readers.
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -25,7 +25,7 @@ std::unique_ptr<KvStore> signed_by(const Signer& signer, MemoryStore& store) {
   return std::make_unique<SignedStore>(store.clone(), signer);
 }
 
-// What each rank of a rendezvous ends with: its error, or "".
+// Each rank's error from the rendezvous, or "".
 std::vector<std::string> meet(MemoryStore& store, const std::string& prefix,
                               const std::vector<std::string>& secrets) {
   std::vector<std::string> errors(secrets.size());
@@ -79,7 +79,7 @@ TEST(a_value_says_nothing_at_another_key_attempt_or_place_in_a_list) {
        {"mpi-gdr/run/0/1/alive/news/2", "mpi-gdr/run/1/1/alive/news/1", "mpi-gdr/run/0/2/alive/news/1",
         "mpi-gdr/other/0/1/alive/news/1", "mpi-gdr/run/0/1/alive/news/", ""})
     CHECK_THROWS(ours.open(key, item), BadSignature, key);
-  // Nor can the end of a key be taken for the beginning of a value.
+  // The end of a key cannot pass for the beginning of a value.
   CHECK(ours.seal("ab", "c").substr(0, 49) != ours.seal("a", "bc").substr(0, 49));
 }
 
@@ -121,7 +121,7 @@ TEST(forged_records_do_not_end_or_steer_a_rendezvous) {
   store.set("a/r0", "forged");
   store.set("a/r1", "forged");
   for (const std::string& error : meet(store, "a", {kSecret, kSecret})) CHECK(error.empty());
-  // One in the place of a rank's that has arrived: nobody believes it.
+  // A forged value in place of an arrived rank's is ignored.
   const Signer signer(kSecret);
   const auto zero = signed_by(signer, store), one = signed_by(signer, store);
   std::atomic<bool> waits{false};
@@ -145,7 +145,7 @@ TEST(forged_news_is_ignored) {
   const Signer signer(kSecret);
   const auto own = signed_by(signer, store);
   PeerWatchOptions options;
-  options.processes.resize(2);  // of two domains
+  options.processes.resize(2);  // in two domains
   options.prefix = "job/alive";
   std::vector<News> heard;
   PeerWatch watch(options, [&](const News& news, bool) { heard.push_back(news); });
@@ -157,7 +157,7 @@ TEST(forged_news_is_ignored) {
   };
   const std::string lost = item(News::Kind::Ended, 1, "rank 1 is gone"),
                     aborted = item(News::Kind::Aborted, 1, "the end");
-  // An outsider: as it is, signed with what it has, and the job's own words of another attempt.
+  // Forged by an outsider: unsigned, signed with another key, or signed by the job in another attempt.
   const Signer stranger(kOther);
   CHECK(store.add("job/alive/news", 1) == 1);
   for (const std::string& forged :
@@ -166,12 +166,12 @@ TEST(forged_news_is_ignored) {
     talk();
     CHECK(heard.empty() && watch.lost_among({1}).empty());
   }
-  // It is passed over, as what was never written is.
+  // Forged news are skipped like unwritten news.
   CHECK(own->add("job/alive/news", 1) == 2);
   own->set("job/alive/news/2", lost);
   for (int turn = 0; turn < 40; ++turn) talk();
   CHECK(heard.size() == 1 && heard[0].text == "rank 1 is gone");
-  // A rank that tells something takes the place of what somebody has put there beforehand.
+  // A rank that posts news overwrites a value planted there.
   store.set("job/alive/news/3", aborted);
   talk();
   CHECK(own->add("job/alive/news", 1) == 3);

@@ -1,11 +1,11 @@
-// What the engine does while a thread is stuck inside the transport.
+// The engine while a thread is stuck inside the transport.
 #include "engine_world.hpp"
 
 using namespace engine_tests;
 
 namespace {
 
-// Of a world whose rank 0 may be held inside the transport: the first report of that.
+// The first report about rank 0, which the test may hold inside the transport.
 struct Watched {
   explicit Watched(std::chrono::milliseconds timeout)
       : options{.loopback = {.faults = {faults, nullptr}}, .group = {"test", timeout, 32}} {
@@ -31,7 +31,7 @@ TEST(a_thread_stuck_in_the_library_is_reported) {
   auto text = watched.told.get_future().get();
   CHECK(text.find("stuck inside the MPI library") != std::string::npos);
   CHECK(text.find("all_reduce seq=0") != std::string::npos);
-  // A waiter that cannot have the role still gets its error.
+  // A waiter that cannot take the progress role still gets its error.
   CHECK_THROWS(world.ranks[0].engine->wait(*op), Error, "another thread has been busy or stuck");
   watched.faults->release();
 }
@@ -86,8 +86,7 @@ TEST(waiting_for_all_ends_with_an_abort_though_a_thread_is_stuck) {
   faults->release();
 }
 
-// The engine goes while a thread is inside the transport, and the thread comes back to an engine that is
-// still there.
+// The engine is released while a thread is inside the transport; the thread must return to a live engine.
 TEST(a_thread_that_is_left_behind_keeps_its_engine) {
   auto faults = std::make_shared<LoopbackFaults>();
   std::weak_ptr<Engine> engine;
@@ -121,7 +120,7 @@ TEST(abort_does_not_need_a_thread_that_is_stuck) {
   world.ranks[0].engine->abort(*world.ranks[0].group, "aborted by the user");
   finished.get_future().get();
   CHECK_THROWS(std::rethrow_exception(op->error()), Error, "aborted by the user");
-  CHECK(faults->held());  // all the while
+  CHECK(faults->held());  // all the time
   CHECK(!world.ranks[0].engine->shutdown());
   CHECK(world.ranks[0].engine->left_behind());
   faults->release();

@@ -17,7 +17,7 @@ bool is_between(const std::string& module) {
          module.find("/libmpi_gdr_cuda") != module.npos;
 }
 
-// Of the first caller that is neither this library nor the device library on it.
+// The first caller outside this library and the device library on it.
 std::string call_site() {
   void* frames[24];
   const int count = ::backtrace(frames, 24);

@@ -26,7 +26,7 @@ constexpr std::string_view kWork[] = {
 constexpr std::string_view kDeviceWide[] = {
     "cudaDeviceSynchronize", "cudaMalloc",           "cudaFree",           "cudaHostAlloc",
     "cudaFreeHost",          "cudaHostRegister",     "cudaHostUnregister", "cudaIpcOpenMemHandle",
-    "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"};  // which may load the kernel
+    "cudaIpcCloseMemHandle", "cudaFuncGetAttributes"};  // may load the kernel
 
 template <std::size_t n>
 std::uint64_t times(const std::string_view (&names)[n]) {

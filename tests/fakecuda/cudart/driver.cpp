@@ -31,7 +31,7 @@ Word* word_at(CUdeviceptr address, const char* call) {
   return word;
 }
 
-// What the stream has to touch later is looked at then, too.
+// Checks the word again when the stream accesses it.
 template <typename Word>
 Step checked(Word* word, bool write, Step step) {
   return [=] {
@@ -94,7 +94,7 @@ FAKECUDA_API CUresult cuGetErrorName(CUresult error, const char** name) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-// The numbers of the errors are those of the runtime.
+// Errors have the numbers of the runtime's.
 FAKECUDA_API CUresult cuGetErrorString(CUresult error, const char** text) {
   *text = cudaGetErrorString(static_cast<cudaError_t>(error));
   return CUDA_SUCCESS;

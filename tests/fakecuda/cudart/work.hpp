@@ -1,4 +1,4 @@
-// What streams do but for kernels: copies, and words that they wait for and write.
+// Work of streams other than kernels: copies, and words that they wait for and write.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,13 @@
 
 namespace fakecuda {
 
-// Of memory that CUDA knows; whether it still does is looked at when the copy is made.
+// Within memory known to CUDA, which is checked when the copy runs.
 Step copy_step(void* dst, const void* src, std::size_t bytes);
 Step fill_step(void* dst, int value, std::size_t bytes);
-// A function of the host, which works on memory itself: that is as the device has it, before and after.
+// A host function that accesses memory directly: it is synchronised with the device before and after.
 Step by_host(std::function<void()> work);
 
-// Until the word has come to `at_least`, cyclically. Acquires.
+// Until the word has reached `at_least`, cyclically. Acquires.
 template <typename Word>
 Step wait_step(const Word* word, Word at_least) {
   return [=] {
@@ -28,7 +28,7 @@ Step wait_step(const Word* word, Word at_least) {
   };
 }
 
-// Behind all that the stream has done. Releases.
+// After all earlier work of the stream. Releases.
 template <typename Word>
 Step write_step(Word* word, Word value) {
   return once([=] {

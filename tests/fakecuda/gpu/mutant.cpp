@@ -27,7 +27,7 @@ const Asked& asked() {
   return it;
 }
 
-// A line in one piece, of however many processes.
+// Writes each line at once, since several processes share the file.
 void tell(const std::string& place) {
   static std::mutex mutex;
   static auto& told = *new std::set<std::string>;

@@ -1,14 +1,13 @@
-"""An accelerator for torch without hardware: importing this makes it torch's device "simgpu".
+"""Importing this makes a software accelerator torch's device "simgpu".
 
-It is a GPU of CUDA, made of software (../README.md): its streams, events and memory are those of that
-runtime, and mpi-gdr serves it by the object files of its CUDA library that ship. torch's own operators are
-kernels of the CPU, put on the streams: they run later, in order, and see memory as it is then. Freed memory
-goes at once to the next tensor of the same stream. So jobs on a machine without a GPU run what serves GPUs,
-and mistakes in the order of streams, or in how long memory is used, show in results. What the program may
-not ask while a stream is captured is an error, and what CUDA forbids the backend ends the process.
+It is a software GPU of CUDA (../README.md) with that runtime's streams, events and memory, and mpi-gdr uses
+it through the shipped object files of its CUDA library. torch's operators are CPU kernels that run on the
+streams: later, in order, on memory as it is then. Freed memory is reused at once by the next tensor of its
+stream. Thus the GPU code paths run without a GPU, and wrong stream order or lifetimes of memory show in
+results. Calls that a capture forbids raise, and violations of CUDA's rules by the backend end the process.
 
-`torch.simgpu` has what torch.cuda would have, as far as torch.distributed asks for it. The functions below
-are for tests. There is a device for each rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
+`torch.simgpu` has what torch.distributed needs of torch.cuda. The functions below are for tests. There is one
+device for each rank on this host (LOCAL_WORLD_SIZE), or FAKECUDA_DEVICES.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from support import simgpu_build
 os.environ.setdefault("FAKECUDA_DEVICES", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 torch.utils.rename_privateuse1_backend("simgpu")
 torch.ops.load_library(simgpu_build.compiled())
-# What still runs must not meet a process in dissolution.
+# Running work must not outlive the interpreter.
 atexit.register(torch.ops.simgpu.wind_up)
 
 from . import device_module  # noqa: E402  (its operators are in the library)
@@ -82,18 +81,17 @@ def fill_later(tensor: torch.Tensor, value: float, ms: int) -> None:
 
 
 def malloc_free(size: int = 1) -> None:
-    """cudaMalloc and cudaFree: waits for the whole device, and lets no other thread submit meanwhile."""
+    """cudaMalloc and cudaFree: waits for the whole device and blocks other threads' submissions meanwhile."""
     torch.ops.simgpu.malloc_free(size)
 
 
 def refuse_after(submissions: int) -> None:
-    """The devices take so many more pieces of work, refuse one with an error, and go on as before; -1: they
-    take all."""
+    """The devices accept this many more submissions, then refuse one with an error; -1: never."""
     torch.ops.simgpu.refuse_after(submissions)
 
 
 def device_wide_waits() -> int:
-    """How often this process has called a function of CUDA that waits for the whole device, or may."""
+    """How many calls of this process so far wait, or may wait, for the whole device."""
     return torch.ops.simgpu.device_wide_waits()
 
 
@@ -102,13 +100,13 @@ def allocations(device: int = -1) -> Allocations:
 
 
 class Graph:
-    """torch.cuda.CUDAGraph, as far as graph() fills it."""
+    """torch.cuda.CUDAGraph, as far as graph() needs it."""
 
     def __init__(self) -> None:
         self._id = 0
 
     def replay(self) -> None:
-        """On the current stream."""
+        """Replays on the current stream."""
         torch.ops.simgpu.replay(self._id)
 
     def reset(self) -> None:
@@ -120,7 +118,7 @@ class Graph:
 
 @contextlib.contextmanager
 def graph(graph: Graph, stream: torch.Stream | None = None):
-    """torch.cuda.graph: what the block gives to this stream, or to one of its own, is recorded, not run."""
+    """torch.cuda.graph: captures the block's work on this stream, or on a new one, instead of running it."""
     synchronize()
     with stream or torch.Stream(device="simgpu"):
         made = torch.ops.simgpu.begin_capture()
@@ -135,13 +133,13 @@ def graph(graph: Graph, stream: torch.Stream | None = None):
 
 
 def device_library() -> int:
-    """Address of the mpi_gdr::DeviceLibrary of these devices (csrc/device/library.hpp), that of CUDA. Lives
-    as long as the process."""
+    """The address of these devices' mpi_gdr::DeviceLibrary (csrc/device/library.hpp), which lives as long as
+    the process."""
     return torch.ops.simgpu.device_library()
 
 
 def serve() -> None:
-    """From now on mpi-gdr keeps tensors of this device there; else it copies them to the host and waits."""
+    """From now on mpi-gdr keeps this device's tensors there; before, it copies them to the host and waits."""
     from mpi_backend.extension import _C
 
     _C.use_device_library("simgpu", device_library())

@@ -1,6 +1,6 @@
-// Preloaded into ranks: an MPI library that takes addresses of a GPU, and copies from there and to there by
-// calls of CUDA on a stream of its own when a message is posted, as such libraries do. What moves the bytes
-// is the MPI library that there is, which can read the software GPU's memory.
+// Preloaded into ranks: an MPI library that accepts GPU addresses and, like such libraries, copies by CUDA
+// calls on its own stream when a message is posted. The installed MPI library moves the bytes, since it can
+// read the software GPU's memory.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// Of the library whose name begins like this, which the process has loaded; null: it has not.
+// From the loaded library whose name begins like this; null: not loaded.
 void* find(const char* library, const char* function) {
   struct Search {
     const char* name;
@@ -39,7 +39,7 @@ void expect(cudaError_t status, const char* call) {
 #define CUDA(name, ...) \
   expect(reinterpret_cast<decltype(&name)>(find("libcudart.so", #name))(__VA_ARGS__), #name)
 
-// One byte, if it is on a device.
+// Copies one byte if it is on a device.
 void touch(const void* memory) {
   if (!find("libcudart.so", "cudaMemcpyAsync")) return;
   cudaPointerAttributes attributes;

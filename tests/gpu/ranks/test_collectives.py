@@ -12,17 +12,17 @@ pytestmark = [
 
 
 def filled(count, dtype):
-    """What must be overwritten."""
+    """An output that must be overwritten."""
     return torch.ones(count, dtype=dtype, device=DEVICE)
 
 
 def block_of(count, size):
-    """Of a buffer with a block for each rank: the large one as a whole is of that size."""
+    """Elements per rank's block, so that the whole large buffer has `count`."""
     return count if count <= 1000 else count // size
 
 
 def finish(work):
-    """Of an asynchronous call; a synchronous one gives None."""
+    """Waits for an asynchronous call; a synchronous one returns None."""
     if work is not None:
         work.wait()
 
@@ -40,7 +40,7 @@ def test_reductions(rank, size, dtype, count):
         if rank == size - 1:
             check(tensor, expected, rounds)
         if number > 0 and count > 1000:
-            continue  # the large ones with the sum only
+            continue  # large ones with the sum only
         block = block_of(count, size)
         wide = inputs(dtype, size * block, size)
         expected = reduced(wide, op)[rank * block :][:block]
@@ -101,7 +101,7 @@ def test_exchange(rank, size, dtype, count):
     for output, block in zip(outputs, expected, strict=True):
         check(output, block)
 
-    # Uneven: the part for rank r has r elements less.
+    # Uneven: rank r's part has r elements less.
     lengths = [max(count - r, 0) for r in range(size)]
     parts = [[t[:n] for t, n in zip(row, lengths, strict=True)] for row in blocks]
     output = filled(size * lengths[rank], dtype)

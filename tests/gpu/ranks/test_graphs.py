@@ -1,6 +1,6 @@
-"""Collectives inside graphs: torch.cuda.graph, and what the simulated accelerator has for it.
+"""Collectives inside graphs: torch.cuda.graph, or the simulated accelerator's.
 
-Where the devices share no memory, all that can be tested is what cannot be captured.
+Without memory shared between the devices only refusals of capture can be tested.
 """
 
 import datetime
@@ -40,13 +40,13 @@ def on_device(value, count=COUNT):
 
 @pytest.fixture(autouse=True)
 def warm_up(rank, size):
-    """The first collective of a group on a device blocks, which nothing does inside a capture."""
+    """The first collective of a group on a device blocks, which is forbidden inside a capture."""
     dist.all_reduce(torch.ones(10, device=DEVICE))
     synchronize()
 
 
 class Several:
-    """Collectives of all kinds in one graph, with kernels before, between and behind."""
+    """Collectives of all kinds in one graph, with kernels before, between and after them."""
 
     def __init__(self, size, count=COUNT):
         self.size, self.count = size, count
@@ -77,7 +77,7 @@ class Several:
         self.result = self.sent + self.part
 
     def replay(self, values):
-        """`values`: of all ranks."""
+        """`values`: by rank."""
         self.given.fill_(values[dist.get_rank()])
         self.graph.replay()
 
@@ -154,7 +154,7 @@ def test_two_graphs_in_turn(rank, size):
 
 @pytest.mark.parametrize("how", ["work", "future"])
 def test_asynchronous_and_temporary(rank, size, how):
-    """Results are waited for later; inputs, and what stands for strided tensors, are gone by then."""
+    """Results are waited for later, when inputs and copies of strided tensors are freed."""
 
     def wait(work):
         (work if how == "work" else work.get_future()).wait()
@@ -229,8 +229,8 @@ def test_groups_in_one_graph(rank, size):
 
 
 def test_a_step_of_ddp(rank, size):
-    """Forward, backward with its all_reduces, optimizer: replayed, beside the same steps as they are."""
-    side = torch.cuda.Stream() if ON_CUDA else streams(1)[0]  # torch.cuda.graph takes no other kind
+    """Replays forward, backward with its all_reduces, and optimizer, and compares with eager steps."""
+    side = torch.cuda.Stream() if ON_CUDA else streams(1)[0]  # the only kind that torch.cuda.graph accepts
     side.wait_stream(torch.accelerator.current_stream())
     inputs, targets = torch.zeros(8, 20, device=DEVICE), torch.zeros(8, 5, device=DEVICE)
 
@@ -252,7 +252,7 @@ def test_a_step_of_ddp(rank, size):
 
     with use(side):
         replayed, plain = model(), model()
-        for i in range(11):  # as torch asks for
+        for i in range(11):  # torch requires eleven
             batch(i)
             step(*replayed)
             step(*plain)
@@ -327,7 +327,7 @@ def test_what_cannot_be_waited_for(rank, size):
 def test_a_group_that_has_not_been_used(rank, size):
     group, other = dist.new_group(), dist.new_group()
     tensor = on_device(1)
-    if size > 1:  # on the device, but no collective
+    if size > 1:  # uses the device, but is no collective
         works = [
             dist.isend(tensor, (rank + 1) % size, group=other),
             dist.irecv(on_device(0), (rank - 1) % size, group=other),
@@ -349,7 +349,7 @@ def test_a_group_that_has_not_been_used(rank, size):
 
 
 def test_a_result_that_nobody_waits_for(rank, size):
-    if not ON_SIMGPU or size == 1:  # it leaves a capture behind that has failed; one rank captures nothing
+    if not ON_SIMGPU or size == 1:  # leaves a failed capture behind; one rank captures nothing
         return
     tensor = on_device(1)
     with pytest.raises(RuntimeError, match="unjoined work"), captured(new_graph()):
