@@ -90,7 +90,7 @@ class Blocks {
   Slice at(Buffer buffer, int rank) const { return run(buffer, rank, 1); }
   std::uint64_t count(int rank) const { return at(Buffer::Output, rank).count; }
   std::uint64_t total() const { return offsets_.back(); }
-  // Of the nonempty blocks; 0: none.
+  // 0: all blocks are empty, which smallest() ignores.
   std::uint64_t smallest() const { return smallest_; }
   std::uint64_t largest() const { return largest_; }
   // Then a rank may send without receiving.

@@ -1,5 +1,4 @@
-// The registry: every algorithm by name, and the contract of its builder. selection_table.hpp chooses among
-// them. Pure functions without state; thread-safe.
+// The registry of algorithms, and the contract of their builders. Pure functions, thread-safe.
 #pragma once
 
 #include <string_view>

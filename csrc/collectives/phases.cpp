@@ -20,8 +20,7 @@ constexpr std::uint64_t kChunksPerPart = 16, kMostParts = 8;
 // For join(): parts at most, each one message long or longer. An all-reduce sends an Nth of a part per
 // message, so its parts are N times as long, for N up to the second.
 constexpr std::uint64_t kMostPartsInLanes = 4096, kMostNodesPerPart = 16;
-// Bytes from which ranks of a node send messages, on the host: they meet for each chunk of Staging, which is
-// expensive where they share a core.
+// Bytes from which ranks of a node on the host send messages: each chunk of Staging is a rendezvous.
 constexpr std::uint64_t kStagedLimit = std::uint64_t{1} << 20;
 
 std::uint64_t total(const Pieces& pieces) {

@@ -1,5 +1,4 @@
-// Reductions inside a node: each rank reduces one part of all ranks' inputs in place and stores it where it
-// is wanted, folded once in rank order.
+// Reductions inside a node: each rank folds one part of all ranks' inputs in place, once, in rank order.
 #include "collectives/shared.hpp"
 
 namespace mpi_gdr::collectives {

@@ -34,8 +34,7 @@ Selection load_selection(const Env& env, const GroupSelection& group = {});
 // Throws InvalidUsage that names `argument` unless it is "any", "order" or "exact".
 Bits parse_bits(const std::string& argument, const std::string& text);
 
-// The differences: "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1"; "" if there are none. `by_rank`:
-// Selection::settings of a group's members.
+// "MPI_GDR_LANES is 4 on ranks 0, 2 and 8 on rank 1"; "" if equal. `by_rank`: Selection::settings of a group.
 std::string disagreement(const std::vector<std::vector<SharedSetting>>& by_rank);
 
 }  // namespace mpi_gdr

@@ -27,7 +27,7 @@ inline void meet(ScheduleWriter& writer, const CollectiveSpec& spec) {
   writer.round();
 }
 
-// The same between the root and each of the others, in one direction or both.
+// meet() between the root and each of the others, in one direction or both.
 enum class Way : std::uint8_t { FromRoot, ToRoot, Both };
 inline void meet_root(ScheduleWriter& writer, const CollectiveSpec& spec, Way way) {
   const bool root = spec.rank == spec.root;
@@ -70,8 +70,7 @@ class Tiles {
   std::uint64_t number_;
 };
 
-// A copy between ranks in tiles, between which an executor does other things. They are larger than a cache:
-// each is a system call where the memory is not mapped.
+// A copy between ranks, in tiles larger than a cache: each is a system call if the memory is not mapped.
 inline void copy_in_tiles(ScheduleWriter& writer, const Slice& dst, const Slice& source,
                           const CollectiveSpec& spec, const Tuning& tuning) {
   const Tiles to(dst, spec, tuning, 16), from(source, spec, tuning, 16);

@@ -9,7 +9,6 @@
 
 namespace mpi_gdr {
 
-// Of one running schedule.
 class RoundObserver {
  public:
   virtual ~RoundObserver() = default;

@@ -64,7 +64,7 @@ class RivalTrials {
   bool trying() const { return trying_; }
   int current() const { return current_; }
   std::uint64_t trials() const { return trials_; }  // completed
-  // Of the current rival over the other, in the last trial; 0: none.
+  // The current rival over the other, in the last trial; 0: none.
   double speedup() const { return speedup_; }
   bool clean() const { return clean_; }  // the last trial was
 
@@ -97,7 +97,7 @@ class RivalChoices {
   RivalChoices(const shm::NodeMemory& node, const Traffic& traffic, std::string group,
                const std::vector<Report>& remembered = {});
 
-  // Of one execution. `bytes`: equal on all ranks.
+  // One execution. `bytes`: equal on all ranks.
   struct Call {
     RivalChoices* choices = nullptr;  // null: what runs is fixed
     std::uint64_t number = 0;

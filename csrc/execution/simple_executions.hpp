@@ -24,7 +24,7 @@ class MessageExecution : public Execution {
   bool doorbell(Doorbell& bell) const override;
   bool keeps_to_memory() const override { return transport_.messages_in_memory(); }
   void abandon() noexcept override;
-  // Of a completed receive, also from any source.
+  // The sender of a completed receive.
   int source() const { return source_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace mpi_gdr {
 namespace {
 
-// The half that the kernel compares. If a flag changes above an equal half, a sleeper waits for its timeout.
+// The half that the kernel compares. If only the other half changes, a sleeper waits for its timeout.
 const void* low_half(const std::atomic<std::uint64_t>& flag) {
   static_assert(sizeof(flag) == 8 && std::atomic<std::uint64_t>::is_always_lock_free);
   return reinterpret_cast<const std::uint32_t*>(&flag) + (std::endian::native == std::endian::big ? 1 : 0);

@@ -1,5 +1,4 @@
-// Sleeps until another process has changed a flag in shared memory, by futex(2). The writer rings after its
-// store, which costs a fence while no thread sleeps.
+// Sleeps on a flag in shared memory, by futex(2). While no thread sleeps, the writer pays a fence.
 #pragma once
 
 #include <atomic>

@@ -8,8 +8,7 @@
 
 namespace mpi_gdr {
 
-// `path`: of the MPI library. Once per process; later calls have no effect. Throws System or InvalidUsage.
-// Called by one thread at a time.
+// `path`: of the MPI library. The first call counts. One thread at a time. Throws System or InvalidUsage.
 void load_network(const std::string& path);
 // Throws InvalidUsage before load_network().
 Network& network();

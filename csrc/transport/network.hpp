@@ -36,7 +36,7 @@ struct Membership {
   int rank = -1;                     // of this process
   std::vector<ProcessId> processes;  // as many as there are ranks
   std::vector<int> node_of_rank;     // numbered from 0
-  std::shared_ptr<Boards> boards;    // of this host; null where it has one rank, or shares no memory
+  std::shared_ptr<Boards> boards;    // of this host; null: none
 
   int size() const { return static_cast<int>(processes.size()); }
   const ProcessId& own() const { return processes[static_cast<std::size_t>(rank)]; }
@@ -70,8 +70,7 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  // Connects with the others; later calls only check the size. Throws Timeout naming the missing ranks;
-  // InvalidUsage, Remote or System with what to change.
+  // Later calls only check the size. Throws Timeout (naming missing ranks), InvalidUsage, Remote or System.
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
   // Before another world of the same size, maybe in another order: all ranks call it. Throws as start() does.
@@ -85,8 +84,8 @@ class Network {
   virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
-  // An operation failed or was abandoned: finalize() must not wait for peers that may be gone. `why`, a
-  // literal, is what failure() returns; the first one counts.
+  // An operation failed or was abandoned: finalize() must not wait for lost peers. `why`: a literal; the
+  // first one counts.
   virtual void mark_failed(const char* why) noexcept = 0;
   virtual const char* failure() const noexcept = 0;  // null: none
   bool failed() const noexcept { return failure() != nullptr; }
@@ -107,8 +106,7 @@ class Network {
   // start(); blocks. Ends the process if a rank does not come within `timeout`.
   virtual void broadcast(std::string& text, int root,
                          std::chrono::milliseconds timeout = std::chrono::minutes(5)) = 0;
-  // Fortran handle of the group's own communicator, for mpi4py: `MPI.Comm.f2py(handle)`. Valid until close().
-  // Throws InvalidUsage for a transport of another network.
+  // Fortran handle of the group's communicator (`MPI.Comm.f2py`), until close(). Throws InvalidUsage.
   virtual int handle(const Transport& transport) const = 0;
 
   // Collective over the members. Blocks; ends the process if the library does not return within the timeout.

@@ -63,9 +63,9 @@ inline Singles to_odd_float(Doubles v) {
   return __builtin_convertvector(std::bit_cast<Doubles>(odd), Singles);
 }
 
-// Changes the terms, but not their sum, until each is the sum of itself and the next one rounded to nearest:
-// at most half a unit in the last place of the one before it, zeros last. Returns the lanes where that took
-// too long.
+// Changes the terms, but not their sum, until each is the sum of itself and the next one rounded to nearest,
+// at most half a unit in the last place of the one before, zeros last. Returns the lanes where that took too
+// long.
 inline Longs separate(Doubles* terms, int count) {
   Longs changed;
   int passes = 0;
@@ -94,8 +94,7 @@ inline Doubles quotient_to_odd(Doubles v, double divisor) {
   return to_odd(nearest, remainder(v, nearest, divisor));
 }
 
-// (high + low) / divisor for two separate terms, of which low may be rounded to odd; high is 0 or at least
-// 2^-800. Rounded to nearest if kNearest, else to odd.
+// (high + low) / divisor, to nearest if kNearest, else to odd. Separate terms; high is 0 or at least 2^-800.
 template <bool kNearest>
 Doubles quotient(Doubles high, Doubles low, double divisor) {
   const Doubles nearest = high / divisor;

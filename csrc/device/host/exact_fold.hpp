@@ -200,8 +200,7 @@ class ExactFold {
     if (any(all)) sum_slowly(unsure);
   }
 
-  // The quotient of separate terms, rounded to nearest for double, else to odd. `head`: first term before
-  // separate().
+  // The quotient of separate terms, to nearest for double, else to odd. `head`: the first before separate().
   Doubles rounded(Doubles head, const Doubles* terms, int used, Longs& unsure) const {
     const Doubles high = terms[0];
     const Doubles low = used == 1 ? Doubles{} : used == 2 ? terms[1] : to_odd(terms[1], terms[2]);

@@ -13,8 +13,7 @@
 
 namespace mpi_gdr::kernels::MPI_GDR_ISA {
 
-// condition ? a : b, by masks: compilers make branches of some conditional expressions, which no loop
-// vectorises.
+// condition ? a : b, by masks: a conditional expression may become a branch, which is not vectorised.
 MPI_GDR_PORTABLE constexpr std::uint32_t select(bool condition, std::uint32_t a, std::uint32_t b) {
   const std::uint32_t mask = 0u - static_cast<std::uint32_t>(condition);
   return (a & mask) | (b & ~mask);

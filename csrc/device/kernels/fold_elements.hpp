@@ -32,8 +32,7 @@ struct alignas(16) Vector {
 };
 #endif
 
-// A kernel's arguments, all in the launch itself, which holds 4 KiB at most: no device memory is filled
-// before.
+// A kernel's arguments, all in the launch (4 KiB at most): no device memory has to be filled before.
 template <int kCapacity>
 struct FoldArgs {
   void* dst;
@@ -165,8 +164,7 @@ MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::u
   put<Access, Stored>(args, at, std::bit_cast<Access>(lanes));
 }
 
-// The part of thread `first` of `step`. One thread only accesses an element, so dst may equal a source. Args:
-// FoldArgs, or ResolvedFold (resolved_fold.hpp).
+// Thread `first` of `step`. Each element has one thread, so dst may equal a source. Args: or ResolvedFold.
 template <typename Codec, typename Op, bool kScaled, typename Args>
 MPI_GDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;

@@ -103,8 +103,7 @@ struct Scaling<T> {
   MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
   MPI_GDR_PORTABLE T before(T v) const { return v; }
   MPI_GDR_PORTABLE T after(T v) const {
-    // Through int32: vector units convert doubles to nothing narrower. It holds an unsigned quotient too,
-    // since the divisor is at least 2, else nothing is scaled.
+    // Through int32: vector units convert to nothing narrower. It holds unsigned quotients by 2 or more.
     if constexpr (sizeof(T) == 8)
       return v / divisor;
     else

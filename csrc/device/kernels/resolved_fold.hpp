@@ -42,8 +42,7 @@ MPI_GDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access val
     write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
 }
 
-// `reduce`: of `args`, maybe in terms of a complex number's parts. On the host. Throws InvalidUsage for too
-// many sources and for misaligned elements.
+// On the host. `reduce`: of `args`, maybe by complex parts. Throws InvalidUsage: sources, alignment.
 template <typename Codec>
 ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedReduce& args) {
   if (reduce.source_count > kMostResolved || args.ranks > kMostResolved)

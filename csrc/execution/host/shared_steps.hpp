@@ -29,8 +29,7 @@ class SharedSteps {
   void run(const Step& step);  // Copy or Reduce
   void end();
 
-  // Ranks that are still in the earlier operation, or that the last awaited() found missing. Never this rank:
-  // its own earlier use of the slot has its own deadline.
+  // Ranks still in the earlier operation, or that the last awaited() found missing; never this rank itself.
   void pending_peers(std::vector<int>& peers) const;
   // The flag that the last begin() or awaited() waits for; false: none.
   bool doorbell(Doorbell& bell) const;
@@ -78,8 +77,7 @@ class SharedSteps {
   const std::uint64_t generation_;  // of its uses, counted from 1
   ScratchPool& pool_;
   ScratchPool::Block bounce_;  // pieces of others' memory that is not mapped
-  // One allocation: our Signals by lane; consumed Signals by lane and place on the node; by place, whether
-  // the rank has been found in the same call.
+  // One allocation: our Signals by lane; consumed Signals by lane and place; by place, whether calls agree.
   const std::size_t lanes_, ranks_;
   std::vector<std::uint64_t> counts_;
   std::uint64_t& notices(int lane) { return counts_[static_cast<std::size_t>(lane)]; }

@@ -1,5 +1,4 @@
-// Whether the library is "GPU-aware", by functions that MPI 3.1 does not have. Only a definite answer counts:
-// a wrong guess is a crash inside the library.
+// Whether the library is "GPU-aware". Only a definite answer counts: a wrong guess crashes the library.
 #include <dlfcn.h>
 #include <mpi.h>
 

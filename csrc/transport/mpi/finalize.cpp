@@ -23,8 +23,7 @@ using std::chrono::steady_clock;
 
 using Sums = std::array<std::uint64_t, 2>;
 
-// MPI_Finalize has no deadline; a polled collective has. `sums` become those over all ranks; the library may
-// write there after this call, too.
+// MPI_Finalize has no deadline; a polled collective has. `sums`: over all ranks; written even after return.
 bool all_ranks_come(const State& s, std::chrono::milliseconds patience, Sums& sums,
                     const std::function<std::string()>& missing) {
   const auto without_end = [&s](const std::string& why) {

@@ -34,7 +34,6 @@ bool mpi_is_finalized() {
 
 namespace {
 
-// Spaces for tabs.
 std::string library_text() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;

@@ -1,5 +1,5 @@
-// Disables MPICH 5's messages by process_vm_readv where the kernel refuses that (seccomp, yama, namespaces):
-// MPICH does not try, and the receive fails.
+// MPICH 5 sends by process_vm_readv without a trial, which fails where the kernel (seccomp, yama, namespaces)
+// refuses it: disables that there.
 #include <mpi.h>
 #include <sys/uio.h>
 #include <unistd.h>

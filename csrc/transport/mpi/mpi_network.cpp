@@ -86,8 +86,7 @@ PmiServer& start_pmi_server(const NetworkOptions& o, const std::vector<Proposal>
   return server;
 }
 
-// Throws on all ranks if some certainly cannot start; warns if this one may not. `here`: ranks on this host,
-// or 0.
+// Throws on all ranks if one certainly cannot start, else warns. `here`: ranks on this host; 0: unknown.
 void check_shared_memory(const NetworkOptions& o, const std::vector<int>& nodes,
                          const std::vector<Proposal>& all, std::size_t here) {
   std::vector<std::optional<std::uint64_t>> free;

@@ -1,7 +1,7 @@
-// Transport over MPI: one group of ranks with its own communicators, all made at once, so that no later call
-// is collective. handle() lends the first to mpi4py, which carries no traffic of ours; each channel has a
-// duplicate. close() leaks them after a failure (an error or an abandoned request, in any group): peers may
-// be lost.
+// Transport over MPI: a group of ranks with its own communicators, all made at once, so that no later call is
+// collective. handle() lends the first to mpi4py, which carries no traffic of ours; each channel has a
+// duplicate. close() leaks them after a failure (an error or abandoned request, in any group): peers may be
+// lost.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -139,7 +139,7 @@ class MpiTransport final : public Transport {
 
   Request istart_native(Channel channel, const NativeCollective& c) override {
     MPI_Comm comm = communicator(channel);
-    // MPI forbids that the result is inside the input.
+    // Our reduce_scatter allows its result inside the input; MPI does not.
     if (c.collective == Collective::ReduceScatter && overlap(c)) {
       std::vector<char> apart(c.count * item_size(c.dtype));
       Request request = wrap(start_native(c, apart.data(), rank_, comm), Kind::Native);

@@ -33,7 +33,7 @@ struct State {
   std::atomic<const char*> failure{nullptr};  // Network::mark_failed()
 };
 
-// Of this process. Leaked: outlive atexit handlers.
+// This process's. Leaked: outlive atexit handlers.
 [[gnu::visibility("default")]] State& state();
 MpiNetwork& network();
 

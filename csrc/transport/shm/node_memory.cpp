@@ -196,7 +196,7 @@ std::unique_ptr<NodeMemory> NodeMemory::create(std::unique_ptr<Segment> own, int
     if (said == kSegmentsOnly && reach == Reach::All) reach = Reach::Segments;
   }
   node->reach_ = reach;
-  if (reach != Reach::None) {  // all have attached by /proc
+  if (reach != Reach::None) {  // all have attached: no /proc entry is needed
     ::close(node->own_->file_.file);
     node->own_->file_.file = -1;
   }

@@ -136,8 +136,7 @@ class NodeMemory {
     return arena ? arena->at(address, bytes) : nullptr;
   }
 
-  // Copies between this and another rank's process, with Reach::All. Throw Error(System), also for a reused
-  // pid.
+  // Copies between this and another rank's process; Reach::All. Throw Error(System), also for a reused pid.
   void read(int rank, void* to, std::uint64_t from, std::size_t bytes) const;
   void write(int rank, std::uint64_t to, const void* from, std::size_t bytes) const;
   // Whether the kernel copies memory of this process, by its first bytes; null: yes.

@@ -1,5 +1,4 @@
-// Writes a rank's ring to another one: messages in order, answers to offers, and pieces of long messages.
-// Transfers without room wait for the next push().
+// Writes a rank's ring to another: messages in order, answers to offers, and pieces of long messages.
 #pragma once
 
 #include <algorithm>

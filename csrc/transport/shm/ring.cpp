@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kSkip = 0xffffffff;
 
 constexpr std::size_t kMostRing = std::size_t{1} << 20, kLeastRing = std::size_t{32} << 10;
-// Of all rings of a writer, where there are many.
+// All rings of a writer together.
 constexpr std::size_t kMostRings = std::size_t{8} << 20;
 constexpr std::size_t kPage = 4096;
 

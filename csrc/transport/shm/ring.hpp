@@ -1,4 +1,4 @@
-// A ring of bytes in shared memory. One writer and one reader, each used by one thread at a time. Never
+// A ring of bytes in shared memory with one writer and one reader, each in one thread at a time. Never
 // blocks.
 //
 // Positions are growing 64-bit counts of bytes. A record is a header and its payload, in whole cache lines.

@@ -41,11 +41,10 @@ struct RawTiming {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // for all calls together
 };
 
-// Messages between two ranks, timed by the loops of OSU's micro-benchmarks.
 
-// One turn on one rank of a pair. Ping-pong: the first rank sends outgoing[0] and receives incoming[0], the
-// other the reverse. Else a window: all receives are posted, then all sends, then all are waited for; with
-// `reply` the first rank then waits for 4 bytes from the other.
+// One turn on one rank of a pair, as in the loops of OSU's micro-benchmarks. Ping-pong: the first rank sends
+// outgoing[0] and receives incoming[0], the other the reverse. Else a window: all receives are posted, then
+// all sends, then all are waited for; with `reply` the first rank then waits for 4 bytes from the other.
 struct MessageTurn {
   bool ping_pong = false, reply = false, first = false;
   int peer = 0;
@@ -62,8 +61,7 @@ class RawMpi {
   virtual std::string objection(const RawCall& call) = 0;
   // Microseconds of every timed call on this rank. Throws InvalidUsage where there is an objection.
   virtual std::vector<double> time_call(const RawCall& call, const RawTiming& timing) = 0;
-  // Seconds of `iterations` turns after `warmup` others and a barrier. All ranks call it; a rank without a
-  // peer passes null. Ends the process after the timeout.
+  // Seconds of `iterations` turns, after `warmup` others. Called by all ranks, without a peer with null.
   virtual double time_messages(const MessageTurn* turn, int warmup, int iterations,
                                std::chrono::milliseconds timeout) = 0;
 
