@@ -44,7 +44,6 @@ Exchange through_staging(ScheduleWriter& writer, const CollectiveSpec& spec, std
   const auto has = [&](const Slice& whole, std::uint64_t i) { return whole.count > i * each; };
 
   const std::uint64_t chunks = std::clamp<std::uint64_t>((most + each - 1) / each, 1, most_chunks(p, tuning));
-  // Cuts a block to what its chunks hold, and returns the rest.
   const auto cut = [&](Slice& whole) {
     const std::uint64_t staged = whole.count < longest ? std::min(chunks * each, whole.count) : 0;
     const Slice rest{whole.buffer, whole.offset + staged, whole.count - staged};

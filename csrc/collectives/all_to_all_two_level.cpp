@@ -120,7 +120,6 @@ class ByNodes {
     }
     return piece;
   }
-  // Cuts the first elements off a slice.
   static Slice take(Slice& from, std::uint64_t count) {
     const Slice first{from.buffer, from.offset, count, from.owner};
     from.offset += count;

@@ -63,7 +63,6 @@ struct Pipeline {
   }
 };
 
-// A ring of reusable scratch slices.
 class Slots {
  public:
   Slots(ScheduleWriter& writer, std::uint64_t slots, std::uint64_t count)

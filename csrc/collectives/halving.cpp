@@ -40,7 +40,6 @@ void halve_and_double(ScheduleWriter& writer, const CollectiveSpec& spec, const 
     return contribution.at({Buffer::Input, range.offset, range.count});
   };
   const SliceOf output = [](const Slice& range) { return Slice{Buffer::Output, range.offset, range.count}; };
-  // The smallest message.
   const Pipeline pipeline(spec.count / static_cast<std::uint64_t>(fold.power), spec, tuning);
 
   for (int lane = 0; lane < pipeline.lanes; ++lane) {

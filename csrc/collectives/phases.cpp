@@ -147,7 +147,6 @@ class PhaseWriter {
     const SchedulePtr schedule = find_algorithm(spec.collective, name)->build(spec, inside_);
     return add(schedule->shared ? kind_ : Phase::Kind::Messages, spec, schedule, move);  // not if one rank
   }
-  // An all-gather in a group of one is a copy.
   int copy(const Move& move) {
     const CollectiveSpec spec = among(AllGather, 0, 1, {total(move.where.output[0])}, ReduceOp::Avg);
     return add(Phase::Kind::Messages, spec, find_algorithm(AllGather, "ring")->build(spec, between_), move);
@@ -178,7 +177,6 @@ class PhaseWriter {
     gather();
   }
   Pieces whole() const { return {part(spec_.count)}; }
-  // Empty for ranks that are no leaders.
   std::vector<Pieces> slices() const {
     const Piece all = part(spec_.count);
     std::vector<Pieces> slices;
@@ -254,7 +252,6 @@ class PhaseWriter {
     }
   }
 
-  // Reserves memory that all phases have in common.
   Pieces common(std::uint64_t count) {
     made_.scratch_count += count;
     return {{made_.scratch_count - count, count}};

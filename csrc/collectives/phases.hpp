@@ -57,7 +57,7 @@ struct Phases {
 // large calls send messages inside. `inside`, `between`: for the builders; between.leaders > 0 limits l.
 Phases phases_of(const CollectiveSpec& spec, const Topology& topology, Phase::Kind kind, const Tuning& inside,
                  const Tuning& between);
-// A schedule on devices as the only phase of its collective.
+// A schedule as the only phase of its collective, on devices if it is shared.
 Phases whole_of(const CollectiveSpec& spec, const SchedulePtr& schedule);
 
 // Whether devices that share memory inside the nodes run a call in phases.

@@ -1,5 +1,4 @@
-// Maps a collective to its plan: the algorithm that the selection table chooses and its schedule, cached
-// because a training job repeats the same few collectives in every step. Thread-safe.
+// Maps a collective to its plan, cached: a training job repeats few collectives in every step. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -33,7 +32,6 @@ class Planner {
   // may differ at every call, and would evict what repeats.
   Plan plan(const CollectiveSpec& spec, bool native, Reach reach = Reach::None,
             const std::shared_ptr<const Topology>& topology = nullptr, bool by_host = false);
-  // The row that plan() builds from.
   const SelectionRow& choice(const CollectiveSpec& spec, bool native, Reach reach,
                              const std::shared_ptr<const Topology>& topology) const;
   Bits bits() const { return selection_.table.bits(); }

@@ -60,7 +60,7 @@ class StagedReduction {
     if (!in_place_ || spec_.op == ReduceOp::PreMulSum) return there;
     return writer_.mirror(there, piece_of(Buffer::Input, i, r));
   }
-  // As a mirror of Output, which all ranks write there.
+  // As a mirror of Output, since every rank puts it there.
   Slice result_room(std::uint64_t i, std::uint64_t r) {
     const Slice there = room(i, r, r);
     if (!in_place_ || has_root(spec_.collective)) return there;

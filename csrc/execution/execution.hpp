@@ -15,7 +15,6 @@
 
 namespace mpi_gdr {
 
-// A schedule's buffers and message tags.
 struct Binding {
   const void* input = nullptr;
   void* output = nullptr;

@@ -1,5 +1,5 @@
 // Scratch memory, kept between operations: otherwise every bucket of every training step would fault its
-// pages in anew. Thread-safe. Blocks are 64-byte aligned and uninitialised.
+// pages in anew. Thread-safe. Blocks are 4096-byte aligned and uninitialised.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,6 @@
 
 namespace mpi_gdr {
 
-// One message of the user's.
 struct MessageCall {
   bool send = true;
   void* data = nullptr;  // read only if `send`

@@ -84,8 +84,7 @@ class Network {
   virtual bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                         const std::function<std::string()>& missing) noexcept = 0;
 
-  // An operation failed or was abandoned: finalize() must not wait for lost peers. `why`: a literal; the
-  // first one counts.
+  // A failure, after which finalize() must not wait for lost peers. `why`: a literal; the first one counts.
   virtual void mark_failed(const char* why) noexcept = 0;
   virtual const char* failure() const noexcept = 0;  // null: none
   bool failed() const noexcept { return failure() != nullptr; }

@@ -63,9 +63,8 @@ inline Singles to_odd_float(Doubles v) {
   return __builtin_convertvector(std::bit_cast<Doubles>(odd), Singles);
 }
 
-// Changes the terms, but not their sum, until each is the sum of itself and the next one rounded to nearest,
-// at most half a unit in the last place of the one before, zeros last. Returns the lanes where that took too
-// long.
+// Changes the terms, but not their sum, until each is its sum with the next one rounded to nearest: at most
+// half a unit in the last place of the one before, zeros last. NaNs stay NaNs. Returns unfinished lanes.
 inline Longs separate(Doubles* terms, int count) {
   Longs changed;
   int passes = 0;

@@ -1,6 +1,6 @@
 // The loop over the elements, one instance per (codec, operation, scaled), and the instances common to the
 // families. The loop is the processor's own: MPI_GDR_FOLD, which defines in this namespace
-//   Args                            ReduceArgs, or a type derived of it, with the place where the kernels run
+//   Args                            ReduceArgs, or derived from it, with where the kernels run
 //   fold<Codec, Op, kScaled>(args)  checked arguments; kScaled: factor and divisor apply
 //   fold_exactly<Codec>(args)       sums of ReduceArgs::exact, where Args is ReduceArgs
 // Only the reduce_*.cpp beside it include this.

@@ -164,7 +164,7 @@ MPI_GDR_PORTABLE void fold_access(const Args& args, const Scale& scaling, std::u
   put<Access, Stored>(args, at, std::bit_cast<Access>(lanes));
 }
 
-// Thread `first` of `step`. Each element has one thread, so dst may equal a source. Args: or ResolvedFold.
+// Thread `first` of `step`. An element has one thread: dst may equal a source. Args: FoldArgs, ResolvedFold.
 template <typename Codec, typename Op, bool kScaled, typename Args>
 MPI_GDR_PORTABLE void fold_elements(const Args& args, std::uint64_t first, std::uint64_t step) {
   using Stored = typename Codec::Stored;

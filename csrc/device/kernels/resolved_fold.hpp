@@ -42,7 +42,7 @@ MPI_GDR_PORTABLE void put(const ResolvedFold& args, std::uint64_t at, Access val
     write(reinterpret_cast<Access*>(static_cast<Stored*>(args.dsts[k]) + at), value);
 }
 
-// On the host. `reduce`: of `args`, maybe by complex parts. Throws InvalidUsage: sources, alignment.
+// On the host. `reduce`: maybe parts_of(). Throws InvalidUsage for too many sources, misaligned elements.
 template <typename Codec>
 ResolvedFoldArgs resolved_fold_args(const ReduceArgs& reduce, const ResolvedReduce& args) {
   if (reduce.source_count > kMostResolved || args.ranks > kMostResolved)

@@ -90,7 +90,7 @@ bool SharedSteps::slot_is_free() {
   return true;
 }
 
-// Whether all memory of this rank that others may access is in group memory. A null pointer is.
+// Whether all memory of this rank that others may access is in group memory; null pointers count as such.
 bool SharedSteps::is_open() const {
   const bool root = binding_.call.root == node_.rank();
   const auto open = [&](const void* memory) { return !memory || node_.owns(memory); };

@@ -19,8 +19,8 @@ class MpiNetwork final : public Network {
   bool started() const override;
   void renumber(const NetworkOptions& options) override;
   // Calls MPI_Finalize if start() started MPI, nothing failed, this is no forked child, and all ranks come in
-  // time (under a launcher, which may end a job after the first exit, at least rendezvous_timeout). Ends the
-  // process if it hangs.
+  // time (under a launcher at least rendezvous_timeout: it may end a job of which one rank left early). Ends
+  // the process if it hangs.
   bool finalize(bool orderly, std::optional<std::uint64_t>& sum,
                 const std::function<std::string()>& missing) noexcept override;
   bool ends_here() const noexcept override;

@@ -1,7 +1,6 @@
-// Transport over MPI: a group of ranks with its own communicators, all made at once, so that no later call is
+// Transport over MPI: a group of ranks with its own communicators, made at once, so that no later call is
 // collective. handle() lends the first to mpi4py, which carries no traffic of ours; each channel has a
-// duplicate. close() leaks them after a failure (an error or abandoned request, in any group): peers may be
-// lost.
+// duplicate. close() leaks them after a failure (an error or abandoned request, in any group).
 #include <mpi.h>
 #include <unistd.h>
 

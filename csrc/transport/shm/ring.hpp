@@ -1,5 +1,4 @@
-// A ring of bytes in shared memory with one writer and one reader, each in one thread at a time. Never
-// blocks.
+// A ring of bytes in shared memory. One writer and one reader, each in one thread at a time; never blocks.
 //
 // Positions are growing 64-bit counts of bytes. A record is a header and its payload, in whole cache lines.
 // The stamp in its header (its position + 1, stored with release order) publishes it: a short message is one
