@@ -70,7 +70,7 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  // Later calls only check the size. Throws Timeout (naming missing ranks), InvalidUsage, Remote or System.
+  // Later calls only check the size. Throws Timeout (missing ranks); InvalidUsage, Remote, System (a cure).
   virtual void start(const NetworkOptions& options) = 0;
   virtual bool started() const = 0;
   // Before another world of the same size, maybe in another order: all ranks call it. Throws as start() does.

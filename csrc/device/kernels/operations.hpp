@@ -103,8 +103,7 @@ struct Scaling<T> {
   MPI_GDR_PORTABLE explicit Scaling(const Args& args) : divisor(static_cast<Quotient>(args.divisor)) {}
   MPI_GDR_PORTABLE T before(T v) const { return v; }
   MPI_GDR_PORTABLE T after(T v) const {
-    // Through int32: vector units convert doubles to nothing narrower. It holds unsigned quotients: divisor
-    // >= 2.
+    // Through int32: vector units convert doubles to nothing narrower. Unsigned quotients fit: divisor >= 2.
     if constexpr (sizeof(T) == 8)
       return v / divisor;
     else

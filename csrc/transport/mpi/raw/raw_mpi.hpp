@@ -41,7 +41,6 @@ struct RawTiming {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // for all calls together
 };
 
-
 // One turn on one rank of a pair, as in the loops of OSU's micro-benchmarks. Ping-pong: the first rank sends
 // outgoing[0] and receives incoming[0], the other the reverse. Else a window: all receives are posted, then
 // all sends, then all are waited for; with `reply` the first rank then waits for 4 bytes from the other.
