@@ -1,5 +1,5 @@
-// Scratch memory of operations, kept between them: a fresh block would be paged in anew by every bucket of
-// every training step. Thread-safe. Blocks are 64-byte aligned and uninitialised.
+// Scratch memory, kept between operations: otherwise every bucket of every training step would fault its
+// pages in anew. Thread-safe. Blocks are 4096-byte aligned and uninitialised.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ScratchPool {
   ScratchPool& operator=(const ScratchPool&) = delete;
   ~ScratchPool();
 
-  // Owns one block; gives it back when destroyed. Empty for 0 bytes.
+  // Owns one block and returns it when destroyed. Empty for 0 bytes.
   class Block {
    public:
     Block() = default;

@@ -11,14 +11,14 @@
 namespace mpi_gdr {
 namespace {
 
-// MPI 5.0, section 20.2: -1 from a library that has the function and another ABI.
+// MPI 5.0, section 20.2: -1 from a library that has the function but another ABI.
 bool has_standard_abi(void* mpi) {
   const auto version = reinterpret_cast<int (*)(int*, int*)>(::dlsym(mpi, "MPI_Abi_get_version"));
   int major = -1, minor = -1;
   return version && version(&major, &minor) == 0 && major >= 1;
 }
 
-// Every network, a line each: its name, and whether it stands on this library. The first one serves it.
+// Every network: its name, and whether it runs on this library. The first match is used.
 constexpr struct {
   const char* name;
   bool (*stands_on)(void* library);
@@ -40,7 +40,7 @@ std::string what_the_loader_says() {
 
 void load_network(const std::string& path) {
   if (loaded) return;
-  // Global, also where another library has opened it for itself alone: ours finds its symbols there.
+  // Global even if another library has opened it locally: ours finds its symbols there.
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     fail(ErrorCode::System, "the MPI library ", path, " cannot be loaded: ", what_the_loader_says());

@@ -1,5 +1,4 @@
-// Whether the library takes addresses of a GPU's memory ("GPU-aware"). Only a definite answer counts: a wrong
-// guess is a crash inside the library. The functions are not in MPI 3.1: each is looked up in the library.
+// Whether the library is "GPU-aware". Only a definite answer counts: a wrong guess crashes the library.
 #include <dlfcn.h>
 #include <mpi.h>
 
@@ -19,7 +18,7 @@ F symbol(const char* name) {
   return reinterpret_cast<F>(::dlsym(state().handle, name));
 }
 
-// MPI 4.1, section 12.4.3: the kinds of memory that the library was started for: "mpi,system,cuda:device".
+// MPI 4.1, section 12.4.3: the memory kinds that the library was started for: "mpi,system,cuda:device".
 bool allocates_cuda() {
   const auto get_info = symbol<int (*)(MPI_Comm, MPI_Info*)>("MPI_Comm_get_info");
   const auto get_string = symbol<int (*)(MPI_Info, const char*, int*, char*, int*)>("MPI_Info_get_string");
@@ -40,7 +39,7 @@ bool is_set(const char* variable) {
 }  // namespace
 
 bool MpiNetwork::gpu_aware() const {
-  // MPICH 4 and what is made of it; its first kind of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
+  // MPICH 4 and its derivatives; kind 0 of GPU is CUDA's (mpi_proto.h: MPIX_GPU_SUPPORT_CUDA).
   if (const auto query = symbol<int (*)(int, int*)>("MPIX_GPU_query_support");
       query && family() == MpiFamily::Mpich) {
     int flag = 0;
@@ -48,7 +47,7 @@ bool MpiNetwork::gpu_aware() const {
   }
   // Open MPI, MVAPICH2-GDR.
   if (const auto query = symbol<int (*)()>("MPIX_Query_cuda_support"); query && query() == 1) return true;
-  // Of libraries that take such addresses if, and only if, these are set; not MVAPICH 4's MVP_ENABLE_GPU.
+  // Their libraries take such addresses if, and only if, these are set; not so MVAPICH 4's MVP_ENABLE_GPU.
   constexpr const char* kSwitches[] = {"MV2_USE_CUDA", "MVP_USE_CUDA", "MPICH_GPU_SUPPORT_ENABLED",
                                        "I_MPI_OFFLOAD"};
   return allocates_cuda() || std::any_of(std::begin(kSwitches), std::end(kSwitches), is_set);

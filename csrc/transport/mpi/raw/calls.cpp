@@ -1,4 +1,3 @@
-// RawMpi by the calls of mpi.h.
 #include <mpi.h>
 
 #include <chrono>
@@ -16,8 +15,8 @@ namespace {
 
 bool typed(const RawCall& call) { return call.collective && reduces(*call.collective); }
 
-// Beyond mpi_datatype(): extensions of MPICH for the sum of short floats. Handles mean the same only in the
-// library of the headers. Its bfloat16 ends the process with any other operation.
+// Adds MPICH's extensions for sums of short floats, whose handles are valid in the library of the headers
+// only. Its bfloat16 ends the process with any other operation.
 MPI_Datatype raw_datatype(DataType t, ReduceOp op) {
 #if defined(MPICH_VERSION) && defined(MPIX_BFLOAT16) && defined(MPIX_C_FLOAT16)
   static const bool same_library =
@@ -28,7 +27,6 @@ MPI_Datatype raw_datatype(DataType t, ReduceOp op) {
   return mpi_datatype(t);
 }
 
-// The arguments of one call, settled once so that the timed loop does nothing but call.
 struct Bound {
   const RawCall& call;
   MPI_Comm comm;
@@ -69,7 +67,6 @@ struct Bound {
   }
 };
 
-// RawMpi::objection().
 std::string objection_to(const RawCall& call) {
   if (typed(call) && raw_datatype(call.dtype, call.op) == MPI_DATATYPE_NULL)
     return "MPI has no " + std::string(name(call.op)) + " of " + std::string(name(call.dtype));
@@ -93,7 +90,7 @@ Bound bind(const RawCall& call) {
 }
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::minutes kSetUpTimeout(5);  // of what is not timed
+constexpr std::chrono::minutes kSetUpTimeout(5);  // for untimed calls
 
 constexpr int kTag = 1, kReplyTag = 2;
 
