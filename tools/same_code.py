@@ -1,9 +1,9 @@
-"""Lists the files whose code differs between two commits once comments and docstrings are left out.
+"""Lists the files whose code differs between two commits, without comments and docstrings.
 
     python tools/same_code.py OLD [NEW]     NEW: a commit; by default the working tree
 
-C++, CUDA and settings: the sequence of tokens. Python: the syntax tree without docstrings. Every other file: its text.
-Ends with status 1 if a file differs, so that a commit that claims to change comments only can be checked.
+C++, CUDA and settings: the sequence of tokens. Python: the syntax tree without docstrings. Other files: the
+text. Exits with 1 if a file differs, which checks a commit that claims to change comments only.
 """
 
 import ast

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that a wait in the backend ends
-# with its message; long enough for a rank that waits for another one's compiler.
+# Shorter than the watchdog's (SPMD_HANG_SECONDS in test_frameworks.py), so that the backend's own message
+# appears; longer than another rank's compilation.
 TIMEOUT = datetime.timedelta(seconds=150)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def world():
-    """The default group, from the first test to the last."""
+    """The default group of all tests."""
     torch.set_num_threads(1)
     dist.init_process_group("mpi-gdr", timeout=TIMEOUT)
     yield

@@ -1,4 +1,4 @@
-"""Tensors in group memory of the device (on the CPU: of the host): their memory, and collectives on them."""
+"""Tensors in the device's group memory (on the CPU: the host's): allocation, and collectives on them."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def full(count, value, dtype=torch.float32):
 
 
 def memory_of(tensor):
-    """Bytes in use, bytes reserved and segments of the device's group memory; None: it is not there."""
+    """(bytes in use, bytes reserved, segments) of the device's group memory; None: `tensor` is not in it."""
     return _C.device_group_memory(tensor.data_ptr())
 
 
@@ -37,7 +37,7 @@ def total(size):
 
 
 def test_tensors_are_on_the_device():
-    where = torch.zeros(1, device=DEVICE).device  # with its number
+    where = torch.zeros(1, device=DEVICE).device  # with its index
     assert backend().supports_tensor_alloc(where) == SHARED
     for dtype in (torch.float32, torch.int8, torch.complex64):
         tensor = full(1001, 3, dtype)
@@ -59,7 +59,7 @@ def test_what_is_no_such_memory_is_refused():
     with pytest.raises(torch.OutOfMemoryError, match="no memory for"):
         full(1 << 50, 0, torch.int8)
     assert memory_of(torch.zeros(1, device=DEVICE)) is None
-    tensor = full(10, 1.0)  # nothing is broken by that
+    tensor = full(10, 1.0)  # the failure breaks nothing
     dist.all_reduce(tensor)
 
 
@@ -72,13 +72,13 @@ def test_allocating_and_freeing_does_not_grow():
         check(tensors[1][-5:], torch.full((5,), float(step)))
     del tensors
     after = memory_of(kept)
-    assert after[0] <= before[0]  # less: of earlier tests something may have been in use until now
+    assert after[0] <= before[0]  # less if earlier tests' memory was still in use
     assert after[1] <= before[1] + 2 * SEGMENT and after[2] <= before[2] + 2
 
 
 @pytest.mark.streams
 def test_memory_is_reused_behind_the_work_of_its_stream():
-    """Freed while its stream still has to read it: what is allocated there next may be in it, behind that."""
+    """Freed before its stream reads it: later allocations may reuse it only after that work."""
     for turn in range(3):
         source = full(8 << 20, turn)  # two fill a segment
         target = torch.zeros(8 << 20, device=DEVICE)
@@ -94,8 +94,8 @@ def test_memory_is_reused_behind_the_work_of_its_stream():
 
 @pytest.mark.streams
 def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
-    """Nobody waits for the device then: it waits for the message, which the peer sends afterwards."""
-    del (held := [full(8 << 20, 0.0) for _ in range(2)])[:]  # a segment at least
+    """The allocator must not wait for the device, which waits for a message that the peer sends later."""
+    del (held := [full(8 << 20, 0.0) for _ in range(2)])[:]  # at least one segment
     dist.barrier()
     tensor = torch.zeros(100, device=DEVICE)
     request = dist.irecv(tensor, (rank - 1) % size)
@@ -103,7 +103,7 @@ def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
     for step in range(20):
         held = [full(4 << 20, step) for _ in range(2)]
         del held
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # of the host, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
     check(tensor, torch.full((100,), float((rank - 1) % size)))
 
 
