@@ -1,5 +1,5 @@
-"""The library for CUDA devices as it was built: what it brings, what it needs, what it shows; and what the
-extension says of it. Nothing here needs a device."""
+"""The built CUDA library: contents, dependencies, exports; and the extension's report on it. Needs no
+device."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ without_driver = pytest.mark.skipif(has_driver, reason="this machine has a drive
 
 
 def cuda_info(**environment: str) -> dict:
-    """What a new process says, since the library is loaded once in each."""
+    """A new process's report, as each loads the library once."""
     code = "import json; from mpi_backend.extension import _C; print(json.dumps(_C.cuda_info()))"
     env = {k: v for k, v in os.environ.items() if k != "MPI_GDR_CUDA"} | environment
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
@@ -43,7 +43,7 @@ def readelf(*options: str) -> str:
 
 
 def device_code(path: Path) -> set[tuple[str, int]]:
-    """{("machine", 80), ("PTX", 90)}: what the fat binaries of a file hold, from their headers."""
+    """{("machine", 80), ("PTX", 90)} from the headers of a file's fat binaries."""
     data = path.read_bytes()
     magic, kinds = struct.pack("<I", 0xBA55ED50), {1: "PTX", 2: "machine"}
     found = set()

@@ -1,6 +1,6 @@
-"""Software GPUs that leave something out are noticed: each fence, barrier and volatile access of the kernels,
-each wait of a stream for a flag or for an event, and each write of a flag, one at a time, where memory is as
-weak as PTX allows. With --full all of them, else ten."""
+"""Software GPUs that omit something are detected: each fence, barrier and volatile access of the kernels,
+each wait of a stream for a flag or an event, and each write of a flag, one at a time, on the weakest memory
+that PTX allows. All with --full, otherwise ten."""
 
 import time
 from collections import defaultdict
@@ -14,13 +14,12 @@ from test_gpu import GPUS, WAYS
 MISSING = simgpu_build.missing()
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=str(MISSING))
 
-# What nothing notices, and why it cannot matter.
-# The kernel reads these once, behind the lane's Wait for those who wrote them
-# (execution/device/peer_execution.cpp), and a wait leaves nothing old in the cache. A rank that gives up
-# says so before its device goes on past it.
+# Undetected, but harmless: the kernel reads these once, after the lane's Wait for their writers
+# (execution/device/peer_execution.cpp), and a wait leaves nothing stale in the cache. A rank that fails
+# announces it before its device continues.
 READ_ONCE = "behind a wait, and once"
 HARMLESS = {f"volatile {k} of resolve_kernel": READ_ONCE for k in range(4)}
-# Ten, of each kind, that are noticed soon, by these cases.
+# Ten, of each kind, that these cases detect quickly.
 SOON = (
     "every_fold_gives_the_bits_of_the_host",
     "flags_by_kernels",
@@ -54,7 +53,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
     assert not full or len(named) >= 120
     chosen = {place: name for place, name in named.items() if name not in HARMLESS and (full or name in TEN)}
     assert full or len(chosen) == 10
-    with ThreadPoolExecutor(3) as pool:  # most of the time they wait
+    with ThreadPoolExecutor(3) as pool:  # they mostly wait
         ends = pool.map(lambda place: mutants.outcome(programs, place, cases[place], limits), chosen)
         found = dict(zip(chosen, ends, strict=True))
     for place, end in found.items():
@@ -63,7 +62,7 @@ def test_what_is_left_out_is_noticed(tmp_path, pytestconfig):
 
 
 def notices(tmp_path, way, timeout, **environment):
-    """What tests/gpu/ranks says; empty: nothing is wrong."""
+    """Errors of tests/gpu/ranks; "" if all pass."""
     size, gpus, chosen, env = WAYS[way]
     reports = tmp_path / f"reports-{time.monotonic()}"
     env = {**env, **GPUS[gpus], "SPMD_DEVICE": "simgpu", "SPMD_GROUP_SECONDS": "15", **environment}

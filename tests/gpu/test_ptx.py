@@ -1,4 +1,4 @@
-"""tests/fakecuda/ptx.py: what it makes of PTX, and that it stops at what it does not know."""
+"""tests/fakecuda/ptx.py: its translations, and errors for unknown input."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "scale.cpp").read_text().splitlines()
     first = lines.index('#line 1 "scale.ptx"') + 1
-    assert lines[first + 15] == (  # the line that it has in the PTX
+    assert lines[first + 15] == (  # the same line as in the PTX
         "if (!_p1) { const auto v = load<Order::Volatile, u32, 2>(t.at(file, 0), u64{_rd1} + -8); "
         "_r1 = v[0]; _r2 = v[1]; }"
     )
@@ -53,7 +53,7 @@ def test_a_kernel_becomes_a_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "instruction",
     [
-        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with what comes before
+        "add.f32 %f1, %f1, %f1;",  # ptxas may fuse it with an earlier instruction
         "add.rn.ftz.f32 %f1, %f1, %f1;",
         "fma.rn.f32 %f1, %f1, %f1, %f1;",
         "div.approx.f32 %f1, %f1, %f1;",

@@ -1,11 +1,11 @@
-"""The small training of training.py on the device of tests/gpu/ranks."""
+"""training.py on the device of tests/gpu/ranks."""
 
 import torch.distributed as dist
 
 from . import training
 from .gpu import DEVICE
 
-TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh is not the CPU's
+TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}  # the device's tanh differs from the CPU's
 
 
 def train(model):
@@ -18,7 +18,7 @@ def train(model):
 
 
 def check_model(model, size):
-    """Its parameters are on the device, and what one process computes."""
+    """Its parameters are on the device and equal one process's."""
     state = {}
     for name, parameter in model.named_parameters():
         full = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter

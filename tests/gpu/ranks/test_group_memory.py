@@ -113,14 +113,14 @@ def test_memory_is_reused_beside_a_message_that_is_awaited(rank, size):
     reason="simulated only, on a GPU where making pinned memory, which messages need, waits for nothing",
 )
 def test_the_first_collective_beside_a_message_that_is_awaited(rank, size):
-    """A group's devices come to share memory later: for that the device is waited for."""
+    """The group's devices start to share memory only then, which requires a wait for the device."""
     group = dist.new_group()
     tensor = torch.zeros(100, device=DEVICE)
     request = dist.irecv(tensor, (rank - 1) % size)
     request.wait()
     sums = torch.full((5000,), float(rank), device=DEVICE)
     dist.all_reduce(sums, group=group)
-    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # of the host, beside all streams
+    dist.isend(torch.full((100,), float(rank)), (rank + 1) % size).wait()  # the host's, beside all streams
     check(tensor, torch.full((100,), float((rank - 1) % size)))
     check(sums, torch.full((5000,), total(size)))
     dist.all_reduce(sums, group=group)
@@ -145,7 +145,7 @@ def test_collectives(rank, size, is_async):
         expected[10 : count + 10] = total(size)
         check(base, expected)
 
-        # In place: the input is a part of the output, or the other way round.
+        # In place: the input is a part of the output, or vice versa.
         gathered = full(size * count, -1.0)
         part = gathered[rank * count : (rank + 1) * count].fill_(rank)
         finish(dist.all_gather_into_tensor(gathered, part, async_op=is_async))
@@ -162,7 +162,7 @@ def test_collectives(rank, size, is_async):
 
 
 def test_only_some_ranks_have_it(rank, size):
-    """Where a tensor is, is each rank's own affair, and may change from call to call."""
+    """Each rank's tensor may be in group memory or not, differently from call to call."""
     for step in range(8):
         there = (step >> (rank % 3)) & 1
         tensor = full(5000, rank) if there else torch.full((5000,), float(rank), device=DEVICE)
@@ -228,7 +228,7 @@ def test_fsdp2_takes_its_memory_from_it(size):
     reason="simulated only, on a GPU with little group memory",
 )
 def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
-    """Once all memory has been given out: what is freed is used again in the order of its stream."""
+    """Once all memory is given out, freed memory is reused in stream order."""
     from fakecuda import simgpu
 
     torch.manual_seed(0)
@@ -247,7 +247,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
         optimizer.zero_grad()
         torch.accelerator.current_stream().synchronize()
         deadline = time.monotonic() + 60
-        while memory_of(taken[0])[0] > idle:  # until operations have ended, what they use is not free
+        while memory_of(taken[0])[0] > idle:  # memory in use by operations is not free
             assert time.monotonic() < deadline, (memory_of(taken[0]), idle)
             time.sleep(0.001)
 
@@ -255,7 +255,7 @@ def test_a_steady_step_of_fsdp2_waits_for_no_device(rank, size):
     with pytest.raises(torch.OutOfMemoryError):
         while True:
             taken.append(mpi_backend.empty(8 << 20, dtype=torch.int8, device=DEVICE))
-    del taken[-4:]  # what some steps give out
+    del taken[-4:]  # enough for some steps
     idle = memory_of(taken[0])[0]
     for _ in range(4):
         step()

@@ -1,6 +1,5 @@
-"""A process that initialises again, with its ranks in another order each time.
-
-argv: "env", or a folder for files as stores."""
+"""A process that initialises again, with permuted ranks each time. argv: "env", or a folder for file
+stores."""
 
 import os
 import sys
